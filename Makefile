@@ -1,0 +1,31 @@
+PYTHON ?= python3
+PIP_FLAGS ?=
+BIN := .venv/bin
+.PHONY: demo test lint types format clean
+
+demo: .venv
+	$(BIN)/seqmodels compare --out results
+
+test: lint types
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv
+	$(BIN)/mypy
+
+format: .venv
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The environment: everything pinned, so that what worked here works there.
+.venv: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "torch" "setuptools"
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable ".[test]"
+	touch .venv
+
+clean:
+	rm -rf .venv results .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,52 @@
+"""What a likelihood is a likelihood of. Two figures may stand in one table when their measures agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Length = Literal["given", "stop"]
+Exactness = Literal["exact", "bound"]
+
+
+class IncomparableError(ValueError):
+    """Two likelihoods that do not belong in one table: they measure different things."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The reference measure of a model's log-probabilities.
+
+    Args:
+        space: what one sequence is made of: ``"text"``, ``"symbols"`` or ``"R^13"`` (raw units).
+        unit: what a score is a mean over: ``"byte"``, ``"symbol"`` or ``"frame"``.
+        length: ``"given"``: p(x | T); ``"stop"``: the end is an event that is scored too.
+        kind: ``"exact"``, or ``"bound"`` where only a lower bound of log p is known (several spellings).
+        conditional: p(y | x) rather than p(x).
+    """
+
+    space: str
+    unit: str
+    length: Length
+    kind: Exactness
+    conditional: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def check_comparable(measures: Mapping[str, Measure]) -> None:
+    """Raise ``IncomparableError`` naming the first field in which two models differ (``kind`` may differ: it is labelled)."""
+    items = list(measures.items())
+    if not items:
+        return
+    first_name, first = items[0]
+    for name, measure in items[1:]:
+        for field in ("space", "unit", "length", "conditional"):
+            here, there = getattr(measure, field), getattr(first, field)
+            if here != there:
+                raise IncomparableError(
+                    f"{name!r} and {first_name!r} measure different things: {field} is {here!r} for {name!r} and "
+                    f"{there!r} for {first_name!r}; compare models that agree in {field}"
+                )

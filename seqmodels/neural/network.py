@@ -1,0 +1,61 @@
+"""What a network is: history (and source) -> hidden state, one step or many at a time, by the same code."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# What a network remembers: nested tuples of tensors whose first axis is the batch, of None, and of plain integers.
+Memory = Any
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an encoder reads: embedded steps ``values`` (B, S, d_model) and ``mask`` (B, S), True where real."""
+
+    values: Tensor
+    mask: Tensor
+
+
+class Network(nn.Module, ABC):
+    """``hidden_t = f(input_1 .. input_t, source)``.
+
+    To add one, define ``start`` and ``forward``. ``forward`` continues from a memory, so the batched road and
+    the one-step cursor are the same code: feeding T steps at once, or one by one with the memory handed on,
+    gives the same hidden states. Nothing depends on later inputs. Sequences are padded on the right; what
+    is computed at padded steps is ignored by the caller.
+
+    Attributes:
+        d_model: width of inputs and of hidden states.
+        reads_source: True if the network has an encoder.
+    """
+
+    d_model: int
+    reads_source: bool = False
+
+    @abstractmethod
+    def start(self, n: int, source: Source | None = None) -> Memory:
+        """The memory before the first step, for a batch of ``n``; an encoder reads its source here."""
+
+    @abstractmethod
+    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """``inputs`` (B, T, d_model) -> hidden states (B, T, d_model) and the memory after the last step."""
+
+
+def map_memory(function: Callable[[Tensor], Tensor], memory: Memory) -> Memory:
+    """Apply ``function`` to every tensor of a memory: ``map_memory(torch.Tensor.detach, memory)``."""
+    if isinstance(memory, Tensor):
+        return function(memory)
+    if isinstance(memory, tuple):
+        return tuple(map_memory(function, part) for part in memory)
+    return memory
+
+
+def select(memory: Memory, index: Tensor) -> Memory:
+    """The memory of these batch rows, in this order (beams, subsets)."""
+    return map_memory(lambda tensor: torch.index_select(tensor, 0, index), memory)

@@ -1,0 +1,315 @@
+"""``Sequences``: ragged sequences in one container; ``as_sequences`` is the only door in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+import pandas as pd
+
+Kind = Literal["vectors", "text", "symbols"]
+Item = np.ndarray | str
+UNITS: dict[Kind, str] = {"vectors": "frame", "text": "byte", "symbols": "symbol"}
+
+
+class Sequences(Sequence[Item]):
+    """A list of sequences of one kind, with one row of metadata each.
+
+    Args:
+        items: ``(T, D)`` float arrays (vectors), ``str`` (text) or 1-D integer arrays (symbols). NaN in a vector
+            means missing. Items are validated and copied to float64 or int64 unless they already are.
+        names: a name for each sequence, for reports.
+        labels: a label for each, such as the digit spoken.
+        clusters: what each belongs to (a speaker, a document): sequences of one cluster are not independent.
+        metadata: any further columns; ``name``, ``label`` and ``cluster`` are those above.
+
+    Raises:
+        ValueError: names the sequence, the position in it, and the way out.
+
+    >>> x = Sequences([np.zeros((3, 2)), np.ones((2, 2))], clusters=["ann", "bob"])
+    >>> x.kind, x.n_units.tolist(), x.n_features
+    ('vectors', [3, 2], 2)
+    """
+
+    def __init__(
+        self,
+        items: Iterable[Any],
+        *,
+        names: Sequence[Any] | None = None,
+        labels: Sequence[Any] | None = None,
+        clusters: Sequence[Any] | None = None,
+        metadata: pd.DataFrame | None = None,
+    ) -> None:
+        _refuse_bare(items)
+        raw = list(items)
+        if not raw:
+            raise ValueError("there are no sequences; pass a list with at least one")
+        self.kind: Kind = _kind_of(raw[0])
+        self.items: list[Item] = [_CHECK[self.kind](i, item) for i, item in enumerate(raw)]
+        if self.kind == "vectors":
+            _check_width(self.items)
+        self.metadata = _metadata(len(raw), metadata, {"name": names, "label": labels, "cluster": clusters})
+
+    # -- other forms of data -------------------------------------------------------------------------------
+
+    @classmethod
+    def from_lengths(cls, X: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
+        """Sequences laid end to end: ``X`` of shape ``(N, D)`` or ``(N,)`` and ``lengths`` that sum to N (hmmlearn's form)."""
+        X, counts = np.asarray(X), np.asarray(lengths, dtype=np.int64)
+        if counts.sum() != len(X):
+            raise ValueError(f"lengths sum to {counts.sum()} but X has {len(X)} rows; they must agree")
+        return cls(np.split(X, np.cumsum(counts)[:-1]), **metadata)
+
+    @classmethod
+    def from_padded(cls, array: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
+        """A padded array of shape ``(n, T, D)`` or ``(n, T)`` and the real length of each row."""
+        array = np.asarray(array)
+        if len(lengths) != len(array):
+            raise ValueError(f"there are {len(array)} padded sequences but {len(lengths)} lengths; pass one each")
+        too_long = [i for i, n in enumerate(lengths) if n > array.shape[1]]
+        if too_long:
+            raise ValueError(
+                f"sequence {too_long[0]} has length {lengths[too_long[0]]} but the array holds {array.shape[1]}"
+            )
+        return cls([row[: int(n)] for row, n in zip(array, lengths, strict=True)], **metadata)
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame, *, by: str, columns: Sequence[str] | str, time: str | None = None) -> Self:
+        """A long frame: one row a step, ``by`` names the sequence, ``columns`` its features (one name: symbols or text units)."""
+        missing = [c for c in [by, *([columns] if isinstance(columns, str) else columns)] if c not in frame.columns]
+        if missing:
+            raise ValueError(f"the frame has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
+        groups = (
+            frame.sort_values(time, kind="stable").groupby(by, sort=False) if time else frame.groupby(by, sort=False)
+        )
+        wanted = columns if isinstance(columns, str) else list(columns)
+        names, items = zip(*((name, group[wanted].to_numpy()) for name, group in groups), strict=True)
+        return cls(items, names=names)
+
+    @classmethod
+    def from_dataset(cls, dataset: Any, **metadata: Any) -> Self:
+        """A map-style torch dataset whose items are tensors, or tuples whose first entry is the sequence."""
+        rows = (dataset[i] for i in range(len(dataset)))
+        return cls([np.asarray(r[0] if isinstance(r, tuple) else r) for r in rows], **metadata)
+
+    # -- a container ---------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequences: ...
+    def __getitem__(self, index: int | slice) -> Item | Sequences:
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        return self.items[index]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.items)
+
+    def __repr__(self) -> str:
+        what = f"{self.n_features}-dimensional vectors" if self.kind == "vectors" else self.kind
+        return f"Sequences({len(self)} of {what}, {int(self.n_units.sum()):,} {self.unit}s)"
+
+    def take(self, index: Any) -> Sequences:
+        """The sequences at these positions (integers or a mask), with their metadata."""
+        rows = np.arange(len(self))[np.asarray(index)]
+        return Sequences([self.items[i] for i in rows], metadata=self.metadata.iloc[rows])
+
+    @property
+    def names(self) -> list[Any]:
+        return list(self.metadata["name"]) if "name" in self.metadata else list(range(len(self)))
+
+    @property
+    def labels(self) -> list[Any] | None:
+        return list(self.metadata["label"]) if "label" in self.metadata else None
+
+    @property
+    def clusters(self) -> list[Any] | None:
+        return list(self.metadata["cluster"]) if "cluster" in self.metadata else None
+
+    @property
+    def unit(self) -> str:
+        """What lengths are counted in: ``frame``, ``byte`` (UTF-8) or ``symbol``."""
+        return UNITS[self.kind]
+
+    @property
+    def n_units(self) -> np.ndarray:
+        """``(n,)`` length of each sequence in units of the raw data."""
+        return np.array([len(x.encode()) if isinstance(x, str) else len(x) for x in self.items], dtype=np.int64)
+
+    @property
+    def n_features(self) -> int:
+        """D of vectors; 1 for text and symbols."""
+        first = self.items[0]
+        return 1 if isinstance(first, str) or first.ndim == 1 else int(first.shape[1])
+
+    # -- cutting -------------------------------------------------------------------------------------------
+
+    def split(self, test: float = 0.2, *, by: str | None = None, random_state: int = 0) -> tuple[Sequences, Sequences]:
+        """Train and test parts: whole sequences at random, or whole groups of the metadata column ``by``.
+
+        A single sequence is cut in time instead: its tail is the test part.
+        """
+        if not 0 < test < 1:
+            raise ValueError(f"test is {test}; pass the fraction to hold out, between 0 and 1")
+        if len(self) == 1:
+            return self._cut_tail(test)
+        if by is not None and by not in self.metadata:
+            raise ValueError(
+                f"there is no column {by!r} to split by; the metadata have {', '.join(self.metadata) or 'none'}"
+            )
+        groups, _ = pd.factorize(self.metadata[by]) if by else (np.arange(len(self)), None)
+        n_groups = int(groups.max()) + 1
+        if n_groups < 2:
+            raise ValueError(f"all sequences have the same {by!r}; nothing would be left to train on")
+        n_test = min(max(1, round(test * n_groups)), n_groups - 1)
+        held_out = np.isin(groups, np.random.default_rng(random_state).permutation(n_groups)[:n_test])
+        return self.take(~held_out), self.take(held_out)
+
+    def _cut_tail(self, test: float) -> tuple[Sequences, Sequences]:
+        item = self.items[0]
+        at = len(item) - max(1, round(test * len(item)))
+        if at < 1:
+            raise ValueError("the one sequence is too short to split; it needs at least two steps")
+        return Sequences([item[:at]], metadata=self.metadata), Sequences([item[at:]], metadata=self.metadata)
+
+    def chunks(self, length: int) -> Sequences:
+        """Consecutive pieces of ``length`` steps (characters of text); the piece's cluster is the sequence it came from, if it has none."""
+        pieces = [(i, item[k : k + length]) for i, item in enumerate(self.items) for k in range(0, len(item), length)]
+        rows = self.metadata.iloc[[i for i, _ in pieces]].reset_index(drop=True)
+        if "cluster" not in rows and len(self) > 1:
+            rows["cluster"] = [self.names[i] for i, _ in pieces]
+        return Sequences([piece for _, piece in pieces], metadata=rows)
+
+    def continuation(self, context: int) -> tuple[Sequences, Sequences]:
+        """``(X, y)``: the first ``context`` steps (characters of text) of each sequence and the rest; shorter sequences are left out."""
+        long_enough = [i for i, item in enumerate(self.items) if len(item) > context]
+        if not long_enough:
+            raise ValueError(f"no sequence is longer than context={context}; pass a shorter context")
+        kept = self.take(long_enough)
+        return (
+            Sequences([item[:context] for item in kept.items], metadata=kept.metadata),
+            Sequences([item[context:] for item in kept.items], metadata=kept.metadata),
+        )
+
+    def dithered(self, random_state: int = 0) -> Sequences:
+        """Vectors with uniform noise of one quantisation step added, by seed: the same noise for every model.
+
+        Values on a grid make a density unbounded; the step is the smallest gap between values of a feature.
+        """
+        if self.kind != "vectors":
+            raise ValueError(f"only vectors are dithered, these are {self.kind}")
+        frames = np.concatenate([np.asarray(x) for x in self.items])
+        steps = np.array([_grid_step(column) for column in frames.T])
+        noise = np.random.default_rng(random_state).uniform(-0.5, 0.5, frames.shape) * steps
+        return Sequences(np.split(frames + noise, np.cumsum(self.n_units)[:-1]), metadata=self.metadata)
+
+
+def as_sequences(X: Any) -> Sequences:
+    """What a model is given, as validated ``Sequences``. Raises ``ValueError`` naming the sequence, frame and way out."""
+    return X if isinstance(X, Sequences) else Sequences(X)
+
+
+def _grid_step(column: np.ndarray) -> float:
+    gaps = np.diff(np.unique(column[~np.isnan(column)]))
+    return float(gaps.min()) if len(gaps) else 0.0
+
+
+def _refuse_bare(items: Any) -> None:
+    if isinstance(items, str):
+        raise ValueError("X is one str; pass a list of texts, for one text [text]")
+    if isinstance(items, pd.DataFrame):
+        raise ValueError("X is a DataFrame; use Sequences.from_frame(frame, by=..., columns=[...])")
+    shape = getattr(items, "shape", None)
+    if shape is not None and len(shape) == 3:
+        raise ValueError(
+            "X is a 3-D array, so its padding cannot be told; use Sequences.from_padded(X, lengths), or list(X) if it has none"
+        )
+    if shape is not None and getattr(items, "dtype", None) != np.dtype(object):
+        raise ValueError(
+            f"X is a bare array of shape {tuple(shape)}; for one sequence write [X], for several laid end to end "
+            "Sequences.from_lengths(X, lengths)"
+        )
+
+
+def _kind_of(item: Any) -> Kind:
+    if isinstance(item, str):
+        return "text"
+    if isinstance(item, bytes):
+        raise ValueError("sequence 0 is bytes; decode it first: x.decode('utf-8')")
+    return "vectors" if np.ndim(item) == 2 else "symbols"
+
+
+def _check_text(i: int, item: Any) -> str:
+    if not isinstance(item, str):
+        raise ValueError(f"sequence {i} is {type(item).__name__} but the first is str; all must be of one kind")
+    if not item:
+        raise ValueError(f"sequence {i} is empty; leave it out")
+    try:
+        item.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"sequence {i} cannot be written as UTF-8 at character {error.start}; open the file with its real encoding"
+        ) from None
+    return item
+
+
+def _check_symbols(i: int, item: Any) -> np.ndarray:
+    array = np.asarray(item)
+    if isinstance(item, str) or array.ndim != 1:
+        raise ValueError(
+            f"sequence {i} has shape {array.shape} but the first is one-dimensional; symbols are 1-D integer arrays, vectors (T, D)"
+        )
+    if array.size == 0:
+        raise ValueError(f"sequence {i} is empty; leave it out")
+    if array.dtype.kind not in "iub":
+        if array.dtype.kind != "f" or not (np.isfinite(array).all() and (array == np.rint(array)).all()):
+            bad = int(np.argmax(array != np.rint(array))) if array.dtype.kind == "f" else 0
+            raise ValueError(
+                f"sequence {i} has the fractional symbol {array[bad]!r} at position {bad}; symbols are integers, for vectors of one feature pass x[:, None]"
+            )
+    if (array < 0).any():
+        bad = int(np.argmax(array < 0))
+        raise ValueError(f"sequence {i} has the negative symbol {array[bad]} at position {bad}; symbols count from 0")
+    return array.astype(np.int64)
+
+
+def _check_vectors(i: int, item: Any) -> np.ndarray:
+    array = np.asarray(item)
+    if isinstance(item, str) or array.ndim != 2 or array.dtype.kind not in "iubf":
+        raise ValueError(
+            f"sequence {i} has shape {array.shape} and type {array.dtype}; pass (T, D) numbers, for one feature x[:, None]"
+        )
+    if array.shape[0] == 0 or array.shape[1] == 0:
+        raise ValueError(f"sequence {i} is empty (shape {array.shape}); leave it out")
+    array = np.ascontiguousarray(array, dtype=np.float64)
+    if np.isinf(array).any():
+        frame = int(np.argmax(np.isinf(array).any(axis=1)))
+        raise ValueError(f"sequence {i} has an infinite value at frame {frame}; remove it or mark it missing with NaN")
+    return array
+
+
+_CHECK = {"text": _check_text, "symbols": _check_symbols, "vectors": _check_vectors}
+
+
+def _check_width(items: list[Any]) -> None:
+    width = items[0].shape[1]
+    for i, item in enumerate(items):
+        if item.shape[1] != width:
+            raise ValueError(f"sequence {i} has {item.shape[1]} features but sequence 0 has {width}; all must agree")
+
+
+def _metadata(n: int, metadata: pd.DataFrame | None, columns: dict[str, Sequence[Any] | None]) -> pd.DataFrame:
+    table = pd.DataFrame(index=range(n)) if metadata is None else metadata.reset_index(drop=True).copy()
+    if len(table) != n:
+        raise ValueError(f"metadata has {len(table)} rows but there are {n} sequences; pass one row each")
+    for name, values in columns.items():
+        if values is not None:
+            if len(values) != n:
+                raise ValueError(f"there are {len(values)} {name}s but {n} sequences; pass one each")
+            table[name] = list(values)
+    return table
