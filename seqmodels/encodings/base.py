@@ -1,0 +1,62 @@
+"""Raw data <-> what a model sees: invertible, with the log-determinant that keeps likelihoods in raw units."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from seqmodels.measure import Exactness
+from seqmodels.parameters import Configurable
+from seqmodels.sequences import Item, Kind, Sequences
+
+State = dict[str, Any]  # numpy arrays and plain JSON values
+
+
+class Encoding(Configurable, ABC):
+    """An invertible map from a raw sequence to S encoded steps.
+
+    To add one, define the methods below. ``fit`` learns what the map needs from training sequences; fitted state is what
+    ``state`` returns and ``restore`` takes. A model fits a clone, so the object a user passes in is never changed.
+    """
+
+    reads: ClassVar[Kind]
+    exactness: ClassVar[Exactness] = "exact"
+    size: int  # D features, or V symbols
+
+    @abstractmethod
+    def fit(self, sequences: Sequences) -> Self:
+        """Learn the map. Raises ``ValueError`` where the data do not allow it."""
+
+    @abstractmethod
+    def check(self, i: int, item: Item) -> None:
+        """Raise ``ValueError``, naming sequence ``i``, if it cannot be encoded."""
+
+    @abstractmethod
+    def encode(self, item: Item) -> np.ndarray:
+        """``(S, D)`` float64 or ``(S,)`` int64 steps."""
+
+    @abstractmethod
+    def decode(self, steps: np.ndarray) -> Item:
+        """The raw sequence of encoded steps."""
+
+    @abstractmethod
+    def log_det(self, item: Item) -> np.ndarray | float:
+        """What to add to each step's log-density to express it in raw units, nats."""
+
+    @abstractmethod
+    def last_unit(self, steps: np.ndarray) -> np.ndarray:
+        """``(S,)`` position of the raw unit that each encoded step completes."""
+
+    @abstractmethod
+    def affine(self) -> tuple[np.ndarray, np.ndarray]:
+        """``(shift, scale)`` with ``raw = shift + scale * encoded``; zeros and ones for symbols."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """What ``fit`` learned."""
+
+    @abstractmethod
+    def restore(self, state: State) -> Self:
+        """Take back what ``state`` returned."""

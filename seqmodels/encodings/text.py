@@ -1,0 +1,148 @@
+"""Text as symbols: bytes, characters, byte-pair pieces. All are lossless; scores count UTF-8 bytes."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from seqmodels.encodings.base import Encoding, State
+from seqmodels.sequences import Item, Sequences
+
+
+class _Text(Encoding, ABC):
+    """What every text encoding shares: nothing to check, nothing to add, no scale."""
+
+    reads = "text"
+
+    def check(self, i: int, item: Item) -> None:
+        """Any text has a spelling."""
+
+    def log_det(self, item: Item) -> np.ndarray | float:
+        return 0.0
+
+    def affine(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(1), np.ones(1)
+
+
+@dataclass(eq=False, repr=False)
+class Bytes(_Text):
+    """UTF-8 bytes: 256 symbols, one spelling a text, so likelihoods are exact.
+
+    >>> Bytes().fit(Sequences(["a"])).encode("né").tolist()
+    [110, 195, 169]
+    """
+
+    def fit(self, sequences: Sequences) -> Self:
+        return self.restore({})
+
+    def encode(self, item: Item) -> np.ndarray:
+        return np.frombuffer(str(item).encode(), dtype=np.uint8).astype(np.int64)
+
+    def decode(self, steps: np.ndarray) -> Item:
+        return bytes(np.asarray(steps, dtype=np.uint8)).decode(errors="replace")
+
+    def last_unit(self, steps: np.ndarray) -> np.ndarray:
+        return np.arange(len(steps))
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> Self:
+        self.size = 256
+        return self
+
+
+@dataclass(eq=False, repr=False)
+class Characters(_Text):
+    """The characters of the training text, and bytes for all others.
+
+    A known character can also be spelled in bytes, so log p of its usual spelling is a lower bound of the text's.
+    """
+
+    exactness = "bound"
+
+    def fit(self, sequences: Sequences) -> Self:
+        return self.restore({"alphabet": "".join(sorted({c for text in sequences for c in str(text)}))})
+
+    def encode(self, item: Item) -> np.ndarray:
+        steps: list[int] = []
+        for character in str(item):
+            known = self._index.get(character)
+            steps.extend([known] if known is not None else (len(self.alphabet) + b for b in character.encode()))
+        return np.array(steps, dtype=np.int64)
+
+    def decode(self, steps: np.ndarray) -> Item:
+        return b"".join(self._spelling[s] for s in np.asarray(steps).tolist()).decode(errors="replace")
+
+    def last_unit(self, steps: np.ndarray) -> np.ndarray:
+        return np.cumsum(self._n_bytes[steps]) - 1
+
+    def state(self) -> State:
+        return {"alphabet": self.alphabet}
+
+    def restore(self, state: State) -> Self:
+        self.alphabet = str(state["alphabet"])
+        self._index = {character: i for i, character in enumerate(self.alphabet)}
+        self._spelling = [c.encode() for c in self.alphabet] + [bytes([b]) for b in range(256)]
+        self._n_bytes = np.array([len(s) for s in self._spelling])
+        self.size = len(self._spelling)
+        return self
+
+
+@dataclass(eq=False, repr=False)
+class BPE(_Text):
+    """Byte-level byte-pair encoding, learned from the training text (Sennrich et al. 2016; the ``tokenizers`` package).
+
+    A text has several spellings in pieces; log p of the one the merges give is a lower bound of the text's.
+
+    Args:
+        n_symbols: number of pieces, at least 256.
+    """
+
+    n_symbols: int = 1024
+    exactness = "bound"
+
+    def fit(self, sequences: Sequences) -> Self:
+        if self.n_symbols < 256:
+            raise ValueError(f"n_symbols is {self.n_symbols}; every byte needs a piece, so pass at least 256")
+        tokenizers = _import_tokenizers()
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = tokenizers.decoders.ByteLevel()
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=self.n_symbols,
+            initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator((str(text) for text in sequences), trainer)
+        return self.restore({"tokenizer": tokenizer.to_str()})
+
+    def encode(self, item: Item) -> np.ndarray:
+        return np.array(self._tokenizer.encode(str(item)).ids, dtype=np.int64)
+
+    def decode(self, steps: np.ndarray) -> Item:
+        return str(self._tokenizer.decode(np.asarray(steps).tolist()))
+
+    def last_unit(self, steps: np.ndarray) -> np.ndarray:
+        return np.cumsum(self._n_bytes[steps]) - 1
+
+    def state(self) -> State:
+        return {"tokenizer": self._tokenizer.to_str()}
+
+    def restore(self, state: State) -> Self:
+        self._tokenizer = _import_tokenizers().Tokenizer.from_str(state["tokenizer"])
+        self.size = self._tokenizer.get_vocab_size()
+        # In the byte-level alphabet a piece has one character a byte.
+        self._n_bytes = np.array([len(self._tokenizer.id_to_token(i)) for i in range(self.size)])
+        return self
+
+
+def _import_tokenizers() -> Any:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ImportError("BPE needs the tokenizers package: pip install 'seqmodels[text]'") from error
+    return tokenizers

@@ -1,0 +1,8 @@
+"""Observations: p(x_t | parameters, past), chosen independently of the dynamics."""
+
+from seqmodels.observations.autoregressive import AutoregressiveGaussian
+from seqmodels.observations.base import Observation, past_steps
+from seqmodels.observations.categorical import Categorical
+from seqmodels.observations.gaussian_mixture import GaussianMixture
+
+__all__ = ["AutoregressiveGaussian", "Categorical", "GaussianMixture", "Observation", "past_steps"]

@@ -1,0 +1,102 @@
+"""Vectors given the last p: ``x_t = A_1 x_{t-1} + ... + A_p x_{t-p} + c + e_t``, ``e_t ~ N(0, Σ)``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodels.observations import gaussian
+from seqmodels.observations.base import Observation
+from seqmodels.observations.gaussian import CovarianceType
+
+
+@dataclass(eq=False, repr=False)
+class AutoregressiveGaussian(Observation):
+    """A linear-Gaussian regression on the last ``order`` vectors; under an HMM of one state it is a VAR.
+
+    The first ``order`` steps of a sequence, whose past is incomplete, have a Gaussian of their own.
+
+    Args:
+        order: p, how many past steps enter.
+        covariance_type: of the innovations and of the first steps: ``"full"`` or ``"diag"``.
+        min_covariance: floor of the innovations' variances (eigenvalues under ``full`` in EM), in standardised units.
+        ridge: strength of a Gaussian prior on the coefficients in an M-step (``ridge`` pseudo-frames of unit variance).
+
+    The parameters of a state are the coefficients (D, pD), the intercept (D), the innovations' shape, and mean and
+    shape of the first steps. Reference: Hamilton (1990), *Analysis of time series subject to changes in regime*.
+    """
+
+    order: int = 1
+    covariance_type: CovarianceType = "full"
+    min_covariance: float = 1e-6
+    ridge: float = 1e-3
+    emits = "vectors"
+
+    @property
+    def n_past(self) -> int:
+        return self.order
+
+    @property
+    def sums_out_missing(self) -> bool:
+        return False
+
+    def n_parameters(self, size: int) -> int:
+        return sum(self._widths(size))
+
+    def _widths(self, size: int) -> list[int]:
+        shape = gaussian.n_shape_parameters(self.covariance_type, size)
+        return [size * size * self.order, size, shape, size, shape]
+
+    def unpack(self, parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """``(..., P)`` -> coefficients ``(..., D, pD)`` (oldest step first), intercept, shape, first mean, first shape."""
+        coefficients, *rest = parameters.split(self._widths(size), dim=-1)
+        intercept, shape, first_mean, first_shape = rest
+        return coefficients.unflatten(-1, (size, size * self.order)), intercept, shape, first_mean, first_shape
+
+    def pack(self, coefficients: Tensor, *rest: Tensor) -> Tensor:
+        """The inverse of ``unpack``."""
+        return torch.cat([coefficients.flatten(-2), *rest], dim=-1)
+
+    def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        mean, shape = self._conditional(parameters, x.shape[-1], past)
+        return gaussian.log_density(x, mean, shape, self.covariance_type, self.min_covariance)
+
+    def _conditional(self, parameters: Tensor, size: int, past: Tensor | None) -> tuple[Tensor, Tensor]:
+        assert past is not None, "an autoregressive observation is always given its past"
+        coefficients, intercept, shape, first_mean, first_shape = self.unpack(parameters, size)
+        history = past.flatten(-2)  # (..., pD)
+        begun = ~torch.isnan(history).any(-1, keepdim=True)
+        predicted = intercept + torch.einsum("...ij,...j->...i", coefficients, torch.where(begun, history, 0.0))
+        return torch.where(begun, predicted, first_mean), torch.where(begun, shape, first_shape)
+
+    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        assert past is not None
+        mean, shape = self._conditional(parameters, past.shape[-1], past)
+        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return gaussian.draw(mean, shape, self.covariance_type, self.min_covariance, noise)
+
+    def distribution(
+        self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+    ) -> Any:
+        import pyro.distributions as dist
+
+        mean, shape = self._conditional(parameters, len(shift), past)  # (K, D), (K, S)
+        loc = shift + scale * mean
+        if self.covariance_type == "diag":
+            deviation = scale * gaussian.variances_of_shape(shape, self.min_covariance).sqrt()
+            return dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc, deviation).to_event(1))
+        factor = gaussian.precision_cholesky(shape, len(shift), self.min_covariance)
+        precision = (factor @ factor.transpose(-1, -2)) / (scale.unsqueeze(-1) * scale)
+        return dist.MixtureSameFamily(
+            dist.Categorical(weights), dist.MultivariateNormal(loc, precision_matrix=precision)
+        )
+
+    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
+        return torch.zeros(self.n_parameters(size))
+
+    def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
+        shape = self.unpack(parameters, size)[2]
+        return gaussian.at_floor(shape, size, self.covariance_type, self.min_covariance)

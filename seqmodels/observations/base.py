@@ -1,0 +1,69 @@
+"""How a state emits a step: ``log p(x_t | parameters, past)``, shared by HMM tables and network outputs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from seqmodels.parameters import Configurable
+
+
+class Observation(Configurable, ABC):
+    """A density or distribution over one encoded step, given P real numbers.
+
+    An HMM keeps the numbers in a ``(K, P)`` table, a network projects its hidden state to them. To add one, define
+    ``n_parameters``, ``log_prob``, ``sample``, ``distribution`` and ``starting_point``; add a file under
+    ``seqmodels/hmm/emissions`` if EM is to fit it.
+
+    Shapes: ``parameters (..., P)``; ``x (..., D)`` for vectors, ``(...)`` integers for symbols; ``past (..., p, D)``, the
+    last p steps, oldest first, NaN where the sequence had not begun. ``size`` is D, or the number of symbols V.
+    """
+
+    emits: ClassVar[Literal["vectors", "symbols"]]
+
+    @property
+    @abstractmethod
+    def n_past(self) -> int:
+        """How many past steps the density looks at."""
+
+    @property
+    @abstractmethod
+    def sums_out_missing(self) -> bool:
+        """Whether NaN in ``x`` is marginalised exactly."""
+
+    @abstractmethod
+    def n_parameters(self, size: int) -> int:
+        """P, the numbers that describe one state."""
+
+    @abstractmethod
+    def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        """``log p(x | parameters, past)``, shape ``(...)``."""
+
+    @abstractmethod
+    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        """One draw for each of ``parameters (n, P)``: ``(n, D)`` or ``(n,)``."""
+
+    @abstractmethod
+    def distribution(
+        self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+    ) -> Any:
+        """A Pyro distribution over ``shift + scale * x``: the mixture of ``parameters (K, P)`` with ``weights (K,)``."""
+
+    @abstractmethod
+    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
+        """``(P,)`` numbers from which gradient training starts: the bias of a network's output layer."""
+
+    @abstractmethod
+    def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
+        """For each of ``parameters (..., P)``, whether a floor set its density: ``(...)`` bool."""
+
+
+def past_steps(values: Tensor, n_past: int) -> Tensor | None:
+    """The last ``n_past`` steps before each of ``values (B, T, D)``: ``(B, T, n_past, D)``, NaN before the start."""
+    if n_past == 0:
+        return None
+    padded = torch.nn.functional.pad(values, (0, 0, n_past, 0), value=float("nan"))
+    return padded.unfold(1, n_past, 1)[:, :-1].transpose(-1, -2)  # (B, T, n_past, D)

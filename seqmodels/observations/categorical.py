@@ -1,0 +1,56 @@
+"""Symbols: ``p(x = v) = softmax(parameters)_v``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodels.observations.base import Observation
+
+
+@dataclass(eq=False, repr=False)
+class Categorical(Observation):
+    """One of V symbols; the parameters are V unnormalised log-probabilities.
+
+    Args:
+        pseudocount: added to every expected count in an M-step (a symmetric Dirichlet prior with parameter
+            ``1 + pseudocount``), so that a symbol unseen in training is not impossible; networks do not need it.
+    """
+
+    pseudocount: float = 0.0
+    emits = "symbols"
+
+    @property
+    def n_past(self) -> int:
+        return 0
+
+    @property
+    def sums_out_missing(self) -> bool:
+        return False
+
+    def n_parameters(self, size: int) -> int:
+        return size
+
+    def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        log_p = torch.log_softmax(parameters, dim=-1)  # (..., V)
+        shape = torch.broadcast_shapes(log_p.shape[:-1], x.shape)
+        return log_p.expand(*shape, -1).gather(-1, x.expand(shape).unsqueeze(-1)).squeeze(-1)
+
+    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        return torch.multinomial(torch.softmax(parameters, dim=-1), 1, generator=generator).squeeze(-1)
+
+    def distribution(
+        self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+    ) -> Any:
+        import pyro.distributions as dist  # lazily: Pyro is slow to import and off the hot path
+
+        return dist.Categorical(probs=weights @ torch.softmax(parameters, dim=-1))
+
+    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
+        return torch.zeros(size)
+
+    def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
+        return torch.zeros(parameters.shape[:-1], dtype=torch.bool, device=parameters.device)
