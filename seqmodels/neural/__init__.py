@@ -1,0 +1,5 @@
+"""The network wing: history (and source) -> state -> observation."""
+
+from seqmodels.neural.families import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
+
+__all__ = ["GRU", "LSTM", "ElmanRNN", "LSTMSeq2Seq", "Transformer", "TransformerSeq2Seq"]

@@ -1,0 +1,321 @@
+"""``SequenceModel``: raw sequences in, comparable log-probabilities out. The roof over both wings."""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from seqmodels import generation, storage
+from seqmodels.encodings import Encoding
+from seqmodels.generation import CursorState, Prediction, Stream
+from seqmodels.measure import Length, Measure
+from seqmodels.observations import Observation
+from seqmodels.parameters import Configurable
+from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
+from seqmodels.sequences import Item, Kind, Sequences
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class NotFittedError(ValueError, AttributeError):
+    """A model was asked for something that only a fitted one has."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SequenceModel(Configurable, ABC):
+    """``log p(x_1 .. x_T) = Σ_t log p(x_t | x_<t)``, in raw units, for every model alike.
+
+    Args:
+        length: ``"given"``: p(x | T); ``"stop"``: the end of a sequence is an event with a probability; ``"auto"``:
+            ``"given"`` for vectors, ``"stop"`` for text and symbols.
+        encoding: what the model sees; ``"auto"`` standardises vectors and reads text as bytes.
+        observation: how a state emits a step; ``"auto"``: ``Categorical`` for symbols, ``GaussianMixture`` for vectors.
+        random_state: seed of everything random.
+        device: ``"auto"`` takes a GPU where there is one.
+        dtype: ``"float32"`` or ``"float64"``, of the computation; sums of log-probabilities are float64 in both.
+        warm_start: ``fit`` continues from where the model stands.
+        verbose: show progress.
+
+    To add a model, define the abstract methods: fit encoded examples, score them in batches, and the cursor
+    (``start``, ``advance``, ``distribution``) that predicts one step at a time. Both roads must agree.
+
+    Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step, seconds, log_prob,
+    validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``, ``fit_seconds_``.
+    """
+
+    length: Length | Literal["auto"] = "auto"
+    encoding: Encoding | Literal["auto"] = "auto"
+    observation: Observation | Literal["auto"] = "auto"
+    random_state: int = 0
+    device: str = "auto"
+    dtype: str = "float32"
+    warm_start: bool = False
+    verbose: bool = False
+
+    _holds_out: ClassVar[bool] = True  # whether validation="auto" takes sequences away from training
+    _sums_out_missing: ClassVar[bool] = False
+
+    # -- what a model defines ------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def context_(self) -> int | None:
+        """How many steps back the model can see; None: the whole sequence."""
+
+    @property
+    @abstractmethod
+    def n_parameters_(self) -> int:
+        """Number of free parameters."""
+
+    @abstractmethod
+    def _default_observation(self, kind: Kind) -> Observation:
+        """What ``observation="auto"`` means."""
+
+    @abstractmethod
+    def _check_hyperparameters(self) -> None:
+        """Raise ``ValueError`` for values that cannot be, before any work."""
+
+    @abstractmethod
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        """Fit encoded examples; sets ``history_`` and ``converged_``."""
+
+    @abstractmethod
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps."""
+
+    @abstractmethod
+    def start(self, source: np.ndarray | None = None, n: int = 1) -> CursorState:
+        """The cursor before the first step of ``n`` sequences, all given the same encoded ``source``."""
+
+    @abstractmethod
+    def advance(self, state: CursorState, x: Tensor) -> CursorState:
+        """The cursor after ``x (n, D)`` or ``(n,)``, encoded."""
+
+    @abstractmethod
+    def distribution(self, state: CursorState) -> Prediction:
+        """What the model says of the next encoded step."""
+
+    @abstractmethod
+    def _state(self) -> dict[str, Any]:
+        """Fitted numbers, as arrays and JSON values."""
+
+    @abstractmethod
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Take back what ``_state`` returned; ``encoding_``, ``observation_`` and ``length_`` are set before."""
+
+    # -- fitting -------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        validation: Any = "auto",
+        sample_weight: Any = None,
+    ) -> Self:
+        """Fit to sequences ``X``, or to ``y`` given ``X``.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+            y: targets, one for each of ``X``: the model then is p(y | x).
+            validation: ``"auto"`` lets networks hold out a tenth for early stopping (the tail of a single sequence);
+                ``None`` holds out nothing; or sequences (a pair if there are targets).
+            sample_weight: ``(n,)`` weight of each sequence in the objective.
+
+        Raises:
+            ValueError: bad input, named by sequence and position, before any work; an earlier fit stays as it was.
+        """
+        self._check_hyperparameters()
+        train, held_out = hold_out(Data.of(X, y, sample_weight), validation, self._holds_out, self.random_state)
+        setting = self._settle(train)
+        for part in (train, held_out):
+            if part is not None:
+                setting.check(part, self._missing_is_summed_out(setting.observation))
+        examples = setting.examples(train), [] if held_out is None else setting.examples(held_out)
+        began = time.perf_counter()
+        self._set(setting)
+        self._fit(*examples)
+        self.fit_seconds_ = time.perf_counter() - began
+        return self
+
+    def _settle(self, train: Data) -> Setting:
+        kind = train.X.kind
+        length = self.length if self.length != "auto" else "given" if kind == "vectors" else "stop"
+        observation = self._default_observation(kind) if self.observation == "auto" else self.observation.clone()
+        if self.warm_start and self.__sklearn_is_fitted__():
+            return Setting.of(self.encoding_, observation, length, conditional=train.y is not None)
+        encoding = default_encoding(kind) if self.encoding == "auto" else self.encoding
+        return Setting.learn(train, encoding, observation, length)
+
+    def _set(self, setting: Setting) -> None:
+        self.encoding_, self.observation_ = setting.encoding, setting.observation
+        self.measure_, self.length_ = setting.measure, setting.measure.length
+
+    def _missing_is_summed_out(self, observation: Observation) -> bool:
+        return self._sums_out_missing and observation.sums_out_missing
+
+    # -- scoring -------------------------------------------------------------------------------------------
+
+    def log_prob_steps(self, X: Any, y: Any = None) -> list[np.ndarray]:
+        """``log p(x_t | x_<t)`` in nats for every raw unit of every sequence (of ``y`` given ``X``), raw units.
+
+        Under ``length="stop"`` there is one more step, the last: the end. A step of several bytes (a BPE piece)
+        stands on its last byte; the bytes before it have 0.
+        """
+        data = self._scorable(X, y)
+        steps = self._steps(self._setting().examples(data))
+        return [self._in_raw_units(item, s) for item, s in zip(data.scored, steps, strict=True)]
+
+    def _in_raw_units(self, item: Item, steps: np.ndarray) -> np.ndarray:
+        encoded = self.encoding_.encode(item)
+        n_ends = len(steps) - len(encoded)
+        n_units = len(item.encode()) if isinstance(item, str) else len(item)
+        raw = np.zeros(n_units + n_ends)
+        raw[self.encoding_.last_unit(encoded)] = steps[: len(encoded)] + self.encoding_.log_det(item)
+        raw[n_units:] = steps[len(encoded) :]
+        return raw
+
+    def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
+        """``(n,)`` nats of each sequence: the sum of its steps."""
+        return np.array([steps.sum() for steps in self.log_prob_steps(X, y)])
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Nats per frame, byte or symbol: ``Σ log p / Σ units``. Higher is better."""
+        data = self._scorable(X, y)
+        return float(self.log_prob(data.X, data.y).sum() / data.scored.n_units.sum())
+
+    def _scorable(self, X: Any, y: Any) -> Data:
+        setting, data = self._setting(), Data.of(X, y)
+        if (data.y is not None) != setting.measure.conditional:
+            says = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
+            raise ValueError(f"the model was fitted as {says}")
+        setting.check(data, self._missing_is_summed_out(setting.observation))
+        return data
+
+    # -- one step at a time --------------------------------------------------------------------------------
+
+    def predict_next(self, prefix: Any = None, *, source: Any = None) -> Any:
+        """A Pyro distribution over the raw step after ``prefix`` (None: the first step), given ``source``.
+
+        Symbols under ``length="stop"`` have one more category, the last: the end.
+        """
+        steps, context = self._encode_one(prefix), self._encode_source(source)
+        state = self.start(context, 1)
+        for step in steps:
+            state = self.advance(state, torch.as_tensor(step).unsqueeze(0))
+        return self.distribution(state).as_distribution(*self._affine())
+
+    def stream(self, *, source: Any = None) -> Stream:
+        """A listener: ``s.update(x_t)`` is ``log p(x_t | past)`` in nats, ``s.predict_next()`` what comes next."""
+        return Stream(self, self._encode_step, self._affine(), self._encode_source(source))
+
+    def sample(
+        self,
+        n: int = 1,
+        *,
+        length: int | None = None,
+        prefix: Any = None,
+        source: Any = None,
+        max_length: int = 1000,
+        random_state: int | None = None,
+    ) -> list[Item]:
+        """Draw ``n`` raw sequences, continuing ``prefix``, given ``source``.
+
+        Args:
+            length: number of encoded steps; None draws until the end (``length="stop"`` only), at most ``max_length``. A
+                forced length masks the end, which is not p(x | T).
+            random_state: seed; None takes the model's.
+        """
+        steps, context = self._encode_one(prefix), self._encode_source(source)
+        if length is None and self.length_ == "given":
+            raise ValueError('the model was fitted with length="given", so it has no ends; pass length=')
+        seed = self.random_state if random_state is None else random_state
+        generator = torch.Generator(self._device()).manual_seed(seed)
+        drawn = generation.sample_steps(
+            self, n, prefix=steps, source=context, length=length, max_length=max_length, generator=generator
+        )
+        return [self.encoding_.decode(steps) for steps in drawn]
+
+    def _encode_one(self, item: Any) -> np.ndarray:
+        setting = self._setting()
+        if item is None or len(item) == 0:
+            shape = (0, self.encoding_.size) if self.encoding_.reads == "vectors" else (0,)
+            return np.zeros(shape, dtype=np.float64 if self.encoding_.reads == "vectors" else np.int64)
+        sequences = Sequences([item])
+        setting.check_kind(sequences)
+        setting.encoding.check(0, sequences.items[0])
+        return self.encoding_.encode(sequences.items[0])
+
+    def _encode_source(self, source: Any) -> np.ndarray | None:
+        if (source is not None) != self._setting().measure.conditional:
+            wanted = "p(y | x): pass source=" if self.measure_.conditional else "p(x): leave source out"
+            raise ValueError(f"the model was fitted as {wanted}")
+        return None if source is None else self._encode_one(source)
+
+    def _encode_step(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        item = x if isinstance(x, str) else np.asarray(x)[None]
+        steps = self._encode_one(item)
+        return steps, np.broadcast_to(self.encoding_.log_det(item), len(steps))
+
+    def _affine(self) -> tuple[Tensor, Tensor]:
+        shift, scale = self.encoding_.affine()
+        options = {"dtype": DTYPES[self.dtype], "device": self._device()}
+        return torch.as_tensor(shift, **options), torch.as_tensor(scale, **options)
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it."""
+        self._setting()
+        storage.write(
+            path,
+            {
+                "model": storage.describe(self),
+                "encoding": {**storage.describe(self.encoding_), "state": self.encoding_.state()},
+                "observation": storage.describe(self.observation_),
+                "measure": self.measure_.to_json(),
+                "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
+                "converged": bool(self.converged_),
+                "state": self._state(),
+            },
+        )
+
+    def _load(self, content: dict[str, Any], encoding: Encoding, observation: Observation) -> Self:
+        self.encoding_ = encoding.restore(content["encoding"]["state"])
+        self.observation_, self.measure_ = observation, Measure(**content["measure"])
+        self.length_ = self.measure_.length
+        self.history_, self.converged_ = pd.DataFrame(content["history"]), content["converged"]
+        self._restore(content["state"])
+        return self
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _setting(self) -> Setting:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"this {type(self).__name__} is not fitted; call fit first")
+        return Setting(self.encoding_, self.observation_, self.measure_)
+
+    def _device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="density_estimator",
+            target_tags=TargetTags(required=False),
+            input_tags=InputTags(two_d_array=False, string=True, three_d_array=False),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "measure_")

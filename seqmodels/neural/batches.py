@@ -1,0 +1,182 @@
+"""Ragged encoded sequences -> padded tensors: what a network is shown at each step and what it is asked.
+
+Step j of a row predicts its element j and is shown element j - 1 (a learned start at j = 0). With a source, a network
+without an encoder reads source and target as one row, of which only the target is scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.preparation import Example
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sequence as a network meets it: ``values`` (L, ...) of which those from ``first`` on are scored."""
+
+    values: np.ndarray
+    first: int
+    source: np.ndarray | None
+    weight: float
+    ends: bool
+
+    @classmethod
+    def of(cls, example: Example, reads_source: bool, ends: bool) -> Row:
+        if example.source is None or reads_source:
+            return cls(example.values, 0, example.source, example.weight, ends)
+        joined = np.concatenate([example.source, example.values])
+        return cls(joined, len(example.source), None, example.weight, ends)
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.values) + self.ends
+
+
+@dataclass(frozen=True)
+class Span:
+    """Steps ``begin .. end - 1`` of a row."""
+
+    row: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A padded batch of spans, B by T. ``shown`` and ``asked`` are (B, T) symbols or (B, T, D) vectors; masks are (B, T)."""
+
+    shown: Tensor
+    asked: Tensor
+    is_start: Tensor
+    is_end: Tensor
+    may_end: Tensor
+    is_target: Tensor
+    scored: Tensor  # float: the weight of the step, 0 where padded or not asked
+    past: Tensor | None
+    source: Tensor | None  # (B, S, ...)
+    source_mask: Tensor | None
+    rows: list[int]
+    continues: bool = False  # the memory after the previous chunk is handed on
+
+    @property
+    def n_steps(self) -> int:
+        return int((self.scored > 0).sum() - (self.is_end & (self.scored > 0)).sum())
+
+
+def assemble(
+    rows: list[Row], spans: list[Span], n_past: int, device: torch.device, dtype: torch.dtype, continues: bool = False
+) -> Chunk:
+    """Cut the spans out of their rows and pad them on the right."""
+    width = max(span.end - span.begin for span in spans)
+    pieces = [_cut(rows[span.row], span, width, n_past) for span in spans]
+    columns = [torch.as_tensor(np.stack(column), device=device) for column in zip(*pieces, strict=True)]
+    shown, asked, is_start, is_end, may_end, is_target, scored, past = columns
+    source, source_mask = _pad_sources([rows[span.row].source for span in spans], device, dtype)
+    vectors = shown.is_floating_point()
+    return Chunk(
+        shown.to(dtype) if vectors else shown,
+        asked.to(dtype) if vectors else asked,
+        is_start,
+        is_end,
+        may_end,
+        is_target,
+        scored,
+        past.to(dtype) if n_past else None,
+        source,
+        source_mask,
+        [span.row for span in spans],
+        continues,
+    )
+
+
+def _cut(row: Row, span: Span, width: int, n_past: int) -> tuple[np.ndarray, ...]:
+    values, n = row.values, len(row.values)
+    step = np.arange(span.begin, span.begin + width)
+    real = step < min(span.end, row.n_steps)
+    shown = values[np.clip(step - 1, 0, n - 1)]
+    asked = values[np.clip(step, 0, n - 1)]
+    scored = np.where(real & (step >= row.first), row.weight, 0.0)
+    past = np.zeros(0)
+    if n_past:
+        index = step[:, None] - np.arange(n_past, 0, -1)  # (T, p), oldest first
+        past = np.where((index >= 0)[..., None], values[np.clip(index, 0, n - 1)], np.nan)
+    may_end = (step > row.first) & row.ends
+    return shown, asked, step == 0, (step == n) & row.ends, may_end, step >= row.first, scored, past
+
+
+def _pad_sources(
+    sources: list[np.ndarray | None], device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor | None, Tensor | None]:
+    real = [source for source in sources if source is not None]
+    if not real:
+        return None, None
+    lengths = torch.tensor([len(source) for source in real], device=device)
+    padded = torch.nn.utils.rnn.pad_sequence([torch.as_tensor(s) for s in real], batch_first=True).to(device)
+    mask = torch.arange(padded.shape[1], device=device) < lengths.unsqueeze(1)
+    return (padded.to(dtype) if padded.is_floating_point() else padded), mask
+
+
+def windows(n_steps: int, context: int) -> list[tuple[int, int, int]]:
+    """``(begin, end, scored_from)``: windows anchored at the start that overlap by half; each step is scored once.
+
+    >>> windows(10, 4)
+    [(0, 4, 0), (2, 6, 4), (4, 8, 6), (6, 10, 8)]
+    """
+    hop = max(1, context // 2)
+    result = [(0, min(context, n_steps), 0)]
+    while result[-1][1] < n_steps:
+        begin = result[-1][0] + hop
+        result.append((begin, min(begin + context, n_steps), result[-1][1]))
+    return result
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How an epoch is cut: pieces of at most ``piece`` steps, ``batch_size`` of like length together, ``chunk`` steps at a time.
+
+    With ``carry`` the memory is handed from chunk to chunk of a batch (truncated back-propagation); without, a piece is one chunk.
+    """
+
+    batch_size: int
+    chunk: int
+    carry: bool
+
+    def piece(self, rows: list[Row]) -> int:
+        """With carry, a few long sequences become ``batch_size`` parallel streams."""
+        if not self.carry:
+            return self.chunk
+        return max(4 * self.chunk, -(-sum(row.n_steps for row in rows) // self.batch_size))
+
+    def n_chunks(self, rows: list[Row]) -> int:
+        """About how many chunks an epoch has."""
+        return sum(1 for _ in self.epoch(rows, np.random.default_rng(0)))
+
+    def epoch(self, rows: list[Row], rng: np.random.Generator) -> Iterator[tuple[list[Span], bool]]:
+        """Spans of each chunk, and whether its memory continues from the chunk before."""
+        for batch in self._batches(rows, rng):
+            longest = max(span.end - span.begin for span in batch)
+            for k in range(0, longest, self.chunk):
+                ends = [Span(s.row, min(s.begin + k, s.end), min(s.begin + k + self.chunk, s.end)) for s in batch]
+                yield ends, k > 0
+
+    def _batches(self, rows: list[Row], rng: np.random.Generator) -> list[list[Span]]:
+        spans = [span for i, row in enumerate(rows) for span in _pieces(i, row, self.piece(rows), rng)]
+        # Like lengths together, but not always the same ones.
+        noise = rng.uniform(0.9, 1.1, len(spans))
+        order = np.argsort([(s.end - s.begin) * x for s, x in zip(spans, noise, strict=True)], kind="stable")
+        batches = [[spans[i] for i in order[k : k + self.batch_size]] for k in range(0, len(order), self.batch_size)]
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def _pieces(i: int, row: Row, size: int, rng: np.random.Generator) -> list[Span]:
+    if row.n_steps <= size:
+        return [Span(i, 0, row.n_steps)]
+    cuts = [0, *range(int(rng.integers(1, size + 1)), row.n_steps, size), row.n_steps]
+    return [Span(i, a, b) for a, b in pairwise(cuts) if b > row.first]

@@ -1,0 +1,99 @@
+"""A network one step at a time, for n sequences at once, walking the same windows as the batched road."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqmodels.generation import Prediction
+from seqmodels.neural.batches import windows
+from seqmodels.neural.module import SequenceModule, split_end
+from seqmodels.neural.network import Memory
+from seqmodels.observations import Observation
+
+
+@dataclass(frozen=True)
+class NetworkState:
+    """Before step ``position`` of the row: the network's memory and outputs, and what a new window would need.
+
+    ``window`` is the first step of the current window; ``recent (n, w, ...)`` the last elements; ``first`` the first scored step.
+    """
+
+    memory: Memory
+    outputs: Tensor
+    recent: Tensor
+    position: int
+    window: int
+    first: int
+
+
+@dataclass(frozen=True)
+class NetworkCursor:
+    """The cursor of one fitted module."""
+
+    module: SequenceModule
+    observation: Observation
+    context: int | None
+
+    @torch.no_grad()
+    def start(self, source: np.ndarray | None, n: int) -> NetworkState:
+        """Before the first scored step; a network without an encoder reads the source as the row's beginning."""
+        parameter = next(self.module.parameters())
+        vectors = self.module.ends.reads == "vectors"
+        dtype = parameter.dtype if vectors else torch.int64
+        width = (self.module.ends.size,) if vectors else ()
+        given = None
+        if source is not None:
+            given = torch.as_tensor(source, dtype=dtype, device=parameter.device).expand(n, *source.shape)
+        if given is None or self.module.network.reads_source:
+            mask = None if given is None else torch.ones(given.shape[:2], dtype=torch.bool, device=given.device)
+            memory = self.module.start(n, given, mask)
+            recent = torch.zeros(n, 0, *width, dtype=dtype, device=parameter.device)
+            return self._feed(NetworkState(memory, recent, recent, 0, 0, 0), 1)
+        first = given.shape[1]
+        window = 0 if self.context is None else windows(first + 1, self.context)[-1][0]
+        memory = self.module.start(n, None, None)
+        return self._feed(NetworkState(memory, given, given, first, window, first), first - window + 1)
+
+    @torch.no_grad()
+    def advance(self, state: NetworkState, x: Tensor) -> NetworkState:
+        """Take each sequence's next element; at the edge of a window begin the next, half a window on."""
+        recent = torch.cat([state.recent, x.to(state.recent).unsqueeze(1)], dim=1)
+        position, window, memory = state.position + 1, state.window, state.memory
+        n_inputs = 1
+        if self.context is not None and position == window + self.context:
+            window += max(1, self.context // 2)
+            memory, n_inputs = self.module.start(len(x), None, None), position - window + 1
+        keep = max(self.context or 0, self.observation.n_past, 1)
+        moved = NetworkState(memory, state.outputs, recent[:, -keep:], position, window, state.first)
+        return self._feed(moved, n_inputs)
+
+    def _feed(self, state: NetworkState, n_inputs: int) -> NetworkState:
+        """Show the network its last ``n_inputs`` inputs, the start token among them where the row begins."""
+        step = torch.arange(state.position - n_inputs + 1, state.position + 1, device=state.recent.device)
+        shown = state.recent[:, max(0, state.recent.shape[1] - n_inputs) :]
+        if shown.shape[1] < n_inputs:  # the start is shown no element
+            shown = F.pad(shown, (0, 0, 1, 0) if shown.ndim == 3 else (1, 0))
+        is_start, is_target = (m.expand(len(shown), -1) for m in (step == 0, step >= state.first))
+        outputs, memory = self.module(shown, is_start, is_target, state.memory)
+        return NetworkState(memory, outputs[:, -1], state.recent, state.position, state.window, state.first)
+
+    @torch.no_grad()
+    def distribution(self, state: NetworkState) -> Prediction:
+        """What comes next."""
+        may_end = torch.full((len(state.outputs),), state.position > state.first, device=state.outputs.device)
+        parameters, end = split_end(state.outputs, may_end, self.module.ends.stops)
+        weights = torch.zeros(len(parameters), 1, dtype=parameters.dtype, device=parameters.device)
+        log_end = None if end is None else F.logsigmoid(end)
+        return Prediction(self.observation, parameters.unsqueeze(1), weights, self._past(state), log_end)
+
+    def _past(self, state: NetworkState) -> Tensor | None:
+        n_past = self.observation.n_past
+        if n_past == 0:
+            return None
+        missing = n_past - state.recent.shape[1]
+        return F.pad(state.recent, (0, 0, max(0, missing), 0), value=torch.nan)[:, -n_past:]

@@ -1,0 +1,228 @@
+"""``NeuralModel``: a network and an observation as a ``SequenceModel``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.generation import Prediction
+from seqmodels.model import DTYPES, SequenceModel
+from seqmodels.neural.batches import Batching, Row, Span, assemble
+from seqmodels.neural.cursor import NetworkCursor, NetworkState
+from seqmodels.neural.module import Ends, SequenceModule, chunk_log_prob
+from seqmodels.neural.network import Memory, Network, map_memory
+from seqmodels.neural.scoring import log_prob_steps
+from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.preparation import Example
+from seqmodels.sequences import Kind
+from seqmodels.training import Recipe, Step, train
+
+DEFAULT_STEPS = 2_000
+VALIDATION_STEPS = 20_000  # of the held-out part, scored at each evaluation
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NeuralModel(SequenceModel, ABC):
+    """A network trained by gradient on the log-likelihood.
+
+    To add one, subclass with the network's own hyperparameters and define ``_network``, ``context_`` and ``_carries``.
+
+    Args:
+        d_model: width of the hidden state.
+        n_layers: layers of the network.
+        dropout: fraction dropped in training.
+        max_steps: optimiser steps; ``"auto"``: 2000 unless epochs or seconds are given. Runs of equal steps repeat exactly.
+        max_epochs: passes over the data.
+        max_seconds: a cap on time; given alone, the learning-rate schedule follows time.
+        batch_size: sequences (pieces of long ones) in a batch.
+        lr: peak learning rate of AdamW.
+        weight_decay: of matrices, decoupled.
+        patience: evaluations (20 a run) without improvement on held-out data before training stops.
+        training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 on GPUs; scoring never uses it.
+
+    The other arguments are those of ``SequenceModel``.
+    """
+
+    d_model: int = 256
+    n_layers: int = 1
+    dropout: float = 0.1
+    max_steps: int | Literal["auto"] | None = "auto"
+    max_epochs: int | None = None
+    max_seconds: float | None = None
+    batch_size: int = 32
+    lr: float = 3e-3
+    weight_decay: float = 0.05
+    patience: int = 5
+    training_precision: str = "auto"
+
+    _carries: ClassVar[bool] = True  # whether training hands the memory from chunk to chunk
+
+    @abstractmethod
+    def _network(self) -> Network:
+        """The untrained network."""
+
+    @abstractmethod
+    def _chunk(self) -> int:
+        """Steps back-propagated through at once."""
+
+    # -- SequenceModel -------------------------------------------------------------------------------------
+
+    @property
+    def n_parameters_(self) -> int:
+        return sum(p.numel() for p in self.module_.parameters())
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        return GaussianMixture(n_components=4, covariance_type="full") if kind == "vectors" else Categorical()
+
+    def _check_hyperparameters(self) -> None:
+        for name in ("d_model", "n_layers", "batch_size", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
+        if self.training_precision not in ("auto", "float32", "bfloat16"):
+            raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
+        if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:
+            raise ValueError("training would never end; give max_steps, max_epochs or max_seconds")
+
+    def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
+        device = self._device()
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(self.random_state)
+            if not (self.warm_start and hasattr(self, "module_")):
+                self._build()
+            self.module_.to(device, torch.float32)
+            rows = self._rows(train_examples)
+            batching = Batching(self.batch_size, self._chunk(), self._carries)
+            rng = np.random.default_rng(self.random_state)
+            objective = _Objective(self, rows, _steps_to_units(train_examples))
+            held_out = _limit(validation, VALIDATION_STEPS)
+            self.history_, self.converged_ = train(
+                self.module_,
+                lambda _: batching.epoch(rows, rng),
+                objective,
+                (lambda: self._nats_per_unit(held_out)) if held_out else None,
+                self._recipe(),
+                batching.n_chunks(rows),
+            )
+
+    def _recipe(self) -> Recipe:
+        automatic = DEFAULT_STEPS if self.max_epochs is None and self.max_seconds is None else None
+        steps = automatic if self.max_steps == "auto" else self.max_steps
+        return Recipe(
+            steps, self.max_epochs, self.max_seconds, self.lr, self.weight_decay, self.patience, progress=self.verbose
+        )
+
+    def _build(self) -> None:
+        network = self._network()
+        ends = Ends(
+            reads="vectors" if self.encoding_.reads == "vectors" else "symbols",
+            size=self.encoding_.size,
+            conditional=self.measure_.conditional,
+            stops=self.length_ == "stop",
+        )
+        generator = torch.Generator().manual_seed(self.random_state)
+        self.module_ = SequenceModule(network, self.observation_, ends, generator)
+
+    def _rows(self, examples: list[Example]) -> list[Row]:
+        return [Row.of(e, self.module_.network.reads_source, self.length_ == "stop") for e in examples]
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        return log_prob_steps(self._ready(), self.observation_, self._rows(examples), self.context_)
+
+    def _nats_per_unit(self, examples: list[Example]) -> float:
+        total = sum(float(steps.sum()) for steps in self._steps_as_trained(examples))
+        return (total + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
+
+    def _steps_as_trained(self, examples: list[Example]) -> list[np.ndarray]:
+        return log_prob_steps(self.module_, self.observation_, self._rows(examples), self.context_)
+
+    def _ready(self) -> SequenceModule:
+        """The module on its device, in the dtype of computation, in evaluation mode."""
+        return self.module_.to(self._device(), DTYPES[self.dtype]).eval()
+
+    # -- the cursor ----------------------------------------------------------------------------------------
+
+    def _cursor(self) -> NetworkCursor:
+        return NetworkCursor(self._ready(), self.observation_, self.context_)
+
+    def start(self, source: np.ndarray | None = None, n: int = 1) -> NetworkState:
+        return self._cursor().start(source, n)
+
+    def advance(self, state: NetworkState, x: Tensor) -> NetworkState:
+        return self._cursor().advance(state, x)
+
+    def distribution(self, state: NetworkState) -> Prediction:
+        return self._cursor().distribution(state)
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        return {name: tensor.float().cpu().numpy() for name, tensor in self.module_.state_dict().items()}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        with torch.random.fork_rng(devices=[]):
+            self._build()
+        self.module_.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()})
+
+
+class _Objective:
+    """Log-probability of one chunk; remembers the network's memory between the chunks of a batch."""
+
+    def __init__(self, model: NeuralModel, rows: list[Row], units: tuple[float, float]) -> None:
+        self.module, self.observation, self.rows = model.module_, model.observation_, rows
+        self.units_per_step, self.log_det_per_step = units
+        self.device = model._device()
+        self.precision = _precision(model.training_precision, self.device)
+        self.memory: Memory = None
+
+    def __call__(self, batch: tuple[list[Span], bool]) -> Step:
+        spans, continues = batch
+        chunk = assemble(self.rows, spans, self.observation.n_past, self.device, torch.float32)
+        if continues:
+            self.memory = map_memory(Tensor.detach, self.memory)
+        else:
+            self.memory = self.module.start(len(spans), chunk.source, chunk.source_mask)
+        log_prob, parameters, self.memory = chunk_log_prob(
+            self.module, self.observation, chunk, self.memory, self.precision
+        )
+        scored = chunk.scored > 0
+        kept = torch.where(scored, log_prob, 0.0)
+        hits = self.observation.floor_hits(parameters.detach(), self.module.ends.size)
+        return Step(
+            total=(kept * chunk.scored).sum(),
+            weight=float(chunk.scored.sum()),
+            log_prob=kept.detach().double().sum() + self.log_det_per_step * chunk.n_steps,
+            n_units=self.units_per_step * chunk.n_steps,
+            floor_hits=(hits & scored).sum(),
+        )
+
+
+def _steps_to_units(examples: list[Example]) -> tuple[float, float]:
+    """Raw units and log-determinant for each encoded step, on average."""
+    n_steps = sum(len(e.values) for e in examples)
+    return sum(e.n_units for e in examples) / n_steps, sum(e.log_det for e in examples) / n_steps
+
+
+def _limit(examples: list[Example], n_steps: int) -> list[Example]:
+    """The first examples that hold ``n_steps`` steps; the last is cut."""
+    kept: list[Example] = []
+    for example in examples:
+        room = n_steps - sum(len(e.values) for e in kept)
+        if room <= 0:
+            break
+        part = min(1.0, room / len(example.values))
+        units = max(1, round(part * example.n_units))
+        kept.append(replace(example, values=example.values[:room], log_det=part * example.log_det, n_units=units))
+    return kept
+
+
+def _precision(name: str, device: torch.device) -> torch.dtype | None:
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else None
+    return torch.bfloat16 if name == "bfloat16" else None

@@ -1,0 +1,120 @@
+"""A network with its two ends: raw steps in (embedding), observation parameters out (head)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqmodels.neural.batches import Chunk
+from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.observations import Observation
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What the two ends of a network must fit: ``size`` is D or V, ``conditional`` p(y | x), ``stops`` the end is an event."""
+
+    reads: Literal["vectors", "symbols"]
+    size: int
+    conditional: bool
+    stops: bool
+
+
+class Embedding(nn.Module):
+    """Symbols by table, vectors by a linear map: ``(...)`` or ``(..., D)`` -> ``(..., d_model)``."""
+
+    def __init__(self, ends: Ends, d_model: int) -> None:
+        super().__init__()
+        self.map = nn.Embedding(ends.size, d_model) if ends.reads == "symbols" else nn.Linear(ends.size, d_model)
+        nn.init.normal_(self.map.weight, std=1.0 if ends.reads == "symbols" else ends.size**-0.5)
+
+    def forward(self, steps: Tensor) -> Tensor:
+        out: Tensor = self.map(steps)
+        return out
+
+
+class SequenceModule(nn.Module):
+    """``parameters_t = W hidden_t + S x_{t-1} + b``, ``hidden_t = network(start, x_1 .. x_{t-1}, source)``.
+
+    The linear skip S from the last vector is there for vectors only. Under ``stops`` one more output is the logit of the end.
+    """
+
+    def __init__(self, network: Network, observation: Observation, ends: Ends, generator: torch.Generator) -> None:
+        super().__init__()
+        d, n_outputs = network.d_model, observation.n_parameters(ends.size) + ends.stops
+        self.network, self.ends = network, ends
+        self.embedding = Embedding(ends, d)
+        self.begin = nn.Parameter(torch.zeros(d))
+        self.segment = nn.Parameter(torch.zeros(2, d)) if ends.conditional and not network.reads_source else None
+        self.source_embedding = Embedding(ends, d) if ends.conditional and network.reads_source else None
+        self.no_source = nn.Parameter(torch.zeros(d)) if network.reads_source and not ends.conditional else None
+        self.head = nn.Linear(d, n_outputs)
+        nn.init.normal_(self.head.weight, std=0.1 * d**-0.5)
+        with torch.no_grad():
+            self.head.bias.zero_()
+            self.head.bias[: n_outputs - ends.stops] = observation.starting_point(ends.size, generator)
+            if ends.stops:
+                self.head.bias[-1] = -3.0  # sequences rarely end
+        self.skip = nn.Linear(ends.size, n_outputs, bias=False) if ends.reads == "vectors" else None
+        if self.skip is not None:
+            nn.init.zeros_(self.skip.weight)
+
+    def start(self, n: int, source: Tensor | None, mask: Tensor | None) -> Memory:
+        """The network's memory before the first step, for a batch of n."""
+        if self.no_source is not None:
+            values = self.no_source.expand(n, 1, -1)
+            return self.network.start(n, Source(values, torch.ones(n, 1, dtype=torch.bool, device=values.device)))
+        if source is None or self.source_embedding is None:
+            return self.network.start(n)
+        assert mask is not None
+        return self.network.start(n, Source(self.source_embedding(source) * mask.unsqueeze(-1), mask))
+
+    def inputs(self, shown: Tensor, is_start: Tensor, is_target: Tensor) -> Tensor:
+        """What the network reads, ``(B, T, d_model)``."""
+        embedded = torch.where(is_start.unsqueeze(-1), self.begin, self.embedding(shown))
+        if self.segment is not None:
+            embedded = embedded + self.segment[is_target.long()]
+        return embedded
+
+    def forward(self, shown: Tensor, is_start: Tensor, is_target: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """Observation parameters (and the end's logit) of each step, ``(B, T, P)``, and the memory after the last."""
+        hidden, memory = self.network(self.inputs(shown, is_start, is_target), memory)
+        outputs = self.head(hidden)
+        if self.skip is not None:
+            outputs = outputs + self.skip(torch.where(is_start.unsqueeze(-1), 0.0, shown))
+        return outputs, memory
+
+
+def split_end(outputs: Tensor, may_end: Tensor, stops: bool) -> tuple[Tensor, Tensor | None]:
+    """Observation parameters and the log-odds of the end (-inf where it cannot be; None where lengths are given)."""
+    if not stops:
+        return outputs, None
+    return outputs[..., :-1], torch.where(may_end, outputs[..., -1], -torch.inf)
+
+
+def chunk_log_prob(
+    module: SequenceModule,
+    observation: Observation,
+    chunk: Chunk,
+    memory: Memory,
+    precision: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor, Memory]:
+    """``(B, T)`` log-probability of what each step was asked, the observation's parameters, and the memory.
+
+    ``precision`` is that of the network under autocast (training only); densities are computed in at least float32.
+    """
+    with torch.autocast(chunk.shown.device.type, dtype=precision, enabled=precision is not None):
+        outputs, memory = module(chunk.shown, chunk.is_start, chunk.is_target, memory)
+    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+    parameters, end = split_end(outputs, chunk.may_end, module.ends.stops)
+    log_prob = observation.log_prob(parameters, chunk.asked, chunk.past)
+    if end is not None:
+        # log sigmoid of -inf has a NaN gradient, so the impossible end is masked before and after.
+        possible = torch.where(chunk.may_end, end, 0.0)
+        goes_on = torch.where(chunk.may_end, F.logsigmoid(-possible), 0.0)
+        log_prob = torch.where(chunk.is_end, F.logsigmoid(possible), log_prob + goes_on)
+    return log_prob, parameters, memory

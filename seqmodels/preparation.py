@@ -1,0 +1,156 @@
+"""From raw sequences to what a wing fits and scores: checked, held out, encoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqmodels.encodings import Bytes, Encoding, Standardize, Symbols
+from seqmodels.measure import Length, Measure
+from seqmodels.observations import Observation
+from seqmodels.sequences import UNITS, Item, Kind, Sequences, as_sequences
+
+
+@dataclass(frozen=True)
+class Example:
+    """One encoded sequence: ``values`` are scored, ``source`` is what they are conditioned on.
+
+    ``log_det`` (the sum over its steps) and ``n_units`` turn a sum of encoded log-probabilities into nats per raw unit.
+    """
+
+    values: np.ndarray
+    source: np.ndarray | None = None
+    weight: float = 1.0
+    log_det: float = 0.0
+    n_units: int = 0
+
+
+@dataclass(frozen=True)
+class Data:
+    """Sequences, the targets if there are any, and a weight for each."""
+
+    X: Sequences
+    y: Sequences | None
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, X: Any, y: Any = None, weights: Any = None) -> Data:
+        """Check that sequences, targets and weights belong together."""
+        x, target = as_sequences(X), None if y is None else as_sequences(y)
+        if target is not None and len(target) != len(x):
+            raise ValueError(f"there are {len(x)} sequences in X but {len(target)} in y; pass one target for each")
+        w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
+        if w.shape != (len(x),) or not (np.isfinite(w).all() and (w >= 0).all() and w.sum() > 0):
+            raise ValueError(f"sample_weight must be {len(x)} finite numbers, none negative and not all zero")
+        return cls(x, target, w)
+
+    @property
+    def scored(self) -> Sequences:
+        """The sequences whose probability is asked for."""
+        return self.X if self.y is None else self.y
+
+    def take(self, mask: np.ndarray) -> Data:
+        """The part where ``mask`` is true."""
+        return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask])
+
+
+def hold_out(data: Data, validation: Any, automatic: bool, random_state: int) -> tuple[Data, Data | None]:
+    """The training and the validation part. ``"auto"``: a tenth of the sequences, or the tail of the only one."""
+    if validation is None or (isinstance(validation, str) and validation == "auto" and not automatic):
+        return data, None
+    if isinstance(validation, str):
+        if validation != "auto":
+            raise ValueError(f"validation is {validation!r}; pass 'auto', None, or sequences to hold out")
+        return _hold_out_tenth(data, random_state)
+    if data.y is None:
+        return data, Data.of(validation)
+    if not (isinstance(validation, tuple) and len(validation) == 2):
+        raise ValueError("the model is fitted with y, so validation is a pair (X, y)")
+    return data, Data.of(*validation)
+
+
+def _hold_out_tenth(data: Data, random_state: int) -> tuple[Data, Data | None]:
+    n = len(data.X)
+    if n > 1:
+        mask = np.zeros(n, dtype=bool)
+        mask[np.random.default_rng(random_state).permutation(n)[: max(1, n // 10)]] = True
+        return data.take(~mask), data.take(mask)
+    if data.y is not None or len(data.X.items[0]) < 20:
+        return data, None
+    train, tail = data.X.split(0.1)
+    return Data(train, None, data.weights), Data.of(tail)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is settled before the numbers are: how data are encoded, how steps are emitted, what is measured."""
+
+    encoding: Encoding
+    observation: Observation
+    measure: Measure
+
+    @classmethod
+    def learn(cls, data: Data, encoding: Encoding, observation: Observation, length: Length) -> Setting:
+        """Fit the encoding on sequences and targets together and say what will be measured."""
+        if data.y is not None and data.y.kind != data.X.kind:
+            raise ValueError(f"X is {data.X.kind} but y is {data.y.kind}; both must be of one kind")
+        if encoding.reads != data.X.kind:
+            raise ValueError(f"the encoding {encoding!r} reads {encoding.reads} but the sequences are {data.X.kind}")
+        emitted = "vectors" if data.X.kind == "vectors" else "symbols"
+        if observation.emits != emitted:
+            raise ValueError(
+                f"the observation {observation!r} emits {observation.emits} but the sequences are {data.X.kind}"
+            )
+        both = data.X if data.y is None else Sequences([*data.X, *data.y])
+        return cls.of(encoding.clone().fit(both), observation, length, conditional=data.y is not None)
+
+    @classmethod
+    def of(cls, encoding: Encoding, observation: Observation, length: Length, conditional: bool) -> Setting:
+        """With an encoding that is fitted already."""
+        kind = encoding.reads
+        space = f"R^{encoding.size}" if kind == "vectors" else kind
+        measure = Measure(space, UNITS[kind], length, encoding.exactness, conditional)
+        return cls(encoding, observation, measure)
+
+    def check(self, data: Data, missing_is_summed_out: bool) -> None:
+        """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read."""
+        for what, sequences in (("X", data.X), ("y", data.y)):
+            if sequences is None:
+                continue
+            self.check_kind(sequences)
+            for i, item in enumerate(sequences):
+                self.encoding.check(i, item)
+                if sequences.kind == "vectors" and not missing_is_summed_out:
+                    _refuse_missing(what, i, np.asarray(item))
+
+    def check_kind(self, sequences: Sequences) -> None:
+        """Raise ``ValueError`` for text where vectors are expected, and the like."""
+        if sequences.kind != self.encoding.reads:
+            raise ValueError(f"the model was fitted on {self.encoding.reads} but got {sequences.kind}")
+
+    def examples(self, data: Data) -> list[Example]:
+        """Encoded sequences."""
+        sources = [None] * len(data.X) if data.y is None else [self.encoding.encode(x) for x in data.X]
+        scored = zip(data.scored, sources, data.scored.n_units, data.weights, strict=True)
+        return [self._example(item, source, int(n), float(w)) for item, source, n, w in scored]
+
+    def _example(self, item: Item, source: np.ndarray | None, n_units: int, weight: float) -> Example:
+        values = self.encoding.encode(item)
+        log_det = float(np.sum(np.broadcast_to(self.encoding.log_det(item), len(values))))
+        return Example(values, source, weight, log_det, n_units)
+
+
+def default_encoding(kind: Kind) -> Encoding:
+    """What ``encoding="auto"`` means."""
+    return {"vectors": Standardize, "text": Bytes, "symbols": Symbols}[kind]()
+
+
+def _refuse_missing(what: str, i: int, frames: np.ndarray) -> None:
+    missing = np.isnan(frames).any(axis=1)
+    if missing.any():
+        raise ValueError(
+            f"sequence {i} of {what} has a NaN at frame {int(np.argmax(missing))}, and this model cannot sum out missing values; "
+            "fill them in, leave the frames out, or use an HMM with a diagonal GaussianMixture"
+        )

@@ -1,0 +1,75 @@
+"""Models on disk: one safetensors file, arrays as tensors and the rest as JSON in its header. Nothing in it can run code."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from seqmodels.parameters import Configurable
+
+FORMAT = "seqmodels-1"
+
+
+def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
+    """Write nested dictionaries of arrays and JSON values, atomically: the file is there whole or not at all."""
+    arrays: dict[str, np.ndarray] = {}
+    header = _split(dict(content), "", arrays)
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    save_file(arrays, partial, metadata={"format": FORMAT, "content": json.dumps(header)})
+    os.replace(partial, target)
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what ``write`` wrote. Raises ``ValueError`` for any other file."""
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            header = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a saved model: {error}") from None
+    if header.get("format") != FORMAT:
+        raise ValueError(f"{path} is a safetensors file, but not one that seqmodels wrote")
+    content: dict[str, Any] = _join(json.loads(header["content"]), "", arrays)
+    return content
+
+
+def _split(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, np.ndarray):
+        arrays[path] = np.ascontiguousarray(value)
+        return {"__array__": True}
+    if isinstance(value, dict):
+        return {key: _split(inner, f"{path}/{key}", arrays) for key, inner in value.items()}
+    return value
+
+
+def _join(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, dict):
+        if "__array__" in value:
+            return arrays[path]
+        return {key: _join(inner, f"{path}/{key}", arrays) for key, inner in value.items()}
+    return value
+
+
+def describe(thing: Configurable) -> dict[str, Any]:
+    """A configurable as JSON: its class's name and its hyperparameters, nested."""
+    params = thing.get_params(deep=False).items()
+    return {
+        "class": type(thing).__name__,
+        "params": {k: describe(v) if isinstance(v, Configurable) else v for k, v in params},
+    }
+
+
+def build(description: Mapping[str, Any], classes: Mapping[str, type[Configurable]]) -> Any:
+    """The configurable that ``describe`` described, from a closed table of classes."""
+    params = {k: build(v, classes) if isinstance(v, dict) else v for k, v in description["params"].items()}
+    if description["class"] not in classes:
+        raise ValueError(f"the file holds a {description['class']}, which this version of seqmodels does not know")
+    return classes[description["class"]](**params)
