@@ -1,0 +1,278 @@
+"""Statistics of paired comparison: ``difference = Σ_c d_c / Σ_c u_c`` over clusters c, its interval and its p-value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import fft, stats
+
+MIN_CLUSTERS = 5  # below: no interval
+BOOTSTRAP_CLUSTERS = 20  # from here on: bootstrap rather than t
+MIN_BLOCKS = 5
+MIN_STEPS = 20
+_RESAMPLED_AT_ONCE = 2_000_000  # clusters drawn at a time, to bound memory
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A model minus the baseline, in nats per unit.
+
+    Attributes:
+        difference: the estimate; positive where the model is better.
+        low, high: the interval; NaN where there are too few clusters for one.
+        p_value: two-sided, for a difference of zero, not corrected; NaN where there is no interval.
+        n_clusters: independent clusters, or blocks of one long sequence.
+        method: how the interval was made, in words; begins with ``none`` where there is none.
+        block: length in steps of the moving blocks, where they were used.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    n_clusters: int
+    method: str
+    block: int | None = None
+
+
+def paired_difference(
+    log_prob_model: Any,
+    log_prob_baseline: Any,
+    units: Any,
+    clusters: Sequence[Any] | np.ndarray | None = None,
+    *,
+    level: float = 0.95,
+    n_bootstrap: int = 2000,
+    random_state: int = 0,
+) -> Difference:
+    """Difference of two models over the same sequences, ``r = Σ (model - baseline) / Σ units``.
+
+    Sequences of one cluster are summed first: they are not independent, clusters are. Below 5 clusters there is no
+    interval. From 5 to 19, Student's t on the linearised residuals ``d_c - r u_c``, each inflated by its leverage, with
+    Satterthwaite's degrees of freedom (Bell & McCaffrey 2002): n - 1 where clusters are of one size, fewer where few
+    clusters hold most of the units, for which the plain t covers 86 % rather than 95 %. From 20 on, a symmetric
+    studentised bootstrap of clusters (Hall 1988; Cameron, Gelbach & Miller 2008), which covers better than percentiles or BCa.
+
+    Args:
+        log_prob_model: ``(n,)`` nats per sequence; finite.
+        log_prob_baseline: ``(n,)`` nats of the same sequences.
+        units: ``(n,)`` frames, bytes or symbols of each.
+        clusters: ``(n,)`` what each belongs to (a speaker, a document); None: each is its own.
+        level: coverage of the interval.
+        n_bootstrap: resamples; no p-value is below ``1 / (n_bootstrap + 1)``.
+        random_state: seed of the resampling.
+
+    Raises:
+        ValueError: shapes that differ, values that are not finite (it says how many), units that are not positive.
+
+    >>> paired_difference([-4, -6, -9, -5, -8], [-6, -7, -11, -8, -9], [2, 2, 4, 2, 2]).difference
+    0.75
+    """
+    d = _paired(log_prob_model, log_prob_baseline, "sequences")
+    u = _positive(units, len(d))
+    if clusters is not None:
+        d, u = _totals(d, u, clusters)
+    ratio = float(d.sum() / u.sum())
+    if len(d) < MIN_CLUSTERS:
+        return Difference(ratio, np.nan, np.nan, np.nan, len(d), f"none: fewer than {MIN_CLUSTERS} clusters")
+    half, p_value, method = np.inf, np.nan, "t"
+    if len(d) >= BOOTSTRAP_CLUSTERS:
+        half, p_value = _bootstrap_t(d, u, level, n_bootstrap, np.random.default_rng(random_state))
+        method = "cluster bootstrap"
+    if not np.isfinite(half):  # also where most resamples have no spread: one cluster holds every difference
+        half, p_value = _cluster_t(d, u, level)
+        method = "t"
+    return Difference(ratio, ratio - half, ratio + half, p_value, len(d), method)
+
+
+def moving_block_difference(
+    steps_model: Any,
+    steps_baseline: Any,
+    *,
+    n_units: float | None = None,
+    block: int | None = None,
+    level: float = 0.95,
+) -> Difference:
+    """Difference of two models over one long sequence, from the sums of its moving blocks.
+
+    The variance of the mean is that of all overlapping blocks, with ``1.5 (T / block - 1)`` degrees of freedom for t
+    (Meketon & Schmeiser 1984). The block is three times ``politis_white_block``: that length gives the variance its
+    least squared error, while an interval is hurt more by the bias of short blocks than by the noise of long ones.
+
+    Args:
+        steps_model: ``(T,)`` nats per step; finite.
+        steps_baseline: ``(T,)`` nats of the same steps.
+        n_units: units of the sequence, where they are not T (an end that is scored is a step but no unit).
+        block: length of a block in steps; None chooses it from the autocorrelation.
+        level: coverage of the interval.
+
+    Raises:
+        ValueError: shapes that differ, values that are not finite (it says how many), a block outside 1..T.
+    """
+    d = _paired(steps_model, steps_baseline, "steps")
+    n = len(d)
+    if block is not None and not 1 <= block <= n:
+        raise ValueError(f"block is {block}; pass a length from 1 to the {n} steps there are, or None to choose it")
+    steps_per_unit = n / (n if n_units is None else float(_positive([n_units], 1)[0]))
+    mean = float(d.mean())
+    if n < MIN_STEPS:
+        return Difference(
+            mean * steps_per_unit, np.nan, np.nan, np.nan, 0, f"none: fewer than {MIN_STEPS} steps", block
+        )
+    if block is None:
+        block = max(1, min(int(np.ceil(3 * politis_white_block(d))), n // (MIN_BLOCKS + 1)))
+    if n < MIN_BLOCKS * block:
+        why = f"none: fewer than {MIN_BLOCKS} blocks"
+        return Difference(mean * steps_per_unit, np.nan, np.nan, np.nan, n // block, why, block)
+    half, p_value = _t_interval(mean, _moving_block_error(d, block), 1.5 * (n / block - 1), level)
+    low, high = (mean - half) * steps_per_unit, (mean + half) * steps_per_unit
+    return Difference(mean * steps_per_unit, low, high, p_value, n // block, f"moving blocks of {block} steps", block)
+
+
+def politis_white_block(x: Any) -> float:
+    """Block length with the least squared error in the variance of a mean: ``(1.5 (G / g)² T)^(1/3)``.
+
+    ``g = Σ λ_k R_k`` and ``G = Σ λ_k |k| R_k`` over autocovariances R, with a flat-top window λ that ends at twice the
+    lag after which autocorrelations are insignificant (Politis & White 2004; corrected by Patton, Politis & White 2009).
+
+    Args:
+        x: ``(T,)`` numbers.
+    """
+    x = np.asarray(x, dtype=np.float64)
+    n = len(x)
+    run = max(5, int(np.ceil(np.sqrt(np.log10(n)))))
+    longest = min(int(np.ceil(np.sqrt(n))) + run, n - 1)
+    R = _autocovariance(x, longest)
+    if R[0] <= 0:
+        return 1.0
+    small = np.abs(R[1:]) < 2 * np.sqrt(np.log10(n) / n) * R[0]
+    runs = np.convolve(small, np.ones(run), mode="valid") == run  # runs[m]: lags m + 1 .. m + run are insignificant
+    last = max(1, int(np.argmax(runs))) if runs.any() else longest
+    k = np.arange(1, min(2 * last, longest) + 1)
+    weighted = np.clip(2 * (1 - k / len(k)), 0, 1) * R[k]
+    g, G = R[0] + 2 * weighted.sum(), 2 * (k * weighted).sum()
+    return float((1.5 * (G / g) ** 2 * n) ** (1 / 3)) if g > 0 else float(n)
+
+
+def holm(p_values: Any) -> np.ndarray:
+    """P-values corrected for their number by Holm (1979), in the order given; NaN stays NaN and is not counted.
+
+    >>> holm([0.01, 0.04, 0.03]).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    corrected = np.full(p.shape, np.nan)
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
+    steps = p[order] * np.arange(len(order), 0, -1)
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return corrected
+
+
+# -- intervals: half their width, and the p-value -------------------------------------------------------------
+
+
+def _cluster_t(d: np.ndarray, u: np.ndarray, level: float) -> tuple[float, float]:
+    """t for ``Σ d / Σ u`` as the regression of d on u, weighted by 1/u, whose leverages are shares of units."""
+    total, share = u.sum(), u / u.sum()
+    ratio = d.sum() / total
+    error = float(np.sqrt((_residuals(d, u, ratio) ** 2 / (1 - share)).sum()) / total)
+    pull = share**2 / (1 - share)
+    freedom = 1 / ((share**2).sum() + pull.sum() ** 2 - (pull**2).sum())  # Satterthwaite's, if Var d_c ∝ u_c
+    return _t_interval(float(ratio), error, float(freedom), level)
+
+
+def _bootstrap_t(
+    d: np.ndarray, u: np.ndarray, level: float, n_bootstrap: int, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Symmetric: the quantile of ``|r* - r| / se*`` stands where Student's would, so interval and p-value agree."""
+    ratio, error = _ratio_and_error(d[None], u[None])
+    if error[0] == 0:
+        return 0.0, float(ratio[0] == 0)
+    studentised = np.full(n_bootstrap, np.inf)
+    for rows in _batches(n_bootstrap, len(d)):
+        drawn = rng.integers(len(d), size=(rows.stop - rows.start, len(d)))
+        r, se = _ratio_and_error(d[drawn], u[drawn])
+        np.divide(np.abs(r - ratio), se, out=studentised[rows], where=se > 0)
+    at = int(np.ceil(level * (n_bootstrap + 1)))
+    quantile = np.sort(studentised)[at - 1] if at <= n_bootstrap else np.inf
+    beyond = int((studentised >= abs(ratio[0]) / error[0]).sum())
+    return float(quantile * error[0]), (1 + beyond) / (1 + n_bootstrap)
+
+
+def _t_interval(estimate: float, error: float, freedom: float, level: float) -> tuple[float, float]:
+    if error == 0:  # no spread at all: two models that agree, or that differ by a constant
+        return 0.0, float(estimate == 0)
+    return float(stats.t.ppf((1 + level) / 2, freedom)) * error, float(2 * stats.t.sf(abs(estimate) / error, freedom))
+
+
+def _ratio_and_error(d: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each row of ``(B, C)`` totals: the ratio and its linearised standard error, both ``(B,)``."""
+    total = u.sum(axis=1)
+    ratio = d.sum(axis=1) / total
+    return ratio, np.sqrt((_residuals(d, u, ratio[:, None]) ** 2).sum(axis=1)) / total
+
+
+def _residuals(d: np.ndarray, u: np.ndarray, ratio: Any) -> np.ndarray:
+    return d - ratio * u
+
+
+def _moving_block_error(d: np.ndarray, block: int) -> float:
+    """Standard error of the mean of ``(T,)`` steps from all its blocks of this length."""
+    n = len(d)
+    sums = np.concatenate([[0.0], np.cumsum(d - d.mean())])
+    blocks = sums[block:] - sums[:-block]
+    return float(np.sqrt((blocks**2).sum() / (block * (n - block + 1) * (n - block))))
+
+
+def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
+    """Autocovariances ``(longest + 1,)`` by the Fourier transform, padded so that the ends do not meet."""
+    size = fft.next_fast_len(2 * len(x), real=True)
+    spectrum = np.abs(fft.rfft(x - x.mean(), size)) ** 2
+    return fft.irfft(spectrum, size)[: longest + 1] / len(x)
+
+
+def _batches(n: int, width: int) -> Iterator[slice]:
+    size = max(1, _RESAMPLED_AT_ONCE // width)
+    return (slice(at, min(at + size, n)) for at in range(0, n, size))
+
+
+# -- what comes in --------------------------------------------------------------------------------------------
+
+
+def _paired(model: Any, baseline: Any, what: str) -> np.ndarray:
+    a, b = np.asarray(model, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
+    if a.ndim != 1 or a.shape != b.shape or not a.size:
+        raise ValueError(
+            f"model and baseline have shapes {a.shape} and {b.shape}; pass one value each for the same {what}"
+        )
+    for name, values in (("model", a), ("baseline", b)):
+        bad = int((~np.isfinite(values)).sum())
+        if bad:
+            raise ValueError(
+                f"{bad} of {len(values)} {what} of the {name} are not finite; count them and leave them out"
+            )
+    return a - b
+
+
+def _positive(units: Any, n: int) -> np.ndarray:
+    u = np.asarray(units, dtype=np.float64)
+    if u.shape != (n,):
+        raise ValueError(f"units have shape {u.shape} but there are {n} sequences; pass one count each")
+    if not (np.isfinite(u) & (u > 0)).all():
+        bad = int(np.argmin(np.isfinite(u) & (u > 0)))
+        raise ValueError(f"sequence {bad} has {u[bad]:g} units; each needs a positive, finite count")
+    return u
+
+
+def _totals(d: np.ndarray, u: np.ndarray, clusters: Sequence[Any] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if len(clusters) != len(d):
+        raise ValueError(f"there are {len(clusters)} clusters but {len(d)} sequences; pass one each")
+    codes, _ = pd.factorize(np.asarray(pd.Series(clusters)))
+    if (codes < 0).any():
+        raise ValueError(f"{int((codes < 0).sum())} sequences have no cluster; give each one, or pass clusters=None")
+    return np.bincount(codes, weights=d), np.bincount(codes, weights=u)

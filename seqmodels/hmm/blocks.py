@@ -1,0 +1,65 @@
+"""Sequences in blocks of bounded size, packed for the recursions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.packing import Packing
+
+FRAMES_AT_ONCE = 200_000  # frames in one block: bounds memory
+
+
+@dataclass(frozen=True)
+class Block:
+    """Sequences fitted at once, of one weight: packed frames ``x``, the ``past`` of each, the packing; ``indices``: which they are."""
+
+    x: Tensor
+    past: Tensor | None
+    packing: Packing
+    weight: float
+    indices: list[int]
+
+
+def make_blocks(
+    sequences: list[np.ndarray], weights: list[float], n_past: int, device: torch.device, dtype: torch.dtype
+) -> list[Block]:
+    """Sequences of one weight and like length together, at most ``FRAMES_AT_ONCE`` frames unless one alone has more."""
+    order = sorted((i for i, w in enumerate(weights) if w > 0), key=lambda i: (weights[i], len(sequences[i])))
+    groups: list[list[int]] = []
+    frames = 0
+    for i in order:
+        if not groups or weights[i] != weights[groups[-1][0]] or frames + len(sequences[i]) > FRAMES_AT_ONCE:
+            groups.append([])
+            frames = 0
+        groups[-1].append(i)
+        frames += len(sequences[i])
+    return [_block(sequences, group, weights[group[0]], n_past, device, dtype) for group in groups]
+
+
+def _block(
+    everything: list[np.ndarray],
+    indices: list[int],
+    weight: float,
+    n_past: int,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Block:
+    sequences = [everything[i] for i in indices]
+    packing = Packing.of([len(s) for s in sequences], device)
+    values = torch.as_tensor(np.concatenate(sequences), device=device)
+    x = packing.pack(values.to(dtype) if values.is_floating_point() else values)
+    past = None
+    if n_past:
+        before = np.concatenate([_past(s, n_past) for s in sequences])
+        past = packing.pack(torch.as_tensor(before, device=device, dtype=dtype))
+    return Block(x, past, packing, weight, indices)
+
+
+def _past(frames: np.ndarray, n_past: int) -> np.ndarray:
+    """``(T, D)`` -> ``(T, p, D)``: the steps before each, oldest first, NaN before the first."""
+    padded = np.concatenate([np.full((n_past, frames.shape[1]), np.nan), frames])
+    return np.stack([padded[i : i + len(frames)] for i in range(n_past)], axis=1)

@@ -1,0 +1,20 @@
+"""What EM needs of each observation: all states at once, sufficient statistics, the M-step, a start."""
+
+from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
+from seqmodels.hmm.emissions.base import Emission, Statistics
+from seqmodels.hmm.emissions.categorical import CategoricalEmission
+from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission
+from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
+
+__all__ = ["Emission", "Statistics", "emission_of"]
+
+
+def emission_of(observation: Observation, size: int) -> Emission:
+    """The EM side of an observation over D features or V symbols."""
+    if isinstance(observation, GaussianMixture):
+        return GaussianMixtureEmission(observation, size)
+    if isinstance(observation, Categorical):
+        return CategoricalEmission(observation, size)
+    if isinstance(observation, AutoregressiveGaussian):
+        return AutoregressiveEmission(observation, size)
+    raise ValueError(f"EM cannot fit {observation!r}; use GaussianMixture, AutoregressiveGaussian or Categorical")

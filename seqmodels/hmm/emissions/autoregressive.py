@@ -1,0 +1,169 @@
+"""EM for autoregressive Gaussians: weighted least squares in closed form (Hamilton 1990).
+
+With ``w = (past, 1, x)`` the log-density is quadratic in w, so all states are one matrix product. The Gaussian of the first
+``order`` steps is shared by all states and estimated once, from those steps and a little of all frames: EM leaves it as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.emissions import quadratic
+from seqmodels.hmm.emissions.base import ROWS_AT_ONCE, Emission, Statistics, chunked_sums
+from seqmodels.hmm.emissions.kmeans import kmeans_labels
+from seqmodels.observations import AutoregressiveGaussian, gaussian
+
+
+class AutoregressiveEmission(Emission):
+    """Regressions on the last p frames, one a state."""
+
+    def __init__(self, observation: AutoregressiveGaussian, size: int) -> None:
+        self.observation: AutoregressiveGaussian = observation
+        self.size = size
+        self.n_regressors = (
+            size * observation.order
+        )  # pD; the constant's coefficient is the linear part of the features
+        self.diagonal = observation.covariance_type == "diag"
+
+    # -- E-step --------------------------------------------------------------------------------------------
+
+    def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        assert past is not None
+        theta = self._coefficients(table).to(dtype)
+        pairs = zip(x.split(ROWS_AT_ONCE), past.split(ROWS_AT_ONCE), strict=True)
+        result = torch.cat([self._features(frames, before)[0] @ theta.T for frames, before in pairs])
+        early = torch.nonzero(torch.isnan(past).flatten(1).any(1)).squeeze(1)
+        first = self.observation.log_prob(table[:1].to(dtype), x[early], past[early])  # shared by all states
+        result[early] = first.unsqueeze(1)
+        return result
+
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor) -> Statistics:
+        assert past is not None
+        total: Tensor | float = 0.0
+        parts = zip(x.split(ROWS_AT_ONCE), past.split(ROWS_AT_ONCE), gamma.split(ROWS_AT_ONCE), strict=True)
+        for frames, before, weight in parts:
+            features, begun = self._features(frames, before)
+            total = total + chunked_sums(weight * begun, features)
+        return (torch.as_tensor(total),)
+
+    def _features(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        """Quadratic features of ``(past, x)`` and ``(N, 1)`` whether the past is complete."""
+        history = past.flatten(1)
+        begun = ~torch.isnan(history).any(1, keepdim=True)
+        return quadratic.features(torch.cat([torch.where(begun, history, 0.0), x], dim=1)), begun
+
+    def _coefficients(self, table: Tensor) -> Tensor:
+        """log N(x; A past + c, Σ) = const - ½ (R w - c)ᵀ P (R w - c), with ``R = (-A, I)`` and ``w = (past, x)``."""
+        matrix, intercept, shape, *_ = self.observation.unpack(table, self.size)
+        floor = self.observation.min_covariance
+        if self.diagonal:
+            log_variance = shape.clamp(min=math.log(floor))
+            precision, log_det = torch.diag_embed(torch.exp(-log_variance)), -0.5 * log_variance.sum(-1)
+        else:
+            factor = gaussian.precision_cholesky(shape, self.size, floor)
+            precision = factor @ factor.transpose(-1, -2)
+            log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        identity = torch.eye(self.size, dtype=table.dtype, device=table.device).expand(len(table), -1, -1)
+        residual = torch.cat([-matrix, identity], dim=-1)  # (K, D, pD + D)
+        weighted = residual.transpose(-1, -2) @ precision
+        linear = (weighted @ intercept.unsqueeze(-1)).squeeze(-1)
+        spread = (intercept.unsqueeze(-2) @ precision @ intercept.unsqueeze(-1)).flatten(1).squeeze(1)
+        constant = log_det - 0.5 * (self.size * math.log(2 * math.pi) + spread)
+        return quadratic.coefficients(weighted @ residual, linear, constant)
+
+    # -- M-step --------------------------------------------------------------------------------------------
+
+    def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
+        products, sums, counts = quadratic.moments(statistics[0], self.n_regressors + self.size)
+        # Regressors are (past, 1); the ridge is on the coefficients of the past alone.
+        q = self.n_regressors
+        gram = torch.zeros(len(table), q + 1, q + 1, dtype=torch.float64, device=table.device)
+        gram[:, :q, :q], gram[:, :q, q], gram[:, q, :q], gram[:, q, q] = (
+            products[:, :q, :q],
+            sums[:, :q],
+            sums[:, :q],
+            counts,
+        )
+        cross = torch.cat([products[:, q:, :q], sums[:, q:].unsqueeze(-1)], dim=-1)  # (K, D, q + 1)
+        penalty = torch.full((q + 1,), self.observation.ridge, dtype=torch.float64, device=table.device)
+        penalty[q] = 0.0
+        visited = counts > 1e-10
+        identity = torch.eye(q + 1, dtype=torch.float64, device=table.device)
+        ridged = torch.where(visited[:, None, None], gram + torch.diag(penalty), identity)
+        weights = cross @ torch.linalg.pinv(ridged, hermitian=True)
+        # At the optimum (cross terms included) the residual scatter plus the penalty is Σxx - W crossᵀ.
+        scatter = products[:, q:, q:] - weights @ cross.transpose(-1, -2)
+        covariance = 0.5 * (scatter + scatter.transpose(-1, -2)) / torch.where(visited, counts, 1.0)[:, None, None]
+        shape = self._shape(torch.where(visited[:, None, None], covariance, identity[: self.size, : self.size]))
+        _, _, _, first_mean, first_shape = self.observation.unpack(table, self.size)
+        updated = self.observation.pack(weights[..., :q], weights[..., q], shape, first_mean, first_shape)
+        return torch.where(visited.unsqueeze(1), updated, table)
+
+    def _shape(self, covariance: Tensor) -> Tensor:
+        if self.diagonal:
+            return covariance.diagonal(dim1=-2, dim2=-1).clamp(min=self.observation.min_covariance).log()
+        return gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, self.observation.min_covariance))
+
+    def log_prior(self, table: Tensor) -> float:
+        """The ridge: ``-½ ridge tr(Σ⁻¹ A Aᵀ)``, coefficients in units of the innovations."""
+        matrix, _, shape, *_ = self.observation.unpack(table, self.size)
+        if self.diagonal:
+            scaled = matrix.square() / gaussian.variances_of_shape(shape, self.observation.min_covariance).unsqueeze(-1)
+        else:
+            factor = gaussian.precision_cholesky(shape, self.size, self.observation.min_covariance)
+            scaled = (factor.transpose(-1, -2) @ matrix).square()
+        return -0.5 * self.observation.ridge * float(scaled.sum())
+
+    # -- the start -----------------------------------------------------------------------------------------
+
+    def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
+        return kmeans_labels(x, n_states, generator)
+
+    def from_labels(
+        self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
+    ) -> Tensor:
+        assert past is not None
+        mean, covariance = x.double().mean(0), torch.cov(x.double().T, correction=0).view(self.size, self.size)
+        early = x[torch.isnan(past).flatten(1).any(1)].double()
+        extra = self.size + 1  # pseudo-frames of the whole data: a few first frames cannot tell a covariance
+        first_mean = (early.sum(0) + extra * mean) / (len(early) + extra)
+        centred = early - first_mean
+        first = (centred.T @ centred + extra * covariance) / (len(early) + extra)
+        table = self.observation.pack(
+            torch.zeros(n_states, self.size, self.n_regressors, dtype=torch.float64, device=x.device),
+            mean.expand(n_states, -1),
+            self._shape(covariance).expand(n_states, -1),
+            first_mean.expand(n_states, -1),
+            self._shape(first).expand(n_states, -1),
+        )
+        gamma = torch.nn.functional.one_hot(labels, n_states).to(x.dtype)
+        (own,) = self.statistics(table, x, past, gamma)
+        # A regression from few frames starts near the one of all frames.
+        everywhere = own.sum(0) / own.sum(0)[-1].clamp(min=1)
+        return self.maximise((own + 2 * (self.n_regressors + 1) * everywhere,), table)
+
+    # -- for users -----------------------------------------------------------------------------------------
+
+    def n_parameters(self, n_states: int) -> int:
+        shape = gaussian.n_shape_parameters(self.observation.covariance_type, self.size)
+        return n_states * (self.size * (self.n_regressors + 1) + shape) + self.size + shape
+
+    def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
+        matrix, intercept, shape, *_ = (t.cpu() for t in self.observation.unpack(table, self.size))
+        floor = self.observation.min_covariance
+        order = self.observation.order
+        coefficients = matrix.numpy() * scale[:, None] / np.tile(scale, order)
+        if self.diagonal:
+            covariances = gaussian.variances_of_shape(shape, floor).numpy() * scale**2
+        else:
+            covariances = gaussian.covariance_of_shape(shape, self.size, floor).numpy() * np.outer(scale, scale)
+        return {
+            "coefficients_": coefficients,
+            "intercepts_": intercept.numpy() * scale + shift - coefficients @ np.tile(shift, order),
+            "covariances_": covariances,
+        }

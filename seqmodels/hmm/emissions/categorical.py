@@ -1,0 +1,94 @@
+"""EM for symbols: ``b_k(v) = (expected count of v in state k + pseudocount) / ...`` (Rabiner 1989, eq. 40c)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.emissions.base import Emission, Statistics
+from seqmodels.hmm.emissions.kmeans import kmeans_labels
+from seqmodels.observations import Categorical
+
+DOMINANCE = 0.9  # how much of a state's first emission is its own group of symbols
+
+
+class CategoricalEmission(Emission):
+    """The table holds log-probabilities of V symbols."""
+
+    def __init__(self, observation: Categorical, size: int) -> None:
+        self.observation: Categorical = observation
+        self.size = size
+
+    def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        return torch.log_softmax(table, dim=-1).T[x].to(dtype)
+
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor) -> Statistics:
+        counts = torch.zeros(self.size, gamma.shape[1], dtype=torch.float64, device=x.device)
+        return (counts.index_add_(0, x, gamma.double()).T,)
+
+    def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
+        counts = statistics[0] + self.observation.pseudocount
+        total = counts.sum(-1, keepdim=True)
+        return torch.where(total > 0, (counts / total).log(), table)
+
+    def log_prior(self, table: Tensor) -> float:
+        if self.observation.pseudocount == 0:
+            return 0.0
+        return self.observation.pseudocount * float(torch.log_softmax(table, dim=-1).sum())
+
+    def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
+        """States own symbols: similar symbols share one where states are few, frequent symbols own several where many."""
+        counts = torch.bincount(x, minlength=self.size).double().cpu()
+        seen = torch.nonzero(counts).squeeze(1)
+        if n_states <= len(seen):
+            group = kmeans_labels(self._neighbours(x)[seen], n_states, generator)
+            owners = [[int(g)] for g in group]
+        else:
+            owners = _shares(counts[seen], n_states)
+        choice = torch.rand(len(x), generator=generator, dtype=torch.float64)
+        padded = torch.zeros(self.size, max(len(o) for o in owners), dtype=torch.int64)
+        n_owners = torch.ones(self.size, dtype=torch.int64)
+        for symbol, states in zip(seen.tolist(), owners, strict=True):
+            padded[symbol, : len(states)] = torch.tensor(states)
+            n_owners[symbol] = len(states)
+        symbols = x.cpu()
+        return padded[symbols, (choice * n_owners[symbols]).long()].to(x.device)
+
+    def _neighbours(self, x: Tensor) -> Tensor:
+        """``(V, 2V)``: the distributions of what follows and what precedes each symbol."""
+        pairs = torch.bincount(x[:-1] * self.size + x[1:], minlength=self.size**2).double().cpu()
+        following = pairs.view(self.size, self.size)
+        both = [f / f.sum(1, keepdim=True).clamp(min=1) for f in (following, following.T)]
+        return torch.cat(both, dim=1).sqrt()  # square roots: Euclidean distance is then Hellinger's
+
+    def from_labels(
+        self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
+    ) -> Tensor:
+        counts = torch.zeros(n_states, self.size, dtype=torch.float64, device=x.device)
+        counts.view(-1).index_add_(0, labels * self.size + x, torch.ones(len(x), dtype=torch.float64, device=x.device))
+        everywhere = counts.sum(0) / counts.sum()
+        own = counts / counts.sum(1, keepdim=True).clamp(min=1)
+        # A pseudocount of its own: no symbol of the alphabet starts impossible.
+        floor = (1 - DOMINANCE) * (0.99 * everywhere + 0.01 / self.size)
+        noise = 0.5 + torch.rand(n_states, self.size, generator=generator, dtype=torch.float64).to(x.device)
+        mixed = (DOMINANCE * own + floor) * noise
+        return (mixed / mixed.sum(1, keepdim=True)).log()
+
+    def n_parameters(self, n_states: int) -> int:
+        return n_states * (self.size - 1)
+
+    def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
+        return {"emission_": torch.softmax(table, dim=-1).cpu().numpy()}
+
+
+def _shares(counts: Tensor, n_states: int) -> list[list[int]]:
+    """Which states own each symbol: one each, the rest by frequency."""
+    extra = counts / counts.sum() * (n_states - len(counts))
+    n_owned = 1 + extra.floor().long()
+    for symbol in torch.argsort(extra - extra.floor(), descending=True)[: n_states - int(n_owned.sum())]:
+        n_owned[symbol] += 1
+    ends = n_owned.cumsum(0).tolist()
+    return [list(range(end - n, end)) for end, n in zip(ends, n_owned.tolist(), strict=True)]

@@ -1,0 +1,46 @@
+"""k-means (Lloyd 1982) with k-means++ seeding (Arthur and Vassilvitskii 2007): where EM starts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+SAMPLE = 20_000  # frames that centres are learned from
+ITERATIONS = 10
+
+
+def kmeans_labels(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
+    """``(N,)`` cluster of each row of ``x (N, D)``; clusters may be empty where rows repeat."""
+    rows = torch.randperm(len(x), generator=generator)[:SAMPLE].to(x.device)
+    centres = _centres(x[rows], n_clusters, generator)
+    return torch.cat([_nearest(part, centres)[0] for part in x.split(SAMPLE)])
+
+
+def _centres(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
+    centres = _seeds(x, n_clusters, generator)
+    for _ in range(ITERATIONS):
+        labels, distance = _nearest(x, centres)
+        counts = torch.bincount(labels, minlength=len(centres)).to(x.dtype)
+        sums = torch.zeros_like(centres).index_add_(0, labels, x)
+        centres = sums / counts.clamp(min=1).unsqueeze(1)
+        empty = torch.nonzero(counts == 0).squeeze(1)
+        centres[empty] = x[distance.topk(len(empty)).indices]  # an empty cluster starts again far away
+    return centres
+
+
+def _seeds(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
+    first = int(torch.randint(len(x), (1,), generator=generator))
+    centres = [x[first]]
+    distance = (x - centres[0]).square().sum(1)
+    for _ in range(n_clusters - 1):
+        weights = distance.double().cpu() if distance.sum() > 0 else torch.ones(len(x), dtype=torch.float64)
+        chosen = int(torch.multinomial(weights, 1, generator=generator))
+        centres.append(x[chosen])
+        distance = torch.minimum(distance, (x - x[chosen]).square().sum(1))
+    return torch.stack(centres)
+
+
+def _nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    distance = (x.square().sum(1, keepdim=True) - 2 * x @ centres.T + centres.square().sum(1)).clamp(min=0)
+    nearest = distance.min(1)
+    return nearest.indices, nearest.values

@@ -1,0 +1,72 @@
+"""Forward-backward in logarithms, ``log alpha_t(j) = logsumexp_i(log alpha_t-1(i) + log a_ij) + log b_t(j)``: slow, never underflows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.trellis import Forward, Posterior, Trellis
+
+CHUNK = 1 << 22  # elements of the (n, K, K) intermediate held at once
+
+
+def forward(trellis: Trellis) -> Forward:
+    """The forward pass; an impossible frame and all after it have step -inf, and the sequence ends with -inf."""
+    log_alpha, steps = _forward(trellis)
+    last = log_alpha[trellis.packing.last]
+    return Forward(steps, torch.logsumexp(last + trellis.final.log(), 1), log_alpha.exp())
+
+
+def posterior(trellis: Trellis) -> Posterior:
+    """The E-step; sequences of probability zero have log_prob -inf and are left out of gamma (zeros) and the sums."""
+    packing, log_a = trellis.packing, trellis.transition.log()
+    log_alpha, steps = _forward(trellis)
+    ends = torch.logsumexp(log_alpha[packing.last] + trellis.final.log(), 1)
+    log_end = trellis.ends.log()
+    gamma = torch.zeros_like(log_alpha)
+    xi = torch.zeros_like(trellis.transition)
+    ahead = log_a.new_empty(0, len(log_a))  # log of b_t+1 beta_t+1 / c_t+1, for the sequences that go on
+    for t in reversed(range(len(packing.blocks))):
+        low, high = packing.blocks[t]
+        now = log_alpha[low:high]
+        going = len(ahead)
+        beta = torch.cat([_product(ahead, log_a.T), log_end[going : high - low]])
+        norm = _finite(torch.logsumexp(now + beta, 1, keepdim=True))
+        gamma[low:high] = (now + beta - norm).exp()
+        xi += _pairs(now[:going], log_a, ahead - norm[:going])
+        ahead = trellis.log_b[low:high].double() + beta - norm - _finite(steps[low:high, None])
+    log_prob = packing.totals(steps) + ends
+    return Posterior(log_prob, gamma, xi, gamma[: packing.n_sequences].sum(0), gamma[packing.last].sum(0))
+
+
+def _forward(trellis: Trellis) -> tuple[Tensor, Tensor]:
+    """(N, K) log of the beliefs, and (N,) steps."""
+    log_a, log_b = trellis.transition.log(), trellis.log_b.double()
+    log_alpha, steps = torch.empty_like(log_b), log_b.new_empty(len(log_b))
+    predicted = trellis.starts.log()
+    for low, high in trellis.packing.blocks:
+        joint = predicted[: high - low] + log_b[low:high]
+        steps[low:high] = torch.logsumexp(joint, 1)
+        log_alpha[low:high] = joint - _finite(steps[low:high, None])
+        predicted = _product(log_alpha[low:high], log_a)
+    return log_alpha, steps
+
+
+def _product(rows: Tensor, log_a: Tensor) -> Tensor:
+    """``log(exp(rows) @ exp(log_a))``, (n, K) by (K, K), a few rows at a time."""
+    pieces = rows.split(max(1, CHUNK // log_a.numel()))
+    return torch.cat([torch.logsumexp(piece[:, :, None] + log_a, 1) for piece in pieces])
+
+
+def _pairs(log_alpha: Tensor, log_a: Tensor, ahead: Tensor) -> Tensor:
+    """(K, K) expected transitions between one frame and the next, summed over sequences."""
+    size = max(1, CHUNK // log_a.numel())
+    total = torch.zeros_like(log_a)
+    for here, there in zip(log_alpha.split(size), ahead.split(size), strict=True):
+        total += (here[:, :, None] + log_a + there[:, None, :]).exp().sum(0)
+    return total
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Zero in place of -inf, so that an impossible row stays -inf and does not become NaN."""
+    return torch.where(values == -torch.inf, 0.0, values)

@@ -1,0 +1,182 @@
+"""Intervals that cover what they say, p-values that agree with them, and corrections worked by hand."""
+
+import numpy as np
+import pytest
+from scipy import signal, stats
+
+from seqmodels.evaluation.statistics import holm, moving_block_difference, paired_difference, politis_white_block
+
+TRUE = 0.3
+
+
+def clusters_of_unequal_size(rng, n):
+    """Log-normal sizes; noise within clusters and between them, as of speakers with longer and shorter recordings."""
+    units = rng.lognormal(5, 1, n)
+    return TRUE * units + 10 * np.sqrt(units) * rng.normal(size=n) + 0.5 * units * rng.normal(size=n), units
+
+
+def autoregressive(rng, n, phi):
+    return signal.lfilter([1], [1, -phi], rng.normal(size=n + 200))[200:] + TRUE
+
+
+def paired(d, units=None, **options):
+    return paired_difference(d, np.zeros(len(d)), np.ones(len(d)) if units is None else units, **options)
+
+
+class TestPairedDifference:
+    def test_the_difference_is_a_ratio_of_sums(self):
+        result = paired_difference([-10.0, -1.0], [-14.0, -2.0], [8, 2])
+        assert result.difference == pytest.approx((4 + 1) / 10)
+
+    @pytest.mark.parametrize(
+        ("n", "repetitions", "method"), [(5, 3000, "t"), (10, 3000, "t"), (40, 1500, "cluster bootstrap")]
+    )
+    def test_intervals_cover(self, n, repetitions, method):
+        rng = np.random.default_rng(n)
+        results = [
+            paired(*clusters_of_unequal_size(rng, n), n_bootstrap=199, random_state=i) for i in range(repetitions)
+        ]
+        assert {r.method for r in results} == {method}
+        assert 0.93 < np.mean([r.low <= TRUE <= r.high for r in results]) < 0.975
+
+    def test_clusters_of_one_size_give_students_t(self):
+        d = np.random.default_rng(0).normal(0.5, 1, 8)
+        result, oracle = paired(d), stats.ttest_1samp(d, 0)
+        assert (result.low, result.high) == pytest.approx(tuple(oracle.confidence_interval()))
+        assert result.p_value == pytest.approx(oracle.pvalue)
+
+    def test_unequal_clusters_give_satterthwaites_t(self):
+        """Bell & McCaffrey's variance and degrees of freedom, from the matrices of the regression of d on u."""
+        d, u = clusters_of_unequal_size(np.random.default_rng(3), 6)
+        share = u / u.sum()
+        annihilator = np.eye(6) - np.outer(share, np.ones(6))
+        form = annihilator.T @ np.diag(1 / (1 - share)) @ annihilator @ np.diag(u)
+        freedom = np.trace(form) ** 2 / np.trace(form @ form)
+        error = np.sqrt(((annihilator @ d) ** 2 / (1 - share)).sum()) / u.sum()
+        result = paired(d, u)
+        assert freedom < 4.5
+        assert result.high - result.difference == pytest.approx(stats.t.ppf(0.975, freedom) * error)
+
+    def test_bootstrap_is_near_t_with_many_clusters_and_repeats_by_seed(self):
+        d = np.random.default_rng(1).normal(0.1, 1, 500)
+        first, again, other = (paired(d, random_state=seed) for seed in (0, 0, 1))
+        assert first == again
+        assert first != other
+        oracle = stats.ttest_1samp(d, 0).confidence_interval()
+        assert (first.low, first.high) == pytest.approx(tuple(oracle), abs=0.01)
+
+    @pytest.mark.parametrize("n", [12, 30])
+    def test_p_value_and_interval_agree(self, n):
+        rng = np.random.default_rng(2)
+        results = [paired(rng.normal(0.35, 1, n), n_bootstrap=199, random_state=i) for i in range(300)]
+        excludes_zero = [r.low > 0 or r.high < 0 for r in results]
+        assert [r.p_value <= 0.05 for r in results] == excludes_zero
+        assert 0 < sum(excludes_zero) < 300
+
+    def test_level_widens(self):
+        d = np.random.default_rng(4).normal(size=30)
+        assert paired(d, level=0.99).high > paired(d, level=0.9).high
+
+    def test_sequences_of_a_cluster_are_summed(self):
+        rng = np.random.default_rng(6)
+        names = np.repeat(["ann", "bob", "cy", "di", "ed", "flo"], 50)
+        effect = np.repeat(rng.normal(size=6), 50)
+        by_cluster = paired(effect, clusters=names)
+        assert by_cluster.n_clusters == 6
+        totals = paired(effect[::50] * 50, np.full(6, 50))
+        assert (by_cluster.low, by_cluster.high) == pytest.approx((totals.low, totals.high))
+        assert by_cluster.high - by_cluster.low > 4 * (paired(effect).high - paired(effect).low)
+
+    def test_fewer_than_five_clusters_have_no_interval(self):
+        result = paired([1.0] * 40, clusters=["a", "b", "c", "d"] * 10)
+        assert result.difference == 1
+        assert np.isnan([result.low, result.high, result.p_value]).all()
+        assert result.method == "none: fewer than 5 clusters"
+
+    def test_models_that_agree(self):
+        for n in (8, 30):
+            result = paired(np.zeros(n))
+            assert (result.difference, result.low, result.high, result.p_value) == (0, 0, 0, 1)
+
+    def test_one_cluster_with_every_difference_falls_back_to_t(self):
+        result = paired([0.0] * 29 + [1.0])
+        assert result.method == "t"
+        assert result.low < 0 < result.high
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (([0.0, -np.inf, np.nan], [0.0] * 3, [1] * 3), "2 of 3 sequences of the model are not finite"),
+            (([0.0] * 3, [0.0, -np.inf, 0.0], [1] * 3), "1 of 3 sequences of the baseline"),
+            (([0.0] * 3, [0.0] * 2, [1] * 3), r"shapes \(3,\) and \(2,\)"),
+            (([0.0] * 3, [0.0] * 3, [1, 0, 1]), "sequence 1 has 0 units"),
+            (([0.0] * 3, [0.0] * 3, [1, 1]), r"units have shape \(2,\)"),
+            (([0.0] * 3, [0.0] * 3, [1] * 3, ["a", "b"]), "2 clusters but 3 sequences"),
+            (([0.0] * 3, [0.0] * 3, [1] * 3, ["a", None, "b"]), "1 sequences have no cluster"),
+        ],
+    )
+    def test_bad_input_is_named(self, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            paired_difference(*arguments)
+
+
+class TestMovingBlocks:
+    @pytest.mark.parametrize(("n", "phi"), [(400, 0.0), (1000, 0.6), (2000, 0.8)])
+    def test_intervals_cover(self, n, phi):
+        rng = np.random.default_rng(n)
+        results = [moving_block_difference(autoregressive(rng, n, phi), np.zeros(n)) for _ in range(1200)]
+        assert 0.93 <= np.mean([r.low <= TRUE <= r.high for r in results]) <= 0.97
+
+    def test_p_value_agrees_and_units_rescale(self):
+        rng = np.random.default_rng(8)
+        for _ in range(50):
+            d = autoregressive(rng, 200, 0.7)
+            result = moving_block_difference(d, np.zeros(200))
+            assert (result.p_value <= 0.05) == (result.low > 0 or result.high < 0)
+        rescaled = moving_block_difference(d, np.zeros(200), n_units=100)
+        assert (rescaled.low, rescaled.high) == pytest.approx((2 * result.low, 2 * result.high))
+        assert rescaled.p_value == result.p_value
+
+    def test_block_of_one_is_students_error(self):
+        d = np.random.default_rng(9).normal(size=100)
+        result = moving_block_difference(d, np.zeros(100), block=1)
+        half = stats.t.ppf(0.975, 1.5 * 99) * d.std(ddof=1) / 10
+        assert result.high - result.difference == pytest.approx(half)
+
+    def test_the_block_follows_the_autocorrelation_and_is_reported(self):
+        """For AR(1) the best length is known: ``(6 φ² / (1 - φ²)² T)^(1/3)``."""
+        rng = np.random.default_rng(10)
+        for phi in (0.5, 0.8):
+            chosen = np.median([politis_white_block(autoregressive(rng, 4000, phi)) for _ in range(30)])
+            best = (6 * phi**2 / (1 - phi**2) ** 2 * 4000) ** (1 / 3)
+            assert 0.7 < chosen / best < 1.4
+        d = autoregressive(rng, 4000, 0.8)
+        result = moving_block_difference(d, np.zeros(4000))
+        assert result.block == int(np.ceil(3 * politis_white_block(d)))
+        assert result.method == f"moving blocks of {result.block} steps"
+        assert result.n_clusters == 4000 // result.block
+
+    def test_too_short_or_constant(self):
+        assert moving_block_difference([1.0] * 10, [0.0] * 10).method == "none: fewer than 20 steps"
+        assert moving_block_difference([1.0] * 40, [0.0] * 40, block=20).method == "none: fewer than 5 blocks"
+        same = moving_block_difference([1.0] * 40, [1.0] * 40)
+        assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
+
+    def test_bad_input_is_named(self):
+        with pytest.raises(ValueError, match="1 of 30 steps of the model are not finite"):
+            moving_block_difference([-np.inf] + [0.0] * 29, [0.0] * 30)
+        with pytest.raises(ValueError, match="block is 31"):
+            moving_block_difference([0.0] * 30, [0.0] * 30, block=31)
+
+
+class TestHolm:
+    def test_by_hand(self):
+        # sorted .005 .01 .03 .04, times 4 3 2 1: .02 .03 .06 .04; never below the one before: .02 .03 .06 .06
+        assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+    def test_nan_stays_and_does_not_count(self):
+        assert holm([0.01, np.nan, 0.02]) == pytest.approx([0.02, np.nan, 0.02], nan_ok=True)
+
+    def test_no_more_than_one_and_empty(self):
+        assert holm([0.6, 0.7]).tolist() == [1, 1]
+        assert holm([]).shape == (0,)
