@@ -1,0 +1,72 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqmodels.neural.positions import (
+    LearnedPositions,
+    NoPositions,
+    SinusoidalPositions,
+    make_positions,
+    sinusoids,
+)
+
+
+def learned(d_model: int, max_length: int) -> LearnedPositions:
+    with torch.random.fork_rng(devices=[]):
+        return LearnedPositions(d_model, max_length)
+
+
+@pytest.mark.parametrize("d_model", [6, 7])
+def test_sinusoids_are_vaswanis_formula(d_model: int) -> None:
+    found = sinusoids(0, 40, d_model, like=torch.zeros(1, dtype=torch.float64))
+    for t in range(40):
+        for j in range(d_model):
+            angle = t / 10000 ** (2 * (j // 2) / d_model)
+            assert float(found[t, j]) == pytest.approx(math.cos(angle) if j % 2 else math.sin(angle), abs=1e-12)
+
+
+def test_sinusoids_have_no_end() -> None:
+    far = sinusoids(1_000_000, 2, 8, like=torch.zeros(1, dtype=torch.float64))
+    assert float(far[1, 0]) == pytest.approx(math.sin(1_000_001), abs=1e-9)
+
+
+def test_half_precision_still_tells_neighbours_apart() -> None:
+    near = sinusoids(1000, 2, 8, like=torch.zeros(1, dtype=torch.bfloat16))
+    assert near.dtype == torch.bfloat16
+    assert float(near[0, 0]) == pytest.approx(math.sin(1000), abs=1e-2)
+    assert float(near[1, 0]) == pytest.approx(math.sin(1001), abs=1e-2)
+
+
+@pytest.mark.parametrize("positions", [SinusoidalPositions(), learned(6, 12), NoPositions()], ids=type)
+def test_an_offset_continues(positions: torch.nn.Module) -> None:
+    x = torch.arange(2 * 10 * 6, dtype=torch.float32).reshape(2, 10, 6)
+    pieces: list[Tensor] = [positions(x[:, :3], 0), positions(x[:, 3:4], 3), positions(x[:, 4:], 4)]
+    assert torch.equal(torch.cat(pieces, 1), positions(x))
+
+
+def test_positions_are_added() -> None:
+    x, table = torch.ones(2, 3, 6), learned(6, 12)
+    assert torch.equal(NoPositions()(x), x)
+    assert torch.equal(table(x, 2) - x, (1 + table.table[2:5]).expand(2, 3, 6) - 1)
+    torch.testing.assert_close(SinusoidalPositions()(x, 2) - x, sinusoids(2, 3, 6, like=x).expand(2, 3, 6))
+
+
+def test_learned_positions_end_at_max_length() -> None:
+    positions = learned(6, 5)
+    assert positions(torch.zeros(1, 2, 6), 3).shape == (1, 2, 6)
+    with pytest.raises(ValueError, match="the sequence has 6 steps but positions were learned for max_length=5"):
+        positions(torch.zeros(1, 3, 6), 3)
+
+
+def test_the_factory_knows_every_kind_and_no_other() -> None:
+    assert isinstance(make_positions(None, 4), NoPositions)
+    assert isinstance(make_positions("sinusoidal", 4), SinusoidalPositions)
+    with torch.random.fork_rng(devices=[]):
+        made = make_positions("learned", 4, 9)
+    assert made.table.shape == (9, 4)
+    with pytest.raises(ValueError, match="need max_length"):
+        make_positions("learned", 4)
+    with pytest.raises(ValueError, match="positions is 'rotary'"):
+        make_positions("rotary", 4)  # type: ignore[arg-type]
