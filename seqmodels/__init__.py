@@ -1,10 +1,44 @@
 """Sequence models from a Gaussian-mixture HMM to a Transformer, compared by likelihoods that may stand in one table."""
 
-from seqmodels.encodings import BPE, Bytes, Characters, Standardize, Symbols
+from seqmodels import data
+from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Standardize, Symbols
+from seqmodels.evaluation import Comparison, compare
 from seqmodels.hmm import HMM
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
-from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture
+from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.sequences import Sequences, as_sequences
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BPE",
+    "GRU",
+    "HMM",
+    "LSTM",
+    "AutoregressiveGaussian",
+    "Bytes",
+    "Categorical",
+    "Characters",
+    "Comparison",
+    "ElmanRNN",
+    "Encoding",
+    "GaussianMixture",
+    "IncomparableError",
+    "LSTMSeq2Seq",
+    "Measure",
+    "NotFittedError",
+    "Observation",
+    "SequenceModel",
+    "Sequences",
+    "Standardize",
+    "Symbols",
+    "Transformer",
+    "TransformerSeq2Seq",
+    "as_sequences",
+    "compare",
+    "data",
+    "load",
+]

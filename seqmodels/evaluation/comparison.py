@@ -1,0 +1,140 @@
+"""``Comparison``: the table, and what can be drawn and written from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from seqmodels.evaluation import plots
+from seqmodels.evaluation.report import html_report
+from seqmodels.measure import Measure
+from seqmodels.model import SequenceModel
+from seqmodels.sequences import Sequences
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of ``compare``.
+
+    Attributes:
+        frame: one row a model, best first: ``model``, ``score`` (nats per unit), ``bits``, ``train_score``, ``score_sd`` (over seeds),
+            ``difference`` to the baseline with ``ci_low``, ``ci_high``, ``p_value`` (Holm), ``method``, ``n_clusters``, ``n_parameters``,
+            ``fit_seconds``, ``steps``, ``context``, ``kind``, ``floor_hits``, ``n_impossible``, ``error``.
+        measure: what the scores measure; the same for every row.
+        log_prob_steps: for each model the nats of every step of every test sequence.
+        histories: for each model its ``history_``.
+        models: the fitted models.
+        test: the scored sequences.
+    """
+
+    frame: pd.DataFrame
+    measure: Measure
+    log_prob_steps: Mapping[str, list[np.ndarray]]
+    histories: Mapping[str, pd.DataFrame]
+    models: Mapping[str, SequenceModel]
+    test: Sequences
+
+    @property
+    def baseline(self) -> str:
+        """The model the others are compared to."""
+        return str(self.frame.attrs["baseline"])
+
+    def table(self) -> pd.DataFrame:
+        """The columns that a reader needs, formatted."""
+        frame = self.frame
+        shown = pd.DataFrame({"model": frame["model"]})
+        shown["score"] = [f"{x:.4f}" for x in frame["score"]]
+        shown["bits"] = [f"{x:.4f}" for x in frame["bits"]]
+        shown["difference"] = [
+            "(baseline)" if m == self.baseline else f"{d:+.4f}" for m, d in _pairs(frame, "difference")
+        ]
+        bounds = zip(frame["model"], frame["ci_low"], frame["ci_high"], strict=True)
+        shown["interval"] = [
+            "" if np.isnan(low) or m == self.baseline else f"[{low:+.4f}, {high:+.4f}]" for m, low, high in bounds
+        ]
+        shown["p"] = ["" if np.isnan(p) else "<0.001" if p < 1e-3 else f"{p:.3f}" for p in frame["p_value"]]
+        shown["parameters"] = [f"{int(n):,}" for n in frame["n_parameters"]]
+        shown["fit s"] = [f"{s:.1f}" for s in frame["fit_seconds"]]
+        shown["context"] = ["all" if np.isnan(c) else f"{int(c)}" for c in frame["context"]]
+        shown["kind"] = frame["kind"]
+        if frame["floor_hits"].any():
+            shown["floor hits"] = [f"{int(n)}" for n in frame["floor_hits"]]
+        if frame["n_impossible"].any():
+            shown["impossible"] = [f"{int(n)}" for n in frame["n_impossible"]]
+        if frame["score_sd"].notna().any():
+            shown["sd over seeds"] = ["" if np.isnan(s) else f"{s:.4f}" for s in frame["score_sd"]]
+        return shown
+
+    def how_to_read(self) -> str:
+        """What the figures mean, in words."""
+        m, n = self.measure, len(self.test)
+        given = "of y given x, " if m.conditional else ""
+        ends = "lengths are given" if m.length == "given" else "the end of each sequence is scored too"
+        methods = sorted({x for x in self.frame["method"] if x})
+        how = f" Intervals (95 %): {'; '.join(methods)}." if methods else ""
+        bound = (
+            ' A "bound" is a lower bound: the model may be better than it says.'
+            if "bound" in set(self.frame["kind"])
+            else ""
+        )
+        return (
+            f"score: nats per {m.unit} {given}on {n} held-out sequence{'s' * (n != 1)} ({int(self.test.n_units.sum()):,} {m.unit}s); higher "
+            f"is better; {ends}. difference: score minus that of {self.baseline!r} on the same sequences.{how}{bound}"
+        )
+
+    def __str__(self) -> str:
+        title = str(self.frame.attrs.get("title", ""))
+        failed = [f"{r.model} failed: {r.error}" for r in self.frame.itertuples() if r.error]
+        body = self.table().to_string(index=False)
+        return "\n".join([*([title] if title else []), body, "", self.how_to_read(), *failed])
+
+    def plot_forest(self) -> Any:
+        """A matplotlib figure: each model's difference to the baseline with its interval."""
+        return plots.forest(self.frame[self.frame["error"] == ""].pipe(_with_attrs, self.frame.attrs))
+
+    def plot_learning_curves(self) -> Any:
+        """A matplotlib figure: nats per unit against seconds of training."""
+        curves = {name: history for name, history in self.histories.items() if len(history) > 1}
+        return plots.learning_curves(curves, unit=self.measure.unit, title=str(self.frame.attrs.get("title", "")))
+
+    def plot_by_position(self) -> Any:
+        """A matplotlib figure: nats per unit against position in the sequence."""
+        return plots.by_position(
+            self.log_prob_steps, unit=self.measure.unit, title=str(self.frame.attrs.get("title", ""))
+        )
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write ``frame``."""
+        self.frame.to_csv(path, index=False)
+
+    def to_markdown(self) -> str:
+        """The table as Markdown, and how to read it."""
+        table = self.table()
+        lines = [list(table.columns), ["---"] * len(table.columns), *table.astype(str).to_numpy().tolist()]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{self.how_to_read()}\n"
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write one self-contained page: the table, how to read it, the pictures."""
+        pictures = {
+            "Difference to the baseline": self.plot_forest(),
+            "Likelihood against position": self.plot_by_position(),
+        }
+        if any(len(history) > 1 for history in self.histories.values()):
+            pictures["Learning curves"] = self.plot_learning_curves()
+        title = str(self.frame.attrs.get("title", "")) or "Comparison of sequence models"
+        Path(path).write_text(html_report(title, self.table(), self.how_to_read(), pictures), encoding="utf-8")
+
+
+def _pairs(frame: pd.DataFrame, column: str) -> Any:
+    return zip(frame["model"], frame[column], strict=True)
+
+
+def _with_attrs(frame: pd.DataFrame, attrs: Mapping[Any, Any]) -> pd.DataFrame:
+    frame.attrs = dict(attrs)
+    return frame

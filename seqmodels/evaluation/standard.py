@@ -1,0 +1,139 @@
+"""The standard comparison: text and speech, density and continuation, every family, budgets in steps so that runs repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from seqmodels.data import builtin_text, speech
+from seqmodels.hmm import HMM
+from seqmodels.model import SequenceModel
+from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
+from seqmodels.observations import AutoregressiveGaussian, GaussianMixture
+from seqmodels.sequences import Sequences
+
+TEXT_CONTEXT, TEXT_REST = 64, 128  # characters
+SPEECH_CONTEXT = 20  # frames
+CHUNKS_A_CLUSTER = 8  # neighbouring pieces of one text are not independent
+QUICK = ("iid", "var", "hmm", "lstm", "transformer")
+
+Build = Callable[[int], SequenceModel]  # from a seed
+
+
+@dataclass(frozen=True)
+class Task:
+    """One table to be: training pairs or sequences, held-out ones, models, and about how many seconds all of it takes."""
+
+    name: str
+    title: str
+    train: tuple[Sequences, Sequences | None]
+    test: tuple[Sequences, Sequences | None]
+    models: dict[str, SequenceModel] = field(default_factory=dict)
+    seconds: float = 0.0
+    baseline: str = "hmm"
+
+
+# Model and seconds on two cores of a laptop, for the default data.
+TEXT_DENSITY: dict[str, tuple[Build, float]] = {
+    "iid": (lambda seed: HMM(1, random_state=seed), 1),
+    "hmm": (lambda seed: HMM(64, max_iter=30, random_state=seed), 20),
+    "elman": (lambda seed: ElmanRNN(max_steps=1000, random_state=seed), 20),
+    "lstm": (lambda seed: LSTM(max_steps=1000, random_state=seed), 30),
+    "gru": (lambda seed: GRU(max_steps=1000, random_state=seed), 30),
+    "transformer": (lambda seed: Transformer(max_steps=500, random_state=seed), 60),
+}
+TEXT_CONTINUATION: dict[str, tuple[Build, float]] = {
+    "iid": (lambda seed: HMM(1, random_state=seed), 1),
+    "hmm": (lambda seed: HMM(64, max_iter=20, random_state=seed), 15),
+    "elman": (lambda seed: ElmanRNN(d_model=128, max_steps=300, random_state=seed), 10),
+    "lstm": (lambda seed: LSTM(d_model=128, max_steps=300, random_state=seed), 15),
+    "gru": (lambda seed: GRU(d_model=128, max_steps=300, random_state=seed), 15),
+    "transformer": (lambda seed: Transformer(n_layers=2, context=256, max_steps=300, random_state=seed), 25),
+    "seq2seq-fixed": (lambda seed: LSTMSeq2Seq(d_model=128, attention=None, max_steps=300, random_state=seed), 15),
+    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=128, max_steps=100, random_state=seed), 40),
+    "seq2seq-multiplicative": (
+        lambda seed: LSTMSeq2Seq(d_model=128, attention="multiplicative", max_steps=100, random_state=seed),
+        35,
+    ),
+    "seq2seq-transformer": (lambda seed: TransformerSeq2Seq(max_steps=300, random_state=seed), 30),
+}
+SPEECH_DENSITY: dict[str, tuple[Build, float]] = {
+    "iid": (lambda seed: HMM(1, observation=GaussianMixture(1, "full"), random_state=seed), 1),
+    "var": (lambda seed: HMM(1, observation=AutoregressiveGaussian(), random_state=seed), 1),
+    "hmm": (lambda seed: HMM(24, observation=GaussianMixture(4), max_iter=30, random_state=seed), 10),
+    "elman": (lambda seed: ElmanRNN(d_model=128, max_steps=400, random_state=seed), 15),
+    "lstm": (lambda seed: LSTM(d_model=128, max_steps=400, random_state=seed), 20),
+    "gru": (lambda seed: GRU(d_model=128, max_steps=400, random_state=seed), 20),
+    "transformer": (lambda seed: Transformer(d_model=96, n_layers=2, max_steps=400, random_state=seed), 25),
+}
+SPEECH_CONTINUATION: dict[str, tuple[Build, float]] = {
+    **{name: SPEECH_DENSITY[name] for name in ("iid", "var", "hmm")},
+    "elman": (lambda seed: ElmanRNN(d_model=96, max_steps=300, random_state=seed), 10),
+    "lstm": (lambda seed: LSTM(d_model=96, max_steps=300, random_state=seed), 12),
+    "gru": (lambda seed: GRU(d_model=96, max_steps=300, random_state=seed), 12),
+    "transformer": (lambda seed: Transformer(d_model=96, n_layers=2, max_steps=300, random_state=seed), 15),
+    "seq2seq-fixed": (lambda seed: LSTMSeq2Seq(d_model=96, attention=None, max_steps=300, random_state=seed), 15),
+    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=96, max_steps=200, random_state=seed), 30),
+    "seq2seq-multiplicative": (
+        lambda seed: LSTMSeq2Seq(d_model=96, attention="multiplicative", max_steps=200, random_state=seed),
+        30,
+    ),
+    "seq2seq-transformer": (lambda seed: TransformerSeq2Seq(d_model=96, max_steps=300, random_state=seed), 20),
+}
+
+
+def text_tasks(
+    text: Sequences | None = None, *, names: Sequence[str] | None = None, quick: bool = False, random_state: int = 0
+) -> list[Task]:
+    """Density of a text (its last tenth held out), and continuation of 64 characters by the next 128."""
+    whole = builtin_text() if text is None else text
+    train, test = whole.split(0.1)
+    tasks = [Task("text-density", "Text: log p(x)", (train, None), (test, None))]
+    if not quick:
+        pairs = [
+            _in_clusters(part.chunks(TEXT_CONTEXT + TEXT_REST)).continuation(TEXT_CONTEXT) for part in (train, test)
+        ]
+        title = f"Text: log p(next {TEXT_REST} characters | {TEXT_CONTEXT} characters)"
+        tasks.append(Task("text-continuation", title, *pairs))
+    shelves = (TEXT_DENSITY, TEXT_CONTINUATION)
+    return [_with_models(t, shelf, names, quick, random_state) for t, shelf in zip(tasks, shelves, strict=False)]
+
+
+def speech_tasks(
+    frames: Sequences | None = None, *, names: Sequence[str] | None = None, quick: bool = False, random_state: int = 0
+) -> list[Task]:
+    """Density of utterances, and continuation of the first 20 frames; unheard speakers where there are enough to hold out."""
+    if frames is None:
+        frames = speech(600, 60, features="mfcc", random_state=random_state).sequences
+    by = "speaker" if "speaker" in frames.metadata and frames.metadata["speaker"].nunique() >= 20 else None
+    if by is None and "cluster" in frames.metadata:
+        # Few speakers, in both parts: what is generalised over is utterances, so these are the independent units.
+        frames = Sequences(frames.items, metadata=frames.metadata.drop(columns="cluster"))
+    train, test = frames.split(0.2, by=by, random_state=random_state)
+    tasks = [Task("speech-density", "Speech: log p(x)", (train, None), (test, None))]
+    if not quick:
+        pairs = [part.continuation(SPEECH_CONTEXT) for part in (train, test)]
+        tasks.append(Task("speech-continuation", f"Speech: log p(rest | first {SPEECH_CONTEXT} frames)", *pairs))
+    shelves = (SPEECH_DENSITY, SPEECH_CONTINUATION)
+    return [_with_models(t, shelf, names, quick, random_state) for t, shelf in zip(tasks, shelves, strict=False)]
+
+
+def _with_models(
+    task: Task, shelf: dict[str, tuple[Build, float]], names: Sequence[str] | None, quick: bool, seed: int
+) -> Task:
+    unknown = [n for n in names or () if n not in {*TEXT_CONTINUATION, *SPEECH_CONTINUATION}]
+    if unknown:
+        raise ValueError(f"there is no model {unknown[0]!r}; choose from {', '.join(SPEECH_CONTINUATION)}")
+    wanted = names if names else QUICK if quick else tuple(shelf)
+    chosen = {name: shelf[name] for name in shelf if name in wanted or name == task.baseline}
+    models = {name: build(seed) for name, (build, _) in chosen.items()}
+    return Task(task.name, task.title, task.train, task.test, models, sum(s for _, s in chosen.values()))
+
+
+def _in_clusters(chunks: Sequences) -> Sequences:
+    clusters = np.arange(len(chunks)) // CHUNKS_A_CLUSTER
+    metadata = pd.DataFrame(chunks.metadata.drop(columns="cluster", errors="ignore"))
+    return Sequences(chunks.items, metadata=metadata, clusters=list(clusters))
