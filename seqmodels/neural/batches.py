@@ -167,7 +167,8 @@ class Batching:
                 yield ends, k > 0
 
     def _batches(self, rows: list[Row], rng: np.random.Generator) -> list[list[Span]]:
-        spans = [span for i, row in enumerate(rows) for span in _pieces(i, row, self.piece(rows), rng)]
+        size = self.piece(rows)
+        spans = [span for i, row in enumerate(rows) for span in _pieces(i, row, size, rng)]
         # Like lengths together, but not always the same ones.
         noise = rng.uniform(0.9, 1.1, len(spans))
         order = np.argsort([(s.end - s.begin) * x for s, x in zip(spans, noise, strict=True)], kind="stable")

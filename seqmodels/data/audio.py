@@ -1,0 +1,131 @@
+"""A folder of recordings as ``Sequences``: waveforms or cepstra, with what the file names say as metadata."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from seqmodels.data.mfcc import MFCC
+from seqmodels.sequences import Sequences
+
+Features = Literal["mfcc", "waveform"]
+DEFAULT_PATTERN = r"(?:^|/)(?P<label>[^_/]+)_(?P<speaker>[^_/]+)_(?P<index>\d+)\.[^./]+$"
+
+
+def audio(
+    folder: str | Path, *, features: Features = "mfcc", pattern: str | None = None, mfcc: MFCC | None = None
+) -> Sequences:
+    r"""Every ``.wav`` under a folder, in the order of the paths; needs ``pip install 'seqmodels[audio]'``.
+
+    Several channels are averaged into one. Waveforms are floats in [-1, 1]. They lie on the grid of their bit
+    depth: call ``.dithered()`` before a density is fitted to them (cepstra are dithered as they are computed).
+
+    Args:
+        folder: read with the folders in it. All files must have one sample rate.
+        features: ``"mfcc"``: ``(T, n_coefficients)``; ``"waveform"``: ``(n, 1)``.
+        pattern: a regular expression searched for in each path relative to the folder (with ``/``); its named
+            groups become columns of the metadata. Without one, ``label_speaker_index.wav`` is recognised if all
+            files are named so; otherwise a file's label is the folder it lies in.
+        mfcc: how cepstra are computed; ``None`` is ``MFCC()``.
+
+    Returns:
+        Sequences named by stem (by path where stems repeat), with the columns ``path``, ``sample_rate`` and those
+        of the pattern. ``cluster`` is the speaker where there is one; ``index`` is an integer where all are.
+
+    Raises:
+        ImportError: soundfile is not installed.
+        ValueError: names the file that has another sample rate, is too short, or does not match ``pattern``.
+
+    >>> digits = audio("digits")  # doctest: +SKIP
+    >>> train, test = digits.split(test=0.2, by="speaker")  # doctest: +SKIP
+    """
+    if features not in get_args(Features):
+        raise ValueError(f"features is {features!r}; pass one of {', '.join(map(repr, get_args(Features)))}")
+    root = Path(folder)
+    paths = _paths(root)
+    metadata = _described(root, paths, pattern)
+    waveforms, sample_rate = _read_all(root, paths)
+    metadata["sample_rate"] = sample_rate
+    if features == "waveform":
+        return Sequences([x[:, None] for x in waveforms], metadata=metadata)
+    extract = MFCC() if mfcc is None else mfcc
+    cepstra = [_named(extract, path, x, sample_rate) for path, x in zip(paths, waveforms, strict=True)]
+    return Sequences(cepstra, metadata=metadata)
+
+
+def _paths(root: Path) -> list[str]:
+    if not root.is_dir():
+        raise FileNotFoundError(f"there is no folder {root}")
+    found = (f for f in root.rglob("*") if f.suffix.lower() == ".wav" and f.is_file())
+    paths = sorted(f.relative_to(root).as_posix() for f in found)
+    if not paths:
+        raise ValueError(f"the folder {root} has no .wav file")
+    return paths
+
+
+def _read_all(root: Path, paths: list[str]) -> tuple[list[np.ndarray], int]:
+    soundfile = _soundfile()
+    waveforms, first = [], 0
+    for path in paths:
+        samples, rate = soundfile.read(root / path, dtype="float64", always_2d=True)  # (n, channels)
+        first = first or rate
+        if rate != first:
+            raise ValueError(
+                f"{path} has a sample rate of {rate} Hz but {paths[0]} has {first}; resample one of them first"
+            )
+        if not len(samples):
+            raise ValueError(f"{path} holds no samples; leave it out")
+        waveforms.append(samples.mean(axis=1))
+    return waveforms, first
+
+
+def _soundfile() -> ModuleType:
+    try:
+        import soundfile
+    except ImportError as error:
+        raise ImportError("reading audio needs soundfile: pip install 'seqmodels[audio]'") from error
+    return soundfile
+
+
+def _named(extract: MFCC, path: str, waveform: np.ndarray, sample_rate: int) -> np.ndarray:
+    try:
+        return extract(waveform, sample_rate)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _described(root: Path, paths: list[str], pattern: str | None) -> pd.DataFrame:
+    """One row a file: its name and path, what the pattern found, and the cluster."""
+    table = pd.DataFrame({"name": _names(paths), "path": paths})
+    for column, values in _groups(root, paths, pattern).items():
+        table[column] = values
+    if "index" in table and all(value.isdigit() for value in table["index"]):
+        table["index"] = table["index"].astype(int)
+    if "speaker" in table and "cluster" not in table:
+        table["cluster"] = table["speaker"]
+    return table
+
+
+def _groups(root: Path, paths: list[str], pattern: str | None) -> dict[str, list[str]]:
+    expression = re.compile(DEFAULT_PATTERN if pattern is None else pattern)
+    if not expression.groupindex:
+        raise ValueError(f"the pattern {pattern!r} has no named group; write one as (?P<label>[^/]+)")
+    matches = [expression.search(path) for path in paths]
+    found = [match for match in matches if match is not None]
+    if len(found) == len(paths):
+        return {name: [match.group(name) or "" for match in found] for name in expression.groupindex}
+    if pattern is not None:
+        raise ValueError(f"{paths[matches.index(None)]} does not match the pattern {pattern!r}; all files must")
+    if not any("/" in path for path in paths):
+        return {}  # one folder for all says nothing about a file
+    return {"label": [(root.resolve() / path).parent.name for path in paths]}
+
+
+def _names(paths: list[str]) -> list[str]:
+    stems = [Path(path).stem for path in paths]
+    return stems if len(set(stems)) == len(stems) else [Path(path).with_suffix("").as_posix() for path in paths]

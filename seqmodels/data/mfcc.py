@@ -1,0 +1,179 @@
+"""Mel-frequency cepstra of a waveform: ``c = DCT(log(filters |STFT(emphasised x)|^2))``."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import torch
+from scipy.fft import dct
+
+from seqmodels.parameters import Configurable
+
+FULL_SCALE = 32768.0  # waveforms in [-1, 1] are analysed in units of the least significant bit of 16
+
+
+class MFCC(Configurable):
+    """``(n,)`` samples in, ``(T, n_coefficients)`` float64 out, ``T = 1 + (n - window) // hop``.
+
+    Dither, pre-emphasis, a Hann window, the power spectrum (zero-padded to a power of two), triangular filters
+    whose corners are equally spaced in mel, ``2595 log10(1 + f / 700)``, natural logarithm, orthonormal DCT-II
+    without liftering. Coefficient 0 is the mean log energy of the filters times the root of ``n_filters``. Every frame lies inside the
+    waveform; frame t begins at sample t * hop.
+
+    Args:
+        n_coefficients: D, from the lowest; at most ``n_filters``.
+        n_filters: number of mel filters.
+        window, hop: in seconds, rounded to samples.
+        low, high: band of the filters in Hz; ``high=None`` is half the sample rate.
+        pre_emphasis: a of ``x_t - a x_{t-1}``; 0 for none.
+        dither: standard deviation of the Gaussian noise added, in least significant bits of 16; it keeps
+            digital silence from having no energy, whose logarithm does not exist. 0 for none.
+        random_state: seed of the dither. The noise depends on it and on the waveform, not on earlier calls.
+
+    Raises:
+        ValueError: the waveform is shorter than a window, the filters are too narrow for the spectrum, or a
+            frame has no energy.
+
+    Davis and Mermelstein (1980), Comparison of parametric representations for monosyllabic word recognition.
+
+    >>> MFCC()(np.sin(np.arange(8000)), 8000).shape
+    (98, 13)
+    """
+
+    def __init__(
+        self,
+        n_coefficients: int = 13,
+        n_filters: int = 40,
+        *,
+        window: float = 0.025,
+        hop: float = 0.010,
+        low: float = 20.0,
+        high: float | None = None,
+        pre_emphasis: float = 0.97,
+        dither: float = 1.0,
+        random_state: int = 0,
+    ) -> None:
+        self.n_coefficients = n_coefficients
+        self.n_filters = n_filters
+        self.window = window
+        self.hop = hop
+        self.low = low
+        self.high = high
+        self.pre_emphasis = pre_emphasis
+        self.dither = dither
+        self.random_state = random_state
+
+    def __call__(self, waveform: np.ndarray, sample_rate: int) -> np.ndarray:
+        """``waveform`` ``(n,)``: floats in [-1, 1] or int16, at ``sample_rate`` Hz."""
+        self._check()
+        samples = _as_samples(waveform)
+        width, _ = self.frame(sample_rate)
+        if len(samples) < width:
+            raise ValueError(
+                f"the waveform has {len(samples)} samples but a window of {self.window} s at {sample_rate} Hz has {width}; "
+                "leave it out or pass a shorter window"
+            )
+        power = self._power(self._emphasised(self._dithered(samples)), sample_rate)  # (T, F)
+        energy = power @ self._filters(2 * (power.shape[1] - 1), sample_rate).T  # (T, n_filters)
+        if not (energy > 0).all():
+            frame = int(np.argmax((energy <= 0).any(axis=1)))
+            raise ValueError(f"frame {frame} has no energy in some filter; pass dither=1.0")
+        return dct(np.log(energy), type=2, norm="ortho", axis=1)[:, : self.n_coefficients]
+
+    def frame(self, sample_rate: int) -> tuple[int, int]:
+        """Samples in a window and in a hop."""
+        return round(self.window * sample_rate), round(self.hop * sample_rate)
+
+    def _check(self) -> None:
+        if not 1 <= self.n_coefficients <= self.n_filters:
+            raise ValueError(
+                f"n_coefficients is {self.n_coefficients}; pass 1 to {self.n_filters}, the number of filters"
+            )
+
+    def _dithered(self, samples: np.ndarray) -> np.ndarray:
+        if self.dither == 0:
+            return samples
+        # Seeded by the content too: two files that share a silence must not share its noise, frame by frame.
+        rng = np.random.default_rng([self.random_state, zlib.crc32(samples.tobytes())])
+        return samples + self.dither * rng.standard_normal(len(samples))
+
+    def _emphasised(self, samples: np.ndarray) -> np.ndarray:
+        before = np.concatenate([samples[:1], samples[:-1]])  # the sample before the first is taken to equal it
+        return samples - self.pre_emphasis * before
+
+    def _power(self, samples: np.ndarray, sample_rate: int) -> np.ndarray:
+        width, hop = self.frame(sample_rate)
+        n_fft = 1 << (width - 1).bit_length()
+        before = (n_fft - width) // 2  # stft centres a short window in n_fft samples; this lets it start at sample 0
+        padded = np.pad(samples, (before, n_fft - width - before))
+        spectrum = torch.stft(
+            torch.from_numpy(padded),
+            n_fft,
+            hop_length=hop,
+            win_length=width,
+            window=torch.hann_window(width, dtype=torch.float64),
+            center=False,
+            return_complex=True,
+        )  # (F, T)
+        return spectrum.abs().square().T.numpy()
+
+    def _filters(self, n_fft: int, sample_rate: int) -> np.ndarray:
+        """``(n_filters, n_fft // 2 + 1)`` triangles of height one, linear in Hz."""
+        high = sample_rate / 2 if self.high is None else self.high
+        if not 0 <= self.low < high <= sample_rate / 2:
+            raise ValueError(
+                f"the band {self.low} to {high} Hz does not lie between 0 and {sample_rate / 2} Hz, half the sample rate"
+            )
+        corners = _hertz(np.linspace(_mel(self.low), _mel(high), self.n_filters + 2))
+        frequency = np.arange(n_fft // 2 + 1) * (sample_rate / n_fft)
+        left, centre, right = corners[:-2, None], corners[1:-1, None], corners[2:, None]
+        filters = np.minimum((frequency - left) / (centre - left), (right - frequency) / (right - centre)).clip(min=0)
+        if not filters.any(axis=1).all():
+            narrow = int(np.argmin(filters.any(axis=1)))
+            raise ValueError(
+                f"filter {narrow} of {self.n_filters} lies between two frequencies of the spectrum "
+                f"({sample_rate / n_fft:.1f} Hz apart); pass fewer n_filters or a longer window"
+            )
+        return filters
+
+
+def deltas(features: np.ndarray, width: int = 2) -> np.ndarray:
+    """``(T, D)`` slopes of ``(T, D)`` features: ``sum_k k (c_{t+k} - c_{t-k}) / (2 sum_k k^2)``, k from 1 to ``width``.
+
+    The first and last frames are repeated beyond the ends. Slopes of 13 cepstra, stacked on them, are no new data:
+    a density of the 26 numbers is not comparable with one of the 13.
+
+    >>> deltas(np.arange(6.0)[:, None])[2:4, 0]
+    array([1., 1.])
+    """
+    if width < 1:
+        raise ValueError(f"width is {width}; pass at least 1 frame")
+    n = len(features)
+    padded = np.pad(features, ((width, width), (0, 0)), mode="edge")
+    total = np.zeros(features.shape)
+    for k in range(1, width + 1):
+        total += k * (padded[width + k : width + k + n] - padded[width - k : width - k + n])
+    return total / (2 * sum(k * k for k in range(1, width + 1)))
+
+
+def _as_samples(waveform: np.ndarray) -> np.ndarray:
+    array = np.asarray(waveform)
+    if array.ndim != 1 or array.dtype.kind not in "fi":
+        raise ValueError(
+            f"the waveform has shape {array.shape} and type {array.dtype}; pass (n,) floats in [-1, 1] or int16"
+        )
+    if array.dtype.kind == "i" and array.dtype != np.int16:
+        raise ValueError(f"the waveform is {array.dtype}; pass int16, or floats in [-1, 1]")
+    samples = array.astype(np.float64) * (FULL_SCALE if array.dtype.kind == "f" else 1.0)
+    if not np.isfinite(samples).all():
+        raise ValueError(f"the waveform is not finite at sample {int(np.argmin(np.isfinite(samples)))}")
+    return samples
+
+
+def _mel(hertz: float) -> float:
+    return 2595.0 * float(np.log10(1.0 + hertz / 700.0))
+
+
+def _hertz(mel: np.ndarray) -> np.ndarray:
+    return 700.0 * (10.0 ** (mel / 2595.0) - 1.0)

@@ -1,0 +1,126 @@
+"""Text as ``Sequences``: files, folders and a text every Python carries, with a hash that says which data a report used."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from seqmodels.sequences import Sequences
+
+Cut = Literal["whole", "line", "paragraph"]
+
+
+def text(path: str | Path, by: Cut = "whole") -> Sequences:
+    r"""A UTF-8 file, or every ``.txt`` of a folder and the folders in it, in the order of their names.
+
+    One leading byte order mark is dropped and line ends are read as ``\n``; nothing else is changed.
+
+    Args:
+        path: a file of any name, or a folder.
+        by: one sequence per file (``"whole"``), per line without its end (``"line"``), or per run of lines
+            between blank ones (``"paragraph"``). Blank ones are dropped.
+
+    Returns:
+        Text named after its file, relative to the folder, and, by line or paragraph, the number of the line on
+        which it starts: ``book.txt:12``. If pieces come from several files, the file is their cluster.
+
+    Raises:
+        FileNotFoundError: there is nothing at ``path``.
+        ValueError: a file is not UTF-8 (names the file and the byte), or nothing is left to read.
+    """
+    if by not in get_args(Cut):
+        raise ValueError(f"by is {by!r}; pass one of {', '.join(map(repr, get_args(Cut)))}")
+    documents = {name: _pieces(_decode(file), by) for name, file in _files(Path(path)).items()}
+    rows = [(name, line, piece) for name, pieces in documents.items() for line, piece in pieces]
+    if not rows:
+        raise ValueError(f"{path} holds only blank text; there is nothing to model")
+    names = [name if by == "whole" else f"{name}:{line}" for name, line, _ in rows]
+    several = by != "whole" and len(documents) > 1
+    return Sequences(
+        [piece for _, _, piece in rows], names=names, clusters=[name for name, _, _ in rows] if several else None
+    )
+
+
+def builtin_text() -> Sequences:
+    """One long English text that needs no download: the reference manual CPython carries for ``help()``.
+
+    The topics of ``pydoc_data.topics`` in sorted order of their keys, a blank line between two, in Unicode
+    normal form C: about 465,000 characters. The wording differs between versions of Python, so put its
+    ``sha256`` next to a figure.
+
+    >>> builtin_text()[0][:22]
+    'The "assert" statement'
+    """
+    from pydoc_data.topics import topics
+
+    joined = "\n\n".join(topics[key].strip("\n") for key in sorted(topics))
+    return Sequences([unicodedata.normalize("NFC", joined)], names=["pydoc_data.topics"])
+
+
+def sha256(sequences: Sequences) -> str:
+    """64 hexadecimal digits that identify the content of all sequences in their order; metadata do not count.
+
+    Equal on every machine: texts are hashed as UTF-8, numbers as little-endian float64 or int64, each after its
+    shape, so where one sequence ends matters too. Every NaN is the same NaN; 0.0 and -0.0 are equal and hash alike.
+
+    >>> sha256(Sequences(["ab", "c"])) == sha256(Sequences(["a", "bc"]))
+    False
+    """
+    digest = hashlib.sha256(f"{sequences.kind} {len(sequences)}\n".encode())
+    for item in sequences:
+        shape, content = _content(item)
+        digest.update(f"{shape}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _content(item: str | np.ndarray) -> tuple[tuple[int, ...], bytes]:
+    if isinstance(item, str):
+        encoded = item.encode()
+        return (len(encoded),), encoded
+    if item.dtype.kind == "f":
+        item = np.where(np.isnan(item), np.nan, item + 0.0)  # adding 0.0 turns -0.0 into 0.0
+    return item.shape, item.astype(item.dtype.newbyteorder("<")).tobytes()
+
+
+def _files(path: Path) -> dict[str, Path]:
+    if path.is_file():
+        return {path.name: path}
+    if not path.is_dir():
+        raise FileNotFoundError(f"there is no file or folder {path}")
+    found = {f.relative_to(path).as_posix(): f for f in path.rglob("*") if f.suffix.lower() == ".txt" and f.is_file()}
+    if not found:
+        raise ValueError(f"the folder {path} has no .txt file; pass the file itself if it has another ending")
+    return dict(sorted(found.items()))
+
+
+def _decode(file: Path) -> str:
+    raw = file.read_bytes()
+    try:
+        decoded = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{file} is not UTF-8: byte {raw[error.start]:#04x} at offset {error.start} ({error.reason}); "
+            "convert it first, for example with iconv"
+        ) from None
+    return decoded.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _pieces(document: str, by: Cut) -> list[tuple[int, str]]:
+    """The non-blank pieces of a document, each with the number of its first line, from 1."""
+    if by == "whole":
+        return [(1, document)] if document.strip() else []
+    lines = [(number, line) for number, line in enumerate(document.split("\n"), start=1)]
+    if by == "line":
+        return [(number, line) for number, line in lines if line.strip()]
+    paragraphs: list[list[tuple[int, str]]] = [[]]
+    for number, line in lines:
+        if line.strip():
+            paragraphs[-1].append((number, line))
+        elif paragraphs[-1]:
+            paragraphs.append([])
+    return [(lines[0][0], "\n".join(line for _, line in lines)) for lines in paragraphs if lines]
