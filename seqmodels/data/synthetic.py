@@ -1,4 +1,4 @@
-"""Sequences made by rule: speech whose every phone is known, and draws from an HMM whose every parameter is."""
+"""Sequences made by rule: speech of an artificial language whose every phone is known."""
 
 from __future__ import annotations
 

@@ -167,9 +167,9 @@ def _frame(
     rows = [_row(name, s, base, held_out, clusters, random_state) for name, s in scored.items()]
     frame = pd.DataFrame(rows)
     frame["p_value"] = holm(frame["p_value"].to_numpy())
-    if (frame["method"].str.startswith("none")).any():
-        why = frame.loc[frame["method"].str.startswith("none"), "method"].iloc[0]
-        warnings.warn(f"no interval ({why}): test on more independent sequences or clusters", stacklevel=3)
+    too_few = frame.loc[frame["method"].str.startswith("none: fewer"), "method"]
+    if len(too_few):
+        warnings.warn(f"no interval ({too_few.iloc[0]}): test on more independent sequences or clusters", stacklevel=3)
     return frame.sort_values("score", ascending=False, kind="stable", na_position="last").reset_index(drop=True)
 
 
@@ -181,7 +181,8 @@ def _row(
         blank = dict.fromkeys(
             ("score", "bits", "train_score", "score_sd", "difference", "ci_low", "ci_high", "p_value"), math.nan
         )
-        counts = dict.fromkeys(("n_clusters", "n_parameters", "fit_seconds", "steps", "floor_hits", "n_impossible"), 0)
+        blank |= dict.fromkeys(("n_parameters", "fit_seconds"), math.nan)
+        counts = dict.fromkeys(("n_clusters", "steps", "floor_hits", "n_impossible"), 0)
         return {
             "model": name,
             **blank,

@@ -47,20 +47,19 @@ class Comparison:
 
     def table(self) -> pd.DataFrame:
         """The columns that a reader needs, formatted."""
-        frame = self.frame
+        frame, base = self.frame, self.baseline
         shown = pd.DataFrame({"model": frame["model"]})
-        shown["score"] = [f"{x:.4f}" for x in frame["score"]]
-        shown["bits"] = [f"{x:.4f}" for x in frame["bits"]]
+        shown["score"] = [_number(x) for x in frame["score"]]
+        shown["bits"] = [_number(x) for x in frame["bits"]]
         shown["difference"] = [
-            "(baseline)" if m == self.baseline else f"{d:+.4f}" for m, d in _pairs(frame, "difference")
+            "(baseline)" if name == base else _number(d, "+.4f") for name, d in _columns(frame, "model", "difference")
         ]
-        bounds = zip(frame["model"], frame["ci_low"], frame["ci_high"], strict=True)
         shown["interval"] = [
-            "" if np.isnan(low) or m == self.baseline else f"[{low:+.4f}, {high:+.4f}]" for m, low, high in bounds
+            "" if np.isnan(low) else f"[{low:+.4f}, {high:+.4f}]" for low, high in _columns(frame, "ci_low", "ci_high")
         ]
-        shown["p"] = ["" if np.isnan(p) else "<0.001" if p < 1e-3 else f"{p:.3f}" for p in frame["p_value"]]
-        shown["parameters"] = [f"{int(n):,}" for n in frame["n_parameters"]]
-        shown["fit s"] = [f"{s:.1f}" for s in frame["fit_seconds"]]
+        shown["p"] = ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in frame["p_value"]]
+        shown["parameters"] = [_number(n, ",.0f") for n in frame["n_parameters"]]
+        shown["fit s"] = [_number(s, ".1f") for s in frame["fit_seconds"]]
         shown["context"] = ["all" if np.isnan(c) else f"{int(c)}" for c in frame["context"]]
         shown["kind"] = frame["kind"]
         if frame["floor_hits"].any():
@@ -68,7 +67,7 @@ class Comparison:
         if frame["n_impossible"].any():
             shown["impossible"] = [f"{int(n)}" for n in frame["n_impossible"]]
         if frame["score_sd"].notna().any():
-            shown["sd over seeds"] = ["" if np.isnan(s) else f"{s:.4f}" for s in frame["score_sd"]]
+            shown["sd over seeds"] = [_number(s) for s in frame["score_sd"]]
         return shown
 
     def how_to_read(self) -> str:
@@ -131,8 +130,12 @@ class Comparison:
         Path(path).write_text(html_report(title, self.table(), self.how_to_read(), pictures), encoding="utf-8")
 
 
-def _pairs(frame: pd.DataFrame, column: str) -> Any:
-    return zip(frame["model"], frame[column], strict=True)
+def _columns(frame: pd.DataFrame, *names: str) -> Any:
+    return zip(*(frame[name] for name in names), strict=True)
+
+
+def _number(value: float, form: str = ".4f") -> str:
+    return "" if np.isnan(value) else format(value, form)
 
 
 def _with_attrs(frame: pd.DataFrame, attrs: Mapping[Any, Any]) -> pd.DataFrame:

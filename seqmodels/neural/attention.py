@@ -150,18 +150,24 @@ class MultiHeadAttention(nn.Module):
         split = self._split(self.query(query))  # (B, H, T, d_head)
         n_queries, n_keys = split.shape[2], key.shape[2]
         # The kernels' is_causal lines the first query up with the first key, which is right for a square only.
-        square = causal and mask is None and n_queries == n_keys and not need_weights
+        explicit = need_weights or _fused_is_slow(split)
+        square = causal and mask is None and n_queries == n_keys and not explicit
         allowed = None if square else _allowed(mask, n_queries, n_keys, causal, query.device)
         weights: Tensor | None = None
-        if need_weights:
+        if explicit:
             weights = _normalise(split @ key.transpose(-2, -1) / math.sqrt(key.shape[-1]), allowed)
-            context = weights @ value
+            context = weights.to(value.dtype) @ value
         else:
             context = F.scaled_dot_product_attention(split, key, value, attn_mask=allowed, is_causal=square)
-        return self.output(context.transpose(1, 2).flatten(2)), weights
+        return self.output(context.transpose(1, 2).flatten(2)), weights if need_weights else None
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, T, d) -> (B, H, T, d_head)
+
+
+def _fused_is_slow(query: Tensor) -> bool:
+    """On CPU the fused kernel's backward pass in bfloat16 is several times slower than two matrix products."""
+    return query.device.type == "cpu" and query.dtype == torch.bfloat16 and torch.is_grad_enabled()
 
 
 def _allowed(mask: Tensor | None, n_queries: int, n_keys: int, causal: bool, device: torch.device) -> Tensor | None:

@@ -43,7 +43,8 @@ class NeuralModel(SequenceModel, ABC):
         lr: peak learning rate of AdamW.
         weight_decay: of matrices, decoupled.
         patience: evaluations (20 a run) without improvement on held-out data before training stops.
-        training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 on GPUs; scoring never uses it.
+        training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 where the hardware has
+            instructions for it; scoring never uses it.
 
     The other arguments are those of ``SequenceModel``.
     """
@@ -224,5 +225,6 @@ def _limit(examples: list[Example], n_steps: int) -> list[Example]:
 
 def _precision(name: str, device: torch.device) -> torch.dtype | None:
     if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else None
+        pays = device.type == "cuda" or bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+        return torch.bfloat16 if pays else None
     return torch.bfloat16 if name == "bfloat16" else None
