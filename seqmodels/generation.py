@@ -31,6 +31,7 @@ class Prediction:
     def log_prob(self, x: Tensor) -> Tensor:
         """``(n,)`` log-probability that the sequence goes on, and with ``x``."""
         past = None if self.past is None else self.past.unsqueeze(1)
+        x = x.to(self.parameters.dtype) if x.is_floating_point() else x  # a stream's steps come in float64
         each = self.observation.log_prob(self.parameters, x.unsqueeze(1), past)  # (n, K)
         return torch.logsumexp(self.log_weights + each, dim=-1) + self.log_continue
 
@@ -39,9 +40,18 @@ class Prediction:
         """``(n,)`` log-probability that the sequence goes on."""
         return 0.0 if self.log_end is None else torch.log(-torch.expm1(self.log_end))
 
+    @property
+    def stuck(self) -> Tensor:
+        """``(n,)`` bool: no next step has any probability (the sequence must end, or was impossible already)."""
+        return torch.isneginf(self.log_weights).all(-1)
+
+    def _weights(self) -> Tensor:
+        """``(n, K)``; flat where stuck, so that sequences that have ended can be carried along with the others."""
+        return torch.where(self.stuck.unsqueeze(-1), 1 / self.log_weights.shape[-1], self.log_weights.exp())
+
     def sample(self, generator: torch.Generator) -> Tensor:
         """One next step each, given that the sequences go on: ``(n, D)`` or ``(n,)``."""
-        chosen = torch.multinomial(self.log_weights.exp(), 1, generator=generator).squeeze(-1)
+        chosen = torch.multinomial(self._weights(), 1, generator=generator).squeeze(-1)
         rows = torch.arange(len(chosen), device=chosen.device)
         return self.observation.sample(self.parameters[rows, chosen], self.past, generator)
 
@@ -52,8 +62,11 @@ class Prediction:
         """
         import pyro.distributions as dist
 
+        if self.stuck[0] and (self.log_end is None or self.log_end[0] < 0):
+            raise ValueError("what came before has probability zero, so the model says nothing of what comes next")
         past = None if self.past is None else self.past[:1]
-        result = self.observation.distribution(self.parameters[0], self.log_weights[0].exp(), past, shift, scale)
+        weights = self._weights()[0].to(self.parameters.dtype)  # an HMM's belief is float64
+        result = self.observation.distribution(self.parameters[0], weights, past, shift, scale)
         if self.log_end is None or self.observation.emits == "vectors":
             return result
         end = self.log_end[:1].exp()
@@ -93,10 +106,13 @@ def sample_steps(
     for t in range(len(prefix), total):
         prediction = cursor.distribution(state)
         if length is None and prediction.log_end is not None:
-            ended = torch.rand(n, generator=generator, dtype=torch.float64) < prediction.log_end.exp().cpu()
-            lengths[ended.numpy() & (lengths == total)] = t
+            chance = torch.rand(n, generator=generator, dtype=torch.float64, device=generator.device)
+            ended = (chance < prediction.log_end.exp()).cpu().numpy()
+            lengths[ended & (lengths == total)] = t
             if (lengths < total).all():
                 break
+        if (prediction.stuck.cpu().numpy() & (lengths == total)).any():
+            raise ValueError(f"no sequence that goes on after step {t} is possible here; pass another prefix or length")
         x = prediction.sample(generator)
         drawn.append(x.cpu().numpy())
         state = cursor.advance(state, x)

@@ -133,18 +133,29 @@ class SequenceModel(Configurable, ABC):
         Raises:
             ValueError: bad input, named by sequence and position, before any work; an earlier fit stays as it was.
         """
+        self._check_choices()
         self._check_hyperparameters()
-        train, held_out = hold_out(Data.of(X, y, sample_weight), validation, self._holds_out, self.random_state)
+        data = Data.of(X, y, sample_weight)
+        train, held_out = hold_out(data, validation, self._holds_out, self.random_state)
         setting = self._settle(train)
-        for part in (train, held_out):
+        for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
             if part is not None:
                 setting.check(part, self._missing_is_summed_out(setting.observation))
         examples = setting.examples(train), [] if held_out is None else setting.examples(held_out)
-        began = time.perf_counter()
-        self._set(setting)
-        self._fit(*examples)
+        began, before = time.perf_counter(), dict(self.__dict__)
+        try:
+            self._set(setting)
+            self._fit(*examples)
+        except BaseException:
+            self.__dict__ = before  # an earlier fit stays as it was
+            raise
         self.fit_seconds_ = time.perf_counter() - began
         return self
+
+    def _check_choices(self) -> None:
+        for name, choices in (("length", ("auto", "given", "stop")), ("dtype", tuple(DTYPES))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, choices))}")
 
     def _settle(self, train: Data) -> Setting:
         kind = train.X.kind
@@ -170,18 +181,9 @@ class SequenceModel(Configurable, ABC):
         Under ``length="stop"`` there is one more step, the last: the end. A step of several bytes (a BPE piece)
         stands on its last byte; the bytes before it have 0.
         """
-        data = self._scorable(X, y)
-        steps = self._steps(self._setting().examples(data))
-        return [self._in_raw_units(item, s) for item, s in zip(data.scored, steps, strict=True)]
-
-    def _in_raw_units(self, item: Item, steps: np.ndarray) -> np.ndarray:
-        encoded = self.encoding_.encode(item)
-        n_ends = len(steps) - len(encoded)
-        n_units = len(item.encode()) if isinstance(item, str) else len(item)
-        raw = np.zeros(n_units + n_ends)
-        raw[self.encoding_.last_unit(encoded)] = steps[: len(encoded)] + self.encoding_.log_det(item)
-        raw[n_units:] = steps[len(encoded) :]
-        return raw
+        data, setting = self._scorable(X, y), self._setting()
+        steps = self._steps(setting.examples(data))
+        return [setting.in_raw_units(item, s) for item, s in zip(data.scored, steps, strict=True)]
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
         """``(n,)`` nats of each sequence: the sum of its steps."""
@@ -215,7 +217,8 @@ class SequenceModel(Configurable, ABC):
 
     def stream(self, *, source: Any = None) -> Stream:
         """A listener: ``s.update(x_t)`` is ``log p(x_t | past)`` in nats, ``s.predict_next()`` what comes next."""
-        return Stream(self, self._encode_step, self._affine(), self._encode_source(source))
+        context = self._encode_source(source)
+        return Stream(self, self._encode_step, self._affine(), context)
 
     def sample(
         self,
@@ -250,8 +253,7 @@ class SequenceModel(Configurable, ABC):
             shape = (0, self.encoding_.size) if self.encoding_.reads == "vectors" else (0,)
             return np.zeros(shape, dtype=np.float64 if self.encoding_.reads == "vectors" else np.int64)
         sequences = Sequences([item])
-        setting.check_kind(sequences)
-        setting.encoding.check(0, sequences.items[0])
+        setting.check(Data.of(sequences), self._missing_is_summed_out(setting.observation))
         return self.encoding_.encode(sequences.items[0])
 
     def _encode_source(self, source: Any) -> np.ndarray | None:
@@ -267,8 +269,8 @@ class SequenceModel(Configurable, ABC):
 
     def _affine(self) -> tuple[Tensor, Tensor]:
         shift, scale = self.encoding_.affine()
-        options = {"dtype": DTYPES[self.dtype], "device": self._device()}
-        return torch.as_tensor(shift, **options), torch.as_tensor(scale, **options)
+        dtype, device = DTYPES[self.dtype], self._device()
+        return torch.as_tensor(shift, dtype=dtype, device=device), torch.as_tensor(scale, dtype=dtype, device=device)
 
     # -- keeping -------------------------------------------------------------------------------------------
 
@@ -284,6 +286,7 @@ class SequenceModel(Configurable, ABC):
                 "measure": self.measure_.to_json(),
                 "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
                 "converged": bool(self.converged_),
+                "fit_seconds": float(self.fit_seconds_),
                 "state": self._state(),
             },
         )
@@ -293,6 +296,7 @@ class SequenceModel(Configurable, ABC):
         self.observation_, self.measure_ = observation, Measure(**content["measure"])
         self.length_ = self.measure_.length
         self.history_, self.converged_ = pd.DataFrame(content["history"]), content["converged"]
+        self.fit_seconds_ = content["fit_seconds"]
         self._restore(content["state"])
         return self
 

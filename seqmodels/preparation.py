@@ -141,6 +141,15 @@ class Setting:
         log_det = float(np.sum(np.broadcast_to(self.encoding.log_det(item), len(values))))
         return Example(values, source, weight, log_det, n_units)
 
+    def in_raw_units(self, item: Item, steps: np.ndarray) -> np.ndarray:
+        """Encoded steps (and perhaps the end) of one sequence -> one log-probability a raw unit (and the end)."""
+        encoded = self.encoding.encode(item)
+        n_units = len(item.encode()) if isinstance(item, str) else len(item)
+        raw = np.zeros(n_units + len(steps) - len(encoded))
+        raw[self.encoding.last_unit(encoded)] = steps[: len(encoded)] + self.encoding.log_det(item)
+        raw[n_units:] = steps[len(encoded) :]
+        return raw
+
 
 def default_encoding(kind: Kind) -> Encoding:
     """What ``encoding="auto"`` means."""

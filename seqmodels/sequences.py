@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -160,7 +160,7 @@ class Sequences(Sequence[Item]):
             return self._cut_tail(test)
         if by is not None and by not in self.metadata:
             raise ValueError(
-                f"there is no column {by!r} to split by; the metadata have {', '.join(self.metadata) or 'none'}"
+                f"there is no column {by!r} to split by; the metadata have {', '.join(map(str, self.metadata.columns)) or 'none'}"
             )
         groups, _ = pd.factorize(self.metadata[by]) if by else (np.arange(len(self)), None)
         n_groups = int(groups.max()) + 1
@@ -179,6 +179,8 @@ class Sequences(Sequence[Item]):
 
     def chunks(self, length: int) -> Sequences:
         """Consecutive pieces of ``length`` steps (characters of text); the piece's cluster is the sequence it came from, if it has none."""
+        if length < 1:
+            raise ValueError(f"length is {length}; pass at least 1")
         pieces = [(i, item[k : k + length]) for i, item in enumerate(self.items) for k in range(0, len(item), length)]
         rows = self.metadata.iloc[[i for i, _ in pieces]].reset_index(drop=True)
         if "cluster" not in rows and len(self) > 1:
@@ -229,6 +231,8 @@ def _refuse_bare(items: Any) -> None:
         raise ValueError(
             "X is a 3-D array, so its padding cannot be told; use Sequences.from_padded(X, lengths), or list(X) if it has none"
         )
+    if shape is not None and len(shape) == 1 and isinstance(next(iter(items), None), str):
+        return  # a column of texts
     if shape is not None and getattr(items, "dtype", None) != np.dtype(object):
         raise ValueError(
             f"X is a bare array of shape {tuple(shape)}; for one sequence write [X], for several laid end to end "
@@ -268,7 +272,7 @@ def _check_symbols(i: int, item: Any) -> np.ndarray:
         raise ValueError(f"sequence {i} is empty; leave it out")
     if array.dtype.kind not in "iub":
         if array.dtype.kind != "f" or not (np.isfinite(array).all() and (array == np.rint(array)).all()):
-            bad = int(np.argmax(array != np.rint(array))) if array.dtype.kind == "f" else 0
+            bad = int(np.argmax(~(np.isfinite(array) & (array == np.rint(array))))) if array.dtype.kind == "f" else 0
             raise ValueError(
                 f"sequence {i} has the fractional symbol {array[bad]!r} at position {bad}; symbols are integers, for vectors of one feature pass x[:, None]"
             )
@@ -293,7 +297,11 @@ def _check_vectors(i: int, item: Any) -> np.ndarray:
     return array
 
 
-_CHECK = {"text": _check_text, "symbols": _check_symbols, "vectors": _check_vectors}
+_CHECK: dict[Kind, Callable[[int, Any], Item]] = {
+    "text": _check_text,
+    "symbols": _check_symbols,
+    "vectors": _check_vectors,
+}
 
 
 def _check_width(items: list[Any]) -> None:

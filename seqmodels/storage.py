@@ -23,8 +23,11 @@ def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
     header = _split(dict(content), "", arrays)
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    save_file(arrays, partial, metadata={"format": FORMAT, "content": json.dumps(header)})
-    os.replace(partial, target)
+    try:
+        save_file(arrays, partial, metadata={"format": FORMAT, "content": json.dumps(header)})
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -43,8 +46,10 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _split(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, np.ndarray):
-        arrays[path] = np.ascontiguousarray(value)
+        arrays[path] = np.asarray(value, order="C")  # ascontiguousarray would give a scalar an axis
         return {"__array__": True}
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, dict):
         return {key: _split(inner, f"{path}/{key}", arrays) for key, inner in value.items()}
     return value

@@ -92,7 +92,8 @@ class _Loop:
         self.n_steps = min((limit for limit in limits if limit is not None), default=None)
         self.optimizer = _optimizer(module, recipe)
         self.taken, self.next_record, self.ended, self.converged = 0, 0.0, False, False
-        self.best, self.best_weights, self.stale = -math.inf, None, 0
+        self.best, self.stale = -math.inf, 0
+        self.best_weights: dict[str, Any] | None = None
         self.rows: list[dict[str, float]] = []
         self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}
         self.began = time.perf_counter()

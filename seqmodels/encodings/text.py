@@ -99,7 +99,7 @@ class BPE(_Text):
     A text has several spellings in pieces; log p of the one the merges give is a lower bound of the text's.
 
     Args:
-        n_symbols: number of pieces, at least 256.
+        n_symbols: number of pieces at most, at least 256; a short text may not have that many.
     """
 
     n_symbols: int = 1024

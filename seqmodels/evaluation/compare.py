@@ -156,7 +156,7 @@ def _clusters(scored: Sequences, column: str | None) -> list[Any] | None:
         return scored.clusters
     if column not in scored.metadata:
         raise ValueError(
-            f"the test sequences have no column {column!r}; they have {', '.join(scored.metadata) or 'none'}"
+            f"the test sequences have no column {column!r}; they have {', '.join(map(str, scored.metadata.columns)) or 'none'}"
         )
     return list(scored.metadata[column])
 

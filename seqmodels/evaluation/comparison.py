@@ -60,7 +60,7 @@ class Comparison:
         shown["p"] = ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in frame["p_value"]]
         shown["parameters"] = [_number(n, ",.0f") for n in frame["n_parameters"]]
         shown["fit s"] = [_number(s, ".1f") for s in frame["fit_seconds"]]
-        shown["context"] = ["all" if np.isnan(c) else f"{int(c)}" for c in frame["context"]]
+        shown["context"] = ["all" if np.isnan(c) else str(int(c)) for c in frame["context"]]
         shown["kind"] = frame["kind"]
         if frame["floor_hits"].any():
             shown["floor hits"] = [f"{int(n)}" for n in frame["floor_hits"]]
@@ -89,7 +89,7 @@ class Comparison:
 
     def __str__(self) -> str:
         title = str(self.frame.attrs.get("title", ""))
-        failed = [f"{r.model} failed: {r.error}" for r in self.frame.itertuples() if r.error]
+        failed = [f"{name} failed: {error}" for name, error in _columns(self.frame, "model", "error") if error]
         body = self.table().to_string(index=False)
         return "\n".join([*([title] if title else []), body, "", self.how_to_read(), *failed])
 

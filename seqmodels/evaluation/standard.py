@@ -93,11 +93,11 @@ def text_tasks(
     train, test = whole.split(0.1)
     tasks = [Task("text-density", "Text: log p(x)", (train, None), (test, None))]
     if not quick:
-        pairs = [
+        train_pairs, test_pairs = (
             _in_clusters(part.chunks(TEXT_CONTEXT + TEXT_REST)).continuation(TEXT_CONTEXT) for part in (train, test)
-        ]
+        )
         title = f"Text: log p(next {TEXT_REST} characters | {TEXT_CONTEXT} characters)"
-        tasks.append(Task("text-continuation", title, *pairs))
+        tasks.append(Task("text-continuation", title, train_pairs, test_pairs))
     shelves = (TEXT_DENSITY, TEXT_CONTINUATION)
     return [_with_models(t, shelf, names, quick, random_state) for t, shelf in zip(tasks, shelves, strict=False)]
 
@@ -115,8 +115,9 @@ def speech_tasks(
     train, test = frames.split(0.2, by=by, random_state=random_state)
     tasks = [Task("speech-density", "Speech: log p(x)", (train, None), (test, None))]
     if not quick:
-        pairs = [part.continuation(SPEECH_CONTEXT) for part in (train, test)]
-        tasks.append(Task("speech-continuation", f"Speech: log p(rest | first {SPEECH_CONTEXT} frames)", *pairs))
+        title = f"Speech: log p(rest | first {SPEECH_CONTEXT} frames)"
+        train_pairs, test_pairs = (part.continuation(SPEECH_CONTEXT) for part in (train, test))
+        tasks.append(Task("speech-continuation", title, train_pairs, test_pairs))
     shelves = (SPEECH_DENSITY, SPEECH_CONTINUATION)
     return [_with_models(t, shelf, names, quick, random_state) for t, shelf in zip(tasks, shelves, strict=False)]
 

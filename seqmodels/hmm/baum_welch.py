@@ -13,7 +13,8 @@ from torch import Tensor
 
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.emissions import Emission, Statistics
-from seqmodels.hmm.forward_backward import posterior
+from seqmodels.hmm.forward_backward import filtered, posterior
+from seqmodels.hmm.trellis import Posterior
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Expectations:
 def expect(parameters: Parameters, emission: Emission, block: Block, dtype: torch.dtype) -> Expectations:
     """The E-step on one block."""
     log_b = emission.log_prob(parameters.table, block.x, block.past, dtype)
-    found = posterior(parameters.initial, parameters.transition, log_b, block.packing, parameters.final)
-    sums = emission.statistics(parameters.table, block.x, block.past, found.gamma.to(dtype))
+    found = block_posterior(parameters, log_b, block)
+    sums = emission.statistics(parameters.table, block.x, block.past, found.gamma.to(dtype), log_b)
     w = block.weight
     return Expectations(
         w * float(found.log_prob.sum()),
@@ -66,12 +67,29 @@ def expect(parameters: Parameters, emission: Emission, block: Block, dtype: torc
     )
 
 
+def block_posterior(parameters: Parameters, log_b: Tensor, block: Block) -> Posterior:
+    """``posterior`` of one block; raises ``ValueError`` naming an impossible sequence by its place among all of them."""
+    chain = (parameters.initial, parameters.transition, log_b, block.packing, parameters.final)
+    try:
+        return posterior(*chain)
+    except ValueError as error:
+        run = filtered(*chain)
+        total = block.packing.totals(run.steps) + (0.0 if run.ends is None else run.ends)
+        impossible = [block.indices[i] for i in (total == -math.inf).nonzero().squeeze(1).tolist()]
+        if not impossible:
+            raise
+        raise ValueError(
+            f"sequence {min(impossible)} has probability zero under this HMM, so its states have no posterior; leave it "
+            "out, or keep emissions and transitions from being exactly zero (pseudocount)"
+        ) from error
+
+
 def maximise(parameters: Parameters, emission: Emission, found: Expectations, pseudocount: float) -> Parameters:
     """The M-step. Transitions that are zero stay zero; a state that was never left keeps its row."""
-    initial = _normalise(found.initial + pseudocount * (parameters.initial > 0), parameters.initial)
-    arcs, allowed = found.xi + pseudocount * (parameters.transition > 0), parameters.transition
+    initial = _normalise(found.initial + pseudocount * (parameters.initial > 0).double(), parameters.initial)
+    arcs, allowed = found.xi + pseudocount * (parameters.transition > 0).double(), parameters.transition
     if parameters.final is not None:
-        ends = found.final + pseudocount * (parameters.final > 0)
+        ends = found.final + pseudocount * (parameters.final > 0).double()
         arcs, allowed = torch.cat([arcs, ends.unsqueeze(1)], 1), torch.cat([allowed, parameters.final.unsqueeze(1)], 1)
     rows = _normalise(arcs, allowed)
     k = len(initial)
@@ -107,6 +125,21 @@ class Schedule:
     max_seconds: float | None
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """Where EM ended. History line i holds the figures of the parameters before M-step i, the last line those of ``parameters``."""
+
+    parameters: Parameters
+    history: pd.DataFrame
+    converged: bool
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """By which starts are compared: off the floor first, then the objective."""
+        last = self.history.iloc[-1]
+        return bool(last["floor_hits"] == 0), float(last["objective"])
+
+
 def baum_welch(
     parameters: Parameters,
     emission: Emission,
@@ -118,11 +151,8 @@ def baum_welch(
     n_units: float,
     log_det: float,
     observe: Callable[[dict[str, float]], None],
-) -> tuple[Parameters, pd.DataFrame, bool]:
-    """EM until it converges; returns the parameters, the history (nats per raw unit) and whether it converged.
-
-    History line i holds the figures of the parameters before M-step i; the last line those of what is returned.
-    """
+) -> Fitted:
+    """EM until it converges; the history is in nats per raw unit."""
     began, rows, converged, before = time.perf_counter(), [], False, -math.inf
     for iteration in range(schedule.max_iter + 1):
         found = expect(parameters, emission, blocks[0], dtype)
@@ -130,7 +160,7 @@ def baum_welch(
             found = found + expect(parameters, emission, block, dtype)
         log_prob = (found.log_prob + log_det) / n_units
         objective = log_prob + log_prior(parameters, emission, pseudocount) / n_units
-        hits = int(emission.observation.floor_hits(parameters.table, emission.size).sum())
+        hits = int(emission.floor_hits(parameters.table).sum())
         seconds = time.perf_counter() - began
         rows.append(
             {"step": iteration, "seconds": seconds, "log_prob": log_prob, "objective": objective, "floor_hits": hits}
@@ -141,4 +171,4 @@ def baum_welch(
         if converged or out_of_time or iteration == schedule.max_iter:
             break
         parameters, before = maximise(parameters, emission, found, pseudocount), objective
-    return parameters, pd.DataFrame(rows), converged
+    return Fitted(parameters, pd.DataFrame(rows), converged)

@@ -33,7 +33,7 @@ def posterior(trellis: Trellis) -> Posterior:
         beta = torch.cat([_product(ahead, log_a.T), log_end[going : high - low]])
         norm = _finite(torch.logsumexp(now + beta, 1, keepdim=True))
         gamma[low:high] = (now + beta - norm).exp()
-        xi += _pairs(now[:going], log_a, ahead - norm[:going])
+        xi += _pairs(now[:going], log_a, ahead)
         ahead = trellis.log_b[low:high].double() + beta - norm - _finite(steps[low:high, None])
     log_prob = packing.totals(steps) + ends
     return Posterior(log_prob, gamma, xi, gamma[: packing.n_sequences].sum(0), gamma[packing.last].sum(0))

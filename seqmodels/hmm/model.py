@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from seqmodels.encodings import Encoding, Standardize, Symbols
+from seqmodels.encodings import Encoding
 from seqmodels.generation import Prediction
-from seqmodels.hmm.baum_welch import Parameters, Schedule, baum_welch
+from seqmodels.hmm.baum_welch import Parameters, Schedule, baum_welch, block_posterior
 from seqmodels.hmm.blocks import Block, make_blocks
+from seqmodels.hmm.cursor import HMMCursor, HMMState
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.forward_backward import Forward, filtered, posterior
+from seqmodels.hmm.forward_backward import filtered
+from seqmodels.hmm.given import given_chain, given_mixture, given_symbols
+from seqmodels.hmm.restarts import best_of, warn_of_floor
 from seqmodels.hmm.start import start
 from seqmodels.hmm.viterbi import viterbi
 from seqmodels.measure import Length
-from seqmodels.model import DTYPES, SequenceModel
+from seqmodels.model import DTYPES, NotFittedError, SequenceModel
 from seqmodels.observations import Categorical, GaussianMixture, Observation
-from seqmodels.observations.gaussian import CovarianceType, shape_of_covariance
+from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.preparation import Example, Setting
 from seqmodels.sequences import Kind
-
-
-@dataclass(frozen=True)
-class HMMState:
-    """``belief (n, K)``: p(state of the last step | all steps so far), None before the first; ``past`` the last p steps."""
-
-    belief: Tensor | None
-    past: Tensor
-    n_scored: int
 
 
 @dataclass(eq=False, repr=False)
@@ -49,9 +44,12 @@ class HMM(SequenceModel):
         pseudocount: added to every expected count of starts, transitions and ends in the M-step; ``"auto"``: 0.01
             under ``length="stop"``, where few ends are seen, otherwise 0.
 
-    The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing.
-    Parameters are kept in float64. Attributes, raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)`` (with
-    ``length="stop"``: ``transition_.sum(1) + final_ == 1``) and those of the observation: ``weights_ (K, M)``, ``means_ (K, M, D)``,
+    The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing, and
+    what is passed is scored once, at the end. With targets EM fits p(x, y), so the figures of ``history_`` are of x and y
+    together. States that end on the floor of a variance are warned of. Parameters are kept in float64.
+
+    Attributes, raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)`` (with ``length="stop"``:
+    ``transition_.sum(1) + final_ == 1``) and those of the observation: ``weights_ (K, M)``, ``means_ (K, M, D)``,
     ``covariances_ (K, M, D)`` or ``(K, M, D, D)``; ``emission_ (K, V)``; ``coefficients_ (K, D, pD)``, ``intercepts_``, ``covariances_``.
 
     >>> x = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0])]
@@ -92,6 +90,26 @@ class HMM(SequenceModel):
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
         if self.max_iter < 0 or self.tol < 0:
             raise ValueError(f"max_iter={self.max_iter} and tol={self.tol} must not be negative")
+        if self.pseudocount != "auto" and (isinstance(self.pseudocount, str) or not self.pseudocount >= 0):
+            raise ValueError(f"pseudocount is {self.pseudocount!r}; pass a number, 0 or more, or 'auto'")
+        if self._continues():
+            self._check_that_it_can_continue()
+
+    def _continues(self) -> bool:
+        return self.warm_start and "parameters_" in self.__dict__
+
+    def _check_that_it_can_continue(self) -> None:
+        (k, width), stops = self.parameters_.table.shape, self.parameters_.final is not None
+        fits = {"n_states": self.n_states == k, "length": self.length in ("auto", "stop" if stops else "given")}
+        if isinstance(self.observation, Observation):
+            same = type(self.observation) is type(self.observation_)
+            fits["observation"] = same and self.observation.n_parameters(self.encoding_.size) == width
+        for name, fit in fits.items():
+            if not fit:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} differs from what was fitted, so warm_start cannot continue; "
+                    "set it back, or warm_start=False"
+                )
 
     def _emission(self) -> Emission:
         return emission_of(self.observation_, self.encoding_.size)
@@ -102,36 +120,44 @@ class HMM(SequenceModel):
         return self.pseudocount
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        emission = self._emission()
-        blocks = self._blocks(train)
-        warm = self.warm_start and hasattr(self, "parameters_")
-        best: tuple[tuple[bool, float], Parameters, pd.DataFrame, bool] | None = None
-        began_with = self.parameters_.to(self._device()) if warm else None
-        seconds = None if self.max_seconds is None else self.max_seconds / self.n_init
-        for i in range(1 if warm else self.n_init):
+        emission, blocks = self._emission(), self._blocks(train)
+        n_units, log_det = self._raw_size(train)
+        run = partial(
+            baum_welch,
+            emission=emission,
+            blocks=blocks,
+            pseudocount=self._pseudocount(),
+            schedule=Schedule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init),
+            dtype=DTYPES[self.dtype],
+            n_units=n_units,
+            log_det=log_det,
+        )
+        best = best_of(self._starts(emission, blocks), run, max_iter=self.max_iter, verbose=self.verbose)
+        self.parameters_: Parameters = best.parameters.to(torch.device("cpu"))
+        self.converged_ = best.converged
+        scored = [np.nan] * (len(best.history) - 1) + [self._validation(validation)]
+        self.history_ = best.history.assign(validation=scored)
+        warn_of_floor(best, self.observation_)
+
+    def _starts(self, emission: Emission, blocks: list[Block]) -> Iterator[Parameters]:
+        if self._continues():
+            yield self.parameters_.to(self._device())
+            return
+        for i in range(self.n_init):
             generator = torch.Generator().manual_seed(self.random_state + i)
-            first = began_with or start(
-                emission, blocks, self.n_states, stops=self.length_ == "stop", generator=generator
-            )
-            with tqdm(total=self.max_iter, disable=not self.verbose, desc=f"EM {i + 1}/{self.n_init}") as bar:
-                parameters, history, converged = baum_welch(
-                    first,
-                    emission,
-                    blocks,
-                    pseudocount=self._pseudocount(),
-                    schedule=Schedule(self.max_iter, self.tol, seconds),
-                    dtype=DTYPES[self.dtype],
-                    n_units=sum(e.weight * e.n_units for e in train),
-                    log_det=sum(e.weight * e.log_det for e in train),
-                    observe=lambda row, bar=bar: _show(bar, row),
-                )
-            rank = (history["floor_hits"].iloc[-1] == 0, history["objective"].iloc[-1])
-            if best is None or rank > best[0]:
-                best = (rank, parameters, history, converged)
-        assert best is not None
-        _, parameters, history, self.converged_ = best
-        self.parameters_ = parameters.to(torch.device("cpu"))
-        self.history_ = history.assign(validation=self._validation(validation))
+            yield start(emission, blocks, self.n_states, stops=self.length_ == "stop", generator=generator)
+
+    def _raw_size(self, examples: list[Example]) -> tuple[float, float]:
+        """Units and log-determinant of all that EM fits, sources too, by weight."""
+        units, log_det = 0.0, 0.0
+        for e in examples:
+            units, log_det = units + e.weight * e.n_units, log_det + e.weight * e.log_det
+            if e.source is not None:
+                raw = self.encoding_.decode(e.source)
+                each = np.broadcast_to(self.encoding_.log_det(raw), len(e.source))
+                units += e.weight * len(raw.encode() if isinstance(raw, str) else raw)
+                log_det += e.weight * float(each.sum())
+        return units, log_det
 
     def _validation(self, examples: list[Example]) -> float:
         if not examples:
@@ -150,16 +176,13 @@ class HMM(SequenceModel):
         parameters = self.parameters_.to(self._device())
         results: list[np.ndarray] = [np.empty(0)] * len(examples)
         for block in self._blocks(examples):
-            found = self._run(parameters, block)
+            log_b = self._emission().log_prob(parameters.table, block.x, block.past, DTYPES[self.dtype])
+            found = filtered(parameters.initial, parameters.transition, log_b, block.packing, parameters.final)
             steps, beliefs = block.packing.split(found.steps), block.packing.split(found.alpha)
             for j, i in enumerate(block.indices):
                 end = None if found.ends is None else float(found.ends[j])
                 results[i] = _scored_steps(steps[j], beliefs[j], end, parameters.final, examples[i].source)
         return results
-
-    def _run(self, parameters: Parameters, block: Block) -> Forward:
-        log_b = self._emission().log_prob(parameters.table, block.x, block.past, DTYPES[self.dtype])
-        return filtered(parameters.initial, parameters.transition, log_b, block.packing, parameters.final)
 
     def decode(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """The most probable path of states of each sequence (Viterbi), over encoded steps; of ``x`` and then ``y``."""
@@ -167,11 +190,9 @@ class HMM(SequenceModel):
 
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` probability of each state at each step, given the whole sequence (smoothing)."""
-        return self._by_state(
-            X, y, lambda p, log_b, b: posterior(p.initial, p.transition, log_b, b.packing, p.final).gamma
-        )
+        return self._by_state(X, y, lambda p, log_b, b: block_posterior(p, log_b, b).gamma)
 
-    def _by_state(self, X: Any, y: Any, algorithm: Any) -> list[np.ndarray]:
+    def _by_state(self, X: Any, y: Any, algorithm: Callable[[Parameters, Tensor, Block], Tensor]) -> list[np.ndarray]:
         data = self._scorable(X, y)
         parameters = self._parameters().to(self._device())
         results: list[np.ndarray] = [np.empty(0)] * len(data.X)
@@ -184,44 +205,18 @@ class HMM(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
+    def _cursor(self) -> HMMCursor:
+        parameters = self._parameters().to(self._device())
+        return HMMCursor(parameters, self.observation_, self.encoding_.size, DTYPES[self.dtype])
+
     def start(self, source: np.ndarray | None = None, n: int = 1) -> HMMState:
-        size = self.encoding_.size if self.encoding_.reads == "vectors" else 1
-        past = torch.full(
-            (n, self.observation_.n_past, size), torch.nan, dtype=DTYPES[self.dtype], device=self._device()
-        )
-        state = HMMState(None, past, 0)
-        for step in source if source is not None else []:
-            state = self.advance(state, torch.as_tensor(step).expand(n, *step.shape))
-        return HMMState(state.belief, state.past, 0)
+        return self._cursor().start(source, n)
 
     def advance(self, state: HMMState, x: Tensor) -> HMMState:
-        prediction = self.distribution(state)
-        x = x.to(self._device())
-        if self.observation_.emits == "vectors":
-            x = x.to(DTYPES[self.dtype])
-        past = None if prediction.past is None else prediction.past.unsqueeze(1)
-        each = self.observation_.log_prob(prediction.parameters, x.unsqueeze(1), past).double()  # (n, K)
-        belief = torch.softmax(prediction.log_weights + each, dim=-1)
-        kept = state.past
-        if self.observation_.n_past:
-            kept = torch.cat([kept[:, 1:], x.unsqueeze(1)], dim=1)
-        return HMMState(belief, kept, state.n_scored + 1)
+        return self._cursor().advance(state, x)
 
     def distribution(self, state: HMMState) -> Prediction:
-        parameters = self._parameters().to(self._device())
-        n = len(state.past)
-        log_end = None
-        if state.belief is None:
-            weights = parameters.initial.expand(n, -1)
-        else:
-            weights = state.belief @ parameters.transition
-        if parameters.final is not None:
-            never = torch.full((n,), -torch.inf, dtype=torch.float64, device=weights.device)
-            log_end = (state.belief @ parameters.final).log() if state.belief is not None and state.n_scored else never
-        log_weights = (weights / weights.sum(-1, keepdim=True)).log()
-        table = parameters.table.to(DTYPES[self.dtype]).expand(n, -1, -1)
-        past = state.past if self.observation_.n_past else None
-        return Prediction(self.observation_, table, log_weights, past, log_end)
+        return self._cursor().distribution(state)
 
     # -- parameters ----------------------------------------------------------------------------------------
 
@@ -247,7 +242,9 @@ class HMM(SequenceModel):
 
     def __getattr__(self, name: str) -> Any:
         """The observation's parameters: ``weights_``, ``means_``, ``covariances_``, ``emission_``, ..."""
-        if name.endswith("_") and not name.startswith("_") and "parameters_" in self.__dict__ and name != "parameters_":
+        if name.endswith("_") and not name.startswith("_"):
+            if "parameters_" not in self.__dict__:
+                raise NotFittedError(f"this {type(self).__name__} is not fitted, so it has no {name}; call fit first")
             raw = self._emission().raw_parameters(self.parameters_.table, *self.encoding_.affine())
             if name in raw:
                 return raw[name]
@@ -266,6 +263,7 @@ class HMM(SequenceModel):
         covariance_type: CovarianceType = "diag",
         emission: Any = None,
         encoding: Encoding | None = None,
+        observation: Observation | None = None,
         **options: Any,
     ) -> Self:
         """A fitted HMM from its parameters, in raw units.
@@ -275,31 +273,24 @@ class HMM(SequenceModel):
             weights, means, covariances: ``(K, M)``, ``(K, M, D)``, ``(K, M, D)`` or ``(K, M, D, D)``; without ``weights``, M = 1 and
                 the M axis is left out.
             emission: ``(K, V)`` probabilities of symbols, instead of the three above.
-            encoding: how symbols are read (``Bytes()`` for text); integers as they are by default.
-            options: arguments of ``HMM``.
+            encoding: a fitted one: how symbols are read (``Bytes()`` for text; by default integers as they are), or the units that
+                vectors are computed in (by default the model's own mean and deviation).
+            observation: for its M-step (``pseudocount``, ``min_covariance``), if ``fit`` is to go on with ``warm_start=True``.
+            options: other arguments of ``HMM``.
 
         Raises:
-            ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit.
+            ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, a variance below the floor.
         """
-        pi, a = np.asarray(initial, dtype=np.float64), np.asarray(transition, dtype=np.float64)
-        f = None if final is None else np.asarray(final, dtype=np.float64)
-        _check_chain(pi, a, f)
+        k = len(initial)
         if emission is not None:
-            b = np.asarray(emission, dtype=np.float64)
-            _check_rows("emission", b, (len(pi), b.shape[-1]))
-            observation: Observation = Categorical()
-            reader = Symbols(b.shape[1]).restore({"size": b.shape[1]}) if encoding is None else encoding
-            with np.errstate(divide="ignore"):
-                table = torch.as_tensor(np.log(b))
+            reader, emits, table = given_symbols(k, emission, encoding, observation)
         else:
-            observation, table = _mixture_table(len(pi), weights, means, covariances, covariance_type)
-            reader = Standardize.identity(np.shape(means)[-1])
-        model = cls(len(pi), **options)
-        length: Length = "given" if f is None else "stop"
-        model._set(Setting.of(reader, observation, length, conditional=False))
-        model.parameters_ = Parameters(
-            torch.as_tensor(pi), torch.as_tensor(a), None if f is None else torch.as_tensor(f), table
-        )
+            reader, emits, table = given_mixture(k, weights, means, covariances, covariance_type, encoding, observation)
+        parameters = given_chain(initial, transition, final, table)
+        length: Length = "given" if final is None else "stop"
+        model = cls(k, observation=emits, length=length, **options)
+        model._set(Setting.of(reader, emits.clone(), length, conditional=False))
+        model.parameters_ = parameters
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         return model
 
@@ -319,56 +310,6 @@ def _scored_steps(
     """The steps that are scored, and the end. After a source the sequence cannot end at once: its first step is renormalised."""
     first = 0 if source is None else len(source)
     scored = steps[first:].cpu().numpy().copy()
-    if final is not None and first:
+    if final is not None and first and scored[0] > -np.inf:
         scored[0] -= float(torch.log1p(-(beliefs[first - 1].double() @ final)))
     return scored if end is None else np.append(scored, end)
-
-
-def _show(bar: Any, row: dict[str, float]) -> None:
-    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
-    bar.update(int(row["step"]) - bar.n)
-
-
-def _check_rows(name: str, rows: np.ndarray, shape: tuple[int, ...]) -> None:
-    if rows.shape != shape:
-        raise ValueError(f"{name} has shape {rows.shape}; pass {shape}")
-    sums = rows.sum(-1)
-    if (rows < 0).any() or not np.allclose(sums, 1, atol=1e-6):
-        raise ValueError(
-            f"{name} must hold probabilities that sum to one along the last axis; the sums are {np.round(sums, 6)}"
-        )
-
-
-def _check_chain(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | None) -> None:
-    k = len(initial)
-    _check_rows("initial", initial, (k,))
-    if transition.shape != (k, k) or (final is not None and final.shape != (k,)):
-        raise ValueError(
-            f"initial has {k} states but transition has shape {transition.shape}; pass ({k}, {k}) and final ({k},)"
-        )
-    rows = transition if final is None else np.concatenate([transition, final[:, None]], axis=1)
-    _check_rows("transition (with final)" if final is not None else "transition", rows, rows.shape)
-
-
-def _mixture_table(
-    k: int, weights: Any, means: Any, covariances: Any, covariance_type: CovarianceType
-) -> tuple[GaussianMixture, Tensor]:
-    if means is None or covariances is None:
-        raise ValueError("pass means and covariances (and weights), or emission")
-    mu, sigma = (torch.as_tensor(np.asarray(v, dtype=np.float64)) for v in (means, covariances))
-    if weights is None:
-        w, mu, sigma = torch.ones(k, 1, dtype=torch.float64), mu.unsqueeze(1), sigma.unsqueeze(1)
-    else:
-        w = torch.as_tensor(np.asarray(weights, dtype=np.float64))
-        _check_rows("weights", w.numpy(), (k, w.shape[-1]))
-    expected = (k, w.shape[1], mu.shape[-1]) + ((mu.shape[-1],) if covariance_type == "full" else ())
-    if mu.shape != expected[:3] or sigma.shape != expected:
-        raise ValueError(
-            f"means have shape {tuple(mu.shape)} and covariances {tuple(sigma.shape)}; pass {expected[:3]} and {expected}"
-        )
-    smallest = float(torch.linalg.eigvalsh(sigma).min() if covariance_type == "full" else sigma.min())
-    if smallest <= 0:
-        raise ValueError(f"the smallest variance is {smallest}; covariances must be positive definite")
-    observation = GaussianMixture(w.shape[1], covariance_type, min_covariance=min(1e-4, 0.5 * smallest))
-    shapes = shape_of_covariance(sigma) if covariance_type == "full" else sigma.log()
-    return observation, observation.pack(w.log(), mu, shapes)

@@ -36,7 +36,9 @@ def travel(trellis: Trellis, run: Scaled[Answer], exact: Callable[[Trellis], Ans
             return whole(part)
         # As slow in float32, from end to end, but less exact: that is left to float64.
         ways: list[Road[Answer]] = [in_windows, in_wide_windows]
-        return _first_to_vouch(part, [*ways, whole] if part.log_b.dtype == torch.float64 else ways)
+        if part.log_b.dtype == torch.float64:
+            ways.append(whole)
+        return _first_to_vouch(part, ways)
 
     def double_road(part: Trellis) -> tuple[Answer, Tensor]:
         return scaled_road(part.double())

@@ -40,7 +40,6 @@ LIMITS = {
     torch.float64: Limits(flush=1e-300, floor=1e-298, loss=1e-13, gap=1e-11, drift=1e-8),
 }
 BLOCK = 1 << 16  # rows looked at, or multiplied up in float32, at once
-SPARSE = 1e-9  # beta is at most one over the least transition
 
 
 @dataclass(frozen=True)
@@ -74,14 +73,11 @@ def forward(trellis: Trellis) -> Pass:
 def backward(trellis: Trellis, ran: Pass) -> tuple[Tensor, Tensor, Tensor]:
     """The backward pass: ``gamma`` (N, K), ``ahead`` (N, K) = b beta / c, and which sequences ``failed`` (n,).
 
-    Then ``xi_t(i, j) = alpha_t(i) a_ij ahead_t+1(j)``. ``ran.emission`` is used up: ``ahead`` is written over it.
+    Then ``xi_t(i, j) = alpha_t(i) a_ij ahead_t+1(j)``. ``ran.emission`` is used up: ``ahead`` is written over it. Where the
+    forward pass holds, beta is bounded: a state whose future outweighs the floor would have parted the bounds.
     """
     packing, limits = trellis.packing, LIMITS[ran.alpha.dtype]
     gamma, ahead = torch.empty_like(ran.alpha), ran.emission
-    if trellis.transition.amin() < SPARSE:
-        # States without forward mass have no say; their beta, which nothing bounds then, could overflow.
-        for rows, alpha in zip(ahead.split(BLOCK), ran.alpha.split(BLOCK), strict=True):
-            rows.masked_fill_(alpha == 0, 0.0)
     ahead.div_(ran.scale[:, None])
     backwards, ends = trellis.transition.to(ahead.dtype).T.contiguous(), trellis.ends.to(ahead.dtype)
     norms = torch.empty_like(ran.scale)

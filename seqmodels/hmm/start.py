@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from seqmodels.hmm.baum_welch import Parameters
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.emissions import Emission
 
+SMOOTHING = 0.1  # the share of a first guess that is spread evenly: every arc stays possible
+
 
 def start(
-    emission: Emission,
-    blocks: list[Block],
-    n_states: int,
-    *,
-    stops: bool,
-    generator: torch.Generator,
+    emission: Emission, blocks: list[Block], n_states: int, *, stops: bool, generator: torch.Generator
 ) -> Parameters:
-    """A first guess: states from clustering, transitions from how the guessed states follow one another."""
+    """A first guess; every sequence counts once, whatever its weight."""
     x = torch.cat([b.packing.unpack(b.x) for b in blocks])
-    past = (
-        None if blocks[0].past is None else torch.cat([b.packing.unpack(b.past) for b in blocks if b.past is not None])
-    )
+    pasts = [b.packing.unpack(b.past) for b in blocks if b.past is not None]
     lengths = torch.cat([b.packing.lengths for b in blocks])
     labels = emission.labels(x, n_states, generator)
-    table = emission.from_labels(x, past, labels, n_states, generator)
-    last = lengths.cumsum(0) - 1
-    follows = torch.ones(len(x), dtype=torch.bool, device=x.device)
-    follows[last] = False
-    origin = torch.nonzero(follows).squeeze(1)
-    arcs = torch.zeros(n_states, n_states + 1, dtype=torch.float64, device=x.device)
-    flat = arcs.view(-1)
-    flat.index_add_(
-        0, labels[origin] * (n_states + 1) + labels[origin + 1], torch.ones_like(origin, dtype=torch.float64)
-    )
-    flat.index_add_(0, labels[last] * (n_states + 1) + n_states, torch.ones_like(last, dtype=torch.float64))
-    begins = torch.bincount(labels[last - lengths + 1], minlength=n_states).double()
-    # Guesses are unsure: every arc stays possible, and no two states start alike.
+    table = emission.from_labels(x, torch.cat(pasts) if pasts else None, labels, n_states, generator)
+    begins, arcs = _counts(labels, lengths, n_states)
+    # No two states start alike, even if their emissions do.
     noise = 0.5 + torch.rand(arcs.shape, generator=generator, dtype=torch.float64).to(x.device)
-    arcs = (arcs + 0.1 * arcs.sum(1, keepdim=True) / (n_states + 1) + 1e-2) * noise
+    arcs = _smoothed(arcs) * noise
     if not stops:
         arcs = arcs[:, :n_states]
-    arcs = arcs / arcs.sum(1, keepdim=True)
-    begins = (begins + 0.1 * len(lengths) / n_states) / (1.1 * len(lengths))
-    final = arcs[:, n_states].contiguous() if stops else None
-    return Parameters(begins, arcs[:, :n_states].contiguous(), final, table)
+    rows = arcs / arcs.sum(1, keepdim=True)
+    final = rows[:, n_states].contiguous() if stops else None
+    return Parameters(_smoothed(begins), rows[:, :n_states].contiguous(), final, table)
+
+
+def _counts(labels: Tensor, lengths: Tensor, n_states: int) -> tuple[Tensor, Tensor]:
+    """How often each state begins, ``(K,)``, and goes on to each other or to the end, ``(K, K + 1)``; float64."""
+    last = lengths.cumsum(0) - 1
+    after = torch.full_like(labels, n_states)
+    after[:-1] = labels[1:]
+    after[last] = n_states
+    arcs = torch.bincount(labels * (n_states + 1) + after, minlength=n_states * (n_states + 1))
+    begins = torch.bincount(labels[last - lengths + 1], minlength=n_states)
+    return begins.double(), arcs.view(n_states, n_states + 1).double()
+
+
+def _smoothed(counts: Tensor) -> Tensor:
+    """Counts -> probabilities along the last axis, none zero; a row without counts is uniform."""
+    total = counts.sum(-1, keepdim=True)
+    even = torch.full_like(counts, 1 / counts.shape[-1])
+    return torch.where(total > 0, (1 - SMOOTHING) * counts / total + SMOOTHING * even, even)

@@ -84,6 +84,10 @@ class NeuralModel(SequenceModel, ABC):
         for name in ("d_model", "n_layers", "batch_size", "patience"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
+        for name in ("max_steps", "max_epochs", "max_seconds"):
+            limit = getattr(self, name)
+            if not (limit is None or limit == "auto") and limit <= 0:
+                raise ValueError(f"{name} is {limit}; pass a number above zero, or None for no limit")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
         if self.training_precision not in ("auto", "float32", "bfloat16"):

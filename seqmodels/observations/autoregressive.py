@@ -98,5 +98,6 @@ class AutoregressiveGaussian(Observation):
         return torch.zeros(self.n_parameters(size))
 
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
-        shape = self.unpack(parameters, size)[2]
-        return gaussian.at_floor(shape, size, self.covariance_type, self.min_covariance)
+        _, _, shape, _, first_shape = self.unpack(parameters, size)
+        hits = (gaussian.at_floor(s, size, self.covariance_type, self.min_covariance) for s in (shape, first_shape))
+        return torch.logical_or(*hits)

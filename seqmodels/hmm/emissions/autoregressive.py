@@ -1,7 +1,8 @@
 """EM for autoregressive Gaussians: weighted least squares in closed form (Hamilton 1990).
 
-With ``w = (past, 1, x)`` the log-density is quadratic in w, so all states are one matrix product. The Gaussian of the first
-``order`` steps is shared by all states and estimated once, from those steps and a little of all frames: EM leaves it as it is.
+With ``w = (past, x)`` the log-density is quadratic in w, so all states are one matrix product. Predictable data have small residuals,
+differences of large terms: the products are in float64 whatever the precision of the rest. The Gaussian of the first ``order``
+steps is shared by all states and estimated once, from those steps and a little of all frames: EM leaves it as it is.
 """
 
 from __future__ import annotations
@@ -25,37 +26,37 @@ class AutoregressiveEmission(Emission):
     def __init__(self, observation: AutoregressiveGaussian, size: int) -> None:
         self.observation: AutoregressiveGaussian = observation
         self.size = size
-        self.n_regressors = (
-            size * observation.order
-        )  # pD; the constant's coefficient is the linear part of the features
+        self.n_regressors = size * observation.order  # pD, without the constant
         self.diagonal = observation.covariance_type == "diag"
 
     # -- E-step --------------------------------------------------------------------------------------------
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         assert past is not None
-        theta = self._coefficients(table).to(dtype)
+        theta = self._coefficients(table)
         pairs = zip(x.split(ROWS_AT_ONCE), past.split(ROWS_AT_ONCE), strict=True)
-        result = torch.cat([self._features(frames, before)[0] @ theta.T for frames, before in pairs])
+        result = torch.cat([(self._features(frames, before)[0] @ theta.T).to(dtype) for frames, before in pairs])
         early = torch.nonzero(torch.isnan(past).flatten(1).any(1)).squeeze(1)
-        first = self.observation.log_prob(table[:1].to(dtype), x[early], past[early])  # shared by all states
-        result[early] = first.unsqueeze(1)
+        first = self.observation.log_prob(table[:1], x[early].double(), past[early].double())  # shared by all states
+        result[early] = first.to(dtype).unsqueeze(1)
         return result
 
-    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor) -> Statistics:
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, log_b: Tensor) -> Statistics:
         assert past is not None
-        total: Tensor | float = 0.0
+        width = self.n_regressors + self.size
+        n_features = width * (width + 1) // 2 + width + 1
+        total = torch.zeros(len(table), n_features, dtype=torch.float64, device=x.device)
         parts = zip(x.split(ROWS_AT_ONCE), past.split(ROWS_AT_ONCE), gamma.split(ROWS_AT_ONCE), strict=True)
         for frames, before, weight in parts:
             features, begun = self._features(frames, before)
-            total = total + chunked_sums(weight * begun, features)
-        return (torch.as_tensor(total),)
+            total += chunked_sums((weight.double() * begun).T, features)
+        return (total,)
 
     def _features(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-        """Quadratic features of ``(past, x)`` and ``(N, 1)`` whether the past is complete."""
-        history = past.flatten(1)
+        """Quadratic features of ``(past, x)``, float64, and ``(N, 1)`` whether the past is complete."""
+        history = past.flatten(1).double()
         begun = ~torch.isnan(history).any(1, keepdim=True)
-        return quadratic.features(torch.cat([torch.where(begun, history, 0.0), x], dim=1)), begun
+        return quadratic.features(torch.cat([torch.where(begun, history, 0.0), x.double()], dim=1)), begun
 
     def _coefficients(self, table: Tensor) -> Tensor:
         """log N(x; A past + c, Σ) = const - ½ (R w - c)ᵀ P (R w - c), with ``R = (-A, I)`` and ``w = (past, x)``."""
@@ -82,13 +83,10 @@ class AutoregressiveEmission(Emission):
         products, sums, counts = quadratic.moments(statistics[0], self.n_regressors + self.size)
         # Regressors are (past, 1); the ridge is on the coefficients of the past alone.
         q = self.n_regressors
-        gram = torch.zeros(len(table), q + 1, q + 1, dtype=torch.float64, device=table.device)
-        gram[:, :q, :q], gram[:, :q, q], gram[:, q, :q], gram[:, q, q] = (
-            products[:, :q, :q],
-            sums[:, :q],
-            sums[:, :q],
-            counts,
-        )
+        beside = torch.cat([sums[:, :q], counts.unsqueeze(1)], dim=1).unsqueeze(
+            -1
+        )  # (K, q + 1, 1): products with the 1
+        gram = torch.cat([torch.cat([products[:, :q, :q], beside[:, :q].transpose(-1, -2)], dim=1), beside], dim=2)
         cross = torch.cat([products[:, q:, :q], sums[:, q:].unsqueeze(-1)], dim=-1)  # (K, D, q + 1)
         penalty = torch.full((q + 1,), self.observation.ridge, dtype=torch.float64, device=table.device)
         penalty[q] = 0.0
@@ -119,6 +117,13 @@ class AutoregressiveEmission(Emission):
             scaled = (factor.transpose(-1, -2) @ matrix).square()
         return -0.5 * self.observation.ridge * float(scaled.sum())
 
+    def floor_hits(self, table: Tensor) -> Tensor:
+        _, _, shape, *_ = self.observation.unpack(table, self.size)
+        floor = self.observation.min_covariance
+        if self.diagonal:
+            return gaussian.at_floor(shape, self.size, "diag", floor)
+        return quadratic.largest_precision(gaussian.precision_cholesky(shape, self.size, floor)) >= (1 - 1e-6) / floor
+
     # -- the start -----------------------------------------------------------------------------------------
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
@@ -141,8 +146,8 @@ class AutoregressiveEmission(Emission):
             first_mean.expand(n_states, -1),
             self._shape(first).expand(n_states, -1),
         )
-        gamma = torch.nn.functional.one_hot(labels, n_states).to(x.dtype)
-        (own,) = self.statistics(table, x, past, gamma)
+        gamma = torch.nn.functional.one_hot(labels, n_states)
+        (own,) = self.statistics(table, x, past, gamma, gamma)
         # A regression from few frames starts near the one of all frames.
         everywhere = own.sum(0) / own.sum(0)[-1].clamp(min=1)
         return self.maximise((own + 2 * (self.n_regressors + 1) * everywhere,), table)

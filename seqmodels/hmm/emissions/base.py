@@ -31,8 +31,8 @@ class Emission(ABC):
         """``(N, K)``: log p(x_t | state), for every frame and state, in ``dtype`` (vectors come in it already)."""
 
     @abstractmethod
-    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor) -> Statistics:
-        """Expected sufficient statistics given state posteriors ``gamma (N, K)``."""
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, log_b: Tensor) -> Statistics:
+        """Expected sufficient statistics given state posteriors ``gamma (N, K)``; ``log_b (N, K)`` is what ``log_prob`` returned."""
 
     @abstractmethod
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
@@ -41,6 +41,10 @@ class Emission(ABC):
     @abstractmethod
     def log_prior(self, table: Tensor) -> float:
         """What the objective adds to the log-likelihood, up to a constant."""
+
+    @abstractmethod
+    def floor_hits(self, table: Tensor) -> Tensor:
+        """``(K,)`` whether a floor bounds the density of each state."""
 
     @abstractmethod
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
@@ -61,10 +65,10 @@ class Emission(ABC):
         """The table as users know it, in raw units, by attribute name."""
 
 
-def chunked_sums(gamma: Tensor, features: Tensor) -> Tensor:
-    """``gammaᵀ features`` with float64 totals of short sums in the dtype of computation."""
-    total = torch.zeros(gamma.shape[1], features.shape[1], dtype=torch.float64, device=gamma.device)
-    for begin in range(0, len(gamma), 512 if gamma.dtype == torch.float32 else ROWS_AT_ONCE):
-        end = begin + (512 if gamma.dtype == torch.float32 else ROWS_AT_ONCE)
-        total += (gamma[begin:end].T @ features[begin:end]).double()
+def chunked_sums(weights: Tensor, features: Tensor) -> Tensor:
+    """``weights (S, N) @ features (N, F)`` with float64 totals of short sums in the dtype of computation."""
+    size = 512 if features.dtype == torch.float32 else ROWS_AT_ONCE
+    total = torch.zeros(len(weights), features.shape[1], dtype=torch.float64, device=features.device)
+    for w, f in zip(weights.split(size, dim=1), features.split(size), strict=True):
+        total += (w @ f).double()
     return total

@@ -13,6 +13,7 @@ from seqmodels.hmm.emissions.kmeans import kmeans_labels
 from seqmodels.observations import Categorical
 
 DOMINANCE = 0.9  # how much of a state's first emission is its own group of symbols
+CONTEXTS = 256  # symbols told apart as neighbours when symbols are grouped; rarer ones count as one
 
 
 class CategoricalEmission(Emission):
@@ -25,7 +26,7 @@ class CategoricalEmission(Emission):
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         return torch.log_softmax(table, dim=-1).T[x].to(dtype)
 
-    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor) -> Statistics:
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, log_b: Tensor) -> Statistics:
         counts = torch.zeros(self.size, gamma.shape[1], dtype=torch.float64, device=x.device)
         return (counts.index_add_(0, x, gamma.double()).T,)
 
@@ -39,29 +40,37 @@ class CategoricalEmission(Emission):
             return 0.0
         return self.observation.pseudocount * float(torch.log_softmax(table, dim=-1).sum())
 
+    def floor_hits(self, table: Tensor) -> Tensor:
+        return self.observation.floor_hits(table, self.size)
+
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
         """States own symbols: similar symbols share one where states are few, frequent symbols own several where many."""
         counts = torch.bincount(x, minlength=self.size).double().cpu()
         seen = torch.nonzero(counts).squeeze(1)
+        first, n_owned = (
+            torch.zeros(self.size, dtype=torch.int64) for _ in range(2)
+        )  # v owns first[v], first[v] + 1, ...
         if n_states <= len(seen):
-            group = kmeans_labels(self._neighbours(x)[seen], n_states, generator)
-            owners = [[int(g)] for g in group]
+            first[seen], n_owned[seen] = kmeans_labels(self._neighbours(x, counts)[seen], n_states, generator), 1
         else:
-            owners = _shares(counts[seen], n_states)
+            n_owned[seen] = _shares(counts[seen], n_states)
+            first = n_owned.cumsum(0) - n_owned
         choice = torch.rand(len(x), generator=generator, dtype=torch.float64)
-        padded = torch.zeros(self.size, max(len(o) for o in owners), dtype=torch.int64)
-        n_owners = torch.ones(self.size, dtype=torch.int64)
-        for symbol, states in zip(seen.tolist(), owners, strict=True):
-            padded[symbol, : len(states)] = torch.tensor(states)
-            n_owners[symbol] = len(states)
         symbols = x.cpu()
-        return padded[symbols, (choice * n_owners[symbols]).long()].to(x.device)
+        return (first[symbols] + (choice * n_owned[symbols]).long()).to(x.device)
 
-    def _neighbours(self, x: Tensor) -> Tensor:
-        """``(V, 2V)``: the distributions of what follows and what precedes each symbol."""
-        pairs = torch.bincount(x[:-1] * self.size + x[1:], minlength=self.size**2).double().cpu()
-        following = pairs.view(self.size, self.size)
-        both = [f / f.sum(1, keepdim=True).clamp(min=1) for f in (following, following.T)]
+    def _neighbours(self, x: Tensor, counts: Tensor) -> Tensor:
+        """``(V, 2C)``: the distributions of what follows and what precedes each symbol."""
+        kept = counts.topk(min(CONTEXTS, self.size)).indices
+        width = len(kept) + 1
+        context = torch.full((self.size,), len(kept), dtype=torch.int64)
+        context[kept] = torch.arange(len(kept))
+        context = context.to(x.device)
+        both = []
+        for symbol, neighbour in ((x[:-1], x[1:]), (x[1:], x[:-1])):
+            pairs = torch.bincount(symbol * width + context[neighbour], minlength=self.size * width)
+            table = pairs.view(self.size, width).float().cpu()
+            both.append(table / table.sum(1, keepdim=True).clamp(min=1))
         return torch.cat(both, dim=1).sqrt()  # square roots: Euclidean distance is then Hellinger's
 
     def from_labels(
@@ -84,11 +93,9 @@ class CategoricalEmission(Emission):
         return {"emission_": torch.softmax(table, dim=-1).cpu().numpy()}
 
 
-def _shares(counts: Tensor, n_states: int) -> list[list[int]]:
-    """Which states own each symbol: one each, the rest by frequency."""
+def _shares(counts: Tensor, n_states: int) -> Tensor:
+    """How many states each symbol owns: one each, the rest by frequency."""
     extra = counts / counts.sum() * (n_states - len(counts))
     n_owned = 1 + extra.floor().long()
-    for symbol in torch.argsort(extra - extra.floor(), descending=True)[: n_states - int(n_owned.sum())]:
-        n_owned[symbol] += 1
-    ends = n_owned.cumsum(0).tolist()
-    return [list(range(end - n, end)) for end, n in zip(ends, n_owned.tolist(), strict=True)]
+    n_owned[torch.argsort(extra - extra.floor(), descending=True)[: n_states - int(n_owned.sum())]] += 1
+    return n_owned

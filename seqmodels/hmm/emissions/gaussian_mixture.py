@@ -18,9 +18,10 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class GaussianMixtureEmission(Emission):
-    """Log-densities of all K·M components are one product of features and coefficients.
+    """Log-densities of all M·K components are one product of coefficients and features.
 
     Features: ``diag``: x, x², whether x was observed (so that missing values drop out exactly), 1; ``full``: products, x, 1.
+    Frames stand on the last axis, so that sums over the few components run along memory.
     """
 
     def __init__(self, observation: GaussianMixture, size: int) -> None:
@@ -31,20 +32,29 @@ class GaussianMixtureEmission(Emission):
     # -- E-step --------------------------------------------------------------------------------------------
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        theta = self._coefficients(table).to(dtype)
-        shape = (-1, len(table), self.observation.n_components)
-        parts = [(self._features(part) @ theta.T).view(shape).logsumexp(-1) for part in x.split(ROWS_AT_ONCE)]
-        return torch.cat(parts)
+        theta = self._coefficients(table)
+        dtype_inside = quadratic.precise_enough(theta, dtype)
+        theta = theta.to(dtype_inside)
+        result = torch.empty(len(x), len(table), dtype=dtype, device=x.device)
+        for part, out in zip(x.split(ROWS_AT_ONCE), result.split(ROWS_AT_ONCE), strict=True):
+            out.copy_(_log_sum(self._components(theta, self._features(part.to(dtype_inside)))).T)
+        return result
 
-    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor) -> Statistics:
-        theta = self._coefficients(table).to(x.dtype)
-        shape = (-1, len(table), self.observation.n_components)
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, log_b: Tensor) -> Statistics:
+        theta = self._coefficients(table)
+        dtype = quadratic.precise_enough(theta, x.dtype)
+        theta = theta.to(dtype)
         total = torch.zeros(theta.shape, dtype=torch.float64, device=x.device)
-        for part, weight in zip(x.split(ROWS_AT_ONCE), gamma.split(ROWS_AT_ONCE), strict=True):
-            features = self._features(part)
-            shares = (features @ theta.T).view(shape).softmax(-1)  # (N, K, M)
-            total += chunked_sums((weight.unsqueeze(-1) * shares).flatten(1), features)
-        return (total.view(len(table), self.observation.n_components, -1),)
+        parts = zip(*(t.split(ROWS_AT_ONCE) for t in (x, gamma, log_b)), strict=True)
+        for frames, weight, whole in parts:
+            features = self._features(frames.to(dtype))
+            shares = self._components(theta, features).sub_(whole.T).exp_().mul_(weight.T)  # (M, K, N)
+            total += chunked_sums(shares.flatten(0, 1), features)
+        return (total.view(self.observation.n_components, len(table), -1).transpose(0, 1).contiguous(),)
+
+    def _components(self, theta: Tensor, features: Tensor) -> Tensor:
+        """``(M, K, N)``: log w + log N of every component and frame."""
+        return (theta @ features.T).view(self.observation.n_components, -1, len(features))
 
     def _features(self, x: Tensor) -> Tensor:
         if not self.diagonal:
@@ -54,7 +64,7 @@ class GaussianMixtureEmission(Emission):
         return torch.cat([seen, seen.square(), observed.to(x.dtype), torch.ones_like(x[:, :1])], dim=1)
 
     def _coefficients(self, table: Tensor) -> Tensor:
-        """``(K·M, F)``: log w + log N as a linear function of the features."""
+        """``(M·K, F)``: log w + log N as a linear function of the features."""
         log_weights, means, shapes = self.observation.unpack(table, self.size)
         floor = self.observation.min_covariance
         if self.diagonal:
@@ -69,7 +79,7 @@ class GaussianMixtureEmission(Emission):
             log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
             constant = log_weights + log_det - 0.5 * (self.size * LOG_2PI + (linear * means).sum(-1))
             theta = quadratic.coefficients(precision, linear, constant)
-        return theta.flatten(0, 1)
+        return theta.transpose(0, 1).flatten(0, 1)
 
     # -- M-step --------------------------------------------------------------------------------------------
 
@@ -105,6 +115,16 @@ class GaussianMixtureEmission(Emission):
     def log_prior(self, table: Tensor) -> float:
         return 0.0
 
+    def floor_hits(self, table: Tensor) -> Tensor:
+        log_weights, _, shapes = self.observation.unpack(table, self.size)
+        floor = self.observation.min_covariance
+        if self.diagonal:
+            low = gaussian.at_floor(shapes, self.size, "diag", floor)
+        else:
+            factor = gaussian.precision_cholesky(shapes, self.size, floor)
+            low = quadratic.largest_precision(factor) >= (1 - 1e-6) / floor
+        return (low & (log_weights > -math.inf)).any(-1)  # a component without weight bounds nothing
+
     # -- the start -----------------------------------------------------------------------------------------
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
@@ -125,14 +145,8 @@ class GaussianMixtureEmission(Emission):
         everywhere = sums.sum(0) / max(len(x), 1)
         # Two pseudo-frames of the whole data's statistics keep small clusters wide at first.
         sums = (sums + 2 * everywhere).view(n_states, m, -1)
-        centres = x[torch.randint(len(x), (n_states * m,), generator=generator).to(x.device)].double()
-        empty = self.observation.pack(
-            torch.zeros(n_states, m, dtype=torch.float64, device=x.device),
-            torch.nan_to_num(centres).view(n_states, m, -1),
-            torch.zeros(n_states, m, gaussian.n_shape_parameters(self.observation.covariance_type, self.size),
-                        dtype=torch.float64, device=x.device),
-        )  # fmt: skip
-        return self.maximise((sums,), empty)
+        width = self.observation.n_parameters(self.size)
+        return self.maximise((sums,), torch.zeros(n_states, width, dtype=torch.float64, device=x.device))
 
     # -- for users -----------------------------------------------------------------------------------------
 
@@ -151,3 +165,11 @@ class GaussianMixtureEmission(Emission):
             "means_": means.numpy() * scale + shift,
             "covariances_": covariances,
         }
+
+
+def _log_sum(components: Tensor) -> Tensor:
+    """``(M, K, N)`` -> ``(K, N)`` logarithms of sums over components; ``components`` is used up."""
+    if len(components) == 1:
+        return components[0]
+    peak = components.amax(0)
+    return components.sub_(peak).exp_().sum(0).log_().add_(peak)

@@ -10,7 +10,7 @@ ITERATIONS = 10
 
 
 def kmeans_labels(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
-    """``(N,)`` cluster of each row of ``x (N, D)``; clusters may be empty where rows repeat."""
+    """``(N,)`` cluster of each row of ``x (N, D)``; clusters may be empty where rows repeat or are few."""
     rows = torch.randperm(len(x), generator=generator)[:SAMPLE].to(x.device)
     centres = _centres(x[rows], n_clusters, generator)
     return torch.cat([_nearest(part, centres)[0] for part in x.split(SAMPLE)])
@@ -20,11 +20,13 @@ def _centres(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
     centres = _seeds(x, n_clusters, generator)
     for _ in range(ITERATIONS):
         labels, distance = _nearest(x, centres)
-        counts = torch.bincount(labels, minlength=len(centres)).to(x.dtype)
+        counts = torch.bincount(labels, minlength=n_clusters).to(x.dtype)
         sums = torch.zeros_like(centres).index_add_(0, labels, x)
         centres = sums / counts.clamp(min=1).unsqueeze(1)
         empty = torch.nonzero(counts == 0).squeeze(1)
-        centres[empty] = x[distance.topk(len(empty)).indices]  # an empty cluster starts again far away
+        # An empty cluster starts again at a frame far from its centre; there may be more of them than frames.
+        far = distance.topk(min(n_clusters, len(x))).indices
+        centres[empty] = x[far[torch.arange(len(empty), device=x.device) % len(far)]]
     return centres
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+LARGE = 300.0  # coefficients that float32 still resolves to some 1e-4 nats on standardised data
+
 
 def features(w: Tensor) -> Tensor:
     """``(N, D)`` -> ``(N, D(D+1)/2 + D + 1)``."""
@@ -20,6 +22,17 @@ def coefficients(precision: Tensor, linear: Tensor, constant: Tensor) -> Tensor:
     i, j = torch.triu_indices(linear.shape[-1], linear.shape[-1], device=linear.device)
     products = torch.where(i == j, -0.5, -1.0) * precision[..., i, j]
     return torch.cat([products, linear, constant.unsqueeze(-1)], dim=-1)
+
+
+def precise_enough(theta: Tensor, dtype: torch.dtype) -> torch.dtype:
+    """``dtype``, or float64 where narrow Gaussians make θ · φ the small difference of large terms."""
+    finite = torch.where(torch.isfinite(theta), theta, 0.0)
+    return torch.float64 if bool(finite.abs().amax() > LARGE) else dtype
+
+
+def largest_precision(factor: Tensor) -> Tensor:
+    """``(...)``: the inverse of the covariance's smallest eigenvalue, given ``factor``, a Cholesky factor of the precision."""
+    return torch.linalg.eigvalsh(factor @ factor.transpose(-1, -2))[..., -1]
 
 
 def moments(sums: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,70 @@
+"""An HMM one step at a time: the state of the cursor is the belief, ``p(z_t | x_1 .. x_t)``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.generation import Prediction
+from seqmodels.hmm.baum_welch import Parameters
+from seqmodels.observations import Observation
+
+
+@dataclass(frozen=True)
+class HMMState:
+    """``belief (n, K)``: p(state of the last step | all steps so far), None before the first; ``past`` the last p steps."""
+
+    belief: Tensor | None
+    past: Tensor
+    n_scored: int
+
+
+@dataclass(frozen=True)
+class HMMCursor:
+    """Parameters and observation as a chain of one-step predictions, in ``dtype``; beliefs are float64."""
+
+    parameters: Parameters
+    observation: Observation
+    size: int
+    dtype: torch.dtype
+
+    def start(self, source: np.ndarray | None, n: int) -> HMMState:
+        """The state before the first scored step of ``n`` sequences; a ``source`` runs through the same chain."""
+        device, width = self.parameters.initial.device, self.size if self.observation.emits == "vectors" else 1
+        past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=device)
+        state = HMMState(None, past, 0)
+        for step in source if source is not None else []:
+            state = self.advance(state, torch.as_tensor(step).expand(n, *step.shape))
+        return HMMState(state.belief, state.past, 0)
+
+    def advance(self, state: HMMState, x: Tensor) -> HMMState:
+        """Predict and weigh by what came, ``x (n, D)`` or ``(n,)``."""
+        prediction = self.distribution(state)
+        x = x.to(self.parameters.initial.device)
+        if self.observation.emits == "vectors":
+            x = x.to(self.dtype)
+        past = None if prediction.past is None else prediction.past.unsqueeze(1)
+        each = self.observation.log_prob(prediction.parameters, x.unsqueeze(1), past).double()  # (n, K)
+        # After an impossible step no state is left: all that follows is impossible too, as in the batched road.
+        belief = torch.nan_to_num(torch.softmax(prediction.log_weights + each, dim=-1), nan=0.0)
+        kept = state.past
+        if self.observation.n_past:
+            kept = torch.cat([kept[:, 1:], x.unsqueeze(1)], dim=1)
+        return HMMState(belief, kept, state.n_scored + 1)
+
+    def distribution(self, state: HMMState) -> Prediction:
+        """The mixture of all states' observations, and the end; a sequence cannot end before its first scored step."""
+        initial, final, n = self.parameters.initial, self.parameters.final, len(state.past)
+        weights = initial.expand(n, -1) if state.belief is None else state.belief @ self.parameters.transition
+        log_end = None
+        if final is not None:
+            never = torch.full((n,), -torch.inf, dtype=torch.float64, device=weights.device)
+            log_end = (state.belief @ final).log() if state.belief is not None and state.n_scored else never
+        total = weights.sum(-1, keepdim=True)
+        log_weights = torch.where(total > 0, weights / total, 0.0).log()
+        table = self.parameters.table.to(self.dtype).expand(n, -1, -1)
+        past = state.past if self.observation.n_past else None
+        return Prediction(self.observation, table, log_weights, past, log_end)

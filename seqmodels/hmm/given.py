@@ -1,0 +1,134 @@
+"""Parameters as users give them, in raw units -> the tables of a fitted HMM."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings import Encoding, Standardize, Symbols
+from seqmodels.hmm.baum_welch import Parameters
+from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.observations.gaussian import CovarianceType, shape_of_covariance
+
+Table = tuple[Encoding, Observation, Tensor]
+
+
+def given_chain(initial: Any, transition: Any, final: Any, table: Tensor) -> Parameters:
+    """Checked ``initial (K,)``, ``transition (K, K)`` and ``final (K,)`` or None, with an emission table."""
+    pi, a = np.array(initial, dtype=np.float64), np.array(transition, dtype=np.float64)
+    f = None if final is None else np.array(final, dtype=np.float64)
+    k = len(table)
+    _check_rows("initial", pi, (k,))
+    if a.shape != (k, k) or (f is not None and f.shape != (k,)):
+        got = f"{a.shape}" if f is None else f"{a.shape} and {f.shape}"
+        raise ValueError(
+            f"initial has {k} states but transition (and final) have shape {got}; pass ({k}, {k}) (and ({k},))"
+        )
+    if f is None:
+        _check_rows("transition", a, (k, k))
+    else:
+        _check_rows("transition with final", np.concatenate([a, f[:, None]], axis=1), (k, k + 1))
+    end = None if f is None else torch.as_tensor(f)
+    return Parameters(torch.as_tensor(pi), torch.as_tensor(a), end, table)
+
+
+def given_symbols(k: int, emission: Any, encoding: Encoding | None, observation: Observation | None) -> Table:
+    """From ``emission (K, V)``."""
+    b = np.asarray(emission, dtype=np.float64)
+    _check_rows("emission", b, (k, b.shape[-1] if b.ndim else 0))
+    reader = Symbols(b.shape[1]).restore({"size": b.shape[1]}) if encoding is None else encoding
+    if reader.size != b.shape[1]:
+        raise ValueError(f"emission has {b.shape[1]} symbols but {reader!r} reads {reader.size}; they must agree")
+    emits = Categorical() if observation is None else observation
+    if not isinstance(emits, Categorical):
+        raise ValueError(f"emission belongs to a Categorical observation, not to {emits!r}")
+    with np.errstate(divide="ignore"):
+        return reader, emits, torch.as_tensor(np.log(b))
+
+
+def given_mixture(
+    k: int,
+    weights: Any,
+    means: Any,
+    covariances: Any,
+    covariance_type: CovarianceType,
+    encoding: Encoding | None,
+    observation: Observation | None,
+) -> Table:
+    """From ``weights (K, M)``, ``means (K, M, D)`` and ``covariances``; without ``weights`` there is no axis M."""
+    w, mu, sigma = _mixture_arrays(k, weights, means, covariances, covariance_type)
+    reader = _own_units(w, mu, sigma) if encoding is None else encoding
+    shift, scale = (torch.as_tensor(v) for v in reader.affine())
+    if len(scale) != mu.shape[-1]:
+        raise ValueError(f"means have {mu.shape[-1]} features but {reader!r} reads {len(scale)}; they must agree")
+    full = covariance_type == "full"
+    sigma = sigma / (scale.unsqueeze(1) * scale if full else scale.square())
+    smallest = float(torch.linalg.eigvalsh(sigma).min() if full else sigma.min())
+    if observation is None:
+        observation = GaussianMixture(w.shape[1], covariance_type, min_covariance=min(1e-4, 0.5 * smallest))
+    expected = (w.shape[1], covariance_type)
+    if not isinstance(observation, GaussianMixture) or expected != (
+        observation.n_components,
+        observation.covariance_type,
+    ):
+        raise ValueError(f"the parameters are of a GaussianMixture{expected}, but observation is {observation!r}")
+    if smallest < observation.min_covariance:
+        raise ValueError(
+            f"the smallest variance is {smallest:.3g} of the data's, below the floor min_covariance="
+            f"{observation.min_covariance}; pass an observation with a lower one"
+        )
+    shapes = shape_of_covariance(sigma) if full else sigma.log()
+    return reader, observation, observation.pack(w.log(), (mu - shift) / scale, shapes)
+
+
+def _mixture_arrays(
+    k: int, weights: Any, means: Any, covariances: Any, covariance_type: CovarianceType
+) -> tuple[Tensor, Tensor, Tensor]:
+    if means is None or covariances is None:
+        raise ValueError("pass means and covariances (and weights), or emission")
+    if covariance_type not in ("diag", "full"):
+        raise ValueError(f"covariance_type is {covariance_type!r}; pass 'diag' or 'full'")
+    mu, sigma = np.array(means, dtype=np.float64), np.array(covariances, dtype=np.float64)
+    if weights is None:
+        w, mu, sigma = np.ones((k, 1)), mu[:, None], sigma[:, None]
+    else:
+        w = np.array(weights, dtype=np.float64)
+        _check_rows("weights", w, (k, w.shape[-1] if w.ndim else 0))
+    shape = (k, w.shape[1], mu.shape[-1])
+    expected = shape + shape[2:] * (covariance_type == "full")
+    if mu.shape != shape or sigma.shape != expected:
+        raise ValueError(
+            f"means have shape {mu.shape} and covariances {sigma.shape}; pass {shape} and {expected}"
+            + (" (without weights, less the axis of length 1)" if weights is None else "")
+        )
+    if not (np.isfinite(mu).all() and np.isfinite(sigma).all()):
+        raise ValueError("means and covariances must be finite")
+    if covariance_type == "full" and not np.allclose(sigma, np.swapaxes(sigma, -1, -2)):
+        raise ValueError("covariances must be symmetric")
+    smallest = float(np.linalg.eigvalsh(sigma).min() if covariance_type == "full" else sigma.min())
+    if smallest <= 0:
+        raise ValueError(f"the smallest variance is {smallest}; covariances must be positive definite")
+    return torch.as_tensor(w), torch.as_tensor(mu), torch.as_tensor(sigma)
+
+
+def _own_units(w: Tensor, mu: Tensor, sigma: Tensor) -> Standardize:
+    """Mean and deviation over all states alike, so that computing in float32 is as good as after ``fit``."""
+    variances = sigma.diagonal(dim1=-2, dim2=-1) if sigma.ndim == 4 else sigma
+    share = (w / len(w)).unsqueeze(-1)
+    mean = (share * mu).sum((0, 1))
+    scale = (share * (variances + (mu - mean).square())).sum((0, 1)).sqrt()
+    return Standardize().restore({"mean": mean.numpy(), "scale": scale.numpy()})
+
+
+def _check_rows(name: str, rows: np.ndarray, shape: tuple[int, ...]) -> None:
+    if rows.shape != shape:
+        raise ValueError(f"{name} has shape {rows.shape}; pass {shape}")
+    sums = rows.sum(-1)
+    if not ((rows >= 0).all() and math.isclose(float(np.abs(sums - 1).max()), 0.0, abs_tol=1e-6)):
+        raise ValueError(
+            f"{name} must hold probabilities that sum to one along the last axis; the sums are {np.round(sums, 6)}"
+        )

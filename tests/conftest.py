@@ -1,0 +1,49 @@
+"""What several test modules build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from seqmodels.neural.module import Ends, SequenceModule
+from seqmodels.neural.network import Network
+from seqmodels.neural.recurrent import GRUNetwork, LSTMNetwork
+from seqmodels.neural.seq2seq import LSTMSeq2SeqNetwork
+from seqmodels.neural.transformer import TransformerNetwork, TransformerSeq2SeqNetwork
+from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
+
+NETWORKS: dict[str, Callable[[], Network]] = {
+    "gru": lambda: GRUNetwork(8),
+    "lstm": lambda: LSTMNetwork(8, 2, dropout=0.3),
+    "transformer": lambda: TransformerNetwork(8, 2, 2, max_length=64),
+    "lstm seq2seq": lambda: LSTMSeq2SeqNetwork(8),
+    "transformer seq2seq": lambda: TransformerSeq2SeqNetwork(8, 1, 2, max_length=64),
+}
+OBSERVATIONS: dict[str, Observation] = {
+    "symbols": Categorical(),
+    "vectors": GaussianMixture(2, "full"),
+    "autoregressive": AutoregressiveGaussian(2, "diag"),
+}
+
+
+@pytest.fixture
+def build_module() -> Callable[..., tuple[SequenceModule, Observation]]:
+    """A small network of random weights in float64 and its observation, by name: three symbols, or two features."""
+
+    def build(network: str, emits: str = "symbols", **ends: Any) -> tuple[SequenceModule, Observation]:
+        observation = OBSERVATIONS[emits]
+        size = 3 if observation.emits == "symbols" else 2
+        chosen = {"conditional": False, "stops": observation.emits == "symbols", **ends}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            module = SequenceModule(
+                NETWORKS[network](), observation, Ends(observation.emits, size, **chosen), torch.Generator()
+            )
+            for parameter in module.parameters():
+                torch.nn.init.normal_(parameter, std=0.4)
+        return module.double().eval(), observation
+
+    return build

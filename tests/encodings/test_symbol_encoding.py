@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from seqmodels.encodings import Symbols
+from seqmodels.sequences import Sequences
+
+X = Sequences([[0, 3, 1], [2]])
+
+
+def test_symbols_are_left_as_they_are() -> None:
+    encoding = Symbols().fit(X)
+    for item in X:
+        steps = encoding.encode(item)
+        assert steps.dtype == np.int64
+        np.testing.assert_array_equal(steps, np.asarray(item))
+        np.testing.assert_array_equal(np.asarray(encoding.decode(steps)), np.asarray(item))
+        assert encoding.last_unit(steps).tolist() == list(range(len(steps)))
+        assert encoding.log_det(item) == 0.0
+    assert [a.tolist() for a in encoding.affine()] == [[0.0], [1.0]]
+
+
+def test_the_alphabet_is_the_datas_or_the_users() -> None:
+    assert Symbols().fit(X).size == 4
+    assert Symbols(n_symbols=9).fit(X).size == 9
+    with pytest.raises(ValueError, match="the data have symbol 3 but n_symbols is 3; raise n_symbols"):
+        Symbols(n_symbols=3).fit(X)
+
+
+def test_an_unknown_symbol_is_named_with_the_way_out() -> None:
+    encoding = Symbols().fit(X)
+    encoding.check(0, np.array([0, 3]))
+    message = "sequence 5 has symbol 4 at position 1 but the model knows 0 to 3; pass encoding=Symbols(n_symbols=8)"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        encoding.check(5, np.array([0, 4, 7]))
+
+
+def test_state_is_all_there_is() -> None:
+    assert Symbols().restore(Symbols(n_symbols=9).fit(X).state()).size == 9
+    assert not hasattr(Symbols().fit(X).clone(), "size")

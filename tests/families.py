@@ -1,0 +1,159 @@
+"""Every model on every kind of data: the one table of constructors behind ``test_contract.py``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+
+import seqmodels as sm
+from seqmodels.measure import Length
+from seqmodels.neural.model import NeuralModel
+from seqmodels.sequences import Kind
+
+N_SYMBOLS = 3
+LENGTHS = (11, 1, 6, 9, 2, 7, 4, 10)
+SOURCE_LENGTHS = (2, 5, 1, 4, 3, 6, 2, 3)
+OFFSET, SCALES = 50.0, (1e3, 2e-2)  # raw vectors are far from standardised
+TEXTS = ("né", "to be", "a", "nota bene", "€ 5", "an ant", "ten", "ab ovo")
+SOURCES = ("to", "né", "b", "€", "on", "a tab", "no", "eta")
+
+
+@dataclass(frozen=True)
+class Family:
+    """A constructor, and the kinds of data it is for. A new architecture is one more."""
+
+    name: str
+    make: Callable[..., sm.SequenceModel]
+    kinds: tuple[Kind, ...] = ("vectors", "symbols", "text")
+
+
+def _hmm(name: str, observation: Any, *kinds: Kind) -> Family:
+    return Family(name, partial(sm.HMM, 3, observation=observation, max_iter=3), kinds)
+
+
+def _network(name: str, cls: Callable[..., NeuralModel], *kinds: Kind, **options: Any) -> Family:
+    small = {"d_model": 8, "n_layers": 1, "max_steps": 3, "batch_size": 4}
+    return Family(name, partial(cls, **(small | options)), kinds or Family.kinds)
+
+
+FAMILIES = (
+    _hmm("hmm-diag", sm.GaussianMixture(2), "vectors"),
+    _hmm("hmm-full", sm.GaussianMixture(2, "full"), "vectors"),
+    _hmm("hmm-ar", sm.AutoregressiveGaussian(2), "vectors"),
+    _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text"),
+    _network("elman-tanh", sm.ElmanRNN, n_layers=2),
+    _network("elman-sigmoid", sm.ElmanRNN, nonlinearity="sigmoid"),
+    _network("elman-relu", sm.ElmanRNN, nonlinearity="relu"),
+    _network("lstm", sm.LSTM, n_layers=2),
+    _network("lstm-diag", sm.LSTM, "vectors", observation=sm.GaussianMixture(3)),
+    _network("lstm-ar", sm.LSTM, "vectors", observation=sm.AutoregressiveGaussian(2)),
+    _network("gru", sm.GRU),
+    _network("lstm-seq2seq-additive", sm.LSTMSeq2Seq),
+    _network("lstm-seq2seq-multiplicative", sm.LSTMSeq2Seq, attention="multiplicative", bidirectional=False),
+    _network("lstm-seq2seq-none", sm.LSTMSeq2Seq, attention=None, summary="mean"),
+    _network("transformer-pre", sm.Transformer, n_heads=2, context=4),
+    _network("transformer-post", sm.Transformer, n_heads=2, context=3, norm="post", positions="learned"),
+    _network("transformer-unplaced", sm.Transformer, n_layers=2, context=2, positions=None, activation="relu"),
+    _network("transformer-long", sm.Transformer, n_heads=2, context=64),
+    _network("transformer-ar", sm.Transformer, "vectors", context=4, observation=sm.AutoregressiveGaussian(3, "diag")),
+    _network("transformer-seq2seq-pre", sm.TransformerSeq2Seq, n_heads=2),
+    _network("transformer-seq2seq-post", sm.TransformerSeq2Seq, norm="post", positions="learned", max_length=32),
+    _network("transformer-seq2seq-unplaced", sm.TransformerSeq2Seq, positions=None),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model on one kind of data under one rule of length, with targets or without; ``n_features`` of vectors."""
+
+    family: Family
+    kind: Kind
+    conditional: bool
+    length: Length
+    n_features: int = 2
+
+    def __str__(self) -> str:
+        return f"{self.family.name}-{self.kind}-{'y|x' if self.conditional else 'x'}-{self.length}"
+
+    @property
+    def model(self) -> sm.SequenceModel:
+        """Unfitted, float64."""
+        return self.family.make(length=self.length, dtype="float64", random_state=1)
+
+    @property
+    def data(self) -> tuple[list[Any], list[Any] | None]:
+        """``X`` and ``y``, to fit or to score."""
+        x = make_data(self.kind, LENGTHS, TEXTS, 0, self.n_features)
+        return (make_data(self.kind, SOURCE_LENGTHS, SOURCES, 1, self.n_features), x) if self.conditional else (x, None)
+
+    @property
+    def source(self) -> Any:
+        """One source, or None."""
+        X, y = self.data
+        return None if y is None else X[4]
+
+    @property
+    def scored(self) -> list[Any]:
+        """What the probabilities are of."""
+        X, y = self.data
+        return X if y is None else y
+
+    def ask(self, items: list[Any]) -> tuple[list[Any], list[Any] | None]:
+        """``X`` and ``y`` that score these items, all given the one source."""
+        return ([self.source] * len(items), items) if self.conditional else (items, None)
+
+
+def make_data(kind: Kind, lengths: tuple[int, ...], texts: tuple[str, ...], seed: int, n_features: int) -> list[Any]:
+    """Sequences that remember a little, by seed."""
+    if kind == "text":
+        return list(texts)
+    rng = np.random.default_rng(seed)
+    return [_symbols(n, rng) if kind == "symbols" else _vectors(n, rng, n_features) for n in lengths]
+
+
+def _symbols(n: int, rng: np.random.Generator) -> np.ndarray:
+    return (rng.integers(N_SYMBOLS) + np.cumsum(rng.random(n) < 0.6)) % N_SYMBOLS
+
+
+def _vectors(n: int, rng: np.random.Generator, n_features: int) -> np.ndarray:
+    z = rng.standard_normal((n, n_features))
+    for t in range(1, n):
+        z[t] += 0.7 * z[t - 1, ::-1]
+    return OFFSET + z * SCALES[:n_features]
+
+
+def rows(*kinds: Kind, n_features: int = 2) -> list[Row]:
+    """The table, of these kinds."""
+    return list(_rows(kinds or Family.kinds, n_features))
+
+
+def _rows(kinds: tuple[Kind, ...], n_features: int) -> Iterator[Row]:
+    lengths: tuple[Length, ...] = ("given", "stop")
+    for family, kind, conditional, length in product(FAMILIES, kinds, (False, True), lengths):
+        if kind in family.kinds and (kind, length) != ("text", "given"):  # as symbols, of which there are more here
+            yield Row(family, kind, conditional, length, n_features)
+
+
+@cache
+def fitted(row: Row) -> sm.SequenceModel:
+    """Fitted briefly, once a session: not to be changed."""
+    return row.model.fit(*row.data, validation=None)
+
+
+@cache
+def rough(row: Row) -> sm.SequenceModel:
+    """The fitted model with noise in every weight of a network: near its gentle start much would look alike."""
+    model = copy.deepcopy(fitted(row))
+    if isinstance(model, NeuralModel):
+        generator = torch.Generator().manual_seed(3)
+        for parameter in model.module_.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.data += (0.1 * noise).to(parameter.dtype)
+    return model

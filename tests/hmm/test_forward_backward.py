@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import itertools
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hmmlearn.hmm import GaussianHMM
+from numpy.testing import assert_allclose
+from torch import Tensor
+
+from seqmodels.hmm import log_semiring, scaled, segments
+from seqmodels.hmm.forward_backward import filtered, log_prob_steps, posterior
+from seqmodels.hmm.packing import Packing
+from seqmodels.hmm.roads import scaled_forward, scaled_posterior
+from seqmodels.hmm.trellis import Posterior, Trellis
+from tests.hmm.enumeration import Array, Enumerated, enumerate_paths, random_model
+
+
+def tensor(array: Array) -> Tensor:
+    return torch.as_tensor(array, dtype=torch.float64)
+
+
+def optional(array: Array | None) -> Tensor | None:
+    return None if array is None else tensor(array)
+
+
+def log(b: Array) -> Tensor:
+    return tensor(b).log()
+
+
+def random_case(seed: int) -> tuple[Array, Array, Array | None, Array]:
+    """A small model and one sequence's b (T, K); every third is sparse, every fifth has frames some states cannot emit."""
+    rng = np.random.default_rng(seed)
+    K, T = int(rng.integers(1, 5)), int(rng.integers(1, 7))
+    initial, transition, final = random_model(rng, K, with_final=bool(seed % 2), sparse=seed % 3 == 0)
+    b = rng.gamma(0.5, size=(T, K))
+    return initial, transition, final, b * (rng.random((T, K)) > 0.2) if seed % 5 == 0 else b
+
+
+def random_batch(seed: int, lengths: list[int], K: int = 4) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """``initial``, ``transition``, ``final`` and one (T, K) log b a sequence."""
+    rng = np.random.default_rng(seed)
+    initial, transition, final = random_model(rng, K, with_final=True, sparse=False)
+    assert final is not None
+    return tensor(initial), tensor(transition), tensor(final), [tensor(rng.normal(size=(n, K))) for n in lengths]
+
+
+def assert_posterior(got: Posterior, expected: Enumerated, rtol: float = 1e-12) -> None:
+    close = partial(assert_allclose, rtol=rtol, atol=1e-13)
+    close(got.log_prob.numpy(), [expected.log_prob])
+    close(got.gamma.numpy(), expected.gamma)
+    close(got.xi.numpy(), expected.xi)
+    close(got.initial.numpy(), expected.gamma[0])
+    close(got.final.numpy(), expected.gamma[-1])
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_equals_the_sum_over_every_path(first: int) -> None:
+    for seed in range(first, first + 50):
+        initial, transition, final, b = random_case(seed)
+        packing, expected = Packing.of([len(b)]), enumerate_paths(initial, transition, b, final)
+        arguments = (tensor(initial), tensor(transition), log(b), packing, optional(final))
+        result = filtered(*arguments)
+        possible = np.isfinite(expected.steps)
+        assert_allclose(result.steps[possible].numpy(), expected.steps[possible], rtol=1e-12, atol=1e-13)
+        assert (result.steps[~possible] == -torch.inf).all()
+        assert_allclose(result.alpha.numpy(), expected.alpha, rtol=1e-12, atol=1e-13)
+        assert (result.ends is None) == (final is None)
+        if result.ends is not None:
+            assert_allclose(result.ends.numpy(), [expected.end], rtol=1e-12, atol=1e-13)
+        if np.isfinite(expected.log_prob):
+            assert_posterior(posterior(*arguments), expected)
+        else:
+            with pytest.raises(ValueError, match="sequence 0 has probability zero"):
+                posterior(*arguments)
+
+
+def test_each_road_answers_for_itself() -> None:
+    for seed in range(1, 60, 3):  # none sparse: the scaled road must not leave these to the slow one
+        initial, transition, final, b = random_case(seed)
+        b = np.maximum(b, 1e-9)
+        trellis = Trellis.of(tensor(initial), tensor(transition), log(b), Packing.of([len(b)]), optional(final))
+        expected = enumerate_paths(initial, transition, b, final)
+        answer, failed = scaled_posterior(trellis, None)
+        assert not failed.any()
+        assert not scaled_forward(trellis, None)[1].any()
+        assert_posterior(answer, expected)
+        assert_posterior(log_semiring.posterior(trellis), expected)
+
+
+def test_float32_is_as_good_as_its_rounding() -> None:
+    initial, transition, final, log_bs = random_batch(3, [40, 7, 23])
+    packing = Packing.of([40, 7, 23])
+    log_b = packing.pack(torch.cat(log_bs))
+    assert not scaled_posterior(Trellis.of(initial, transition, log_b.float(), packing, final), None)[1].any()
+    single = posterior(initial, transition, log_b.float(), packing, final)
+    double = posterior(initial, transition, log_b, packing, final)
+    assert single.gamma.dtype == torch.float32
+    assert single.log_prob.dtype == single.xi.dtype == torch.float64
+    assert_allclose(single.log_prob, double.log_prob, rtol=1e-6)
+    assert_allclose(single.gamma, double.gamma, atol=1e-5)
+    assert_allclose(single.xi, double.xi, rtol=1e-5)
+
+
+def test_ragged_batch_equals_one_at_a_time() -> None:
+    lengths = [3, 9, 1, 9, 4, 17]
+    initial, transition, final, log_bs = random_batch(0, lengths)
+    packing = Packing.of(lengths)
+    log_b = packing.pack(torch.cat(log_bs))
+    starts = torch.stack([initial.roll(i) for i in range(len(lengths))])  # a start of its own for each
+    ran, together = (
+        filtered(starts, transition, log_b, packing, final),
+        posterior(starts, transition, log_b, packing, final),
+    )
+    alone = [posterior(s, transition, x, Packing.of([len(x)]), final) for s, x in zip(starts, log_bs, strict=True)]
+    steps = [log_prob_steps(s, transition, x, Packing.of([len(x)]), final) for s, x in zip(starts, log_bs, strict=True)]
+    assert ran.ends is not None
+    assert_allclose(packing.unpack(ran.steps), torch.cat([s for s, _ in steps]), rtol=1e-12, atol=1e-13)
+    assert_allclose(ran.ends, torch.cat([e for _, e in steps if e is not None]), rtol=1e-12)
+    assert_allclose(together.log_prob, torch.cat([a.log_prob for a in alone]), rtol=1e-12)
+    assert_allclose(packing.unpack(together.gamma), torch.cat([a.gamma for a in alone]), rtol=1e-12)
+    for name in ("xi", "initial", "final"):
+        assert_allclose(getattr(together, name), sum(getattr(a, name) for a in alone), rtol=1e-12)
+
+
+def test_order_and_company_do_not_matter() -> None:
+    lengths = [3, 9, 1, 9, 4, 17]
+    initial, transition, final, log_bs = random_batch(1, lengths)
+    forwards = Packing.of(lengths)
+    backwards = Packing.of(lengths[::-1])
+    one = posterior(initial, transition, forwards.pack(torch.cat(log_bs)), forwards, final)
+    other = posterior(initial, transition, backwards.pack(torch.cat(log_bs[::-1])), backwards, final)
+    assert_allclose(one.log_prob, other.log_prob.flip(0), rtol=1e-12)
+    assert_allclose(one.xi, other.xi, rtol=1e-12)
+    for here, there in zip(forwards.split(one.gamma), backwards.split(other.gamma)[::-1], strict=True):
+        assert_allclose(here, there, rtol=1e-12, atol=1e-15)
+
+
+def test_a_chain_goes_on_from_a_belief() -> None:
+    initial, transition, _, (log_b,) = random_batch(2, [20])
+    transition = transition / transition.sum(1, keepdim=True)
+    whole = filtered(initial, transition, log_b, Packing.of([20]))
+    head = filtered(initial, transition, log_b[:8], Packing.of([8]))
+    tail = filtered(head.alpha[-1:] @ transition, transition, log_b[8:], Packing.of([12]))
+    assert_allclose(torch.cat([head.steps, tail.steps]), whole.steps, rtol=1e-12, atol=1e-13)
+
+
+def test_agrees_with_hmmlearn() -> None:
+    rng = np.random.default_rng(0)
+    model = GaussianHMM(3, covariance_type="diag", implementation="log")
+    model.startprob_, model.transmat_ = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3), size=3)
+    variances, model.n_features = rng.uniform(0.5, 2, size=(3, 2)), 2
+    model.means_, model.covars_ = rng.normal(size=(3, 2)) * 2, variances
+    X, lengths = rng.normal(size=(60, 2)) * 3, [25, 5, 30]
+    squares = (X[:, None] - model.means_) ** 2 / variances
+    log_b = tensor(-0.5 * (squares + np.log(2 * np.pi * variances)).sum(2))
+    packing = Packing.of(lengths)
+    got = posterior(tensor(model.startprob_), tensor(model.transmat_), packing.pack(log_b), packing)
+    log_prob, gamma = model.score_samples(X, lengths)
+    assert_allclose(got.log_prob.sum(), log_prob, rtol=1e-8)
+    assert_allclose(packing.unpack(got.gamma), gamma, atol=1e-8)
+
+
+def test_agrees_with_pyro() -> None:
+    import pyro.distributions as dist
+
+    _, transition, _, _ = random_batch(4, [1])
+    transition = transition / transition.sum(1, keepdim=True)
+    before = tensor(np.array([0.1, 0.2, 0.3, 0.4]))  # Pyro makes one transition before the first observation
+    observation = dist.Normal(torch.arange(4.0, dtype=torch.float64), torch.ones(4, dtype=torch.float64))
+    x = torch.linspace(-1, 4, 30, dtype=torch.float64)
+    expected = dist.DiscreteHMM(before.log(), transition.log(), observation, duration=30).log_prob(x)
+    steps, ends = log_prob_steps(before @ transition, transition, observation.log_prob(x[:, None]), Packing.of([30]))
+    assert ends is None
+    assert_allclose(steps.sum(), expected, rtol=1e-12)
+
+
+# -- where scaling gives out -------------------------------------------------------------------------------
+
+
+def log_paths(initial: Array, transition: Array, log_b: Array, final: Array) -> tuple[Array, float, Array]:
+    """(T,) log p(x_1..x_t), log p(x) and gamma by enumeration in logarithms."""
+    T, K = log_b.shape
+    with np.errstate(divide="ignore"):
+        log_initial, log_a, log_final = np.log(initial), np.log(transition), np.log(final)
+    prefixes = np.full((T, K**T), -np.inf)
+    paths = np.array(list(itertools.product(range(K), repeat=T)))
+    total = log_initial[paths[:, 0]] + log_b[0, paths[:, 0]]
+    for t in range(T):
+        if t:
+            total = total + log_a[paths[:, t - 1], paths[:, t]] + log_b[t, paths[:, t]]
+        prefixes[t] = total - (T - 1 - t) * np.log(K)  # each prefix stands for K^(T-1-t) paths
+    log_prefix = np.logaddexp.reduce(prefixes, axis=1)
+    total = total + log_final[paths[:, -1]]
+    log_prob = float(np.logaddexp.reduce(total))
+    weights = np.exp(total - log_prob)
+    return log_prefix, log_prob, np.stack([[weights[paths[:, t] == k].sum() for k in range(K)] for t in range(T)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sharp_left_to_right_models_keep_their_true_figures(dtype: torch.dtype) -> None:
+    transition = np.array([[0.5, 0.5, 0.0], [0.0, 0.6, 0.4], [0.0, 0.0, 0.7]])
+    initial, final, n_failed = np.array([0.9, 0.1, 0.0]), np.array([0.0, 0.0, 0.3]), 0
+    for seed in range(25):
+        log_b = np.random.default_rng(seed).integers(-4000, 0, size=(6, 3)).astype(float)
+        log_prefix, log_prob, gamma = log_paths(initial, transition, log_b, final)
+        packing, numbers = Packing.of([6]), torch.as_tensor(log_b, dtype=dtype)
+        arguments = (tensor(initial), tensor(transition), numbers, packing, tensor(final))
+        n_failed += int(scaled_posterior(Trellis.of(*arguments), None)[1].sum())
+        result, smoothed = filtered(*arguments), posterior(*arguments)
+        assert result.ends is not None
+        assert_allclose(result.steps.cumsum(0), log_prefix, rtol=1e-9)
+        assert_allclose(result.steps.sum() + result.ends[0], log_prob, rtol=1e-9)
+        assert_allclose(smoothed.log_prob, [log_prob], rtol=1e-9)
+        assert_allclose(smoothed.gamma, gamma, atol=1e-6 if dtype == torch.float32 else 1e-9)
+    assert n_failed > 5
+
+
+@pytest.mark.parametrize("lost", [50, 90, 400, 900])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_state_that_all_but_vanished_comes_back(dtype: torch.dtype, lost: int) -> None:
+    # Nothing returns to state 0. It is all but excluded by the first frame, and the only one for the last.
+    transition = tensor(np.array([[0.9, 0.1], [0.0, 1.0]]))
+    log_b = torch.tensor([[-lost, 0.0], [0.0, 0.0], [0.0, -5000.0]], dtype=dtype)
+    expected = np.log(0.5) - lost + 2 * np.log(0.9)
+    result = filtered(tensor(np.array([0.5, 0.5])), transition, log_b, Packing.of([3]))
+    assert_allclose(result.steps.sum(), expected, rtol=1e-6 if dtype == torch.float32 else 1e-12)
+    gamma = posterior(tensor(np.array([0.5, 0.5])), transition, log_b, Packing.of([3])).gamma
+    assert_allclose(gamma, [[1, 0], [1, 0], [1, 0]], atol=1e-6)
+
+
+def test_a_state_that_mattered_in_the_middle_only() -> None:
+    # State 0 sinks out of float32's sight, is level with state 1 for a while, and does not matter for the whole.
+    log_b = torch.tensor([[-50.0, 0.0], [-50.0, 0.0], [0.0, -50.0], [0.0, -49.0], [-60.0, 0.0], [-60.0, 0.0]])
+    stay, start = torch.eye(2, dtype=torch.float64), tensor(np.array([0.5, 0.5]))
+    steps = filtered(start, stay, log_b, Packing.of([6])).steps
+    expected = torch.logsumexp(log_b.double().cumsum(0) + np.log(0.5), 1)
+    assert_allclose(steps.cumsum(0), expected, atol=1e-5)
+
+
+def test_only_a_state_lost_from_sight_can_end() -> None:
+    half, final = torch.full((2, 2), 0.5, dtype=torch.float64), tensor(np.array([0.0, 0.25]))
+    log_b = torch.tensor([[0.0, 0.0], [0.0, -200.0]])
+    result = filtered(half[0], half, log_b, Packing.of([2]), final)
+    assert result.ends is not None
+    assert_allclose(result.steps, [0.0, np.log(0.5)], atol=1e-6)
+    assert_allclose(result.ends, [np.log(0.25) - 200.0], rtol=1e-6)
+
+
+def test_one_that_scaling_fails_leaves_the_sums_of_the_others_whole() -> None:
+    stay, start, packing = torch.eye(2, dtype=torch.float64), tensor(np.array([1.0, 0.0])), Packing.of([3, 3])
+    forced = torch.tensor([[-5.0, -5.0], [-2000.0, 0.0], [-5.0, -5.0]])
+    together = posterior(start, stay, packing.pack(torch.cat([torch.zeros(3, 2), forced])), packing)
+    assert_allclose(together.log_prob, [0.0, -2010.0], atol=1e-12)
+    assert_allclose(together.xi, [[4.0, 0.0], [0.0, 0.0]], atol=1e-12)
+    assert_allclose(together.initial, [2.0, 0.0], atol=1e-12)
+    assert_allclose(together.final, [2.0, 0.0], atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_forced_improbable_state_is_not_clamped(dtype: torch.dtype) -> None:
+    log_b = torch.tensor([[-40387.375, 0.0], [-1.0, 0.0]], dtype=dtype)
+    identity = torch.eye(2, dtype=torch.float64)
+    result = filtered(tensor(np.array([1.0, 0.0])), identity, log_b, Packing.of([2]))
+    assert result.steps.tolist() == [-40387.375, -1.0]
+
+
+def test_an_impossible_sequence_is_minus_infinity_and_has_no_posterior() -> None:
+    log_b = torch.zeros(4, 2, dtype=torch.float64)
+    log_b[2] = -torch.inf
+    packing = Packing.of([2, 4])
+    stay, start = torch.eye(2, dtype=torch.float64), tensor(np.array([0.5, 0.5]))
+    packed = packing.pack(torch.cat([torch.zeros(2, 2, dtype=torch.float64), log_b]))
+    good, bad = packing.split(filtered(start, stay, packed, packing).steps)
+    assert_allclose(good, [0.0, 0.0], atol=1e-15)
+    assert_allclose(bad[:2], [0.0, 0.0], atol=1e-15)
+    assert bad[2:].tolist() == [-torch.inf, -torch.inf]
+    with pytest.raises(ValueError, match="sequence 1 has probability zero"):
+        posterior(start, stay, packed, packing)
+
+
+# -- long sequences ----------------------------------------------------------------------------------------
+
+
+def long_case(stay: float, T: int = 6000, K: int = 5) -> tuple[Trellis, tuple[Tensor, Tensor, Tensor, Packing, Tensor]]:
+    initial, transition, final, (log_b, short) = random_batch(5, [T, 300], K)
+    final = final * 0.01
+    transition = transition / transition.sum(1, keepdim=True) * (1 - stay) + stay * torch.eye(K, dtype=torch.float64)
+    transition = transition * (1 - final)[:, None]
+    packing = Packing.of([T, 300])
+    arguments = (initial, transition, packing.pack(torch.cat([log_b, short])), packing, final)
+    return Trellis.of(*arguments), arguments
+
+
+def test_windows_equal_the_sequence_from_end_to_end() -> None:
+    trellis, arguments = long_case(stay=0.0)
+    windows = segments.cut(trellis)
+    assert windows is not None
+    assert windows.trellis.packing.n_sequences > 5
+    (parts, failed), (whole, _) = scaled_posterior(trellis, windows), scaled_posterior(trellis, None)
+    assert not failed.any()
+    for name in ("log_prob", "gamma", "xi", "initial", "final"):
+        assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-9, atol=1e-12)
+    forward, (sequential, _) = filtered(*arguments), scaled_forward(trellis, None)
+    assert forward.ends is not None
+    assert sequential.ends is not None
+    assert_allclose(forward.steps, sequential.steps, rtol=1e-9)
+    assert_allclose(forward.alpha, sequential.alpha, rtol=1e-9, atol=1e-12)
+    assert_allclose(forward.ends, sequential.ends, rtol=1e-9)
+
+
+def test_a_chain_that_remembers_is_not_cut() -> None:
+    trellis, arguments = long_case(stay=0.9999)
+    windows = segments.cut(trellis)
+    assert windows is not None
+    ran = scaled.forward(windows.trellis)
+    gamma, _, _ = scaled.backward(windows.trellis, ran)
+    assert windows.sequences(windows.unforgotten(ran.alpha), 2).tolist() == [True, False]
+    assert windows.sequences(windows.unsettled(gamma), 2).tolist() == [True, False]
+    assert scaled_forward(trellis, windows)[1].tolist() == [True, False]
+    answer, failed = scaled_posterior(trellis, windows)
+    assert failed.tolist() == [True, False]
+    whole, _ = scaled_posterior(trellis, None)
+    assert abs(answer.log_prob[0] - whole.log_prob[0]) > 1e-6  # what the check is there to keep out
+    result = posterior(*arguments)
+    assert_allclose(result.log_prob, whole.log_prob, rtol=1e-13)
+    assert_allclose(result.gamma, whole.gamma, rtol=1e-9, atol=1e-12)
+    assert_allclose(result.xi, whole.xi, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("known", "forward"), [([0, 400], True), ([799], False)])
+def test_either_direction_alone_finds_what_a_window_cannot_know(known: list[int], forward: bool) -> None:
+    # Nothing tells the two states apart but a few frames, more than a margin away from where it matters.
+    transition = tensor(np.array([[0.9999, 0.0001], [0.0001, 0.9999]]))
+    log_b = torch.zeros(800, 2, dtype=torch.float64)
+    log_b[known] = tensor(np.array([0.0, -50.0]))
+    trellis = Trellis.of(transition.mean(0), transition, log_b, Packing.of([800]))
+    windows = segments.windows(trellis, size=400, margin=192)
+    ran = scaled.forward(windows.trellis)
+    gamma, _, _ = scaled.backward(windows.trellis, ran)
+    assert bool(windows.unforgotten(ran.alpha).any()) == forward
+    assert bool(windows.unsettled(gamma).any()) != forward
+    assert scaled_posterior(trellis, windows)[1].item()
+
+
+def test_short_sequences_are_left_whole() -> None:
+    initial, transition, final, log_bs = random_batch(6, [300] * 20)
+    trellis = Trellis.of(initial, transition, torch.cat(log_bs), Packing.of([300] * 20), final)
+    assert segments.cut(trellis) is None
+
+
+# -- the door ----------------------------------------------------------------------------------------------
+
+
+def test_a_single_frame() -> None:
+    initial, transition, final, (log_b,) = random_batch(7, [1])
+    result = posterior(initial, transition, log_b, Packing.of([1]), final)
+    joint = initial * log_b[0].exp() * final
+    assert_allclose(result.log_prob, [joint.sum().log()], rtol=1e-12)
+    assert_allclose(result.gamma[0], joint / joint.sum(), rtol=1e-12)
+    assert not result.xi.any()
+
+
+def test_shapes_are_checked() -> None:
+    initial, transition, final, (log_b,) = random_batch(8, [5])
+    packing = Packing.of([5])
+    with pytest.raises(ValueError, match=r"log_b has shape \(4, 4\), expected \(5, 4\)"):
+        filtered(initial, transition, log_b[:4], packing)
+    with pytest.raises(ValueError, match="initial has shape"):
+        filtered(initial[:3], transition, log_b, packing)
+    with pytest.raises(ValueError, match="final has shape"):
+        posterior(initial, transition, log_b, packing, final[:2])
+    with pytest.raises(ValueError, match="float16; pass float32 or float64"):
+        posterior(initial, transition, log_b.half(), packing)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodels.neural.batches import Row
+from seqmodels.neural.cursor import NetworkCursor
+from seqmodels.neural.module import SequenceModule
+from seqmodels.neural.scoring import log_prob_steps
+from seqmodels.observations import Observation
+from seqmodels.preparation import Example
+
+Build = Callable[..., tuple[SequenceModule, Observation]]
+ROADS = [
+    ("gru", None),
+    ("lstm", None),
+    ("transformer", None),
+    *(("transformer", n) for n in (1, 2, 5, 8)),
+    ("lstm seq2seq", None),
+    ("transformer seq2seq", None),
+]
+
+
+def sequences(emits: str, n: int, length: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    shape = (n, length) if emits == "symbols" else (n, length, 2)
+    return list(rng.integers(0, 3, shape) if emits == "symbols" else rng.normal(size=shape))
+
+
+def walked(cursor: NetworkCursor, values: list[np.ndarray], source: np.ndarray | None) -> np.ndarray:
+    """``(n, T)`` log-probabilities, and the end's where there is one, step by step."""
+    steps = torch.as_tensor(np.stack(values))
+    state, found = cursor.start(source, len(values)), []
+    for t in range(steps.shape[1]):
+        found.append(cursor.distribution(state).log_prob(steps[:, t]))
+        state = cursor.advance(state, steps[:, t])
+    log_end = cursor.distribution(state).log_end
+    return torch.stack(found if log_end is None else [*found, log_end], dim=1).numpy()
+
+
+@pytest.mark.parametrize(("network", "context"), ROADS)
+@pytest.mark.parametrize("emits", ["symbols", "vectors", "autoregressive"])
+@pytest.mark.parametrize("conditional", [False, True])
+def test_both_roads_agree(
+    build_module: Build, network: str, context: int | None, emits: str, conditional: bool
+) -> None:
+    module, observation = build_module(network, emits, conditional=conditional)
+    values = sequences(emits, 3, 19)
+    for n_source in (1, 6, 11) if conditional else (0,):
+        source = sequences(emits, 1, n_source)[0] if conditional else None
+        rows = [Row.of(Example(v, source), module.network.reads_source, module.ends.stops) for v in values]
+        expected = np.stack(log_prob_steps(module, observation, rows, context))
+        found = walked(NetworkCursor(module, observation, context), values, source)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+
+
+def test_the_end_cannot_come_first(build_module: Build) -> None:
+    for conditional in (False, True):
+        module, observation = build_module("gru", conditional=conditional)
+        cursor = NetworkCursor(module, observation, None)
+        state = cursor.start(np.array([1, 2]) if conditional else None, 2)
+        log_end = cursor.distribution(state).log_end
+        assert log_end is not None
+        assert (log_end == -torch.inf).all()
+        after = cursor.distribution(cursor.advance(state, torch.tensor([0, 1]))).log_end
+        assert after is not None
+        assert torch.isfinite(after).all()
+
+
+def test_a_state_is_not_changed_by_what_follows(build_module: Build) -> None:
+    module, observation = build_module("transformer")
+    cursor = NetworkCursor(module, observation, 4)
+    state = cursor.start(None, 1)
+    for symbol in (0, 2, 1, 1, 2):
+        state = cursor.advance(state, torch.tensor([symbol]))
+    before = cursor.distribution(state).parameters.clone()
+    left, right = (cursor.advance(state, torch.tensor([symbol])) for symbol in (0, 1))
+    again = cursor.advance(state, torch.tensor([0]))
+    assert torch.equal(cursor.distribution(state).parameters, before)
+    assert torch.equal(cursor.distribution(again).parameters, cursor.distribution(left).parameters)
+    assert not torch.equal(cursor.distribution(left).parameters, cursor.distribution(right).parameters)
+
+
+def test_memory_stays_bounded(build_module: Build) -> None:
+    module, observation = build_module("gru", "autoregressive")
+    cursor = NetworkCursor(module, observation, None)
+    state = cursor.start(None, 1)
+    for _ in range(10):
+        state = cursor.advance(state, torch.zeros(1, 2))
+    assert state.recent.shape == (1, observation.n_past, 2)
+    assert state.position == 10

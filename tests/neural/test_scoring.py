@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodels.neural import scoring
+from seqmodels.neural.batches import Row, Span, assemble
+from seqmodels.neural.module import SequenceModule, chunk_log_prob
+from seqmodels.neural.scoring import log_prob_steps
+from seqmodels.observations import Observation
+
+Build = Callable[..., tuple[SequenceModule, Observation]]
+NETWORKS = ["gru", "lstm", "transformer", "lstm seq2seq", "transformer seq2seq"]
+
+
+def rows_of(emits: str, *lengths: int, ends: bool, first: int = 0) -> list[Row]:
+    rng = np.random.default_rng(0)
+    values = [rng.integers(0, 3, n) if emits == "symbols" else rng.normal(size=(n, 2)) for n in lengths]
+    return [Row(v, min(first, len(v) - 1), None, 1.0, ends) for v in values]
+
+
+@pytest.mark.parametrize("emits", ["symbols", "vectors", "autoregressive"])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("context", [None, 4])
+def test_company_order_and_padding_change_nothing(
+    build_module: Build, network: str, emits: str, context: int | None
+) -> None:
+    module, observation = build_module(network, emits)
+    rows = rows_of(emits, 5, 1, 13, 8, ends=module.ends.stops)
+    alone = [log_prob_steps(module, observation, [row], context)[0] for row in rows]
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        together = log_prob_steps(module, observation, [rows[i] for i in order], context)
+        for i, found in zip(order, together, strict=True):
+            assert found.dtype == np.float64
+            assert len(found) == rows[i].n_steps
+            np.testing.assert_allclose(found, alone[i], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("emits", ["symbols", "autoregressive"])
+def test_the_size_of_chunks_and_batches_changes_nothing(
+    build_module: Build, network: str, emits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, observation = build_module(network, emits)
+    rows = rows_of(emits, 5, 1, 13, 8, ends=module.ends.stops, first=2)
+    expected = log_prob_steps(module, observation, rows, None)
+    monkeypatch.setattr(scoring, "STEPS_AT_ONCE", 12)
+    monkeypatch.setattr(scoring, "LONGEST_CHUNK", 3)
+    for found, whole in zip(log_prob_steps(module, observation, rows, None), expected, strict=True):
+        np.testing.assert_allclose(found, whole, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("context", [1, 2, 5, 6])
+def test_a_bounded_memory_sees_its_window_and_no_more(build_module: Build, context: int) -> None:
+    module, observation = build_module("transformer")
+    (row,) = rows_of("symbols", 17, ends=True)
+    (found,) = log_prob_steps(module, observation, [row], context)
+    hop = max(1, context // 2)
+    for t in range(row.n_steps):
+        begin = 0
+        while t >= begin + context:
+            begin += hop
+        chunk = assemble([row], [Span(0, begin, t + 1)], 0, torch.device("cpu"), torch.float64)
+        with torch.no_grad():
+            step, _, _ = chunk_log_prob(module, observation, chunk, module.start(1, None, None))
+        assert found[t] == pytest.approx(float(step[0, -1]), abs=1e-11)
+
+
+def test_only_targets_are_returned(build_module: Build) -> None:
+    module, observation = build_module("gru", conditional=True)
+    rows = rows_of("symbols", 9, 6, ends=True, first=4)
+    assert [len(steps) for steps in log_prob_steps(module, observation, rows, None)] == [6, 3]
+
+
+@pytest.mark.parametrize(("network", "context"), [("gru", None), ("transformer", 2), ("lstm seq2seq", None)])
+def test_the_probabilities_of_all_sequences_come_to_one(build_module: Build, network: str, context: int | None) -> None:
+    module, observation = build_module(network)
+    longest, total = 4, 0.0
+    for n in range(1, longest + 1):
+        rows = [Row(np.array(x), 0, None, 1.0, True) for x in itertools.product(range(3), repeat=n)]
+        steps = log_prob_steps(module, observation, rows, context)
+        total += sum(float(np.exp(s.sum() if n < longest else s[:-1].sum())) for s in steps)  # the longest go on
+    assert total == pytest.approx(1.0, abs=1e-12)
+
+
+def test_scoring_is_pure(build_module: Build) -> None:
+    module, observation = build_module("lstm")  # with dropout
+    rows = rows_of("symbols", 9, 6, ends=True)
+    expected = log_prob_steps(module, observation, rows, None)
+    before = torch.get_rng_state()
+    found = log_prob_steps(module.train(), observation, rows, None)
+    assert torch.equal(torch.get_rng_state(), before)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_weights_are_for_training(build_module: Build) -> None:
+    module, observation = build_module("gru")
+    (row,) = rows_of("symbols", 6, ends=True)
+    weighted = Row(row.values, 0, None, 0.25, True)
+    found = log_prob_steps(module, observation, [row, weighted], None)
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-12)

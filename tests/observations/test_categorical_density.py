@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy import special
+
+from seqmodels.observations import Categorical
+
+LOGITS = torch.tensor([[0.0, 1.0, -2.0], [3.0, 3.0, 3.0]], dtype=torch.float64)
+
+
+def test_log_prob_is_a_log_softmax_looked_up() -> None:
+    expected = special.log_softmax(LOGITS.numpy(), axis=-1)
+    found = Categorical().log_prob(LOGITS, torch.tensor([[0], [1], [2]]))  # steps by states
+    np.testing.assert_allclose(found, expected.T)
+    np.testing.assert_allclose(Categorical().log_prob(LOGITS, torch.tensor([2, 0])), expected[[0, 1], [2, 0]])
+
+
+def test_sizes() -> None:
+    observation = Categorical()
+    assert (observation.n_past, observation.n_parameters(7)) == (0, 7)
+    assert observation.starting_point(7, torch.Generator()).shape == (7,)
+    assert observation.floor_hits(LOGITS, 3).tolist() == [False, False]
+
+
+def test_draws_have_the_probabilities() -> None:
+    drawn = Categorical().sample(LOGITS[:1].expand(30_000, -1), None, torch.Generator().manual_seed(0))
+    assert drawn.shape == (30_000,)
+    np.testing.assert_allclose(np.bincount(drawn, minlength=3) / 30_000, special.softmax(LOGITS[0]), atol=0.01)
+
+
+def test_pyros_distribution_mixes_states() -> None:
+    weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
+    found = Categorical().distribution(LOGITS, weights, None, torch.zeros(1), torch.ones(1))
+    x = torch.tensor([0, 1, 2])
+    ours = torch.logsumexp(weights.log() + Categorical().log_prob(LOGITS, x.unsqueeze(1)), -1)
+    torch.testing.assert_close(found.log_prob(x), ours)
+
+
+def test_an_impossible_symbol_has_no_gradient() -> None:
+    leaf = torch.tensor([0.0, 1.0, -torch.inf], dtype=torch.float64, requires_grad=True)
+    log_prob = Categorical().log_prob(leaf, torch.tensor([0, 1, 2]))
+    assert log_prob[2] == -torch.inf
+    log_prob[:2].sum().backward()
+    assert leaf.grad is not None
+    assert torch.isfinite(leaf.grad).all()
+    assert leaf.grad[2] == 0
+    drawn = Categorical().sample(leaf.detach().expand(1000, -1), None, torch.Generator().manual_seed(0))
+    assert int(drawn.max()) < 2

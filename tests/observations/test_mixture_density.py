@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from scipy.special import logsumexp
+from torch import Tensor
+
+from seqmodels.observations import GaussianMixture, gaussian
+from seqmodels.observations.gaussian import CovarianceType
+
+TYPES: list[CovarianceType] = ["diag", "full"]
+M, D, FLOOR = 3, 2, 1e-4
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def covariances(kind: CovarianceType, n: int = M, d: int = D) -> Tensor:
+    a = normal(n, d, d, seed=5)
+    full = a @ a.mT + 0.3 * torch.eye(d, dtype=torch.float64)
+    return full if kind == "full" else torch.diag_embed(full.diagonal(dim1=-2, dim2=-1))
+
+
+def shapes_of(kind: CovarianceType, matrices: Tensor) -> Tensor:
+    return gaussian.shape_of_covariance(matrices) if kind == "full" else matrices.diagonal(dim1=-2, dim2=-1).log()
+
+
+def mixture(kind: CovarianceType) -> tuple[GaussianMixture, Tensor, Tensor, Tensor, Tensor]:
+    observation = GaussianMixture(M, kind, FLOOR)
+    weights, means, matrices = torch.softmax(normal(M, seed=1), -1), 2 * normal(M, D, seed=2), covariances(kind)
+    return observation, observation.pack(weights.log(), means, shapes_of(kind, matrices)), weights, means, matrices
+
+
+def by_scipy(x: Tensor, weights: Tensor, means: Tensor, matrices: Tensor) -> np.ndarray:
+    parts = [
+        float(w.log()) + stats.multivariate_normal(m.numpy(), c.numpy()).logpdf(x.numpy())
+        for w, m, c in zip(weights, means, matrices, strict=True)
+    ]
+    return logsumexp(parts, axis=0)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_density_is_scipys(kind: CovarianceType) -> None:
+    observation, parameters, *truth = mixture(kind)
+    x = 2 * normal(7, D)
+    np.testing.assert_allclose(observation.log_prob(parameters, x), by_scipy(x, *truth), rtol=1e-10)
+    each = observation.log_prob(parameters.expand(4, 1, -1), x)  # states by steps
+    np.testing.assert_allclose(each, np.tile(by_scipy(x, *truth), (4, 1)), rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("size", [1, 3])
+def test_shapes_describe_covariances(kind: CovarianceType, size: int) -> None:
+    matrices = covariances(kind, 4, size)
+    shapes = shapes_of(kind, matrices)
+    assert shapes.shape == (4, gaussian.n_shape_parameters(kind, size))
+    back = (
+        gaussian.covariance_of_shape(shapes, size, FLOOR)
+        if kind == "full"
+        else torch.diag_embed(gaussian.variances_of_shape(shapes, FLOOR))
+    )
+    torch.testing.assert_close(back, matrices)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_pack_undoes_unpack(kind: CovarianceType) -> None:
+    observation, parameters, *_ = mixture(kind)
+    assert parameters.shape == (observation.n_parameters(D),)
+    torch.testing.assert_close(observation.pack(*observation.unpack(parameters, D)), parameters)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_draws_have_the_mixtures_moments(kind: CovarianceType) -> None:
+    observation, parameters, weights, means, matrices = mixture(kind)
+    drawn = observation.sample(parameters.expand(40_000, -1), None, torch.Generator().manual_seed(0))
+    mean = weights @ means
+    spread = torch.einsum("m,mij->ij", weights, matrices + means.unsqueeze(-1) * means.unsqueeze(-2)) - torch.outer(
+        mean, mean
+    )
+    torch.testing.assert_close(drawn.mean(0), mean, rtol=0, atol=0.05)
+    torch.testing.assert_close(torch.cov(drawn.T), spread, rtol=0.03, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_draws_have_the_right_width(kind: CovarianceType, size: int) -> None:
+    observation = GaussianMixture(M, kind)
+    start = observation.starting_point(size, torch.Generator().manual_seed(0))
+    assert start.shape == (observation.n_parameters(size),)
+    assert observation.sample(start.expand(4, -1), None, torch.Generator()).shape == (4, size)
+    assert not observation.floor_hits(start, size)
+    means = observation.unpack(start, size)[1]
+    assert len(torch.unique(means, dim=0)) == M  # equal components would stay equal
+
+
+def test_number_of_parameters() -> None:
+    assert GaussianMixture(3, "diag").n_parameters(4) == 3 * (1 + 4 + 4)
+    assert GaussianMixture(3, "full").n_parameters(4) == 3 * (1 + 4 + 10)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_pyros_distribution_is_in_raw_units(kind: CovarianceType) -> None:
+    observation = GaussianMixture(M, kind, FLOOR)
+    states = torch.stack([mixture(kind)[1], mixture(kind)[1] + 0.1 * normal(observation.n_parameters(D), seed=8)])
+    weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
+    shift, scale = torch.tensor([100.0, -3.0]).double(), torch.tensor([20.0, 0.1]).double()
+    found = observation.distribution(states, weights, None, shift, scale)
+    x = normal(6, D)
+    ours = torch.logsumexp(weights.log() + observation.log_prob(states, x.unsqueeze(1)), -1) - scale.log().sum()
+    torch.testing.assert_close(found.log_prob(shift + scale * x), ours)
+
+
+def test_missing_features_are_dropped_dimensions() -> None:
+    observation, parameters, weights, means, matrices = mixture("diag")
+    assert observation.sums_out_missing
+    assert not GaussianMixture(1, "full").sums_out_missing
+    x = normal(5, D)
+    for kept in ([0], [1]):
+        holed = torch.full_like(x, math.nan)
+        holed[:, kept] = x[:, kept]
+        expected = by_scipy(x[:, kept], weights, means[:, kept], matrices[:, kept][:, :, kept])
+        np.testing.assert_allclose(observation.log_prob(parameters, holed), expected, rtol=1e-10)
+    nothing = observation.log_prob(parameters, torch.full((1, D), math.nan, dtype=torch.float64))
+    torch.testing.assert_close(nothing, torch.zeros(1, dtype=torch.float64))
+
+
+def test_missing_features_leave_gradients_finite() -> None:
+    observation, parameters, *_ = mixture("diag")
+    leaf = parameters.clone().requires_grad_()
+    observation.log_prob(leaf, torch.tensor([[math.nan, 1.0], [math.nan, math.nan]]).double()).sum().backward()
+    assert leaf.grad is not None
+    assert torch.isfinite(leaf.grad).all()
+    assert (observation.unpack(leaf.grad, D)[1][:, 0] == 0).all()  # nothing was seen of feature 0
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_component_of_no_weight_has_no_gradient(kind: CovarianceType) -> None:
+    observation, parameters, weights, means, matrices = mixture(kind)
+    leaf = torch.cat([torch.tensor([-torch.inf]).double(), parameters[1:]]).requires_grad_()
+    x = normal(4, D)
+    found = observation.log_prob(leaf, x)
+    left = weights[1:] / weights[1:].sum()
+    np.testing.assert_allclose(found.detach(), by_scipy(x, left, means[1:], matrices[1:]), rtol=1e-10)
+    found.sum().backward()
+    assert leaf.grad is not None
+    assert torch.isfinite(leaf.grad).all()
+    assert leaf.grad[0] == 0
+    assert (leaf.grad[M : M + D] == 0).all()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_floor_bounds_the_density(kind: CovarianceType) -> None:
+    observation = GaussianMixture(1, kind, FLOOR)
+    n_shape = gaussian.n_shape_parameters(kind, D)
+    narrow = 1e3 if kind == "full" else -1e3  # log-precision or log-variance
+    shape = torch.zeros(n_shape).double()
+    shape[:D] = narrow
+    parameters = observation.pack(torch.zeros(1).double(), torch.zeros(1, D).double(), shape.unsqueeze(0))
+    highest = -0.5 * D * math.log(2 * math.pi * FLOOR)
+    assert float(observation.log_prob(parameters, torch.zeros(D).double())) == pytest.approx(highest)
+    assert observation.floor_hits(parameters, D)
+    drawn = observation.sample(parameters.expand(20_000, -1), None, torch.Generator().manual_seed(0))
+    assert drawn.var(0).numpy() == pytest.approx([FLOOR, FLOOR], rel=0.05)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_floor_hits_are_counted_by_state(kind: CovarianceType) -> None:
+    observation, parameters, *_ = mixture(kind)
+    log_weights, means, shapes = observation.unpack(parameters, D)
+    at_floor = shapes.clone()
+    at_floor[2, 1] = -0.5 * math.log(FLOOR) if kind == "full" else math.log(FLOOR)
+    just_off = at_floor.clone()
+    just_off[2, 1] += -1e-3 if kind == "full" else 1e-3
+    states = torch.stack([observation.pack(log_weights, means, s) for s in (shapes, at_floor, just_off)])
+    assert observation.floor_hits(states, D).tolist() == [False, True, False]

@@ -1,0 +1,124 @@
+"""The house's own rules: which way imports run, how long a file may be, what it may say."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "seqmodels"
+LONGEST = 330
+OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
+
+# What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
+GROUND = {"sequences", "measure", "parameters"}
+PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
+MODEL = {*PREPARED, "training", "generation", "checkpoint", "distributed", "model"}
+LOADED = {*MODEL, "hmm", "neural", "loading"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "sequences": set(),
+    "measure": set(),
+    "parameters": set(),
+    "distributed": set(),
+    "storage": {"parameters"},
+    "observations": {"parameters"},
+    "encodings": {*GROUND},
+    "preparation": {*GROUND, "observations", "encodings"},
+    "data": {"sequences", "parameters"},
+    "checkpoint": {"storage", "parameters"},
+    "training": {*PREPARED, "checkpoint", "distributed"},
+    "generation": PREPARED,
+    "model": MODEL,
+    "hmm": MODEL,
+    "neural": MODEL,
+    "loading": LOADED,
+    "evaluation": {*LOADED, "data"},
+    "cli": {*LOADED, "data", "evaluation"},
+    "__main__": {"cli"},
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imports(tree: ast.AST, file: Path) -> Iterator[str]:
+    """Every module that is imported, anywhere in the file, as a full dotted name."""
+    package = file.relative_to(ROOT).parent.parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*start, *([node.module] if node.module else [])])
+            yield from (f"{module}.{name.name}" for name in node.names)
+
+
+def broken_arrows(source: str, file: Path) -> list[str]:
+    here = part_of(file)
+    found = []
+    for name in imports(ast.parse(source), file):
+        package, _, rest = name.partition(".")
+        there = rest.partition(".")[0]
+        if package == "seqmodels" and there != here and there not in MAY_IMPORT[here]:
+            found.append(f"{here} imports {there}")
+    return found
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if f != PACKAGE / "__init__.py"], ids=lambda f: f.stem)
+def test_imports_run_one_way(file: Path) -> None:
+    assert part_of(file) in MAY_IMPORT, f"{part_of(file)} has no place in the order of imports"
+    assert broken_arrows(file.read_text(), file) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "broken"),
+    [
+        ("model.py", "from seqmodels.neural.network import Network", "model imports neural"),
+        ("model.py", "from seqmodels import hmm", "model imports hmm"),
+        ("hmm/model.py", "def f() -> None:\n    import seqmodels.neural", "hmm imports neural"),
+        ("neural/model.py", "from ..hmm import HMM", "neural imports hmm"),
+        ("sequences.py", "from . import model", "sequences imports model"),
+        ("evaluation/plots.py", "from seqmodels import cli", "evaluation imports cli"),
+    ],
+)
+def test_an_arrow_that_runs_back_is_seen(name: str, source: str, broken: str) -> None:
+    assert broken_arrows(source, PACKAGE / name) == [broken]
+
+
+def test_the_order_has_no_circles() -> None:
+    reached: set[str] = set()
+    while len(reached) < len(MAY_IMPORT):
+        ready = {part for part, below in MAY_IMPORT.items() if below - {part} <= reached} - reached
+        assert ready, f"among {set(MAY_IMPORT) - reached} some import each other"
+        reached |= ready
+
+
+def test_files_hold_one_idea() -> None:
+    lengths = {str(file.relative_to(ROOT)): len(file.read_text().splitlines()) for file in FILES}
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+
+
+def test_no_wildcard_imports() -> None:
+    for file in [*FILES, *(ROOT / "tests").rglob("*.py")]:
+        stars = [name for name in imports(ast.parse(file.read_text()), file) if name.endswith(".*")]
+        assert stars == [], file
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [str(file.relative_to(ROOT)) for file in FILES if not ast.get_docstring(ast.parse(file.read_text()))]
+    assert silent == []
+
+
+def test_nothing_names_one_machine() -> None:
+    folders = ("seqmodels", "tests", "experiments", "benchmarks")
+    inside = (f for folder in folders for f in (ROOT / folder).rglob("*") if f.suffix in {".py", ".md", ".toml"})
+    files = [*inside, *ROOT.glob("*.md"), *ROOT.glob("*.toml")]
+    named = [str(f.relative_to(ROOT)) for f in files if f != Path(__file__) and OWN_PATHS.search(f.read_text())]
+    assert named == []
+    assert OWN_PATHS.search("open('/" + "home/ann/x')")

@@ -1,0 +1,516 @@
+"""What makes likelihoods comparable: every model of ``families.py`` through every rule."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+import seqmodels as sm
+from seqmodels.hmm import blocks
+from seqmodels.measure import check_comparable
+from seqmodels.neural import scoring
+from seqmodels.neural.batches import Batching
+from seqmodels.neural.model import NeuralModel, _Objective, _steps_to_units
+from seqmodels.sequences import Kind
+from tests.families import LENGTHS, N_SYMBOLS, OFFSET, SCALES, TEXTS, Row, fitted, make_data, rough, rows
+
+LONGEST = 4  # of the strings that are enumerated: past the context of two of the Transformers
+NODES = np.linspace(-5, 5, 301)
+GRID = OFFSET + SCALES[0] * np.sinh(NODES)  # raw values, fine in the middle and 74 deviations wide
+
+
+def every(*kinds: Kind, n_features: int = 2) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("row", rows(*kinds, n_features=n_features), ids=str)
+
+
+@cache
+def in_float32(row: Row) -> sm.SequenceModel:
+    return copy.deepcopy(rough(row)).set_params(dtype="float32")
+
+
+MODELS = {"float64": rough, "float32": in_float32}
+
+
+def n_steps(row: Row, item: Any) -> int:
+    n_units = len(item.encode()) if isinstance(item, str) else len(item)
+    return n_units + (row.length == "stop")
+
+
+def close(found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
+    """To ``tolerance`` of the largest step."""
+    assert_allclose(found, expected, rtol=0, atol=tolerance * max(1.0, float(np.abs(expected).max())))
+
+
+def global_state() -> tuple[bytes, str]:
+    """Of the random numbers that the library has no business with."""
+    return torch.get_rng_state().numpy().tobytes(), str(np.random.get_state())  # noqa: NPY002
+
+
+# -- one probability ---------------------------------------------------------------------------------------------
+
+
+@cache
+def outcomes(row: Row) -> tuple[list[np.ndarray], np.ndarray]:
+    """Every string that a draw cut off at ``LONGEST`` symbols can give, and its log-probability."""
+    shortest = LONGEST if row.length == "given" else 1
+    strings = [np.array(s) for n in range(shortest, LONGEST + 1) for s in product(range(N_SYMBOLS), repeat=n)]
+    steps = rough(row).log_prob_steps(*row.ask(strings))
+    # Of the longest strings the end is left out: they stand for all that begin with them.
+    return strings, np.array(
+        [each[:LONGEST].sum() if len(s) == LONGEST else each.sum() for s, each in zip(strings, steps, strict=True)]
+    )
+
+
+@every("symbols")
+def test_probabilities_of_all_strings_sum_to_one(row: Row) -> None:
+    _, log_prob = outcomes(row)
+    assert abs(np.exp(log_prob).sum() - 1) < 1e-9
+
+
+def integral(values: np.ndarray) -> float:
+    """Of a function given on ``GRID``, over raw values."""
+    return float(np.trapezoid(values * SCALES[0] * np.cosh(NODES), NODES))
+
+
+# A first step is the same whether ends are events or not: there are none yet.
+steps_of_densities = pytest.mark.parametrize(
+    ("row", "n_past"),
+    [(row, n) for row in rows("vectors", n_features=1) for n in (0, 4) if n or row.length == "given"],
+    ids=str,
+)
+
+
+@cache
+def density(row: Row, n_past: int) -> np.ndarray:
+    """``log p(x_t | past)`` on ``GRID`` after the first frames of a sequence, given that it goes on."""
+    past = row.scored[0][:n_past]
+    steps = rough(row).log_prob_steps(*row.ask([np.append(past, [[x]], axis=0) for x in GRID]))
+    return np.array([each[n_past] for each in steps]) - log_goes_on(row, past)
+
+
+def log_goes_on(row: Row, past: np.ndarray) -> float:
+    if row.length == "given":
+        return 0.0
+    stream = rough(row).stream(source=row.source)
+    for x in past:
+        stream.update(x)
+    return float(np.log1p(-np.exp(stream.log_end())))
+
+
+@steps_of_densities
+def test_densities_integrate_to_one(row: Row, n_past: int) -> None:
+    assert abs(integral(np.exp(density(row, n_past))) - 1) < 1e-9
+
+
+# -- the past alone ----------------------------------------------------------------------------------------------
+
+
+def altered(item: Any, t: int) -> Any:
+    """Another item of the same length that begins with the same t units."""
+    if isinstance(item, str):
+        return item[:t] + item[t:].swapcase()
+    changed = item.copy()
+    changed[t:] = (item[t:] + 1) % N_SYMBOLS if item.ndim == 1 else 2 * OFFSET - 3 * item[t:]
+    return changed
+
+
+@every()
+def test_the_future_leaves_the_past_unchanged(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    item = row.scored[3]  # nine steps, in text of one byte each
+    for t, chunk in ((4, 2_048), (1, 3), (7, 3)):
+        monkeypatch.setattr(scoring, "LONGEST_CHUNK", chunk)
+        before, after = (rough(row).log_prob_steps(*row.ask([each]))[0] for each in (item, altered(item, t)))
+        assert_array_equal(after[:t], before[:t])
+        assert (after[t:9] != before[t:9]).any()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
+@every()
+def test_batches_order_and_padding_change_nothing(
+    row: Row, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, (X, y) = MODELS[dtype](row), row.data
+    together = model.log_prob_steps(X, y)
+    for i in (0, 1):
+        alone = model.log_prob_steps(X[i : i + 1], None if y is None else y[i : i + 1])[0]
+        close(alone, together[i], tolerance)
+    monkeypatch.setattr(scoring, "STEPS_AT_ONCE", 16)
+    monkeypatch.setattr(scoring, "LONGEST_CHUNK", 3)
+    monkeypatch.setattr(blocks, "FRAMES_AT_ONCE", 12)
+    back = model.log_prob_steps(X[::-1], None if y is None else y[::-1])[::-1]
+    for i, steps in enumerate(together):
+        close(back[i], steps, tolerance)
+
+
+@every()
+def test_the_cursor_agrees_with_the_batched_road(row: Row) -> None:
+    model, (X, y) = rough(row), row.data
+    for i in (3, 4):
+        item = row.scored[i]
+        stream = model.stream(source=None if y is None else X[i])
+        heard = np.array([stream.update(x) for x in item])
+        if row.length == "stop":
+            heard = np.append(heard, stream.log_end())
+        first = np.cumsum([0, *(len(c.encode()) for c in item)]) if isinstance(item, str) else np.arange(len(item) + 1)
+        steps = model.log_prob_steps(X[i : i + 1], None if y is None else y[i : i + 1])[0]
+        close(heard, np.add.reduceat(steps, first[: len(heard)]), 1e-10)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-4)])
+@every()
+def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -> None:
+    model, item = MODELS[dtype](row), row.scored[3]
+    steps = model.log_prob_steps(*row.ask([item]))[0]
+    units = np.frombuffer(item.encode(), np.uint8).astype(np.int64) if isinstance(item, str) else item
+    for t in (0, 3, 8) if dtype == "float64" else (3,):
+        predicted = model.predict_next(item[:t], source=row.source)
+        log_prob = float(predicted.log_prob(torch.as_tensor(units[t])))
+        if row.kind == "vectors":
+            log_prob += log_goes_on(row, item[:t])
+        close(np.array([log_prob]), steps[t : t + 1], tolerance)
+    if row.kind != "vectors":
+        ends = model.predict_next(item, source=row.source).probs
+        assert len(ends) == (256 if row.kind == "text" else N_SYMBOLS) + (row.length == "stop")
+        assert abs(float(ends.sum()) - 1) < (1e-6 if dtype == "float32" else 1e-12)
+        if row.length == "stop":
+            close(ends[-1:].log().double().numpy(), steps[-1:], tolerance)
+            assert model.predict_next(None, source=row.source).probs[-1] == 0  # a sequence is not empty
+
+
+# -- units -------------------------------------------------------------------------------------------------------
+
+
+@every("vectors")
+def test_scaling_the_data_shifts_the_score_by_the_logarithm(row: Row) -> None:
+    X, y = row.data
+    scaled = [32 * x for x in X], None if y is None else [32 * x for x in y]
+    score = row.model.fit(*scaled, validation=None).score(*scaled)
+    assert abs(score - (fitted(row).score(X, y) - 2 * np.log(32))) < 1e-9
+
+
+@every()
+def test_steps_add_up_and_there_is_one_for_each_unit_and_end(row: Row) -> None:
+    model, scored = rough(row), row.scored
+    steps = model.log_prob_steps(*row.data)
+    assert [len(each) for each in steps] == [n_steps(row, item) for item in scored]
+    assert all(each.dtype == np.float64 and np.isfinite(each).all() for each in steps)
+    assert_allclose(model.log_prob(*row.data), [each.sum() for each in steps], rtol=1e-14)
+    n_units = sum(n_steps(row, item) for item in scored) - len(scored) * (row.length == "stop")
+    assert_allclose(model.score(*row.data), np.concatenate(steps).sum() / n_units, rtol=1e-13)
+
+
+@every()
+def test_a_sequence_cannot_end_before_it_begins(row: Row) -> None:
+    stream = rough(row).stream(source=row.source)
+    if row.length == "stop":
+        assert stream.log_end() == -np.inf
+    else:
+        with pytest.raises(ValueError, match="ends have no probability"):
+            stream.log_end()
+
+
+@every()
+def test_the_measure_says_what_was_measured(row: Row) -> None:
+    space = {"vectors": "R^2", "text": "text", "symbols": "symbols"}[row.kind]
+    unit = {"vectors": "frame", "text": "byte", "symbols": "symbol"}[row.kind]
+    assert fitted(row).measure_ == sm.Measure(space, unit, row.length, "exact", row.conditional)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("space", "R^3"), ("unit", "frame"), ("length", "given"), ("conditional", True)]
+)
+def test_what_differs_is_named(field: str, value: Any) -> None:
+    one: dict[str, Any] = {"space": "text", "unit": "byte", "length": "stop", "kind": "exact", "conditional": False}
+    check_comparable({"a": sm.Measure(**one), "b": sm.Measure(**(one | {"kind": "bound"}))})
+    with pytest.raises(sm.IncomparableError, match=f"'b' and 'a' measure different things: {field} is"):
+        check_comparable({"a": sm.Measure(**one), "b": sm.Measure(**(one | {field: value}))})
+
+
+@pytest.mark.parametrize(
+    "make", [lambda **o: sm.HMM(2, max_iter=2, **o), lambda **o: sm.GRU(d_model=8, max_steps=2, **o)]
+)
+@pytest.mark.parametrize(
+    ("encoding", "kind"), [(sm.Bytes(), "exact"), (sm.Characters(), "bound"), (sm.BPE(260), "bound")], ids=repr
+)
+def test_text_is_counted_in_bytes_however_it_is_read(make: Any, encoding: sm.Encoding, kind: str) -> None:
+    texts = ["the néné", "the €", "then the"]
+    model = make(encoding=encoding, dtype="float64").fit(texts, validation=None)
+    steps = model.log_prob_steps(texts)
+    assert (model.measure_.unit, model.measure_.kind) == ("byte", kind)
+    assert_allclose(model.score(texts), np.concatenate(steps).sum() / 25, rtol=1e-13)
+    for text, each in zip(texts, steps, strict=True):
+        pieces = [model.encoding_.decode(s[None]) for s in model.encoding_.encode(text)]
+        assert len(each) == len(text.encode()) + 1
+        # Every piece stands on its last byte: there and nowhere else is a step.
+        last = model.encoding_.last_unit(model.encoding_.encode(text))
+        assert_array_equal(np.flatnonzero(each[:-1]), last)
+        assert len(pieces) == len(last)
+        assert last[-1] == len(text.encode()) - 1
+
+
+# -- drawing -----------------------------------------------------------------------------------------------------
+
+
+@every("symbols")
+def test_drawn_strings_are_as_frequent_as_they_are_probable(row: Row) -> None:
+    strings, log_prob = outcomes(row)
+    n, p = 2_000, np.exp(log_prob)
+    given = {"length": LONGEST} if row.length == "given" else {"max_length": LONGEST}
+    drawn = rough(row).sample(n, source=row.source, random_state=5, **given)
+    index = {tuple(s): i for i, s in enumerate(strings)}
+    found = np.array([index[tuple(s)] for s in drawn])
+    surprise = -log_prob[found]
+    assert abs(surprise.mean() - -(p @ log_prob)) < 4 * surprise.std() / np.sqrt(n)
+    counts = np.bincount(found, minlength=len(p))
+    common = n * p > 5
+    assert (np.abs(counts - n * p)[common] < 5 * np.sqrt(n * p)[common]).all()
+
+
+@steps_of_densities
+def test_drawn_vectors_have_the_entropy_of_the_density(row: Row, n_past: int) -> None:
+    log_q, n = density(row, n_past), 1_000
+    past = row.scored[0][:n_past]
+    drawn = rough(row).sample(n, prefix=past, source=row.source, length=n_past + 1, random_state=6)
+    assert {len(x) for x in drawn} == {n_past + 1}
+    assert_allclose(np.asarray(drawn[0])[:n_past], past, rtol=1e-12)
+    x = np.array([np.asarray(each)[-1, 0] for each in drawn])
+    for f in (log_q, GRID):  # the entropy, and the mean
+        f_of_x, expected = np.interp(x, GRID, f), integral(np.exp(log_q) * f)
+        assert abs(f_of_x.mean() - expected) < 4 * f_of_x.std() / np.sqrt(n)
+
+
+def test_states_that_must_end_and_prefixes_that_cannot_be() -> None:
+    """From state 0 a sequence ends at once; symbol 0 comes from it alone, and only first."""
+    model = sm.HMM.from_parameters([0.5, 0.5], [[0, 0], [0, 0.5]], [1, 0.5], emission=[[1.0, 0], [0, 1.0]])
+    assert {tuple(x) for x in model.sample(40, max_length=3)} == {(0,), (1,), (1, 1), (1, 1, 1)}
+    assert_allclose(model.predict_next(np.array([0])).probs, [0, 0, 1])
+    with pytest.raises(ValueError, match="no sequence that goes on after step 1 is possible"):
+        model.sample(40, length=3)
+    with pytest.raises(ValueError, match="what came before has probability zero"):
+        model.predict_next(np.array([0, 1]))
+
+
+@every()
+def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
+    model, before = rough(row), global_state()
+    wanted = {"length": 5} if row.length == "given" else {"max_length": 16 if row.kind == "symbols" else 4}
+    first, again, other = (model.sample(12, source=row.source, random_state=s, **wanted) for s in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    if row.length == "given":
+        with pytest.raises(ValueError, match="pass length="):
+            model.sample(source=row.source)
+    if row.kind != "text":  # in text the length is one of bytes
+        assert row.length == "given" or row.kind == "vectors" or len({len(x) for x in first}) > 1
+        assert {len(x) for x in model.sample(4, source=row.source, length=3)} == {3}
+    assert global_state() == before
+
+
+# -- keeping and repeating ---------------------------------------------------------------------------------------
+
+
+@every()
+def test_a_saved_model_gives_the_same_bits(row: Row, tmp_path: Path) -> None:
+    model = rough(row)
+    model.save(tmp_path / "model")
+    loaded = sm.load(tmp_path / "model")
+    assert type(loaded) is type(model)
+    assert loaded.measure_ == model.measure_
+    assert repr(loaded) == repr(model)
+    for found, expected in zip(loaded.log_prob_steps(*row.data), model.log_prob_steps(*row.data), strict=True):
+        assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"a text, and a long enough one to have a header", b"\x08" + bytes(7) + b'{"a":1} ']
+)
+def test_what_is_no_model_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError, match="not a saved model"):
+        sm.load(tmp_path / "file")
+
+
+@every()
+def test_the_same_seed_fits_the_same_model_and_global_state_is_left_alone(row: Row) -> None:
+    before = global_state()
+    again = row.model.fit(*row.data, validation=None)
+    assert global_state() == before
+    assert_array_equal(again.log_prob(*row.data), fitted(row).log_prob(*row.data))
+
+
+@pytest.mark.parametrize("row", [r for r in rows() if isinstance(r.model, NeuralModel)], ids=str)
+def test_every_weight_of_a_network_learns(row: Row) -> None:
+    model = copy.deepcopy(rough(row))
+    assert isinstance(model, NeuralModel)
+    examples = model._setting().examples(sm.preparation.Data.of(*row.data))
+    model.module_.float()
+    objective = _Objective(model, model._rows(examples), _steps_to_units(examples))
+    batching = Batching(len(examples), model._chunk(), model._carries)
+    for batch in batching.epoch(objective.rows, np.random.default_rng(0)):
+        objective(batch).total.backward()
+    idle = [n for n, p in model.module_.named_parameters() if p.grad is None or not p.grad.any()]
+    if model.module_.network.reads_source and not row.conditional:
+        # The source is one learned step, which leaves idle what goes from step to step or chooses between them.
+        idle = [n for n in idle if not any(part in n for part in ("encoder", "cross", "attention"))]
+    assert idle == []
+
+
+# -- at the door -------------------------------------------------------------------------------------------------
+
+
+FRAMES = np.arange(8.0).reshape(4, 2) ** 2
+NAN, INF = FRAMES + 0.5, FRAMES + 0.5
+NAN[2, 1], INF[2, 1] = np.nan, np.inf
+GOOD: dict[Kind, list[Any]] = {
+    "vectors": [FRAMES, FRAMES[:2] + 1],
+    "symbols": [np.array([0, 1, 2]), np.array([2, 0])],
+    "text": ["to be", "né"],
+}
+BAD: list[tuple[Kind, str, Any, str, str]] = [  # kind, name, data, message, and where it shows
+    ("vectors", "nan", [FRAMES, NAN], "sequence 1 of X has a NaN at frame 2", "fit score"),
+    ("vectors", "inf", [FRAMES, INF], "sequence 1 has an infinite value at frame 2", "fit score"),
+    ("vectors", "no list", [], "there are no sequences", "fit score"),
+    ("vectors", "empty", [FRAMES, FRAMES[:0]], "sequence 1 is empty", "fit score"),
+    ("vectors", "other width", [FRAMES, FRAMES[:, :1]], "sequence 1 has 1 features but sequence 0 has 2", "fit score"),
+    ("vectors", "bare", FRAMES, r"bare array of shape \(4, 2\); for one sequence write \[X\]", "fit score"),
+    ("vectors", "padded", np.zeros((2, 4, 2)), "Sequences.from_padded", "fit score"),
+    ("vectors", "mixed", [FRAMES, "text"], "sequence 1", "fit score"),
+    ("symbols", "negative", [np.array([1, 0]), np.array([0, -1])], "sequence 1 has the negative symbol", "fit score"),
+    ("symbols", "fraction", [np.array([1, 0]), np.array([0.5])], "sequence 1 has the fractional symbol", "fit score"),
+    ("symbols", "empty", [np.array([1, 0]), np.array([], int)], "sequence 1 is empty", "fit score"),
+    ("symbols", "mixed", [np.array([1, 0]), FRAMES], "sequence 1 has shape", "fit score"),
+    ("text", "one str", "to be", r"for one text \[text\]", "fit score"),
+    ("text", "empty", ["to be", ""], "sequence 1 is empty", "fit score"),
+    ("text", "surrogate", ["to be", "n\ud800"], "sequence 1 cannot be written as UTF-8 at character 1", "fit score"),
+    ("text", "mixed", ["to be", np.array([1])], "sequence 1 is ndarray but the first is str", "fit score"),
+    ("vectors", "other width", [FRAMES[:, :1]], "sequence 0 has 1 features but the model was fitted on 2", "score"),
+    ("vectors", "other kind", ["text"], "the model was fitted on vectors but got text", "score"),
+    ("symbols", "too large", [np.array([1]), np.array([0, 7])], "sequence 1 has symbol 7 at position 1", "score"),
+    ("vectors", "constant", [FRAMES * [0, 1]], "feature 0 is constant over the training data", "fit"),
+    ("symbols", "too large", [np.array([3])], "the data have symbol 3 but n_symbols is 3", "fit"),
+]
+
+
+def at_the_door(*, kind: Kind, network: bool, **options: Any) -> sm.SequenceModel:
+    encoding: Any = sm.Symbols(3) if kind == "symbols" else "auto"
+    if network:
+        return sm.Transformer(d_model=8, n_heads=2, max_steps=2, encoding=encoding, **options)
+    observation: Any = sm.GaussianMixture(1, "full") if kind == "vectors" else "auto"
+    return sm.HMM(2, max_iter=2, observation=observation, encoding=encoding, **options)
+
+
+@pytest.mark.parametrize("network", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "bad", "message", "where"), [pytest.param(k, *rest, id=f"{k}-{name}") for k, name, *rest in BAD]
+)
+def test_bad_input_is_named_and_leaves_an_earlier_fit_alone(
+    kind: Kind, bad: Any, message: str, where: str, network: bool
+) -> None:
+    model = at_the_door(kind=kind, network=network).fit(GOOD[kind], validation=None)
+    before = model.log_prob(GOOD[kind])
+    for ask in where.split():
+        with pytest.raises(ValueError, match=message):
+            getattr(model, ask)(bad)
+    assert_array_equal(model.log_prob(GOOD[kind]), before)
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_targets_are_one_for_each_sequence_and_of_its_kind(network: bool) -> None:
+    X, y = GOOD["vectors"], [NAN[:2], FRAMES + 2]
+    model = at_the_door(kind="vectors", network=network).fit(X, y, validation=None)
+    before = model.log_prob(X, y)
+    with pytest.raises(ValueError, match="there are 2 sequences in X but 1 in y"):
+        model.fit(X, y[:1])
+    with pytest.raises(ValueError, match="X is vectors but y is text"):
+        model.fit(X, ["to", "be"])
+    with pytest.raises(ValueError, match="sequence 1 of y has a NaN at frame 2"):
+        model.fit(X, [FRAMES + 2, NAN])
+    with pytest.raises(ValueError, match="sequence 0 of X has a NaN at frame 2"):
+        model.predict_next(NAN, source=FRAMES)
+    assert_array_equal(model.log_prob(X, y), before)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"length": "long"}, "length is 'long'"),
+        ({"dtype": "float16"}, "dtype is 'float16'"),
+        ({"d_model": 0}, "d_model is 0"),
+        ({"n_heads": 3}, "n_heads=3 does not divide"),
+        ({"positions": "cosine"}, "positions is 'cosine'"),
+    ],
+)
+def test_a_hyperparameter_that_cannot_be_leaves_an_earlier_fit_alone(wrong: dict[str, Any], message: str) -> None:
+    X = GOOD["vectors"]
+    model = at_the_door(kind="vectors", network=True).fit(X, validation=None)
+    before, kept = model.log_prob(X), model.get_params(deep=False)
+    with pytest.raises(ValueError, match=message):
+        model.set_params(**wrong).fit([2 * x for x in X])
+    assert_array_equal(model.set_params(**kept).log_prob(X), before)
+
+
+@every()
+def test_a_model_is_asked_for_what_it_was_fitted_to(row: Row) -> None:
+    model, X, other = rough(row), row.data[0], row.scored[2]
+    if row.conditional:
+        with pytest.raises(ValueError, match="pass y too"):
+            model.log_prob(X)
+        with pytest.raises(ValueError, match="pass source="):
+            model.predict_next(other)
+    else:
+        with pytest.raises(ValueError, match="leave y out"):
+            model.log_prob(X, X)
+        with pytest.raises(ValueError, match="leave source out"):
+            model.stream(source=other)
+
+
+def test_what_is_not_fitted_says_so() -> None:
+    for ask in (lambda m: m.log_prob(["a"]), lambda m: m.sample(), lambda m: m.stream(), lambda m: m.save("nowhere")):
+        with pytest.raises(sm.NotFittedError, match="not fitted; call fit first"):
+            ask(sm.LSTM())
+
+
+# -- scikit-learn's tools ----------------------------------------------------------------------------------------
+
+
+@every()
+def test_clones_and_nested_parameters(row: Row) -> None:
+    from sklearn.base import clone
+
+    model = fitted(row)
+    copied = clone(model)
+    assert repr(copied) == repr(model)
+    assert not hasattr(copied, "measure_")
+    if row.kind == "vectors" and model.observation != "auto":
+        floor = model.get_params()["observation__min_covariance"]
+        copied.set_params(observation__min_covariance=2 * floor)
+        assert model.get_params()["observation__min_covariance"] == floor
+        assert copied.get_params()["observation__min_covariance"] == 2 * floor
+    with pytest.raises(ValueError, match="has no parameter 'n_nothing'"):
+        copied.set_params(n_nothing=1)
+
+
+@pytest.mark.parametrize("network", [False, True])
+@pytest.mark.parametrize("kind", ["vectors", "symbols", "text"])
+def test_cross_validation_and_search_take_lists_of_sequences(kind: Kind, network: bool) -> None:
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+
+    X = make_data(kind, LENGTHS, TEXTS, 0, 2)
+    model = at_the_door(kind=kind, network=network)
+    scores = cross_val_score(model, X, cv=2, error_score="raise")
+    expected = [
+        at_the_door(kind=kind, network=network).fit(X[a:b]).score(X[c:d]) for a, b, c, d in ((4, 8, 0, 4), (0, 4, 4, 8))
+    ]
+    assert_allclose(scores, expected, rtol=1e-12)
+    name = "lr" if network else "n_states" if kind != "vectors" else "observation__n_components"
+    search = GridSearchCV(model, {name: [1, 2]}, cv=2, error_score="raise").fit(sm.Sequences(X))
+    assert search.best_estimator_.get_params()[name] == search.best_params_[name]
+    assert np.isfinite(search.best_score_)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from seqmodels.parameters import Configurable
+
+
+@dataclass(eq=False, repr=False)
+class Inner(Configurable):
+    size: int = 2
+    names: list[str] = field(default_factory=list)
+
+
+@dataclass(eq=False, repr=False)
+class Outer(Configurable):
+    inner: Inner | str = "auto"
+    rate: float = 0.5
+
+
+def test_parameters_by_name_nested() -> None:
+    inner = Inner(3)
+    outer = Outer(inner)
+    assert outer.get_params(deep=False) == {"inner": inner, "rate": 0.5}
+    assert outer.get_params() == {"inner": inner, "rate": 0.5, "inner__size": 3, "inner__names": []}
+    assert Outer().get_params() == {"inner": "auto", "rate": 0.5}
+
+
+def test_set_returns_self_and_does_not_touch_a_shared_part() -> None:
+    shared = Inner(3)
+    left, right = Outer(shared), Outer(shared)
+    assert left.set_params(inner__size=4, rate=1.0) is left
+    assert (left.get_params()["inner__size"], right.get_params()["inner__size"], shared.size) == (4, 3, 3)
+    assert left.rate == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("size", "Outer has no parameter 'size'; it has inner, rate"),
+        ("rate__x", "'rate' is 0.5, which has no parameters of its own to set"),
+        ("inner__x", "Inner has no parameter 'x'; it has size, names"),
+    ],
+)
+def test_unknown_names_are_refused(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Outer(Inner()).set_params(**{name: 1})
+
+
+def test_clones_are_unfitted_and_deep() -> None:
+    outer = Outer(Inner(3))
+    outer.fitted_ = 1  # type: ignore[attr-defined]
+    copy = outer.clone()
+    assert copy is not outer
+    assert copy.inner is not outer.inner
+    assert copy.get_params()["inner__size"] == 3
+    assert not hasattr(copy, "fitted_")
+
+
+def test_repr_shows_what_differs_from_the_defaults() -> None:
+    assert repr(Outer()) == "Outer()"
+    assert repr(Outer(Inner(5), rate=0.25)) == "Outer(inner=Inner(size=5, names=[]), rate=0.25)"

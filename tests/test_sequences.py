@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from seqmodels.sequences import Sequences, as_sequences
+
+
+def vectors(*lengths: int, size: int = 2) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=(n, size)) for n in lengths]
+
+
+def same(left: Sequences, right: list[Any]) -> None:
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+# -- what is accepted ------------------------------------------------------------------------------------------
+
+
+def test_kinds_units_and_lengths() -> None:
+    for items, kind, unit, n_units, n_features in [
+        (vectors(3, 2), "vectors", "frame", [3, 2], 2),
+        (["é", "abc"], "text", "byte", [2, 3], 1),
+        ([[0, 1, 2], [5]], "symbols", "symbol", [3, 1], 1),
+    ]:
+        x = Sequences(items)  # type: ignore[arg-type]
+        assert (x.kind, x.unit, x.n_units.tolist(), x.n_features) == (kind, unit, n_units, n_features)
+
+
+def test_numbers_become_float64_and_int64() -> None:
+    assert np.asarray(Sequences([np.ones((2, 3), dtype=np.float32)])[0]).dtype == np.float64
+    assert np.asarray(Sequences([np.array([1.0, 2.0])])[0]).dtype == np.int64  # whole floats are symbols
+    assert np.asarray(Sequences([torch.tensor([1, 0])])[0]).dtype == np.int64
+
+
+def test_missing_values_are_kept() -> None:
+    x = vectors(3)[0]
+    x[1, 0] = np.nan
+    np.testing.assert_array_equal(np.asarray(Sequences([x])[0]), x)
+
+
+@pytest.mark.parametrize("column", [np.array(["one", "two"]), pd.Series(["one", "two"]), iter(["one", "two"])])
+def test_a_column_of_texts_is_a_list(column: Any) -> None:
+    assert list(Sequences(column)) == ["one", "two"]
+
+
+def test_as_sequences_hands_sequences_on() -> None:
+    x = Sequences(["a"])
+    assert as_sequences(x) is x
+    assert as_sequences(["a"]).kind == "text"
+
+
+def test_repr() -> None:
+    assert repr(Sequences(["né"])) == "Sequences(1 of text, 3 bytes)"
+    assert repr(Sequences(vectors(2, 3))) == "Sequences(2 of 2-dimensional vectors, 5 frames)"
+
+
+# -- what is refused -------------------------------------------------------------------------------------------
+
+good = np.zeros((2, 2))
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: Sequences([]), "there are no sequences; pass a list with at least one"),
+    (lambda: Sequences("abc"), "X is one str; pass a list of texts, for one text [text]"),
+    (lambda: Sequences(pd.DataFrame({"a": [1]})), "X is a DataFrame; use Sequences.from_frame"),
+    (lambda: Sequences(np.zeros((2, 3, 4))), "X is a 3-D array, so its padding cannot be told"),
+    (lambda: Sequences(good), "X is a bare array of shape (2, 2); for one sequence write [X]"),
+    (lambda: Sequences(torch.zeros(4)), "X is a bare array of shape (4,); for one sequence write [X]"),
+    (lambda: Sequences([b"ab"]), "sequence 0 is bytes; decode it first"),
+    (lambda: Sequences(["a", 3]), "sequence 1 is int but the first is str"),
+    (lambda: Sequences(["a", ""]), "sequence 1 is empty"),
+    (lambda: Sequences(["a", "ab\ud800"]), "sequence 1 cannot be written as UTF-8 at character 2"),
+    (lambda: Sequences([[0], good]), "sequence 1 has shape (2, 2) but the first is one-dimensional"),
+    (lambda: Sequences([[0], "a"]), "sequence 1 has shape () but the first is one-dimensional"),
+    (lambda: Sequences([[0], []]), "sequence 1 is empty"),
+    (lambda: Sequences([[0], [1, 2.5]]), "sequence 1 has the fractional symbol np.float64(2.5) at position 1"),
+    (lambda: Sequences([[1.0, np.inf]]), "sequence 0 has the fractional symbol np.float64(inf) at position 1"),
+    (lambda: Sequences([[1.0, np.nan]]), "sequence 0 has the fractional symbol np.float64(nan) at position 1"),
+    (lambda: Sequences([[0], [3, 4, -1]]), "sequence 1 has the negative symbol -1 at position 2"),
+    (lambda: Sequences([good, np.zeros(3)]), "sequence 1 has shape (3,) and type float64; pass (T, D) numbers"),
+    (lambda: Sequences([good, good.astype(complex)]), "sequence 1 has shape (2, 2) and type complex128"),
+    (lambda: Sequences([good, np.zeros((0, 2))]), "sequence 1 is empty (shape (0, 2))"),
+    (lambda: Sequences([good, [[0, 1], [0, np.inf]]]), "sequence 1 has an infinite value at frame 1"),
+    (lambda: Sequences([good, np.zeros((2, 3))]), "sequence 1 has 3 features but sequence 0 has 2"),
+    (lambda: Sequences([good], names=["a", "b"]), "there are 2 names but 1 sequences"),
+    (lambda: Sequences([good], clusters=[]), "there are 0 clusters but 1 sequences"),
+    (lambda: Sequences([good], metadata=pd.DataFrame({"a": [1, 2]})), "metadata has 2 rows but there are 1 sequences"),
+    (lambda: Sequences.from_lengths(np.zeros((3, 1)), [1, 1]), "lengths sum to 2 but X has 3 rows"),
+    (lambda: Sequences.from_padded(np.zeros((2, 3, 1)), [3]), "there are 2 padded sequences but 1 lengths"),
+    (lambda: Sequences.from_padded(np.zeros((2, 3, 1)), [3, 4]), "sequence 1 has length 4 but the array holds 3"),
+    (
+        lambda: Sequences.from_frame(pd.DataFrame({"id": [1], "a": [1]}), by="id", columns=["b"]),
+        "the frame has no column 'b'; it has id, a",
+    ),
+    (lambda: Sequences([good]).split(0), "test is 0; pass the fraction to hold out"),
+    (lambda: Sequences([good, good]).split(by="speaker"), "there is no column 'speaker' to split by"),
+    (lambda: Sequences([good, good], labels=[1, 1]).split(by="label"), "all sequences have the same 'label'"),
+    (lambda: Sequences([[1]]).split(), "the one sequence is too short to split"),
+    (lambda: Sequences(["abc"]).chunks(0), "length is 0; pass at least 1"),
+    (lambda: Sequences(["abc"]).continuation(3), "no sequence is longer than context=3"),
+    (lambda: Sequences(["abc"]).dithered(), "only vectors are dithered, these are text"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_refusals_name_the_sequence_and_the_place(build: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        build()
+
+
+# -- other forms of data -----------------------------------------------------------------------------------------
+
+
+def test_lengths_and_padding_are_undone() -> None:
+    items = vectors(3, 1, 2)
+    same(Sequences.from_lengths(np.concatenate(items), [3, 1, 2], labels=["a", "b", "c"]), items)
+    same(Sequences.from_lengths(np.arange(5), [2, 3]), [[0, 1], [2, 3, 4]])
+    padded = np.full((3, 4, 2), np.inf)  # padding is never read
+    for row, item in zip(padded, items, strict=True):
+        row[: len(item)] = item
+    same(Sequences.from_padded(padded, [3, 1, 2]), items)
+
+
+def test_a_long_frame() -> None:
+    frame = pd.DataFrame({"id": ["b", "a", "b", "a"], "t": [1, 1, 0, 0], "u": [1.0, 2.0, 3.0, 4.0], "s": [1, 2, 3, 4]})
+    x = Sequences.from_frame(frame, by="id", columns=["u", "s"], time="t")
+    assert x.names == ["b", "a"]
+    same(x, [[[3.0, 3.0], [1.0, 1.0]], [[4.0, 4.0], [2.0, 2.0]]])
+    symbols = Sequences.from_frame(frame, by="id", columns="s")
+    assert symbols.kind == "symbols"
+    same(symbols, [[1, 3], [2, 4]])
+
+
+def test_a_torch_dataset() -> None:
+    data = torch.arange(6.0).reshape(3, 2, 1)
+    tuples = torch.utils.data.TensorDataset(data, torch.zeros(3))
+    same(Sequences.from_dataset(tuples, labels=[0, 1, 0]), list(data.numpy()))
+
+
+# -- metadata, cutting -------------------------------------------------------------------------------------------
+
+
+def test_take_and_slices_carry_metadata() -> None:
+    frame = pd.DataFrame({"room": [1, 2, 3]}, index=[7, 8, 9])
+    x = Sequences(["a", "b", "c"], names=["x", "y", "z"], labels=[0, 1, 0], clusters=["p", "q", "p"], metadata=frame)
+    for part in (x.take([2, 0]), x.take(np.array([False, True, True])), x[1:]):
+        rows = [list(x).index(item) for item in part]
+        assert part.names == [x.names[i] for i in rows]
+        assert part.labels == [[0, 1, 0][i] for i in rows]
+        assert part.clusters == [["p", "q", "p"][i] for i in rows]
+        assert part.metadata["room"].tolist() == [[1, 2, 3][i] for i in rows]
+    assert Sequences(["a"]).names == [0]
+    assert Sequences(["a"]).labels is None
+    assert Sequences(["a"]).clusters is None
+
+
+def test_split_is_random_by_seed_and_loses_nothing() -> None:
+    x = Sequences([[i] for i in range(20)])
+    train, test = x.split(0.25)
+    assert (len(train), len(test)) == (15, 5)
+    assert sorted(int(np.asarray(item)[0]) for part in (train, test) for item in part) == list(range(20))
+    same(x.split(0.25)[1], list(test))
+    assert list(map(tuple, x.split(0.25, random_state=1)[1])) != list(map(tuple, test))
+
+
+def test_split_keeps_groups_whole() -> None:
+    speakers = [i % 5 for i in range(40)]
+    train, test = Sequences([[i] for i in range(40)], clusters=speakers).split(0.4, by="cluster")
+    assert len(test) == 16
+    assert set(train.clusters or []).isdisjoint(test.clusters or [])
+
+
+def test_split_always_leaves_both_parts_something() -> None:
+    x = Sequences([[0], [1], [2]])
+    assert [len(part) for part in x.split(0.01)] == [2, 1]
+    assert [len(part) for part in x.split(0.99)] == [1, 2]
+
+
+def test_one_sequence_is_split_in_time() -> None:
+    train, test = Sequences(["abcdefghij"], names=["book"]).split(0.3)
+    assert (list(train), list(test), train.names, test.names) == (["abcdefg"], ["hij"], ["book"], ["book"])
+
+
+def test_chunks_join_to_the_whole_and_stay_clustered() -> None:
+    items = vectors(5, 3)
+    chunks = Sequences(items, names=["a", "b"]).chunks(2)
+    assert chunks.n_units.tolist() == [2, 2, 1, 2, 1]
+    assert chunks.clusters == ["a", "a", "a", "b", "b"]
+    np.testing.assert_array_equal(np.concatenate(list(map(np.asarray, chunks))), np.concatenate(items))
+    assert Sequences(["abc", "d"], clusters=["s", "t"]).chunks(2).clusters == ["s", "s", "t"]
+    assert Sequences(["abc"]).chunks(2).clusters is None  # one long sequence: blocks, not clusters
+
+
+def test_continuation_pairs_beginnings_with_their_rests() -> None:
+    x, y = Sequences(["abcd", "ab", "xyz"], names=[1, 2, 3]).continuation(2)
+    assert (list(x), list(y), x.names, y.names) == (["ab", "xy"], ["cd", "z"], [1, 3], [1, 3])
+
+
+def test_dither_spreads_values_over_one_step_of_their_grid() -> None:
+    rng = np.random.default_rng(0)
+    grid = np.stack([rng.integers(0, 9, 4000) * 0.5, rng.integers(0, 9, 4000) * 8.0], axis=1)
+    grid[3, 0] = np.nan
+    x = Sequences([grid[:1000], grid[1000:]], names=["a", "b"])
+    noisy = x.dithered()
+    noise = np.concatenate(list(map(np.asarray, noisy))) - grid
+    assert np.isnan(noise[3, 0])
+    for column, step in zip(noise.T, [0.5, 8.0], strict=True):
+        seen = column[~np.isnan(column)] / step
+        assert np.abs(seen).max() <= 0.5
+        assert seen.std() == pytest.approx(1 / np.sqrt(12), rel=0.05)
+    assert noisy.names == ["a", "b"]
+    same(x.dithered(), list(noisy))
+    assert not np.array_equal(np.asarray(x.dithered(1)[1]), np.asarray(noisy[1]))

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from seqmodels import storage
+from seqmodels.encodings import Standardize, Symbols
+from seqmodels.observations import GaussianMixture
+from seqmodels.parameters import Configurable
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    arrays = {
+        "scalar": np.array(3.0),
+        "ints": np.arange(6).reshape(2, 3),
+        "transposed": np.arange(6.0, dtype=np.float32).reshape(2, 3).T,
+        "flags": np.array([True, False]),
+        "none": np.zeros((0, 2)),
+    }
+    path = tmp_path / "model"
+    storage.write(path, {"a": {"b": arrays, "c": [1, None, "é", float("inf")]}, "d": np.int64(4), "e": {}})
+    content = storage.read(path)
+    for name, array in arrays.items():
+        found = content["a"]["b"][name]
+        assert (found.dtype, found.shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(found, array)
+    assert content["a"]["c"] == [1, None, "é", float("inf")]
+    assert (content["d"], content["e"]) == (4, {})
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill_disk(arrays: Mapping[str, np.ndarray], path: Path, metadata: Mapping[str, str]) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError("no space left")
+
+    path = tmp_path / "model"
+    storage.write(path, {"a": 1})
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        storage.write(path, {"a": object()})
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "save_file", fill_disk)
+        with pytest.raises(OSError, match="no space left"):
+            storage.write(path, {"a": 2})
+    assert storage.read(path) == {"a": 1}
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        storage.write(tmp_path / "folder", {"a": 1})
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "model"]
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for content in (b"", b"not a model", struct.pack("<Q", 2**40) + b"{}"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="is not a saved model"):
+            storage.read(path)
+    for metadata in (None, {"format": "pt"}):
+        save_file({"x": np.zeros(2)}, path, metadata=metadata)
+        with pytest.raises(ValueError, match="is a safetensors file, but not one that seqmodels wrote"):
+            storage.read(path)
+    with pytest.raises(FileNotFoundError):
+        storage.read(tmp_path / "missing")
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    storage.write(path, {"a": np.arange(100.0)})
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ValueError, match="is not a saved model"):
+        storage.read(path)
+
+
+@pytest.mark.parametrize("thing", [GaussianMixture(3, "full", 1e-2), Standardize(), Symbols(7)])
+def test_configurables_are_described_and_built(thing: Configurable) -> None:
+    description = storage.describe(thing)
+    built = storage.build(description, {type(thing).__name__: type(thing)})
+    assert type(built) is type(thing)
+    assert built.get_params() == thing.get_params()
+    with pytest.raises(ValueError, match=f"holds a {type(thing).__name__}, which this version"):
+        storage.build(description, {})
+
+
+def test_a_hyperparameter_from_numpy_can_be_kept(tmp_path: Path) -> None:
+    wanted: Any = np.int64(5)  # what a grid search over np.arange sets
+    storage.write(tmp_path / "model", {"encoding": storage.describe(Symbols(wanted))})
+    assert storage.read(tmp_path / "model")["encoding"]["params"] == {"n_symbols": 5}

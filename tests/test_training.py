@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from seqmodels.training import Objective, Recipe, Step, schedule, train
+
+RECIPE = Recipe(max_steps=40, max_epochs=None, max_seconds=None, lr=0.1, weight_decay=0.0, patience=100)
+
+
+class Point(nn.Module):
+    """One number, to be moved to where the data are; ``dropout`` makes training random."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = nn.Parameter(torch.zeros(1))
+        self.dropout = nn.Dropout(0.5)
+
+    @property
+    def position(self) -> float:
+        return float(self.at.detach())
+
+
+def objective(module: Point) -> Objective:
+    def weigh(batch: Any) -> Step:
+        log_prob = -0.5 * (batch - module.at - 0.1 * module.dropout(torch.ones(1))).square()
+        hits = torch.tensor(2)
+        return Step(log_prob.sum(), len(batch), log_prob.detach().sum(), 2 * len(batch), hits)
+
+    return weigh
+
+
+def batches(seed: int = 0) -> Callable[[int], Iterator[torch.Tensor]]:
+    rng = np.random.default_rng(seed)
+    return lambda number: (torch.as_tensor(rng.normal(1.0, 0.1, 8), dtype=torch.float32) for _ in range(10))
+
+
+def run(recipe: Recipe, evaluate: Callable[[Point], float] | None = None) -> tuple[Point, Any, bool]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = Point()
+        held_out = None if evaluate is None else lambda: evaluate(module)
+        history, converged = train(module, batches(), objective(module), held_out, recipe, steps_per_epoch=10)
+    return module, history, converged
+
+
+def test_the_schedule_rises_holds_and_falls_to_zero() -> None:
+    rates = np.array([schedule(p) for p in np.linspace(0, 1, 1001)])
+    assert rates[0] > 0
+    assert (np.diff(rates[:30]) > 0).all()
+    assert rates[30:401] == pytest.approx(1.0)
+    np.testing.assert_allclose(rates[400:], np.linspace(1, 0, 601), atol=1e-12)
+    assert schedule(1.5) == 0.0
+
+
+def test_steps_follow_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = []
+    take = torch.optim.AdamW.step
+
+    def watch(self: torch.optim.AdamW, *arguments: Any) -> Any:
+        rates.append(self.param_groups[0]["lr"])
+        return take(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", watch)
+    run(RECIPE)
+    assert rates == pytest.approx([0.1 * schedule(k / 40) for k in range(40)])
+
+
+def test_training_maximises_and_keeps_a_history() -> None:
+    module, history, converged = run(replace(RECIPE, max_steps=200))
+    assert module.position == pytest.approx(0.9, abs=0.05)  # dropout adds 0.1 on average
+    assert not converged
+    assert not module.training
+    assert list(history) == ["step", "seconds", "log_prob", "validation", "objective", "floor_hits"]
+    assert history["step"].iloc[-1] == 200
+    assert 20 <= len(history) <= 22
+    assert history["log_prob"].iloc[-1] > history["log_prob"].iloc[0]
+    assert history["floor_hits"].sum() == 2 * 200  # every step's are counted
+    assert history["validation"].isna().all()
+    assert (np.diff(history["seconds"]) >= 0).all()
+
+
+def test_log_prob_is_a_mean_over_units() -> None:
+    _, history, _ = run(replace(RECIPE, max_steps=1))
+    first = next(batches()(0))
+    possible = [float(-0.5 * (first - 0.1 * dropped).square().sum() / 16) for dropped in (0.0, 2.0)]
+    assert min(abs(history["log_prob"][0] - value) for value in possible) < 1e-6
+
+
+def test_epochs_are_passes() -> None:
+    asked: list[int] = []
+    module = Point()
+    data = batches()
+
+    def epoch(number: int) -> Iterator[torch.Tensor]:
+        asked.append(number)
+        return data(number)
+
+    recipe = replace(RECIPE, max_steps=None, max_epochs=3)
+    history, _ = train(module, epoch, objective(module), None, recipe, steps_per_epoch=10)
+    assert asked == [0, 1, 2]
+    assert history["step"].iloc[-1] == 30
+    both = replace(RECIPE, max_steps=12, max_epochs=3)
+    assert run(both)[1]["step"].iloc[-1] == 12
+
+
+def test_the_best_weights_are_kept() -> None:
+    seen: list[tuple[float, float]] = []
+
+    def near_half(module: Point) -> float:
+        assert module.at.requires_grad
+        seen.append((-abs(module.position - 0.5), module.position))
+        return seen[-1][0]
+
+    module, history, _ = run(replace(RECIPE, max_steps=200), near_half)
+    best, at = max(seen)
+    assert module.position == at
+    assert at != seen[-1][1]  # training went on past the best
+    assert history["validation"].max() == best
+
+
+def test_patience_ends_training() -> None:
+    figures = iter([1.0, 3.0, 2.0, 3.0, 2.5, 9.0])
+    _, history, converged = run(replace(RECIPE, patience=3), lambda module: next(figures))
+    assert converged
+    assert history["validation"].tolist() == [1.0, 3.0, 2.0, 3.0, 2.5]
+    assert history["step"].iloc[-1] < 40
+
+
+def test_figures_that_are_not_numbers_are_never_best() -> None:
+    figures = itertools.chain([1.0], itertools.repeat(math.nan))
+    ats: list[float] = []
+
+    def evaluate(module: Point) -> float:
+        ats.append(module.position)
+        return next(figures)
+
+    module, _, converged = run(replace(RECIPE, patience=2), evaluate)
+    assert converged
+    assert module.position == ats[0]
+
+
+def test_seconds_end_training_and_alone_set_the_schedule() -> None:
+    began = time.perf_counter()
+    _, history, _ = run(replace(RECIPE, max_steps=None, max_seconds=0.3))
+    assert 0.3 <= time.perf_counter() - began < 3
+    assert history["seconds"].iloc[-1] >= 0.3
+    assert len(history) > 5  # spread over the time
+    began = time.perf_counter()
+    _, capped, _ = run(replace(RECIPE, max_steps=10**9, max_seconds=0.2))
+    assert time.perf_counter() - began < 3
+    assert capped["step"].iloc[-1] < 10**9
+
+
+def test_equal_runs_repeat_exactly() -> None:
+    first, history, _ = run(RECIPE)
+    again, other, _ = run(RECIPE)
+    assert first.position == again.position
+    assert history.drop(columns="seconds").equals(other.drop(columns="seconds"))
+
+
+def test_only_matrices_decay() -> None:
+    module = nn.Linear(2, 2)
+    with torch.no_grad():
+        module.weight.fill_(1.0)
+        module.bias.fill_(1.0)
+
+    def still(batch: Any) -> Step:
+        total = 0.0 * (module.weight.sum() + module.bias.sum())
+        return Step(total, 1.0, total.detach(), 1.0, torch.tensor(0))
+
+    train(module, lambda _: iter([0] * 10), still, None, replace(RECIPE, weight_decay=0.5), steps_per_epoch=10)
+    assert (module.weight < 0.9).all()
+    assert (module.bias == 1.0).all()
+
+
+def test_a_gradient_that_is_not_finite_stops_training() -> None:
+    module = Point()
+
+    def broken(batch: Any) -> Step:
+        total = torch.log(module.at - module.at).sum()
+        return Step(total, 1.0, total.detach(), 1.0, torch.tensor(0))
+
+    with pytest.raises(RuntimeError, match="non-finite"):
+        train(module, batches(), broken, None, RECIPE, steps_per_epoch=10)
