@@ -92,7 +92,7 @@ GAUSSIANS = [
 @pytest.mark.parametrize("observation", GAUSSIANS, ids=repr)
 def test_vectors_never_go_down(observation: Observation, kind: str, floor: float) -> None:
     emission, dealt = deal(vectors(0, kind), observation.clone().set_params(min_covariance=floor))
-    fitted = run(begin(emission, dealt, stops=floor == 1e-2), emission, dealt, 15)
+    fitted = run(begin(emission, dealt, stops=floor == 1e-2), emission, dealt, 10)
     assert_never_down(fitted)
     assert fitted.history["floor_hits"].iloc[-1] > 0 or floor < 0.5
 
@@ -109,7 +109,7 @@ def test_missing_values_never_go_down(m: int, floor: float) -> None:
 def test_symbols_never_go_down(emitted: float, moved: float, stops: bool) -> None:
     emission, dealt = deal(symbols(2), Categorical(emitted), weights=[1.0, 2.0, 0.5, 0.0, 1.0])
     first = begin(emission, dealt, stops=stops)
-    assert_never_down(run(first, emission, dealt, 30, pseudocount=moved))
+    assert_never_down(run(first, emission, dealt, 15, pseudocount=moved))
 
 
 def test_a_wrong_step_would_be_seen() -> None:

@@ -93,7 +93,7 @@ def test_every_arc_is_possible(stops: bool) -> None:
 
 
 def test_counts_do_not_cross_from_one_sequence_to_the_next() -> None:
-    x = [np.array([0, 0, 0, 0])] * 10 + [np.array([1, 1, 1, 1])] * 10
+    x = [np.array([0, 0, 0, 0]), np.array([1, 1, 1, 1])] * 10
     first = begin(x, Categorical(), 2, k=2)
     assert first.transition.diagonal().min() > 0.8
     assert_allclose(first.initial, [0.5, 0.5])
