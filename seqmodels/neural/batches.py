@@ -168,16 +168,21 @@ class Batching:
 
     def _batches(self, rows: list[Row], rng: np.random.Generator) -> list[list[Span]]:
         size = self.piece(rows)
-        spans = [span for i, row in enumerate(rows) for span in _pieces(i, row, size, rng)]
-        # Like lengths together, but not always the same ones.
+        spans = [span for i, row in enumerate(rows) for span in self._pieces(i, row, size, rng)]
+        # Like lengths together, but not always the same ones; and no batch much smaller than another.
         noise = rng.uniform(0.9, 1.1, len(spans))
         order = np.argsort([(s.end - s.begin) * x for s, x in zip(spans, noise, strict=True)], kind="stable")
-        batches = [[spans[i] for i in order[k : k + self.batch_size]] for k in range(0, len(order), self.batch_size)]
-        return [batches[i] for i in rng.permutation(len(batches))]
+        parts = np.array_split(order, -(-len(spans) // self.batch_size))
+        return [[spans[i] for i in parts[j]] for j in rng.permutation(len(parts))]
 
-
-def _pieces(i: int, row: Row, size: int, rng: np.random.Generator) -> list[Span]:
-    if row.n_steps <= size:
-        return [Span(i, 0, row.n_steps)]
-    cuts = [0, *range(int(rng.integers(1, size + 1)), row.n_steps, size), row.n_steps]
-    return [Span(i, a, b) for a, b in pairwise(cuts) if b > row.first]
+    def _pieces(self, i: int, row: Row, size: int, rng: np.random.Generator) -> list[Span]:
+        """A row cut into pieces of at most about ``size`` steps: windows from a random offset, or streams of one length."""
+        n = row.n_steps
+        if n <= size:
+            return [Span(i, 0, n)]
+        if self.carry:
+            k, shift = -(-n // size), int(rng.integers(self.chunk)) - self.chunk // 2
+            cuts = [0, *(round(j * n / k) + shift for j in range(1, k)), n]
+        else:
+            cuts = [0, *range(int(rng.integers(1, size + 1)), n, size), n]
+        return [Span(i, a, b) for a, b in pairwise(cuts) if b > row.first]

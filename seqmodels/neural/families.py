@@ -53,7 +53,7 @@ class LSTM(NeuralModel):
     """
 
     bptt: int = 64
-    lr: float = 4e-3
+    lr: float = 6e-3
 
     @property
     def context_(self) -> int | None:
@@ -77,7 +77,7 @@ class GRU(NeuralModel):
     """
 
     bptt: int = 64
-    lr: float = 4e-3
+    lr: float = 6e-3
 
     @property
     def context_(self) -> int | None:
@@ -171,7 +171,7 @@ class _Attending(NeuralModel):
     norm: Literal["pre", "post"] = "pre"
     activation: Literal["gelu", "relu"] = "gelu"
     positions: Literal["sinusoidal", "learned"] | None = "sinusoidal"
-    lr: float = 2e-3
+    lr: float = 3e-3
 
     def _heads(self) -> int:
         if self.n_heads == "auto":

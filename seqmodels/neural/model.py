@@ -24,7 +24,7 @@ from seqmodels.training import Recipe, Step, train
 
 DEFAULT_STEPS = 2_000
 STEPS_A_BATCH = 1_024  # small batches learn more per second on a CPU
-VALIDATION_STEPS = 20_000  # of the held-out part, scored at each evaluation
+VALIDATION_STEPS = 10_000  # of the held-out part, scored at each evaluation
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
