@@ -7,7 +7,7 @@ demo: .venv
 	$(BIN)/seqmodels compare --out results
 
 test: lint types
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: .venv
 	$(BIN)/ruff check .

@@ -21,7 +21,7 @@ if __name__ == "__main__":
         "elman": ElmanRNN(d_model=384, max_seconds=seconds),
         "lstm": LSTM(d_model=384, max_seconds=seconds),
         "gru": GRU(d_model=256, max_seconds=seconds),
-        "transformer": Transformer(max_seconds=seconds),
+        "transformer": Transformer(dropout=0.05, max_seconds=seconds),
     }
     title = f"tinyshakespeare, {seconds:.0f} s a model"
     task = Task("tinyshakespeare", title, (train, None), (test, None), models, (len(models) - 1) * seconds)

@@ -31,7 +31,10 @@ class Family:
 
     name: str
     make: Callable[..., sm.SequenceModel]
-    kinds: tuple[Kind, ...] = ("vectors", "symbols", "text")
+    kinds: tuple[Kind, ...] = ("vectors", "symbols")
+
+
+KINDS: tuple[Kind, ...] = ("vectors", "symbols", "text")  # text is symbols again: one of each architecture reads it
 
 
 def _hmm(name: str, observation: Any, *kinds: Kind) -> Family:
@@ -48,22 +51,22 @@ FAMILIES = (
     _hmm("hmm-full", sm.GaussianMixture(2, "full"), "vectors"),
     _hmm("hmm-ar", sm.AutoregressiveGaussian(2), "vectors"),
     _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text"),
-    _network("elman-tanh", sm.ElmanRNN, n_layers=2),
+    _network("elman-tanh", sm.ElmanRNN, *KINDS, n_layers=2),
     _network("elman-sigmoid", sm.ElmanRNN, nonlinearity="sigmoid"),
     _network("elman-relu", sm.ElmanRNN, "symbols", nonlinearity="relu"),
-    _network("lstm", sm.LSTM, n_layers=2),
+    _network("lstm", sm.LSTM, *KINDS, n_layers=2),
     _network("lstm-diag", sm.LSTM, "vectors", observation=sm.GaussianMixture(3)),
     _network("lstm-ar", sm.LSTM, "vectors", observation=sm.AutoregressiveGaussian(2)),
-    _network("gru", sm.GRU),
-    _network("lstm-seq2seq-additive", sm.LSTMSeq2Seq),
+    _network("gru", sm.GRU, *KINDS),
+    _network("lstm-seq2seq-additive", sm.LSTMSeq2Seq, *KINDS),
     _network("lstm-seq2seq-multiplicative", sm.LSTMSeq2Seq, attention="multiplicative", bidirectional=False),
     _network("lstm-seq2seq-none", sm.LSTMSeq2Seq, attention=None, summary="mean"),
-    _network("transformer-pre", sm.Transformer, n_heads=2, context=4),
+    _network("transformer-pre", sm.Transformer, *KINDS, n_heads=2, context=4),
     _network("transformer-post", sm.Transformer, n_heads=2, context=3, norm="post", positions="learned"),
     _network("transformer-unplaced", sm.Transformer, n_layers=2, context=2, positions=None, activation="relu"),
     _network("transformer-long", sm.Transformer, "vectors", n_heads=2, context=64),
     _network("transformer-ar", sm.Transformer, "vectors", context=4, observation=sm.AutoregressiveGaussian(3, "diag")),
-    _network("transformer-seq2seq-pre", sm.TransformerSeq2Seq, n_heads=2),
+    _network("transformer-seq2seq-pre", sm.TransformerSeq2Seq, *KINDS, n_heads=2),
     _network("transformer-seq2seq-post", sm.TransformerSeq2Seq, norm="post", positions="learned", max_length=32),
     _network("transformer-seq2seq-unplaced", sm.TransformerSeq2Seq, positions=None),
 )
@@ -131,7 +134,7 @@ def _vectors(n: int, rng: np.random.Generator, n_features: int) -> np.ndarray:
 
 def rows(*kinds: Kind, n_features: int = 2) -> list[Row]:
     """The table, of these kinds."""
-    return list(_rows(kinds or Family.kinds, n_features))
+    return list(_rows(kinds or KINDS, n_features))
 
 
 def _rows(kinds: tuple[Kind, ...], n_features: int) -> Iterator[Row]:

@@ -31,6 +31,13 @@ def every(*kinds: Kind, n_features: int = 2) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", rows(*kinds, n_features=n_features), ids=str)
 
 
+def in_both_dtypes(float64: float, float32: float) -> pytest.MarkDecorator:
+    """With a tolerance for each; in float32 the half of the table that does more, ends."""
+    cases = [(row, "float64", float64) for row in rows()]
+    cases += [(row, "float32", float32) for row in rows() if row.length == "stop"]
+    return pytest.mark.parametrize(("row", "dtype", "tolerance"), cases, ids=str)
+
+
 @cache
 def in_float32(row: Row) -> sm.SequenceModel:
     return copy.deepcopy(rough(row)).set_params(dtype="float32")
@@ -135,8 +142,7 @@ def test_the_future_leaves_the_past_unchanged(row: Row, monkeypatch: pytest.Monk
             assert (new[t:9] != old[t:9]).any()
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
-@every()
+@in_both_dtypes(1e-12, 1e-5)
 def test_batches_order_and_padding_change_nothing(
     row: Row, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,8 +173,7 @@ def test_the_cursor_agrees_with_the_batched_road(row: Row) -> None:
         close(heard, np.add.reduceat(steps, first[: len(heard)]), 1e-10)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-4)])
-@every()
+@in_both_dtypes(1e-10, 1e-4)
 def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -> None:
     model, item = MODELS[dtype](row), row.scored[3]
     steps = model.log_prob_steps(*row.ask([item]))[0]
@@ -304,8 +309,8 @@ def test_states_that_must_end_and_prefixes_that_cannot_be() -> None:
 @every()
 def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
     model, before = rough(row), global_state()
-    wanted = {"length": 5} if row.length == "given" else {"max_length": 16 if row.kind == "symbols" else 4}
-    first, again, other = (model.sample(12, source=row.source, random_state=s, **wanted) for s in (1, 1, 2))
+    wanted = {"length": 4} if row.length == "given" else {"max_length": 6}
+    first, again, other = (model.sample(40, source=row.source, random_state=s, **wanted) for s in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
     if row.length == "given":

@@ -17,7 +17,25 @@ from seqmodels.neural.transformer import TransformerNetwork, TransformerSeq2SeqN
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ElmanRNN(NeuralModel):
+class _Recurrent(NeuralModel):
+    """What the recurrent models share: they see the whole past, and are trained by truncated back-propagation.
+
+    Args:
+        bptt: steps back-propagated through at once; the state is carried on.
+    """
+
+    bptt: int = 64
+
+    @property
+    def context_(self) -> int | None:
+        return None
+
+    def _chunk(self) -> int:
+        return self.bptt
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ElmanRNN(_Recurrent):
     """``h_t = σ(V h_{t-1} + U x_t + b)`` (Elman 1990, *Finding structure in time*).
 
     Args:
@@ -28,22 +46,14 @@ class ElmanRNN(NeuralModel):
     """
 
     nonlinearity: Literal["tanh", "sigmoid", "relu"] = "tanh"
-    bptt: int = 64
     lr: float = 2e-3
-
-    @property
-    def context_(self) -> int | None:
-        return None
 
     def _network(self) -> Network:
         return ElmanNetwork(self.d_model, self.n_layers, nonlinearity=self.nonlinearity, dropout=self.dropout)
 
-    def _chunk(self) -> int:
-        return self.bptt
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LSTM(NeuralModel):
+class LSTM(_Recurrent):
     """Long short-term memory (Hochreiter and Schmidhuber 1997; Gers et al. 2000 for the forget gate).
 
     Args:
@@ -52,22 +62,14 @@ class LSTM(NeuralModel):
     The other arguments are those of ``NeuralModel``.
     """
 
-    bptt: int = 64
     lr: float = 6e-3
-
-    @property
-    def context_(self) -> int | None:
-        return None
 
     def _network(self) -> Network:
         return LSTMNetwork(self.d_model, self.n_layers, dropout=self.dropout)
 
-    def _chunk(self) -> int:
-        return self.bptt
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GRU(NeuralModel):
+class GRU(_Recurrent):
     """Gated recurrent unit (Cho et al. 2014).
 
     Args:
@@ -76,22 +78,14 @@ class GRU(NeuralModel):
     The other arguments are those of ``NeuralModel``.
     """
 
-    bptt: int = 64
-    lr: float = 6e-3
-
-    @property
-    def context_(self) -> int | None:
-        return None
+    lr: float = 4e-3
 
     def _network(self) -> Network:
         return GRUNetwork(self.d_model, self.n_layers, dropout=self.dropout)
 
-    def _chunk(self) -> int:
-        return self.bptt
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LSTMSeq2Seq(NeuralModel):
+class LSTMSeq2Seq(_Recurrent):
     """An LSTM encoder and an LSTM decoder that attends to it: p(y | x).
 
     Args:
@@ -112,10 +106,6 @@ class LSTMSeq2Seq(NeuralModel):
     projections: bool = True
     bptt: int = 256
 
-    @property
-    def context_(self) -> int | None:
-        return None
-
     def _network(self) -> Network:
         return LSTMSeq2SeqNetwork(
             self.d_model,
@@ -126,9 +116,6 @@ class LSTMSeq2Seq(NeuralModel):
             projections=self.projections,
             dropout=self.dropout,
         )
-
-    def _chunk(self) -> int:
-        return self.bptt
 
     def attention_weights(self, X: Any, y: Any) -> list[np.ndarray]:
         """For each pair the ``(S_y, S_x)`` weights, over encoded steps: how much each step of y looked at each of x."""

@@ -24,7 +24,8 @@ from seqmodels.training import Recipe, Step, train
 
 DEFAULT_STEPS = 2_000
 STEPS_A_BATCH = 1_024  # small batches learn more per second on a CPU
-VALIDATION_STEPS = 10_000  # of the held-out part, scored at each evaluation
+VALIDATION_STEPS = 10_000  # of the held-out part, scored at each evaluation, in pieces of at most
+VALIDATION_PIECE = 512
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -222,15 +223,16 @@ def _steps_to_units(examples: list[Example]) -> tuple[float, float]:
 
 
 def _limit(examples: list[Example], n_steps: int) -> list[Example]:
-    """The first examples that hold ``n_steps`` steps; the last is cut."""
+    """The first examples that hold ``n_steps`` steps; long ones are cut into pieces that can be scored side by side."""
     kept: list[Example] = []
     for example in examples:
-        room = n_steps - sum(len(e.values) for e in kept)
-        if room <= 0:
-            break
-        part = min(1.0, room / len(example.values))
-        units = max(1, round(part * example.n_units))
-        kept.append(replace(example, values=example.values[:room], log_det=part * example.log_det, n_units=units))
+        for begin in range(0, len(example.values), VALIDATION_PIECE):
+            if sum(len(e.values) for e in kept) >= n_steps:
+                return kept
+            values = example.values[begin : begin + VALIDATION_PIECE]
+            part = len(values) / len(example.values)
+            units = max(1, round(part * example.n_units))
+            kept.append(replace(example, values=values, log_det=part * example.log_det, n_units=units))
     return kept
 
 
