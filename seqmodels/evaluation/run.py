@@ -78,7 +78,7 @@ def _config(task: Task, random_state: int, seconds: float) -> dict[str, Any]:
     parts = {"train": task.train, "test": task.test}
     return {
         "task": task.name,
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join(Path(word).name if "/" in word else word for word in sys.argv),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "random_state": random_state,
         "seconds": round(seconds, 1),
