@@ -94,6 +94,8 @@ class NeuralModel(SequenceModel, ABC):
             raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
         if self.training_precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
+        if self._chunk() < 1:
+            raise ValueError(f"context or bptt is {self._chunk()}; pass at least 1")
         if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:
             raise ValueError("training would never end; give max_steps, max_epochs or max_seconds")
 
@@ -101,8 +103,10 @@ class NeuralModel(SequenceModel, ABC):
         device = self._device()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(self.random_state)
-            if not (self.warm_start and hasattr(self, "module_")):
-                self._build()
+            before = self.module_ if self.warm_start and hasattr(self, "module_") else None
+            self._build()
+            if before is not None:
+                self._continue_from(before)
             self.module_.to(device, torch.float32)
             rows = self._rows(train_examples)
             batching = Batching(self._batch_size(rows), self._chunk(), self._carries)
@@ -117,6 +121,16 @@ class NeuralModel(SequenceModel, ABC):
                 self._recipe(),
                 batching.n_chunks(rows),
             )
+
+    def _continue_from(self, before: SequenceModule) -> None:
+        weights = before.state_dict()
+        shapes = {name: value.shape for name, value in weights.items()}
+        if {name: value.shape for name, value in self.module_.state_dict().items()} != shapes:
+            raise ValueError(
+                "the hyperparameters differ from what was fitted, so warm_start cannot continue; set them back, or "
+                "warm_start=False"
+            )
+        self.module_.load_state_dict(weights)
 
     def _batch_size(self, rows: list[Row]) -> int:
         if self.batch_size != "auto":

@@ -88,11 +88,8 @@ class AutoregressiveGaussian(Observation):
         if self.covariance_type == "diag":
             deviation = scale * gaussian.variances_of_shape(shape, self.min_covariance).sqrt()
             return dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc, deviation).to_event(1))
-        factor = gaussian.precision_cholesky(shape, len(shift), self.min_covariance)
-        precision = (factor @ factor.transpose(-1, -2)) / (scale.unsqueeze(-1) * scale)
-        return dist.MixtureSameFamily(
-            dist.Categorical(weights), dist.MultivariateNormal(loc, precision_matrix=precision)
-        )
+        factor = scale.unsqueeze(-1) * gaussian.covariance_cholesky(shape, len(shift), self.min_covariance)
+        return dist.MixtureSameFamily(dist.Categorical(weights), dist.MultivariateNormal(loc, scale_tril=factor))
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return torch.zeros(self.n_parameters(size))

@@ -43,6 +43,15 @@ def covariance_of_shape(shape: Tensor, size: int, floor: float) -> Tensor:
     return torch.cholesky_inverse(precision_cholesky(shape, size, floor))
 
 
+def covariance_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
+    """Lower triangular ``(..., D, D)`` factors of the covariances of full shapes, without squaring their condition."""
+    factor = precision_cholesky(shape, size, floor)
+    identity = torch.eye(size, dtype=shape.dtype, device=shape.device).expand(factor.shape)
+    # The covariance is L⁻ᵀ L⁻¹; with L⁻¹ = Q R it is Rᵀ R.
+    upper = torch.linalg.qr(torch.linalg.solve_triangular(factor, identity, upper=False)).R
+    return (upper * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-1)).transpose(-1, -2)
+
+
 def variances_of_shape(shape: Tensor, floor: float) -> Tensor:
     """Variances ``(..., D)`` of diagonal shapes (log-variances)."""
     return shape.clamp(min=math.log(floor)).exp()

@@ -78,9 +78,9 @@ class GaussianMixture(Observation):
         if self.covariance_type == "diag":
             deviation = scale * gaussian.variances_of_shape(shapes, self.min_covariance).sqrt().flatten(0, 1)
             return dist.MixtureSameFamily(dist.Categorical(probs), dist.Normal(loc, deviation).to_event(1))
-        factor = gaussian.precision_cholesky(shapes, len(shift), self.min_covariance).flatten(0, 1)
-        precision = (factor @ factor.transpose(-1, -2)) / (scale.unsqueeze(-1) * scale)
-        return dist.MixtureSameFamily(dist.Categorical(probs), dist.MultivariateNormal(loc, precision_matrix=precision))
+        factor = gaussian.covariance_cholesky(shapes, len(shift), self.min_covariance).flatten(0, 1)
+        normal = dist.MultivariateNormal(loc, scale_tril=scale.unsqueeze(-1) * factor)
+        return dist.MixtureSameFamily(dist.Categorical(probs), normal)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         means = 0.5 * torch.randn(self.n_components, size, generator=generator)

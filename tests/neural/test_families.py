@@ -1,0 +1,105 @@
+"""What the users' networks add to the contract: warm starts, budgets, attention weights, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import seqmodels as sm
+from seqmodels.neural.model import VALIDATION_PIECE, _limit
+from seqmodels.preparation import Example
+
+RNG = np.random.default_rng(0)
+SYMBOLS = [RNG.integers(0, 4, size=n) for n in (12, 9, 15, 11, 8, 14)]
+VECTORS = [RNG.normal(size=(n, 2)).cumsum(0) for n in (12, 9, 15, 11, 8, 14)]
+
+
+def small(cls=sm.LSTM, **options):
+    return cls(**({"d_model": 8, "n_layers": 1, "max_steps": 4} | options))
+
+
+def test_warm_start_continues_and_a_cold_one_begins_again():
+    once = small().fit(SYMBOLS, validation=None)
+    first = once.score(SYMBOLS)
+    frozen = once.set_params(warm_start=True, lr=1e-12).fit(SYMBOLS, validation=None).score(SYMBOLS)
+    assert frozen == pytest.approx(first, abs=1e-6)
+    cold = once.set_params(warm_start=False).fit(SYMBOLS, validation=None).score(SYMBOLS)
+    assert abs(cold - first) > 1e-3
+
+
+@pytest.mark.parametrize("change", [{"d_model": 4}, {"length": "given"}, {"n_layers": 2}])
+def test_warm_start_refuses_another_network(change):
+    model = small(warm_start=True).fit(SYMBOLS, validation=None)
+    before = model.log_prob(SYMBOLS)
+    with pytest.raises(ValueError, match="warm_start cannot continue"):
+        model.set_params(**change).fit(SYMBOLS, validation=None)
+    assert (model.log_prob(SYMBOLS) == before).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_steps": 0}, "max_steps is 0"),
+        ({"max_seconds": -1.0}, "max_seconds is -1"),
+        ({"max_steps": None}, "never end"),
+        ({"dropout": 1.0}, "dropout is 1"),
+        ({"bptt": 0}, "at least 1"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"training_precision": "float16"}, "training_precision"),
+    ],
+)
+def test_budgets_that_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
+        small(**options).fit(SYMBOLS)
+
+
+def test_heads_that_do_not_divide():
+    with pytest.raises(ValueError, match="n_heads=3 does not divide d_model=8"):
+        small(sm.Transformer, n_heads=3).fit(SYMBOLS)
+    assert small(sm.Transformer, d_model=96)._heads() == 3
+    assert small(sm.Transformer, d_model=7)._heads() == 1
+
+
+@pytest.mark.parametrize("attention", ["additive", "multiplicative"])
+def test_attention_weights_are_distributions_over_the_source(attention):
+    x, y = [v[:5] for v in VECTORS], [v[5:] for v in VECTORS]
+    weights = small(sm.LSTMSeq2Seq, attention=attention).fit(x, y).attention_weights(x, y)
+    for w, source, target in zip(weights, x, y, strict=True):
+        assert w.shape == (len(target), len(source))
+        assert w.sum(1) == pytest.approx(1, abs=1e-6)
+        assert (w > 0).all()
+
+
+def test_no_attention_no_weights():
+    x, y = [s[:3] for s in SYMBOLS], [s[3:] for s in SYMBOLS]
+    model = small(sm.LSTMSeq2Seq, attention=None).fit(x, y)
+    with pytest.raises(ValueError, match="attention is None"):
+        model.attention_weights(x, y)
+
+
+def test_the_batch_holds_about_as_many_steps_whatever_the_length():
+    model = small(batch_size="auto").fit(SYMBOLS)
+    sizes = [model._batch_size(model._rows([Example(np.zeros(n, dtype=np.int64))] * 3)) for n in (4, 31, 5000)]
+    assert sizes == [64, 32, 16]
+
+
+def test_history_ends_with_the_figures_of_the_best_weights():
+    model = small(max_steps=40, lr=0.05, patience=2).fit(SYMBOLS, validation=SYMBOLS[:2])
+    assert set(model.history_) >= {"step", "seconds", "log_prob", "validation", "objective", "floor_hits"}
+    assert model.score(SYMBOLS[:2]) == pytest.approx(model.history_["validation"].max(), abs=1e-6)
+
+
+def test_held_out_steps_are_cut_side_by_side():
+    long = Example(np.arange(2000), log_det=-20.0, n_units=2000)
+    parts = _limit([long, long], 1100)
+    assert [len(p.values) for p in parts] == [VALIDATION_PIECE] * 3
+    assert sum(p.log_det for p in parts) == pytest.approx(-20.0 * 3 * VALIDATION_PIECE / 2000)
+    assert parts[1].values[0] == VALIDATION_PIECE
+
+
+def test_seconds_alone_end_a_fit_and_steps_repeat_it():
+    timed = small(max_steps="auto", max_seconds=0.3).fit(SYMBOLS)
+    assert timed.history_["seconds"].iloc[-1] < 5
+    assert timed.history_["step"].iloc[-1] > 4
+    scores = {small().fit(SYMBOLS).score(SYMBOLS) for _ in range(2)}
+    assert len(scores) == 1
