@@ -75,7 +75,10 @@ class Comparison:
         m, n = self.measure, len(self.test)
         given = "of y given x, " if m.conditional else ""
         ends = "lengths are given" if m.length == "given" else "the end of each sequence is scored too"
-        methods = sorted({x for x in self.frame["method"] if x})
+        methods = sorted({x for x in self.frame["method"] if x and not x.startswith("moving")})
+        blocks = [int(x.split()[3]) for x in self.frame["method"] if x.startswith("moving")]
+        if blocks:
+            methods.append(f"moving blocks of {min(blocks)} to {max(blocks)} steps")
         how = f" Intervals (95 %): {'; '.join(methods)}." if methods else ""
         bound = (
             ' A "bound" is a lower bound: the model may be better than it says.'

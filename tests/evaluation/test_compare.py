@@ -95,10 +95,12 @@ def test_clusters_are_the_independent_units(draws):
 def test_one_long_sequence_has_an_interval_from_moving_blocks():
     text = "the cat sat on the mat. the dog sat on the log. " * 60
     train, test = sm.Sequences([text]).split(0.3)
-    frame = sm.compare({"1": sm.HMM(1, max_iter=2), "4": sm.HMM(4, max_iter=5)}, train, test=test).frame
-    best = frame.iloc[0]
+    result = sm.compare({"1": sm.HMM(1, max_iter=2), "4": sm.HMM(4, max_iter=5)}, train, test=test)
+    best = result.frame.iloc[0]
     assert best["model"] == "4"
     assert "moving blocks" in best["method"]
+    block = best["method"].split()[3]
+    assert f"moving blocks of {block} to {block} steps" in result.how_to_read()
     assert best["ci_low"] < best["difference"] < best["ci_high"]
 
 
