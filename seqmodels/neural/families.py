@@ -105,6 +105,7 @@ class LSTMSeq2Seq(_Recurrent):
     summary: Literal["last", "mean"] = "last"
     projections: bool = True
     bptt: int = 256
+    lr: float = 6e-3
 
     def _network(self) -> Network:
         return LSTMSeq2SeqNetwork(

@@ -20,7 +20,7 @@ class LSTMSeq2SeqNetwork(Network):
     """An LSTM reads the source, another writes (Sutskever et al., 2014; with attention Bahdanau et al., 2015).
 
     The decoder's previous state asks: ``c_t = attention(h_{t-1}, source)``, ``h_t = LSTM([x_t, c_t], h_{t-1})``, and
-    ``tanh(W [h_t, c_t] + b)`` is the hidden state. Without attention ``c_t`` is the summary of the source, the same at every step
+    ``h_t + W [h_t, c_t] + b`` is the hidden state. Without attention ``c_t`` is the summary of the source, the same at every step
     (Cho et al., 2014). The decoder starts from the summary, through a learned bridge.
 
     Args:
@@ -106,7 +106,8 @@ class LSTMSeq2SeqNetwork(Network):
         return hidden, torch.cat(weights, 1), (layers_first(h), layers_first(c), key, value, mask)
 
     def _read_out(self, states: Tensor, context: Tensor) -> Tensor:
-        return self.dropout(torch.tanh(self.readout(torch.cat([states, context], -1))))
+        # Around the readout, not through it: a squashed readout left text at its unigram frequencies for long.
+        return self.dropout(states + self.readout(torch.cat([states, context], -1)))
 
 
 class LSTMEncoder(nn.Module):
