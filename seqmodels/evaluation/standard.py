@@ -53,10 +53,10 @@ TEXT_CONTINUATION: dict[str, tuple[Build, float]] = {
     "gru": (lambda seed: GRU(d_model=128, max_steps=400, random_state=seed), 12),
     "transformer": (lambda seed: Transformer(n_layers=2, context=256, max_steps=300, random_state=seed), 22),
     "seq2seq-fixed": (lambda seed: LSTMSeq2Seq(d_model=128, attention=None, max_steps=400, random_state=seed), 14),
-    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=128, batch_size=32, max_steps=60, random_state=seed), 26),
+    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=128, batch_size=32, max_steps=40, random_state=seed), 26),
     "seq2seq-multiplicative": (
         lambda seed: LSTMSeq2Seq(
-            d_model=128, attention="multiplicative", batch_size=32, max_steps=60, random_state=seed
+            d_model=128, attention="multiplicative", batch_size=32, max_steps=40, random_state=seed
         ),
         26,
     ),
@@ -78,10 +78,10 @@ SPEECH_CONTINUATION: dict[str, tuple[Build, float]] = {
     "gru": (lambda seed: GRU(d_model=96, max_steps=200, random_state=seed), 10),
     "transformer": (lambda seed: Transformer(d_model=96, n_layers=2, max_steps=200, random_state=seed), 14),
     "seq2seq-fixed": (lambda seed: LSTMSeq2Seq(d_model=96, attention=None, max_steps=300, random_state=seed), 15),
-    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=96, batch_size=32, max_steps=80, random_state=seed), 24),
+    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=96, batch_size=32, max_steps=60, random_state=seed), 24),
     "seq2seq-multiplicative": (
         lambda seed: LSTMSeq2Seq(
-            d_model=96, attention="multiplicative", batch_size=32, max_steps=80, random_state=seed
+            d_model=96, attention="multiplicative", batch_size=32, max_steps=60, random_state=seed
         ),
         24,
     ),
