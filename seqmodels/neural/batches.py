@@ -63,16 +63,13 @@ class Chunk:
     source: Tensor | None  # (B, S, ...)
     source_mask: Tensor | None
     rows: list[int]
-    continues: bool = False  # the memory after the previous chunk is handed on
 
     @property
     def n_steps(self) -> int:
         return int((self.scored > 0).sum() - (self.is_end & (self.scored > 0)).sum())
 
 
-def assemble(
-    rows: list[Row], spans: list[Span], n_past: int, device: torch.device, dtype: torch.dtype, continues: bool = False
-) -> Chunk:
+def assemble(rows: list[Row], spans: list[Span], n_past: int, device: torch.device, dtype: torch.dtype) -> Chunk:
     """Cut the spans out of their rows and pad them on the right."""
     width = max(span.end - span.begin for span in spans)
     pieces = [_cut(rows[span.row], span, width, n_past) for span in spans]
@@ -92,7 +89,6 @@ def assemble(
         source,
         source_mask,
         [span.row for span in spans],
-        continues,
     )
 
 
