@@ -51,7 +51,7 @@ TEXT_CONTINUATION: dict[str, tuple[Build, float]] = {
     "elman": (lambda seed: ElmanRNN(d_model=128, max_steps=600, random_state=seed), 10),
     "lstm": (lambda seed: LSTM(d_model=128, max_steps=600, random_state=seed), 10),
     "gru": (lambda seed: GRU(d_model=128, max_steps=400, random_state=seed), 12),
-    "transformer": (lambda seed: Transformer(n_layers=2, context=256, max_steps=300, random_state=seed), 22),
+    "transformer": (lambda seed: Transformer(n_layers=2, context=256, max_steps=700, random_state=seed), 46),
     "seq2seq-fixed": (lambda seed: LSTMSeq2Seq(d_model=128, attention=None, max_steps=400, random_state=seed), 14),
     "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=128, batch_size=32, max_steps=40, random_state=seed), 26),
     "seq2seq-multiplicative": (
@@ -60,7 +60,7 @@ TEXT_CONTINUATION: dict[str, tuple[Build, float]] = {
         ),
         26,
     ),
-    "seq2seq-transformer": (lambda seed: TransformerSeq2Seq(max_steps=200, random_state=seed), 18),
+    "seq2seq-transformer": (lambda seed: TransformerSeq2Seq(max_steps=400, random_state=seed), 38),
 }
 SPEECH_DENSITY: dict[str, tuple[Build, float]] = {
     "iid": (lambda seed: HMM(1, observation=GaussianMixture(1, "full"), random_state=seed), 1),
