@@ -13,23 +13,8 @@ from torch import Tensor
 
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.emissions import Emission, Statistics
-from seqmodels.hmm.forward_backward import filtered, posterior
-from seqmodels.hmm.trellis import Posterior
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """``initial (K,)``, ``transition (K, K)``, ``final (K,)`` or None, and the emission ``table (K, P)``; all float64."""
-
-    initial: Tensor
-    transition: Tensor
-    final: Tensor | None
-    table: Tensor
-
-    def to(self, device: torch.device) -> Parameters:
-        """On another device."""
-        final = None if self.final is None else self.final.to(device)
-        return Parameters(self.initial.to(device), self.transition.to(device), final, self.table.to(device))
+from seqmodels.hmm.inference import block_posterior
+from seqmodels.hmm.parameters import Parameters
 
 
 @dataclass(frozen=True)
@@ -54,9 +39,9 @@ class Expectations:
 
 def expect(parameters: Parameters, emission: Emission, block: Block, dtype: torch.dtype) -> Expectations:
     """The E-step on one block."""
-    log_b = emission.log_prob(parameters.table, block.x, block.past, dtype)
-    found = block_posterior(parameters, log_b, block)
-    sums = emission.statistics(parameters.table, block.x, block.past, found.gamma.to(dtype), log_b)
+    densities, memo = emission.evaluate(parameters.table, block.x, block.past, dtype)
+    found = block_posterior(parameters, densities, block)
+    sums = emission.statistics(parameters.table, block.x, block.past, found.gamma, memo)
     w = block.weight
     return Expectations(
         w * float(found.log_prob.sum()),
@@ -65,23 +50,6 @@ def expect(parameters: Parameters, emission: Emission, block: Block, dtype: torc
         w * found.final,
         tuple(w * s for s in sums),
     )
-
-
-def block_posterior(parameters: Parameters, log_b: Tensor, block: Block) -> Posterior:
-    """``posterior`` of one block; raises ``ValueError`` naming an impossible sequence by its place among all of them."""
-    chain = (parameters.initial, parameters.transition, log_b, block.packing, parameters.final)
-    try:
-        return posterior(*chain)
-    except ValueError as error:
-        run = filtered(*chain)
-        total = block.packing.totals(run.steps) + (0.0 if run.ends is None else run.ends)
-        impossible = [block.indices[i] for i in (total == -math.inf).nonzero().squeeze(1).tolist()]
-        if not impossible:
-            raise
-        raise ValueError(
-            f"sequence {min(impossible)} has probability zero under this HMM, so its states have no posterior; leave it "
-            "out, or keep emissions and transitions from being exactly zero (pseudocount)"
-        ) from error
 
 
 def maximise(parameters: Parameters, emission: Emission, found: Expectations, pseudocount: float) -> Parameters:

@@ -8,31 +8,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.packing import Packing
+from seqmodels.hmm.cutting import Cutting
 
-FRAMES_AT_ONCE = 200_000  # frames in one block: bounds memory
+ELEMENTS_AT_ONCE = 1 << 25  # frames times densities computed for each, in one block: bounds memory
 
 
 @dataclass(frozen=True)
 class Block:
-    """Sequences fitted at once, of one weight: packed frames ``x``, the ``past`` of each, the packing; ``indices``: which they are."""
+    """Sequences fitted at once, of one weight: packed frames ``x``, the ``past`` of each, the cutting; ``indices``: which they are."""
 
     x: Tensor
     past: Tensor | None
-    packing: Packing
+    cutting: Cutting
     weight: float
     indices: list[int]
 
 
 def make_blocks(
-    sequences: list[np.ndarray], weights: list[float], n_past: int, device: torch.device, dtype: torch.dtype
+    sequences: list[np.ndarray],
+    weights: list[float],
+    n_past: int,
+    n_densities: int,
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> list[Block]:
-    """Sequences of one weight and like length together, at most ``FRAMES_AT_ONCE`` frames unless one alone has more."""
+    """Sequences of one weight and like length together, a bounded number of frames unless one alone has more."""
+    most = max(1, ELEMENTS_AT_ONCE // n_densities)
     order = sorted((i for i, w in enumerate(weights) if w > 0), key=lambda i: (weights[i], len(sequences[i])))
     groups: list[list[int]] = []
     frames = 0
     for i in order:
-        if not groups or weights[i] != weights[groups[-1][0]] or frames + len(sequences[i]) > FRAMES_AT_ONCE:
+        if not groups or weights[i] != weights[groups[-1][0]] or frames + len(sequences[i]) > most:
             groups.append([])
             frames = 0
         groups[-1].append(i)
@@ -49,14 +55,14 @@ def _block(
     dtype: torch.dtype,
 ) -> Block:
     sequences = [everything[i] for i in indices]
-    packing = Packing.of([len(s) for s in sequences], device)
+    cutting = Cutting.of([len(s) for s in sequences], dtype, device)
     values = torch.as_tensor(np.concatenate(sequences), device=device)
-    x = packing.pack(values.to(dtype) if values.is_floating_point() else values)
+    x = cutting.packing.pack(values.to(dtype) if values.is_floating_point() else values)
     past = None
     if n_past:
         before = np.concatenate([_past(s, n_past) for s in sequences])
-        past = packing.pack(torch.as_tensor(before, device=device, dtype=dtype))
-    return Block(x, past, packing, weight, indices)
+        past = cutting.packing.pack(torch.as_tensor(before, device=device, dtype=dtype))
+    return Block(x, past, cutting, weight, indices)
 
 
 def _past(frames: np.ndarray, n_past: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import Prediction
-from seqmodels.hmm.baum_welch import Parameters
+from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Observation
 
 

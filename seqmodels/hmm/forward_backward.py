@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm import log_semiring
+from seqmodels.hmm.cutting import Cutting
+from seqmodels.hmm.densities import LogDensities
 from seqmodels.hmm.packing import Packing
 from seqmodels.hmm.roads import scaled_forward, scaled_posterior, travel
 from seqmodels.hmm.trellis import Forward, Posterior, Trellis
@@ -43,9 +45,10 @@ def filtered(
     >>> filtered(torch.tensor([1.0, 0.0]), a, b.log(), p).steps.exp()
     tensor([0.5000, 0.3750], dtype=torch.float64)
     """
-    trellis = Trellis.of(initial, transition, log_b, packing, final)
-    result = travel(trellis, scaled_forward, log_semiring.forward)
-    return result if final is not None else replace(result, ends=None)
+    trellis, rows = _trellis(initial, transition, log_b, packing, final)
+    found = forward_of(trellis)
+    alpha, steps = (torch.empty_like(a).index_copy_(0, rows, a) for a in (found.alpha, found.steps))
+    return Forward(steps, None if final is None else found.ends, alpha)
 
 
 def log_prob_steps(
@@ -65,12 +68,30 @@ def posterior(
     Raises:
         ValueError: a sequence has probability zero (named), or shapes that do not fit.
     """
-    trellis = Trellis.of(initial, transition, log_b, packing, final)
-    result = travel(trellis, scaled_posterior, log_semiring.posterior)
-    impossible = (result.log_prob == -torch.inf).nonzero()[:, 0].tolist()
+    trellis, rows = _trellis(initial, transition, log_b, packing, final)
+    found = posterior_of(trellis)
+    impossible = (found.log_prob == -torch.inf).nonzero()[:, 0].tolist()
     if impossible:
         raise ValueError(
             f"sequence {impossible[0]} has probability zero, so its states have no posterior; leave it out, or keep "
             "emissions and transitions from being exactly zero"
         )
-    return result
+    return replace(found, gamma=torch.empty_like(found.gamma).index_copy_(0, rows, found.gamma))
+
+
+def forward_of(trellis: Trellis) -> Forward:
+    """The forward pass over a trellis, by its rows; ``ends`` is log 1 where the end is no event."""
+    return travel(trellis, scaled_forward, log_semiring.forward)
+
+
+def posterior_of(trellis: Trellis) -> Posterior:
+    """The E-step over a trellis, by its rows; sequences of probability zero have log_prob -inf and no part in the sums."""
+    return travel(trellis, scaled_posterior, log_semiring.posterior)
+
+
+def _trellis(
+    initial: Tensor, transition: Tensor, log_b: Tensor, packing: Packing, final: Tensor | None
+) -> tuple[Trellis, Tensor]:
+    """Cut as suits it, and the caller's row of each of its rows."""
+    whole = Cutting.whole(packing.lengths, log_b.device)
+    return Trellis.of(initial, transition, LogDensities(log_b.detach()), whole, final).cut()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding, Standardize, Symbols
-from seqmodels.hmm.baum_welch import Parameters
+from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType, shape_of_covariance
 

@@ -1,4 +1,7 @@
-"""Forward-backward in logarithms, ``log alpha_t(j) = logsumexp_i(log alpha_t-1(i) + log a_ij) + log b_t(j)``: slow, never underflows."""
+"""Forward-backward in logarithms, ``log alpha_t(j) = logsumexp_i(log alpha_t-1(i) + log a_ij) + log b_t(j)``: slow, never underflows.
+
+Sequences must be whole.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ CHUNK = 1 << 22  # elements of the (n, K, K) intermediate held at once
 def forward(trellis: Trellis) -> Forward:
     """The forward pass; an impossible frame and all after it have step -inf, and the sequence ends with -inf."""
     log_alpha, steps = _forward(trellis)
-    last = log_alpha[trellis.packing.last]
+    last = log_alpha[trellis.cutting.last]
     return Forward(steps, torch.logsumexp(last + trellis.final.log(), 1), log_alpha.exp())
 
 
 def posterior(trellis: Trellis) -> Posterior:
     """The E-step; sequences of probability zero have log_prob -inf and are left out of gamma (zeros) and the sums."""
-    packing, log_a = trellis.packing, trellis.transition.log()
+    packing, log_a, log_b = trellis.packing, trellis.transition.log(), trellis.densities.log().double()
     log_alpha, steps = _forward(trellis)
     ends = torch.logsumexp(log_alpha[packing.last] + trellis.final.log(), 1)
-    log_end = trellis.ends.log()
+    log_end = trellis.ends(torch.float64).log()
     gamma = torch.zeros_like(log_alpha)
     xi = torch.zeros_like(trellis.transition)
     ahead = log_a.new_empty(0, len(log_a))  # log of b_t+1 beta_t+1 / c_t+1, for the sequences that go on
@@ -34,16 +37,16 @@ def posterior(trellis: Trellis) -> Posterior:
         norm = _finite(torch.logsumexp(now + beta, 1, keepdim=True))
         gamma[low:high] = (now + beta - norm).exp()
         xi += _pairs(now[:going], log_a, ahead)
-        ahead = trellis.log_b[low:high].double() + beta - norm - _finite(steps[low:high, None])
+        ahead = log_b[low:high] + beta - norm - _finite(steps[low:high, None])
     log_prob = packing.totals(steps) + ends
     return Posterior(log_prob, gamma, xi, gamma[: packing.n_sequences].sum(0), gamma[packing.last].sum(0))
 
 
 def _forward(trellis: Trellis) -> tuple[Tensor, Tensor]:
     """(N, K) log of the beliefs, and (N,) steps."""
-    log_a, log_b = trellis.transition.log(), trellis.log_b.double()
+    log_a, log_b = trellis.transition.log(), trellis.densities.log().double()
     log_alpha, steps = torch.empty_like(log_b), log_b.new_empty(len(log_b))
-    predicted = trellis.starts.log()
+    predicted = trellis.starts(torch.float64).log()
     for low, high in trellis.packing.blocks:
         joint = predicted[: high - low] + log_b[low:high]
         steps[low:high] = torch.logsumexp(joint, 1)

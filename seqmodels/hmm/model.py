@@ -14,15 +14,17 @@ from torch import Tensor
 
 from seqmodels.encodings import Encoding
 from seqmodels.generation import Prediction
-from seqmodels.hmm.baum_welch import Parameters, Schedule, baum_welch, block_posterior
+from seqmodels.hmm.baum_welch import Schedule, baum_welch
 from seqmodels.hmm.blocks import Block, make_blocks
 from seqmodels.hmm.cursor import HMMCursor, HMMState
+from seqmodels.hmm.densities import Densities
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.forward_backward import filtered
+from seqmodels.hmm.forward_backward import forward_of
 from seqmodels.hmm.given import given_chain, given_mixture, given_symbols
+from seqmodels.hmm.inference import block_paths, block_posterior, block_trellis
+from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.restarts import best_of, warn_of_floor
 from seqmodels.hmm.start import start
-from seqmodels.hmm.viterbi import viterbi
 from seqmodels.measure import Length
 from seqmodels.model import DTYPES, NotFittedError, SequenceModel
 from seqmodels.observations import Categorical, GaussianMixture, Observation
@@ -120,7 +122,7 @@ class HMM(SequenceModel):
         return self.pseudocount
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        emission, blocks = self._emission(), self._blocks(train)
+        emission, blocks = self._emission(), self._blocks(train, self.n_states)
         n_units, log_det = self._raw_size(train)
         run = partial(
             baum_welch,
@@ -167,38 +169,46 @@ class HMM(SequenceModel):
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
-    def _blocks(self, examples: list[Example]) -> list[Block]:
+    def _blocks(self, examples: list[Example], n_states: int) -> list[Block]:
         joined = [e.values if e.source is None else np.concatenate([e.source, e.values]) for e in examples]
         weights = [e.weight for e in examples]
-        return make_blocks(joined, weights, self.observation_.n_past, self._device(), DTYPES[self.dtype])
+        n_densities = self._emission().n_densities(n_states)
+        return make_blocks(joined, weights, self.observation_.n_past, n_densities, self._device(), DTYPES[self.dtype])
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         parameters = self.parameters_.to(self._device())
         results: list[np.ndarray] = [np.empty(0)] * len(examples)
-        for block in self._blocks(examples):
-            log_b = self._emission().log_prob(parameters.table, block.x, block.past, DTYPES[self.dtype])
-            found = filtered(parameters.initial, parameters.transition, log_b, block.packing, parameters.final)
-            steps, beliefs = block.packing.split(found.steps), block.packing.split(found.alpha)
+        for block in self._blocks(examples, len(parameters.initial)):
+            densities, _ = self._emission().evaluate(parameters.table, block.x, block.past, DTYPES[self.dtype])
+            found = forward_of(block_trellis(parameters, densities, block))
+            steps, beliefs = block.cutting.split(found.steps), block.cutting.split(found.alpha)
+            ends = None if parameters.final is None else found.ends
             for j, i in enumerate(block.indices):
-                end = None if found.ends is None else float(found.ends[j])
+                end = None if ends is None else float(ends[j])
                 results[i] = _scored_steps(steps[j], beliefs[j], end, parameters.final, examples[i].source)
         return results
 
     def decode(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """The most probable path of states of each sequence (Viterbi), over encoded steps; of ``x`` and then ``y``."""
-        return self._by_state(X, y, lambda p, log_b, b: viterbi(p.initial, p.transition, log_b, b.packing, p.final)[0])
+        return self._by_state(X, y, block_paths)
 
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` probability of each state at each step, given the whole sequence (smoothing)."""
-        return self._by_state(X, y, lambda p, log_b, b: block_posterior(p, log_b, b).gamma)
 
-    def _by_state(self, X: Any, y: Any, algorithm: Callable[[Parameters, Tensor, Block], Tensor]) -> list[np.ndarray]:
+        def smoothed(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
+            return block.cutting.split(block_posterior(parameters, densities, block).gamma)
+
+        return self._by_state(X, y, smoothed)
+
+    def _by_state(
+        self, X: Any, y: Any, algorithm: Callable[[Parameters, Densities, Block], list[Tensor]]
+    ) -> list[np.ndarray]:
         data = self._scorable(X, y)
         parameters = self._parameters().to(self._device())
         results: list[np.ndarray] = [np.empty(0)] * len(data.X)
-        for block in self._blocks(self._setting().examples(data)):
-            log_b = self._emission().log_prob(parameters.table, block.x, block.past, DTYPES[self.dtype])
-            found = block.packing.split(algorithm(parameters, log_b, block))
+        for block in self._blocks(self._setting().examples(data), len(parameters.initial)):
+            densities, _ = self._emission().evaluate(parameters.table, block.x, block.past, DTYPES[self.dtype])
+            found = algorithm(parameters, densities, block)
             for j, i in enumerate(block.indices):
                 results[i] = found[j].cpu().numpy()
         return results

@@ -9,7 +9,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from seqmodels.hmm.baum_welch import Fitted, Parameters
+from seqmodels.hmm.baum_welch import Fitted
+from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Observation
 
 

@@ -3,6 +3,9 @@
 Every product that underflows, or that is flushed to zero before it can, is a path lost: what is computed is a lower
 bound of ``p(x_1..x_t)``. Adding back at each step more than can have been lost gives an upper bound. Where the two
 agree after every frame, nothing that mattered was lost; where not, the sequence has failed and another road is taken.
+
+All arrays are (N, K) by name; in memory the states run along either axis, as the densities came, and every step works on
+(K, n) views: what is added up over states is then a sum of whole rows.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.cutting import TOLERANCE
 from seqmodels.hmm.packing import Packing
 from seqmodels.hmm.trellis import Trellis
 
@@ -39,16 +43,18 @@ LIMITS = {
     torch.float32: Limits(flush=1e-34, floor=1e-32, loss=1e-7, gap=1e-5, drift=1e-3),
     torch.float64: Limits(flush=1e-300, floor=1e-298, loss=1e-13, gap=1e-11, drift=1e-8),
 }
-BLOCK = 1 << 16  # rows looked at, or multiplied up in float32, at once
+BLOCK = 1 << 16  # rows looked at at once
+SUMMED = {torch.float32: 1 << 11, torch.float64: 1 << 16}  # rows multiplied up at once: float32 sums stay short
+RENEWED = 16  # steps back after which beta is scaled anew
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A forward pass: beliefs ``alpha`` (N, K), ``b`` scaled to a maximum of one ``emission`` (N, K), the factors ``scale`` (N,),
+    """A forward pass: beliefs ``alpha`` (N, K), ``b`` scaled to a maximum of one (N, K), the factors ``scale`` (N,),
     float64 ``steps`` (N,) and ``ends`` (n,) in nats, and which sequences ``failed`` (n,)."""
 
     alpha: Tensor
-    emission: Tensor
+    b: Tensor
     scale: Tensor
     steps: Tensor
     ends: Tensor
@@ -56,112 +62,192 @@ class Pass:
 
 
 def forward(trellis: Trellis) -> Pass:
-    """The forward pass in the precision of ``log_b``, with its guard."""
-    limits, packing = LIMITS[trellis.log_b.dtype], trellis.packing
-    emission, peak = _emission(trellis.log_b, limits)
-    alpha, scale = _recursion(trellis, emission, None)
-    steps = scale.double().log() + peak
-    end_mass = (alpha[packing.last] * trellis.final.to(alpha.dtype)).sum(1)
-    suspect = _suspects(trellis, alpha, scale, end_mass)
+    """The forward pass in the precision of the densities, with its guard."""
+    dtype, cutting, packing = trellis.densities.dtype, trellis.cutting, trellis.packing
+    b, peak = trellis.densities.scaled()
+    torch.threshold_(b, LIMITS[dtype].flush, 0.0)
+    step, starts = trellis.transition.T.to(dtype).contiguous(), trellis.starts(dtype)
+    before, after = cutting.links
+    if len(after):
+        starts[after] = _warm_start(step, b, cutting.size, cutting.margin, packing)[before]
+    alpha, scale = _recursion(step, b, starts, packing)
+    end_mass = (alpha[cutting.last] * trellis.final.to(dtype)).sum(1)
     failed = ~torch.isfinite(end_mass)
+    if len(after):
+        handed, given = alpha[packing.last[packing.order[before]]] @ step.T, starts[after]
+        close = (handed - given).abs() <= TOLERANCE[dtype] * torch.maximum(handed, given)
+        failed |= _by_sequence(trellis, after[~close.all(1)])
+    suspect = _suspects(trellis, alpha, scale)
     if suspect.any():
-        chosen = suspect.nonzero()[:, 0]
-        failed[chosen] |= _bounds_differ(trellis, chosen, emission, scale, end_mass)
-    return Pass(alpha, emission, scale, steps, end_mass.double().log(), failed)
+        astray = _bounds_differ(trellis, suspect.nonzero()[:, 0], Pass(alpha, b, scale, peak, end_mass, failed), starts)
+        failed |= cutting.of_pieces(astray)
+    return Pass(alpha, b, scale, scale.double().log().add_(peak), end_mass.double().log(), failed)
 
 
 def backward(trellis: Trellis, ran: Pass) -> tuple[Tensor, Tensor, Tensor]:
     """The backward pass: ``gamma`` (N, K), ``ahead`` (N, K) = b beta / c, and which sequences ``failed`` (n,).
 
-    Then ``xi_t(i, j) = alpha_t(i) a_ij ahead_t+1(j)``. ``ran.emission`` is used up: ``ahead`` is written over it. Where the
+    Then ``xi_t(i, j) = alpha_t(i) a_ij ahead_t+1(j)``. ``ran.b`` is used up: ``ahead`` is written over it. Where the
     forward pass holds, beta is bounded: a state whose future outweighs the floor would have parted the bounds.
     """
-    packing, limits = trellis.packing, LIMITS[ran.alpha.dtype]
-    gamma, ahead = torch.empty_like(ran.alpha), ran.emission
-    ahead.div_(ran.scale[:, None])
-    backwards, ends = trellis.transition.to(ahead.dtype).T.contiguous(), trellis.ends.to(ahead.dtype)
-    norms = torch.empty_like(ran.scale)
-    going, beta = 0, ends[:0]
-    for low, high in reversed(packing.blocks):
-        if high - low > going:  # some sequences end here
-            beta = torch.cat([beta, ends[going : high - low]])
-            going = high - low
-        here = torch.mul(ran.alpha[low:high], beta, out=gamma[low:high])
-        norm = torch.sum(here, 1, out=norms[low:high])[:, None]
-        here.div_(norm)
-        beta = ahead[low:high].mul_(beta).div_(norm) @ backwards
-    norms[packing.last] = 1.0  # there it was the mass of the end, which the forward pass has looked at
-    return gamma, ahead, ran.failed | packing.any(~((norms - 1).abs() <= limits.drift))
+    cutting, packing, dtype = trellis.cutting, trellis.packing, ran.alpha.dtype
+    step, ends = trellis.transition.to(dtype), trellis.ends(dtype)
+    before, after = cutting.links
+    if len(before):
+        ends[before] = _warm_end(step, ran.b, ends, cutting.margin, packing)[after]
+    closing = ran.alpha[packing.last[packing.order]]
+    ends.div_((closing * ends).sum(1, keepdim=True))
+    gamma, ahead, sizes = torch.empty_like(ran.alpha), ran.b, packing.batch_sizes
+    beta, going = _messages(ran.b, len(ends)), 0
+    drifted = torch.zeros(len(ends), dtype=torch.bool, device=gamma.device)
+    views = zip(*(a.T.split(sizes, 1) for a in (ran.alpha, gamma, ahead)), ran.scale.split(sizes), strict=True)
+    for t, (reached, here, there, scale) in reversed(list(enumerate(views))):
+        n = sizes[t]
+        if n > going:  # some pieces end here
+            beta[:, going:n] = ends[going:n].T
+            going = n
+        message = beta[:, :n]
+        torch.mul(reached, message, out=here)
+        if t % RENEWED == 0:
+            norm = here.sum(0)
+            drifted[:n] |= ~((norm - 1).abs() <= LIMITS[dtype].drift)
+            here.div_(norm)
+            message.div_(norm)
+        there.mul_(message).div_(scale)
+        torch.mm(step, there, out=message)
+    failed = ran.failed | _by_sequence(trellis, drifted.nonzero()[:, 0])
+    if len(before):
+        given, found = closing[before] * ends[before], closing[before] * beta.T[after]
+        difference = (given - found / found.sum(1, keepdim=True)).abs().sum(1)
+        failed |= _by_sequence(trellis, before[~(difference <= TOLERANCE[dtype])])
+    return gamma, ahead, failed
 
 
-def expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, counted: Tensor) -> Tensor:
-    """(K, K) float64 expected transitions into the frames ``counted`` (N,) is True for; the others are zeroed in ``ahead``.
+def expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed: Tensor) -> Tensor:
+    """(K, K) float64 expected transitions of the sequences that have not ``failed`` (n,); the others are zeroed in ``ahead``.
 
     The frames before a run of rows are a run of rows too: one product a run, nothing copied.
     """
-    left_out = (~counted).nonzero()[:, 0]
-    ahead.index_fill_(0, left_out, 0.0)
-    alpha.index_fill_(0, left_out[~torch.isfinite(alpha[left_out]).all(1)], 0.0)
-    total = torch.zeros_like(trellis.transition)
-    for shift, low, high in trellis.packing.spans:
-        for start in range(low, high, BLOCK):
-            stop = min(start + BLOCK, high)
+    cutting, packing = trellis.cutting, trellis.packing
+    if failed.any():
+        left_out = failed[cutting.sequence].nonzero()[:, 0]
+        ahead.index_fill_(0, left_out, 0.0)
+        alpha.index_fill_(0, left_out, 0.0)
+    total, size = torch.zeros_like(trellis.transition), SUMMED[alpha.dtype]
+    for shift, low, high in packing.spans:
+        for start in range(low, high, size):
+            stop = min(start + size, high)
             total += alpha[start - shift : stop - shift].T @ ahead[start:stop]
+    before, after = cutting.links
+    total += alpha[packing.last[packing.order[before]]].T @ ahead[after]  # a piece's first frame stands at its rank
     return total.mul_(trellis.transition)
 
 
-def _emission(log_b: Tensor, limits: Limits) -> tuple[Tensor, Tensor]:
-    """``b`` with each frame's maximum scaled to one, small values flushed, and the logarithm of that maximum in float64."""
-    peak = log_b.amax(1, keepdim=True)
-    peak = torch.where(peak == -torch.inf, 0.0, peak)
-    emission = torch.threshold_((log_b - peak).exp_(), limits.flush, 0.0)
-    return emission, peak[:, 0].double()
+def _messages(b: Tensor, n: int) -> Tensor:
+    """(K, n) to be filled, along memory as the densities (N, K) are."""
+    K = b.shape[1]
+    return b.new_empty(K, n) if b.stride(0) == 1 else b.new_empty(n, K).T
 
 
-def _recursion(trellis: Trellis, emission: Tensor, slack: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Beliefs (N, K) and scaling factors (N,); ``slack`` (N, K) is mass added at each step, for the upper bound."""
-    transition, predicted = trellis.transition.to(emission.dtype), trellis.starts.to(emission.dtype)
-    flush = LIMITS[emission.dtype].flush
-    alpha, scale = torch.empty_like(emission), emission.new_empty(len(emission))
-    for low, high in trellis.packing.blocks:
-        joint = torch.mul(predicted[: high - low], emission[low:high], out=alpha[low:high])
-        if slack is not None:
-            joint.add_(slack[low:high])
-        total = torch.sum(joint, 1, out=scale[low:high])
-        torch.threshold_(joint.div_(total[:, None]), flush, 0.0)
-        predicted = joint @ transition
+def _recursion(
+    step: Tensor, b: Tensor, starts: Tensor, packing: Packing, slack: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Beliefs (N, K) and scaling factors (N,), given ``step``, the transition's transpose, and predictions ``starts`` (w, K) by rank.
+
+    ``slack`` (N, K) is mass added at each step, for the upper bound.
+    """
+    flush, sizes = LIMITS[b.dtype].flush, packing.batch_sizes
+    alpha, scale, predicted = torch.empty_like(b), b.new_empty(len(b)), _messages(b, len(starts))
+    predicted.copy_(starts.T)
+    added = [None] * len(sizes) if slack is None else slack.T.split(sizes, 1)
+    views = (alpha.T.split(sizes, 1), b.T.split(sizes, 1), scale.split(sizes), added)
+    for joint, seen, total, more in zip(*views, strict=True):
+        n = joint.shape[1]
+        torch.mul(predicted[:, :n], seen, out=joint)
+        if more is not None:
+            joint.add_(more)
+        torch.sum(joint, 0, out=total)
+        torch.threshold_(joint.div_(total), flush, 0.0)
+        torch.mm(step, joint, out=predicted[:, :n])
     return alpha, scale
 
 
-def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor, end_mass: Tensor) -> Tensor:
-    """(n,) sequences in which something lost could have mattered; cheap, and on the safe side.
+def _warm_start(step: Tensor, b: Tensor, size: int, margin: int, packing: Packing) -> Tensor:
+    """(m, K) by rank: predictions after each piece of full size, from a flat message ``margin`` frames before its end."""
+    m = packing.batch_sizes[size - 1]
+    predicted = _messages(b, m).fill_(1 / len(step))
+    for low, _ in packing.blocks[size - margin : size]:
+        joint = predicted * b[low : low + m].T
+        torch.threshold_(joint.div_(joint.sum(0)), LIMITS[b.dtype].flush, 0.0)
+        torch.mm(step, joint, out=predicted)
+    return predicted.T
+
+
+def _warm_end(step: Tensor, b: Tensor, ends: Tensor, margin: int, packing: Packing) -> Tensor:
+    """(w, K) by rank: what each piece's first ``margin`` frames say of the state before it, from a flat message after them."""
+    sizes = packing.batch_sizes
+    beta, going = _messages(b, len(ends)), sizes[margin] if margin < len(sizes) else 0
+    beta[:, :going] = 1.0
+    for t in reversed(range(min(margin, len(sizes)))):
+        n, low = sizes[t], packing.blocks[t][0]
+        if n > going:
+            beta[:, going:n] = ends[going:n].T
+            going = n
+        there = b[low : low + n].T * beta[:, :n]
+        torch.mm(step, there.div_(there.sum(0)), out=beta[:, :n])
+    return beta.T
+
+
+def _by_sequence(trellis: Trellis, ranks: Tensor) -> Tensor:
+    """(n,) whether any of these pieces, by rank, is of the sequence."""
+    found = torch.zeros(trellis.cutting.n_sequences, dtype=torch.bool, device=ranks.device)
+    found[trellis.cutting.owner[trellis.packing.order[ranks]]] = True
+    return found
+
+
+def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
+    """(w,) pieces in which something lost could have mattered; cheap, and on the safe side.
 
     A loss is harmless if it is small beside what the same state kept; or, when every transition is possible, beside what
     every state is handed by the others at the next step, for positive sums keep their proportions ever after.
     """
-    limits, packing = LIMITS[alpha.dtype], trellis.packing
-    least = len(trellis.transition) * limits.floor / limits.loss
+    packing, least = trellis.packing, _least(alpha)
     refill = trellis.transition.amin().to(scale.dtype)
     rows = (~(scale * refill > least)).nonzero()[:, 0]
     harmful = torch.zeros_like(scale, dtype=torch.bool)
     for block in rows.split(BLOCK):
-        kept = torch.where(trellis.log_b[block] == -torch.inf, 1.0, alpha[block]).amin(1)
+        kept = torch.where(trellis.densities.take(block).log() == -torch.inf, 1.0, alpha[block]).amin(1)
         harmful[block] = ~(scale[block] * kept > least)
-    return packing.any(harmful) | ~(end_mass > least)
+    closing = alpha[packing.last] * trellis.ends(alpha.dtype)[packing.rank]
+    return packing.any(harmful) | ~(closing.sum(1) > least)
 
 
-def _bounds_differ(trellis: Trellis, sequences: Tensor, emission: Tensor, scale: Tensor, end_mass: Tensor) -> Tensor:
-    """Whether, for each of these sequences, the upper bound of ``p(x_1..x_t)`` leaves the lower one at any t or at the end."""
-    part, rows = trellis.take(sequences)
-    limits = LIMITS[emission.dtype]
-    slack = (part.log_b > -torch.inf).to(emission.dtype).mul_(limits.floor)
-    alpha, above = _recursion(part, emission.index_select(0, rows), slack)
-    end_above = (alpha[part.packing.last] * part.final.to(alpha.dtype)).sum(1) + limits.floor
-    gap = above.double().log() - scale[rows].double().log()
-    broken = part.packing.any(~torch.isfinite(gap))
-    gaps = _running(part.packing, torch.where(torch.isfinite(gap), gap, 0.0))
-    end_gap = gaps[part.packing.last] + end_above.double().log() - end_mass[sequences].double().log()
-    return broken | part.packing.any(gaps.abs() > limits.gap) | ~(end_gap.abs() <= limits.gap)
+def _least(alpha: Tensor) -> float:
+    """Mass beside which what a step can lose is too small to look into."""
+    limits = LIMITS[alpha.dtype]
+    return alpha.shape[1] * limits.floor / limits.loss
+
+
+def _bounds_differ(trellis: Trellis, pieces: Tensor, ran: Pass, starts: Tensor) -> Tensor:
+    """(w,) whether, for each of these pieces, the upper bound of ``p(x_1..x_t)`` leaves the lower one at any t or at the end."""
+    packing, limits = trellis.packing, LIMITS[ran.alpha.dtype]
+    part, rows = packing.take(pieces)
+    here = packing.rank[pieces[part.order]]  # by rank of part, the rank among all
+    possible = trellis.densities.take(rows).log() > -torch.inf
+    b = ran.b.index_select(0, rows)
+    slack = torch.empty_like(b).copy_(possible).mul_(limits.floor)
+    step = trellis.transition.T.to(b.dtype).contiguous()
+    alpha, above = _recursion(step, b, starts[here], part, slack)
+    ends = trellis.ends(b.dtype)[here]
+    low = (ran.alpha[packing.last[pieces[part.order]]] * ends).sum(1)
+    high = (alpha[part.last[part.order]] * ends).sum(1) + limits.floor
+    gap = above.double().log() - ran.scale[rows].double().log()
+    broken = part.any(~torch.isfinite(gap))
+    gaps = _running(part, torch.where(torch.isfinite(gap), gap, 0.0))
+    end_gap = gaps[part.last] + (high.double().log() - low.double().log())[part.rank]
+    found = torch.zeros(packing.n_sequences, dtype=torch.bool, device=b.device)
+    found[pieces] = broken | part.any(gaps.abs() > limits.gap) | ~(end_gap.abs() <= limits.gap)
+    return found
 
 
 def _running(packing: Packing, values: Tensor) -> Tensor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.baum_welch import Parameters
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.parameters import Parameters
 
 SMOOTHING = 0.1  # the share of a first guess that is spread evenly: every arc stays possible
 
@@ -16,9 +16,9 @@ def start(
     emission: Emission, blocks: list[Block], n_states: int, *, stops: bool, generator: torch.Generator
 ) -> Parameters:
     """A first guess; every sequence counts once, whatever its weight."""
-    x = torch.cat([b.packing.unpack(b.x) for b in blocks])
-    pasts = [b.packing.unpack(b.past) for b in blocks if b.past is not None]
-    lengths = torch.cat([b.packing.lengths for b in blocks])
+    x = torch.cat([b.cutting.packing.unpack(b.x) for b in blocks])
+    pasts = [b.cutting.packing.unpack(b.past) for b in blocks if b.past is not None]
+    lengths = torch.cat([b.cutting.lengths for b in blocks])
     labels = emission.labels(x, n_states, generator)
     table = emission.from_labels(x, torch.cat(pasts) if pasts else None, labels, n_states, generator)
     begins, arcs = _counts(labels, lengths, n_states)

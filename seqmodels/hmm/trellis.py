@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.cutting import Cutting
+from seqmodels.hmm.densities import Densities
 from seqmodels.hmm.packing import Packing
 
 
@@ -18,56 +20,72 @@ class Trellis:
         initial: (1, K) or (n, K) float64, one row a sequence, in the caller's order.
         transition: (K, K) float64.
         final: (1, K) or (n, K) float64; ones where the end is no event.
-        log_b: (N, K) float32 or float64, packed: nats, -inf where a state cannot have emitted the frame.
-        packing: how the N rows make up the n sequences.
+        densities: (N, K), by the rows of ``cutting.packing``.
+        cutting: how the N rows make up the n sequences.
     """
 
     initial: Tensor
     transition: Tensor
     final: Tensor
-    log_b: Tensor
-    packing: Packing
+    densities: Densities
+    cutting: Cutting
 
     @classmethod
     def of(
-        cls, initial: Tensor, transition: Tensor, log_b: Tensor, packing: Packing, final: Tensor | None = None
+        cls, initial: Tensor, transition: Tensor, densities: Densities, cutting: Cutting, final: Tensor | None = None
     ) -> Trellis:
-        """Check shapes, and bring the parameters to float64 on the device of ``log_b``."""
-        K, n = transition.shape[0], packing.n_sequences
-        if log_b.dtype not in (torch.float32, torch.float64):
-            raise ValueError(f"log_b is {log_b.dtype}; pass float32 or float64")
-        if log_b.shape != (packing.n_frames, K):
-            raise ValueError(
-                f"log_b has shape {tuple(log_b.shape)}, expected ({packing.n_frames}, {K}): frames, states"
-            )
+        """Check shapes, and bring the parameters to float64 on the device of the densities."""
+        K, n, N = transition.shape[0], cutting.n_sequences, cutting.packing.n_frames
+        if densities.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"log_b is {densities.dtype}; pass float32 or float64")
+        if densities.shape != (N, K):
+            raise ValueError(f"log_b has shape {tuple(densities.shape)}, expected ({N}, {K}): frames, states")
         if initial.shape not in ((K,), (n, K)):
             raise ValueError(f"initial has shape {tuple(initial.shape)}, expected ({K},) or ({n}, {K})")
         if final is not None and final.shape != (K,):
             raise ValueError(f"final has shape {tuple(final.shape)}, expected ({K},)")
         ends = torch.ones(K) if final is None else final
-        start, step, end = (p.detach().to(log_b.device, torch.float64) for p in (initial, transition, ends))
-        return cls(start.reshape(-1, K), step, end.reshape(-1, K), log_b.detach(), packing.to(log_b.device))
+        start, step, end = (p.detach().to(densities.device, torch.float64) for p in (initial, transition, ends))
+        return cls(start.reshape(-1, K), step, end.reshape(-1, K), densities, cutting)
 
     @property
-    def starts(self) -> Tensor:
-        """(n, K) ``initial`` by rank: the rows of the first block."""
-        return self.initial.expand(self.packing.n_sequences, -1)[self.packing.order]
+    def packing(self) -> Packing:
+        """Of the pieces."""
+        return self.cutting.packing
+
+    def starts(self, dtype: torch.dtype) -> Tensor:
+        """(w, K) by rank: ``initial`` where a piece is the first of its sequence, flat elsewhere."""
+        starts = self.initial.to(dtype).expand(self.cutting.n_sequences, -1)[self._owner]
+        return starts.index_fill_(0, self.cutting.links[1], 1 / len(self.transition))
+
+    def ends(self, dtype: torch.dtype) -> Tensor:
+        """(w, K) by rank: ``final`` where a piece is the last of its sequence, ones elsewhere."""
+        ends = self.final.to(dtype).expand(self.cutting.n_sequences, -1)[self._owner]
+        return ends.index_fill_(0, self.cutting.links[0], 1.0)
 
     @property
-    def ends(self) -> Tensor:
-        """(n, K) ``final`` by rank."""
-        return self.final.expand(self.packing.n_sequences, -1)[self.packing.order]
+    def _owner(self) -> Tensor:
+        return self.cutting.owner[self.packing.order]
 
     def double(self) -> Trellis:
-        """The same problem with ``log_b`` in float64."""
-        return replace(self, log_b=self.log_b.double())
+        """The same problem in float64."""
+        return replace(self, densities=self.densities.double())
 
     def take(self, sequences: Tensor) -> tuple[Trellis, Tensor]:
-        """The problem of these sequences alone, and the row here of each of its rows."""
-        packing, rows = self.packing.take(sequences)
+        """The problem of these sequences alone, whole, and the row here of each of its rows."""
+        return self._again(sequences, Cutting.whole(self.cutting.lengths[sequences], self.densities.device))
+
+    def cut(self, reach: int = 1) -> tuple[Trellis, Tensor]:
+        """The same problem in the pieces that suit its precision, and the row here of each of its rows."""
+        lengths = self.cutting.lengths
+        cutting = Cutting.of(lengths, self.densities.dtype, self.densities.device, reach)
+        return self._again(torch.arange(len(lengths), device=lengths.device), cutting)
+
+    def _again(self, sequences: Tensor, cutting: Cutting) -> tuple[Trellis, Tensor]:
+        rows = self.cutting.rows(sequences[cutting.sequence], cutting.time)
         initial = self.initial if len(self.initial) == 1 else self.initial[sequences]
         final = self.final if len(self.final) == 1 else self.final[sequences]
-        return Trellis(initial, self.transition, final, self.log_b.index_select(0, rows), packing), rows
+        return Trellis(initial, self.transition, final, self.densities.take(rows), cutting), rows
 
 
 @dataclass(frozen=True)
@@ -76,7 +94,7 @@ class Forward:
 
     Attributes:
         steps: (N,) float64, packed: log p(x_t | x_<t) in nats.
-        ends: (n,) float64: log of the final mass under the last belief, log p(end | x); None without ``final``.
+        ends: (n,) float64: log of the final mass under the last belief, log p(end | x); None where the end is no event.
         alpha: (N, K) packed beliefs p(z_t | x_<=t), rows summing to one (zeros once the sequence is impossible).
     """
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.cutting import Cutting
+from seqmodels.hmm.densities import LogDensities
 from seqmodels.hmm.packing import Packing
 from seqmodels.hmm.trellis import Trellis
 
@@ -36,7 +38,8 @@ def viterbi(
     >>> path.tolist()
     [0, 1]
     """
-    trellis = Trellis.of(initial, transition, log_b, packing, final)
+    whole = Cutting.whole(packing.lengths, log_b.device)
+    trellis = Trellis.of(initial, transition, LogDensities(log_b.detach()), whole, final)
     best, came_from = _climb(trellis)
     log_prob, state = best.max(1)
     return _trace(trellis.packing, came_from, state), log_prob[trellis.packing.rank]
@@ -45,10 +48,10 @@ def viterbi(
 def _climb(trellis: Trellis) -> tuple[Tensor, Tensor]:
     """(n, K) by rank, the best way to end in each state; (N, K) the state before, for rows after the first frames."""
     into = trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij
-    log_b, blocks = trellis.log_b, trellis.packing.blocks
+    log_b, blocks = trellis.densities.log(), trellis.packing.blocks
     came_from = torch.zeros(log_b.shape, dtype=torch.uint8 if len(into) <= 256 else torch.int32, device=log_b.device)
-    delta = trellis.starts.log() + log_b[: blocks[0][1]]
-    log_ends = trellis.ends.log()
+    delta = trellis.starts(torch.float64).log() + log_b[: blocks[0][1]]
+    log_ends = trellis.ends(torch.float64).log()
     best = torch.empty_like(log_ends)
     for low, high in blocks[1:]:
         best[high - low : len(delta)] = delta[high - low :]

@@ -12,9 +12,10 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels.hmm import blocks
-from seqmodels.hmm.baum_welch import Fitted, Parameters, Schedule, baum_welch, expect, log_prior, maximise
+from seqmodels.hmm.baum_welch import Fitted, Schedule, baum_welch, expect, log_prior, maximise
 from seqmodels.hmm.blocks import Block, make_blocks
 from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.start import start
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from tests.hmm.enumeration import enumerate_paths
@@ -47,7 +48,7 @@ def deal(
     x: list[np.ndarray], observation: Observation, weights: list[float] | None = None
 ) -> tuple[Emission, list[Block]]:
     emission = emission_of(observation, V if observation.emits == "symbols" else D)
-    return emission, make_blocks(x, weights or [1.0] * len(x), observation.n_past, CPU, F64)
+    return emission, make_blocks(x, weights or [1.0] * len(x), observation.n_past, 4, CPU, F64)
 
 
 def run(first: Parameters, emission: Emission, dealt: list[Block], steps: int, **change: Any) -> Fitted:
@@ -219,7 +220,7 @@ def test_block_size_changes_nothing(observation: Observation, monkeypatch: pytes
     emission, one = deal(x, observation)
     first = begin(emission, one)
     whole = run(first, emission, one, 5)
-    monkeypatch.setattr(blocks, "FRAMES_AT_ONCE", 20)
+    monkeypatch.setattr(blocks, "ELEMENTS_AT_ONCE", 80)
     _, many = deal(x[::-1], observation)
     assert (len(one), len(many)) == (1, 3)
     assert sorted(i for block in many for i in block.indices) == [0, 1, 2, 3, 4]
@@ -250,7 +251,7 @@ def test_history_is_of_the_parameters_returned() -> None:
 
 def test_float32_ends_where_float64_does() -> None:
     emission, wide = deal(vectors(9, "plain"), GaussianMixture(2))
-    narrow = make_blocks(vectors(9, "plain"), [1.0] * len(LENGTHS), 0, CPU, torch.float32)
+    narrow = make_blocks(vectors(9, "plain"), [1.0] * len(LENGTHS), 0, 4, CPU, torch.float32)
     first = begin(emission, wide, k=2)
     a, b = run(first, emission, wide, 10), run(first, emission, narrow, 10, dtype=torch.float32)
     assert_allclose(b.history["objective"], a.history["objective"], rtol=1e-4)
@@ -258,9 +259,9 @@ def test_float32_ends_where_float64_does() -> None:
 
 def test_the_past_of_each_frame() -> None:
     x = [np.arange(6.0).reshape(3, 2), np.array([[9.0, 9.0]])]
-    (block,) = make_blocks(x, [1.0, 1.0], 2, CPU, F64)
+    (block,) = make_blocks(x, [1.0, 1.0], 2, 4, CPU, F64)
     assert block.past is not None
-    long, short = (block.packing.split(block.past)[block.indices.index(i)] for i in (0, 1))
+    long, short = (block.cutting.split(block.past)[block.indices.index(i)] for i in (0, 1))
     nan = [np.nan, np.nan]
     assert_allclose(long, np.array([[nan, nan], [nan, [0, 1]], [[0, 1], [2, 3]]]))
     assert torch.isnan(short).all()

@@ -54,7 +54,7 @@ def random_case(observation: Observation, seed: int = 0) -> tuple[Emission, Tens
 
 
 def statistics(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor) -> tuple[Tensor, ...]:
-    return emission.statistics(table, x, past, gamma, emission.log_prob(table, x, past, gamma.dtype))
+    return emission.statistics(table, x, past, gamma, emission.evaluate(table, x, past, gamma.dtype)[1])
 
 
 def expected(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor) -> float:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,9 @@ from hmmlearn.hmm import GaussianHMM
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from seqmodels.hmm import log_semiring, scaled, segments
+from seqmodels.hmm import log_semiring, scaled
+from seqmodels.hmm.cutting import Cutting
+from seqmodels.hmm.densities import LogDensities
 from seqmodels.hmm.forward_backward import filtered, log_prob_steps, posterior
 from seqmodels.hmm.packing import Packing
 from seqmodels.hmm.roads import scaled_forward, scaled_posterior
@@ -20,6 +23,13 @@ from tests.hmm.enumeration import Array, Enumerated, enumerate_paths, random_mod
 
 def tensor(array: Array) -> Tensor:
     return torch.as_tensor(array, dtype=torch.float64)
+
+
+def trellis_of(
+    initial: Tensor, transition: Tensor, log_b: Tensor, packing: Packing, final: Tensor | None = None
+) -> Trellis:
+    """Whole sequences."""
+    return Trellis.of(initial, transition, LogDensities(log_b), Cutting.whole(packing.lengths), final)
 
 
 def optional(array: Array | None) -> Tensor | None:
@@ -81,11 +91,11 @@ def test_each_road_answers_for_itself() -> None:
     for seed in range(1, 60, 3):  # none sparse: the scaled road must not leave these to the slow one
         initial, transition, final, b = random_case(seed)
         b = np.maximum(b, 1e-9)
-        trellis = Trellis.of(tensor(initial), tensor(transition), log(b), Packing.of([len(b)]), optional(final))
+        trellis = trellis_of(tensor(initial), tensor(transition), log(b), Packing.of([len(b)]), optional(final))
         expected = enumerate_paths(initial, transition, b, final)
-        answer, failed = scaled_posterior(trellis, None)
+        answer, failed = scaled_posterior(trellis)
         assert not failed.any()
-        assert not scaled_forward(trellis, None)[1].any()
+        assert not scaled_forward(trellis)[1].any()
         assert_posterior(answer, expected)
         assert_posterior(log_semiring.posterior(trellis), expected)
 
@@ -94,7 +104,7 @@ def test_float32_is_as_good_as_its_rounding() -> None:
     initial, transition, final, log_bs = random_batch(3, [40, 7, 23])
     packing = Packing.of([40, 7, 23])
     log_b = packing.pack(torch.cat(log_bs))
-    assert not scaled_posterior(Trellis.of(initial, transition, log_b.float(), packing, final), None)[1].any()
+    assert not scaled_posterior(trellis_of(initial, transition, log_b.float(), packing, final))[1].any()
     single = posterior(initial, transition, log_b.float(), packing, final)
     double = posterior(initial, transition, log_b, packing, final)
     assert single.gamma.dtype == torch.float32
@@ -208,7 +218,7 @@ def test_sharp_left_to_right_models_keep_their_true_figures(dtype: torch.dtype) 
         log_prefix, log_prob, gamma = log_paths(initial, transition, log_b, final)
         packing, numbers = Packing.of([6]), torch.as_tensor(log_b, dtype=dtype)
         arguments = (tensor(initial), tensor(transition), numbers, packing, tensor(final))
-        n_failed += int(scaled_posterior(Trellis.of(*arguments), None)[1].sum())
+        n_failed += int(scaled_posterior(trellis_of(*arguments))[1].sum())
         result, smoothed = filtered(*arguments), posterior(*arguments)
         assert result.ends is not None
         assert_allclose(result.steps.cumsum(0), log_prefix, rtol=1e-9)
@@ -285,25 +295,36 @@ def test_an_impossible_sequence_is_minus_infinity_and_has_no_posterior() -> None
 
 
 def long_case(stay: float, T: int = 6000, K: int = 5) -> tuple[Trellis, tuple[Tensor, Tensor, Tensor, Packing, Tensor]]:
-    initial, transition, final, (log_b, short) = random_batch(5, [T, 300], K)
+    initial, transition, final, (log_b, short) = random_batch(5, [T, 150], K)
     final = final * 0.01
     transition = transition / transition.sum(1, keepdim=True) * (1 - stay) + stay * torch.eye(K, dtype=torch.float64)
     transition = transition * (1 - final)[:, None]
-    packing = Packing.of([T, 300])
+    packing = Packing.of([T, 150])
     arguments = (initial, transition, packing.pack(torch.cat([log_b, short])), packing, final)
-    return Trellis.of(*arguments), arguments
+    return trellis_of(*arguments), arguments
 
 
-def test_windows_equal_the_sequence_from_end_to_end() -> None:
-    trellis, arguments = long_case(stay=0.0)
-    windows = segments.cut(trellis)
-    assert windows is not None
-    assert windows.trellis.packing.n_sequences > 5
-    (parts, failed), (whole, _) = scaled_posterior(trellis, windows), scaled_posterior(trellis, None)
-    assert not failed.any()
-    for name in ("log_prob", "gamma", "xi", "initial", "final"):
+def in_pieces(trellis: Trellis, size: int, margin: int) -> tuple[Trellis, Tensor]:
+    """The same problem cut as told, and the row of the whole one of each of its rows."""
+    cutting = Cutting.into(trellis.cutting.lengths, size, margin)
+    rows = trellis.cutting.rows(cutting.sequence, cutting.time)
+    return replace(trellis, densities=trellis.densities.take(rows), cutting=cutting), rows
+
+
+def assert_close(parts: Posterior, whole: Posterior, rows: Tensor) -> None:
+    assert_allclose(parts.gamma, whole.gamma[rows], rtol=1e-9, atol=1e-12)
+    for name in ("log_prob", "xi", "initial", "final"):
         assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-9, atol=1e-12)
-    forward, (sequential, _) = filtered(*arguments), scaled_forward(trellis, None)
+
+
+def test_pieces_equal_the_sequence_from_end_to_end() -> None:
+    trellis, arguments = long_case(stay=0.0)
+    cut, rows = trellis.cut()
+    assert cut.packing.n_sequences > 5
+    (parts, failed), (whole, _) = scaled_posterior(cut), scaled_posterior(trellis)
+    assert not failed.any()
+    assert_close(parts, whole, rows)
+    forward, (sequential, _) = filtered(*arguments), scaled_forward(trellis)
     assert forward.ends is not None
     assert sequential.ends is not None
     assert_allclose(forward.steps, sequential.steps, rtol=1e-9)
@@ -311,18 +332,27 @@ def test_windows_equal_the_sequence_from_end_to_end() -> None:
     assert_allclose(forward.ends, sequential.ends, rtol=1e-9)
 
 
+@pytest.mark.parametrize("lengths", [[500, 700, 200, 900], [400, 401, 1, 399], [800, 192, 193]])
+def test_pieces_of_every_length(lengths: list[int]) -> None:
+    initial, transition, final, log_bs = random_batch(9, lengths)
+    packing = Packing.of(lengths)
+    trellis = trellis_of(initial, transition, packing.pack(torch.cat(log_bs)), packing, final)
+    whole, _ = scaled_posterior(trellis)
+    for size in (192, 200, 333, 400):
+        cut, rows = in_pieces(trellis, size, margin=192)
+        parts, failed = scaled_posterior(cut)
+        assert not failed.any()
+        assert_close(parts, whole, rows)
+
+
 def test_a_chain_that_remembers_is_not_cut() -> None:
     trellis, arguments = long_case(stay=0.9999)
-    windows = segments.cut(trellis)
-    assert windows is not None
-    ran = scaled.forward(windows.trellis)
-    gamma, _, _ = scaled.backward(windows.trellis, ran)
-    assert windows.sequences(windows.unforgotten(ran.alpha), 2).tolist() == [True, False]
-    assert windows.sequences(windows.unsettled(gamma), 2).tolist() == [True, False]
-    assert scaled_forward(trellis, windows)[1].tolist() == [True, False]
-    answer, failed = scaled_posterior(trellis, windows)
+    cut, _ = trellis.cut()
+    assert not cut.cutting.is_whole
+    assert scaled_forward(cut)[1].tolist() == [True, False]
+    answer, failed = scaled_posterior(cut)
     assert failed.tolist() == [True, False]
-    whole, _ = scaled_posterior(trellis, None)
+    whole, _ = scaled_posterior(trellis)
     assert abs(answer.log_prob[0] - whole.log_prob[0]) > 1e-6  # what the check is there to keep out
     result = posterior(*arguments)
     assert_allclose(result.log_prob, whole.log_prob, rtol=1e-13)
@@ -331,24 +361,21 @@ def test_a_chain_that_remembers_is_not_cut() -> None:
 
 
 @pytest.mark.parametrize(("known", "forward"), [([0, 400], True), ([799], False)])
-def test_either_direction_alone_finds_what_a_window_cannot_know(known: list[int], forward: bool) -> None:
+def test_either_direction_alone_finds_what_a_piece_cannot_know(known: list[int], forward: bool) -> None:
     # Nothing tells the two states apart but a few frames, more than a margin away from where it matters.
     transition = tensor(np.array([[0.9999, 0.0001], [0.0001, 0.9999]]))
     log_b = torch.zeros(800, 2, dtype=torch.float64)
     log_b[known] = tensor(np.array([0.0, -50.0]))
-    trellis = Trellis.of(transition.mean(0), transition, log_b, Packing.of([800]))
-    windows = segments.windows(trellis, size=400, margin=192)
-    ran = scaled.forward(windows.trellis)
-    gamma, _, _ = scaled.backward(windows.trellis, ran)
-    assert bool(windows.unforgotten(ran.alpha).any()) == forward
-    assert bool(windows.unsettled(gamma).any()) != forward
-    assert scaled_posterior(trellis, windows)[1].item()
+    trellis = trellis_of(transition.mean(0), transition, log_b, Packing.of([800]))
+    cut, _ = in_pieces(trellis, size=400, margin=192)
+    assert scaled.forward(cut).failed.item() == forward
+    assert scaled_posterior(cut)[1].item()
 
 
 def test_short_sequences_are_left_whole() -> None:
     initial, transition, final, log_bs = random_batch(6, [300] * 20)
-    trellis = Trellis.of(initial, transition, torch.cat(log_bs), Packing.of([300] * 20), final)
-    assert segments.cut(trellis) is None
+    trellis = trellis_of(initial, transition, torch.cat(log_bs), Packing.of([300] * 20), final)
+    assert trellis.cut()[0].cutting.is_whole
 
 
 # -- the door ----------------------------------------------------------------------------------------------

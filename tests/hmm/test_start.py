@@ -9,11 +9,11 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from seqmodels.hmm.baum_welch import Parameters
 from seqmodels.hmm.blocks import make_blocks
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.emissions.categorical import CONTEXTS
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
+from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.start import start
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType
@@ -24,7 +24,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def begin(x: list[np.ndarray], observation: Observation, size: int, k: int, stops: bool = False) -> Parameters:
-    dealt = make_blocks(x, [1.0] * len(x), observation.n_past, torch.device("cpu"), torch.float64)
+    dealt = make_blocks(x, [1.0] * len(x), observation.n_past, 4, torch.device("cpu"), torch.float64)
     return start(emission_of(observation, size), dealt, k, stops=stops, generator=generator())
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.hmm.emissions import quadratic
-from seqmodels.hmm.emissions.base import ROWS_AT_ONCE, Emission, Statistics, chunked_sums
+from seqmodels.hmm.emissions.base import Emission, Statistics, by_state, chunks
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 
@@ -34,22 +35,22 @@ class AutoregressiveEmission(Emission):
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         assert past is not None
         theta = self._coefficients(table)
-        pairs = zip(x.split(ROWS_AT_ONCE), past.split(ROWS_AT_ONCE), strict=True)
-        result = torch.cat([(self._features(frames, before)[0] @ theta.T).to(dtype) for frames, before in pairs])
+        result = by_state(len(table), len(x), dtype, x.device)
+        for rows in chunks(len(x), theta.shape[1]):
+            result.T[:, rows] = theta @ self._features(x[rows], past[rows])[0].T
         early = torch.nonzero(torch.isnan(past).flatten(1).any(1)).squeeze(1)
         first = self.observation.log_prob(table[:1], x[early].double(), past[early].double())  # shared by all states
         result[early] = first.to(dtype).unsqueeze(1)
         return result
 
-    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, log_b: Tensor) -> Statistics:
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         assert past is not None
         width = self.n_regressors + self.size
         n_features = width * (width + 1) // 2 + width + 1
-        total = torch.zeros(len(table), n_features, dtype=torch.float64, device=x.device)
-        parts = zip(x.split(ROWS_AT_ONCE), past.split(ROWS_AT_ONCE), gamma.split(ROWS_AT_ONCE), strict=True)
-        for frames, before, weight in parts:
-            features, begun = self._features(frames, before)
-            total += chunked_sums((weight.double() * begun).T, features)
+        total = torch.zeros(gamma.shape[1], n_features, dtype=torch.float64, device=x.device)
+        for rows in chunks(len(x), n_features):
+            features, begun = self._features(x[rows], past[rows])
+            total += (gamma[rows].double() * begun).T @ features
         return (total,)
 
     def _features(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,7 +148,7 @@ class AutoregressiveEmission(Emission):
             self._shape(first).expand(n_states, -1),
         )
         gamma = torch.nn.functional.one_hot(labels, n_states)
-        (own,) = self.statistics(table, x, past, gamma, gamma)
+        (own,) = self.statistics(table, x, past, gamma)
         # A regression from few frames starts near the one of all frames.
         everywhere = own.sum(0) / own.sum(0)[-1].clamp(min=1)
         return self.maximise((own + 2 * (self.n_regressors + 1) * everywhere,), table)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.densities import Densities, LogDensities
 from seqmodels.observations import Observation
 
 Statistics = tuple[Tensor, ...]  # float64 sums over frames: statistics of two batches add
 
-ROWS_AT_ONCE = 4_096  # frames of one matrix product: bounds memory, and float32 sums stay short
+SUMMED = 512  # frames added up in float32
+IN_CACHE = 1 << 19  # numbers that a chunk of frames may need at once
 
 
 class Emission(ABC):
@@ -26,13 +29,21 @@ class Emission(ABC):
     observation: Observation
     size: int
 
+    def n_densities(self, n_states: int) -> int:
+        """Densities evaluated for each frame."""
+        return n_states
+
+    def evaluate(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> tuple[Densities, Any]:
+        """All densities in ``dtype``, and what ``statistics`` can use again (and use up), or None."""
+        return LogDensities(self.log_prob(table, x, past, dtype)), None
+
     @abstractmethod
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         """``(N, K)``: log p(x_t | state), for every frame and state, in ``dtype`` (vectors come in it already)."""
 
     @abstractmethod
-    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, log_b: Tensor) -> Statistics:
-        """Expected sufficient statistics given state posteriors ``gamma (N, K)``; ``log_b (N, K)`` is what ``log_prob`` returned."""
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
+        """Expected sufficient statistics given state posteriors ``gamma (N, K)``; ``memo``: from ``evaluate``, same arguments."""
 
     @abstractmethod
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
@@ -65,10 +76,23 @@ class Emission(ABC):
         """The table as users know it, in raw units, by attribute name."""
 
 
+def chunks(n_frames: int, width: int) -> Iterator[slice]:
+    """Runs of frames, of ``width`` numbers each, that a cache can hold."""
+    size = max(SUMMED, min(IN_CACHE // width, 1 << 14) // SUMMED * SUMMED)
+    for start in range(0, n_frames, size):
+        yield slice(start, min(start + size, n_frames))
+
+
+def by_state(n_states: int, n_frames: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(N, K), empty, in memory a row of frames for each state: what recursions over time are fastest on."""
+    return torch.empty(n_states, n_frames, dtype=dtype, device=device).T
+
+
 def chunked_sums(weights: Tensor, features: Tensor) -> Tensor:
     """``weights (S, N) @ features (N, F)`` with float64 totals of short sums in the dtype of computation."""
-    size = 512 if features.dtype == torch.float32 else ROWS_AT_ONCE
-    total = torch.zeros(len(weights), features.shape[1], dtype=torch.float64, device=features.device)
-    for w, f in zip(weights.split(size, dim=1), features.split(size), strict=True):
-        total += (w @ f).double()
-    return total
+    if features.dtype == torch.float64:
+        return weights @ features
+    even = len(features) // SUMMED * SUMMED
+    pieces = weights[:, :even].unflatten(1, (-1, SUMMED)).transpose(0, 1)  # (pieces, S, 512)
+    total = torch.bmm(pieces, features[:even].unflatten(0, (-1, SUMMED))).sum(0, dtype=torch.float64)
+    return total + (weights[:, even:] @ features[even:]).double() if even < len(features) else total

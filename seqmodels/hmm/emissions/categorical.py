@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.densities import Densities, TableDensities
 from seqmodels.hmm.emissions.base import Emission, Statistics
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
 from seqmodels.observations import Categorical
 
 DOMINANCE = 0.9  # how much of a state's first emission is its own group of symbols
+COUNTED = 4_096  # frames counted in the precision of computation
 CONTEXTS = 256  # symbols told apart as neighbours when symbols are grouped; rarer ones count as one
 
 
@@ -26,9 +29,15 @@ class CategoricalEmission(Emission):
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         return torch.log_softmax(table, dim=-1).T[x].to(dtype)
 
-    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, log_b: Tensor) -> Statistics:
+    def evaluate(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> tuple[Densities, Any]:
+        return TableDensities(torch.log_softmax(table, dim=-1).T.to(dtype).contiguous(), x), None
+
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         counts = torch.zeros(self.size, gamma.shape[1], dtype=torch.float64, device=x.device)
-        return (counts.index_add_(0, x, gamma.double()).T,)
+        for symbols, weights in zip(x.split(COUNTED), gamma.split(COUNTED), strict=True):
+            part = torch.zeros(counts.shape, dtype=gamma.dtype, device=x.device)
+            counts += part.index_add_(0, symbols, weights)
+        return (counts.T,)
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
         counts = statistics[0] + self.observation.pseudocount

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.densities import Densities, LogDensities
 from seqmodels.hmm.emissions import quadratic
-from seqmodels.hmm.emissions.base import ROWS_AT_ONCE, Emission, Statistics, chunked_sums
+from seqmodels.hmm.emissions.base import Emission, Statistics, by_state, chunked_sums, chunks
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
 from seqmodels.observations import GaussianMixture, gaussian
 
 LOG_2PI = math.log(2 * math.pi)
+UNDERFLOW = {torch.float32: -80.0, torch.float64: -700.0}  # exponents below give subnormal numbers, which are slow
 
 
 class GaussianMixtureEmission(Emission):
     """Log-densities of all M·K components are one product of coefficients and features.
 
-    Features: ``diag``: x, x², whether x was observed (so that missing values drop out exactly), 1; ``full``: products, x, 1.
-    Frames stand on the last axis, so that sums over the few components run along memory.
+    Features: ``diag``: x, x², 1, and where values are missing whether x was observed, so that they drop out exactly; ``full``:
+    products, x, 1. Frames stand on the last axis, so that sums over the few components run along memory.
     """
 
     def __init__(self, observation: GaussianMixture, size: int) -> None:
@@ -31,37 +34,70 @@ class GaussianMixtureEmission(Emission):
 
     # -- E-step --------------------------------------------------------------------------------------------
 
+    def n_densities(self, n_states: int) -> int:
+        return n_states * self.observation.n_components
+
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        theta = self._coefficients(table)
-        dtype_inside = quadratic.precise_enough(theta, dtype)
-        theta = theta.to(dtype_inside)
-        result = torch.empty(len(x), len(table), dtype=dtype, device=x.device)
-        for part, out in zip(x.split(ROWS_AT_ONCE), result.split(ROWS_AT_ONCE), strict=True):
-            out.copy_(_log_sum(self._components(theta, self._features(part.to(dtype_inside)))).T)
+        result = by_state(len(table), len(x), dtype, x.device)
+        for rows, components, _ in self._components(table, x, dtype):
+            result.T[:, rows] = _summed(components)[0]
         return result
 
-    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, log_b: Tensor) -> Statistics:
-        theta = self._coefficients(table)
-        dtype = quadratic.precise_enough(theta, x.dtype)
-        theta = theta.to(dtype)
-        total = torch.zeros(theta.shape, dtype=torch.float64, device=x.device)
-        parts = zip(*(t.split(ROWS_AT_ONCE) for t in (x, gamma, log_b)), strict=True)
-        for frames, weight, whole in parts:
-            features = self._features(frames.to(dtype))
-            shares = self._components(theta, features).sub_(whole.T).exp_().mul_(weight.T)  # (M, K, N)
-            total += chunked_sums(shares.flatten(0, 1), features)
-        return (total.view(self.observation.n_components, len(table), -1).transpose(0, 1).contiguous(),)
+    def evaluate(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> tuple[Densities, Any]:
+        result, memo = by_state(len(table), len(x), dtype, x.device), []
+        for rows, components, features in self._components(table, x, dtype):
+            result.T[:, rows], total = _summed(components)
+            memo.append((rows, components, total, features if self.diagonal else None))
+        return LogDensities(result), memo
 
-    def _components(self, theta: Tensor, features: Tensor) -> Tensor:
-        """``(M, K, N)``: log w + log N of every component and frame."""
-        return (theta @ features.T).view(self.observation.n_components, -1, len(features))
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
+        _, chunks = self.evaluate(table, x, past, gamma.dtype) if memo is None else (None, memo)
+        m, missing, total = self.observation.n_components, bool(torch.isnan(x).any()), None
+        for rows, components, whole, kept in chunks:
+            features = self._features(x[rows].to(components.dtype), missing) if kept is None else kept
+            weight = gamma.T[:, rows].to(components.dtype)  # (K, n)
+            shares = weight if m == 1 else components.mul_(weight.div(whole)).flatten(0, 1)
+            sums = chunked_sums(shares, features)
+            total = sums if total is None else total + sums
+        assert total is not None
+        sums = total.view(m, gamma.shape[1], -1).transpose(0, 1)
+        return (sums[..., : self._width] if missing or not self.diagonal else self._with_counts(sums),)
 
-    def _features(self, x: Tensor) -> Tensor:
+    def _components(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Chunk by chunk its rows, ``(M, K, n)`` log w + log N of every component and frame, and the features."""
+        missing, theta = bool(torch.isnan(x).any()), self._coefficients(table)
+        inside = quadratic.precise_enough(theta, dtype)
+        if self.diagonal and not missing:
+            theta = torch.cat([theta[:, : 2 * self.size], theta[:, 2 * self.size :].sum(1, keepdim=True)], 1)
+        for rows in chunks(len(x), max(theta.shape)):
+            features = self._features(x[rows].to(inside), missing)
+            padded = torch.nn.functional.pad(theta.to(inside), (0, features.shape[1] - theta.shape[1]))
+            yield rows, (padded @ features.T).view(self.observation.n_components, len(table), -1), features
+
+    def _features(self, x: Tensor, missing: bool) -> Tensor:
+        """``(N, F)``, with columns of zeros up to a width that matrix products are fast on."""
         if not self.diagonal:
             return quadratic.features(x)
-        observed = ~torch.isnan(x)
-        seen = torch.where(observed, x, 0.0)
-        return torch.cat([seen, seen.square(), observed.to(x.dtype), torch.ones_like(x[:, :1])], dim=1)
+        if missing:
+            observed = ~torch.isnan(x)
+            seen = torch.where(observed, x, 0.0)
+            return torch.cat([seen, seen.square(), observed.to(x.dtype), torch.ones_like(x[:, :1])], dim=1)
+        width = 2 * self.size + 1
+        features = x.new_zeros(len(x), -(-width // 16) * 16 if width > 16 else width)
+        features[:, : self.size] = x
+        torch.square(x, out=features[:, self.size : width - 1])
+        features[:, width - 1] = 1.0
+        return features
+
+    def _with_counts(self, sums: Tensor) -> Tensor:
+        """Sums of x, x² and 1 -> of x, x², whether each feature was observed, and 1."""
+        counts = sums[..., 2 * self.size : 2 * self.size + 1]
+        return torch.cat([sums[..., : 2 * self.size], counts.expand(*counts.shape[:-1], self.size), counts], dim=-1)
+
+    @property
+    def _width(self) -> int:
+        """Features, without padding."""
+        return 3 * self.size + 1 if self.diagonal else self.size * (self.size + 1) // 2 + self.size + 1
 
     def _coefficients(self, table: Tensor) -> Tensor:
         """``(M·K, F)``: log w + log N as a linear function of the features."""
@@ -86,7 +122,7 @@ class GaussianMixtureEmission(Emission):
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
         (sums,) = statistics
         log_weights, means, shapes = self.observation.unpack(table, self.size)
-        counts = sums[..., -1]  # (K, M)
+        counts = torch.where(log_weights == -math.inf, 0.0, sums[..., -1])  # (K, M)
         state_counts = counts.sum(-1, keepdim=True)
         new_weights = torch.where(state_counts > 0, (counts / state_counts).log(), log_weights)
         estimate = self._diagonal if self.diagonal else self._full
@@ -139,9 +175,9 @@ class GaussianMixtureEmission(Emission):
             frames = torch.nonzero(labels == state).squeeze(1)
             if len(frames):
                 components[frames] = kmeans_labels(torch.nan_to_num(x[frames]), m, generator)
-        sums = torch.zeros(n_states * m, self._features(x[:1]).shape[1], dtype=torch.float64, device=x.device)
-        for rows in torch.arange(len(x), device=x.device).split(ROWS_AT_ONCE):
-            sums.index_add_(0, labels[rows] * m + components[rows], self._features(x[rows]).double())
+        sums = torch.zeros(n_states * m, self._width, dtype=torch.float64, device=x.device)
+        for rows in chunks(len(x), self._width):
+            sums.index_add_(0, labels[rows] * m + components[rows], self._features(x[rows], missing=True).double())
         everywhere = sums.sum(0) / max(len(x), 1)
         # Two pseudo-frames of the whole data's statistics keep small clusters wide at first.
         sums = (sums + 2 * everywhere).view(n_states, m, -1)
@@ -167,9 +203,11 @@ class GaussianMixtureEmission(Emission):
         }
 
 
-def _log_sum(components: Tensor) -> Tensor:
-    """``(M, K, N)`` -> ``(K, N)`` logarithms of sums over components; ``components`` is used up."""
+def _summed(components: Tensor) -> tuple[Tensor, Tensor | None]:
+    """``(M, K, n)`` log-densities -> ``(K, n)`` the logarithms of their sums; unless M = 1 they become densities, scaled to a
+    maximum of one, whose sums are the second result."""
     if len(components) == 1:
-        return components[0]
+        return components[0], None
     peak = components.amax(0)
-    return components.sub_(peak).exp_().sum(0).log_().add_(peak)
+    total = components.sub_(peak).clamp_(min=UNDERFLOW[components.dtype]).exp_().sum(0)
+    return total.log().add_(peak), total
