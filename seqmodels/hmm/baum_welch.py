@@ -39,7 +39,7 @@ class Expectations:
 
 def expect(parameters: Parameters, emission: Emission, block: Block, dtype: torch.dtype) -> Expectations:
     """The E-step on one block."""
-    densities, memo = emission.evaluate(parameters.table, block.x, block.past, dtype)
+    densities, memo = emission.evaluate(parameters.table, block.x, block.past, dtype, block.scratch)
     found = block_posterior(parameters, densities, block)
     sums = emission.statistics(parameters.table, block.x, block.past, found.gamma, memo)
     w = block.weight

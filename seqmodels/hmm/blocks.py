@@ -9,25 +9,31 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.cutting import Cutting
+from seqmodels.hmm.scratch import Scratch
 
 ELEMENTS_AT_ONCE = 1 << 25  # frames times densities computed for each, in one block: bounds memory
 
 
 @dataclass(frozen=True)
 class Block:
-    """Sequences fitted at once, of one weight: packed frames ``x``, the ``past`` of each, the cutting; ``indices``: which they are."""
+    """Sequences fitted at once, of one weight: packed frames ``x``, the ``past`` of each, the cutting; ``indices``: which they are.
+
+    ``scratch``: blocks made together share one, for they are worked on one after the other.
+    """
 
     x: Tensor
     past: Tensor | None
     cutting: Cutting
     weight: float
     indices: list[int]
+    scratch: Scratch
 
 
 def make_blocks(
     sequences: list[np.ndarray],
     weights: list[float],
     n_past: int,
+    n_states: int,
     n_densities: int,
     device: torch.device,
     dtype: torch.dtype,
@@ -43,7 +49,8 @@ def make_blocks(
             frames = 0
         groups[-1].append(i)
         frames += len(sequences[i])
-    return [_block(sequences, group, weights[group[0]], n_past, device, dtype) for group in groups]
+    scratch = Scratch()
+    return [_block(sequences, g, weights[g[0]], n_past, n_states, device, dtype, scratch) for g in groups]
 
 
 def _block(
@@ -51,18 +58,20 @@ def _block(
     indices: list[int],
     weight: float,
     n_past: int,
+    n_states: int,
     device: torch.device,
     dtype: torch.dtype,
+    scratch: Scratch,
 ) -> Block:
     sequences = [everything[i] for i in indices]
-    cutting = Cutting.of([len(s) for s in sequences], dtype, device)
+    cutting = Cutting.of([len(s) for s in sequences], n_states, dtype, device)
     values = torch.as_tensor(np.concatenate(sequences), device=device)
     x = cutting.packing.pack(values.to(dtype) if values.is_floating_point() else values)
     past = None
     if n_past:
         before = np.concatenate([_past(s, n_past) for s in sequences])
         past = cutting.packing.pack(torch.as_tensor(before, device=device, dtype=dtype))
-    return Block(x, past, cutting, weight, indices)
+    return Block(x, past, cutting, weight, indices, scratch)
 
 
 def _past(frames: np.ndarray, n_past: int) -> np.ndarray:

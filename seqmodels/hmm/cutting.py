@@ -21,7 +21,7 @@ from seqmodels.hmm.packing import Packing
 
 MARGIN = {torch.float32: 128, torch.float64: 192}  # frames
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}  # of forward messages, relative; of gamma, absolute
-OVERHEAD = 100  # a time step costs about as much as this many frames
+STEP, STATE, ARC = 10_000.0, 0.5, 0.025  # nanoseconds of a time step, and in it of each frame's states and their pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +51,7 @@ class Cutting:
     def of(
         cls,
         lengths: Sequence[int] | np.ndarray | Tensor,
+        n_states: int,
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
         reach: int = 1,
@@ -58,7 +59,7 @@ class Cutting:
         """Pieces of the size that is fastest for recursions in ``dtype``, with margins ``reach`` times the usual; whole if that is."""
         frames = torch.as_tensor(lengths)
         margin = reach * MARGIN[dtype]
-        size = _best_size(int(frames.sum()), int(frames.max()), margin)
+        size = _best_size(int(frames.sum()), int(frames.max()), n_states, margin)
         return cls.whole(frames, device) if size is None else cls.into(frames, size, margin, device)
 
     @classmethod
@@ -141,9 +142,10 @@ class Cutting:
         return torch.zeros(self.n_sequences, dtype=dtype, device=self.lengths.device)
 
 
-def _best_size(frames: int, longest: int, margin: int) -> int | None:
+def _best_size(frames: int, longest: int, n_states: int, margin: int) -> int | None:
     """The frames a piece should have, or None where pieces would not at least halve the time."""
-    # Minimises (size + margin) OVERHEAD + frames (1 + margin / size), the cost of pieces of this size.
-    size = max(margin, int(math.sqrt(margin * frames / OVERHEAD)))
-    cost = (size + margin) * OVERHEAD + frames * (1 + margin / size)
-    return size if 2 * cost < longest * OVERHEAD + frames else None
+    overhead = STEP / (STATE * n_states + ARC * n_states**2)  # a time step costs as much as this many frames
+    # Minimises (size + margin) overhead + frames (1 + margin / size), the cost of pieces of this size.
+    size = max(margin, int(math.sqrt(margin * frames / overhead)))
+    cost = (size + margin) * overhead + frames * (1 + margin / size)
+    return size if 2 * cost < longest * overhead + frames else None

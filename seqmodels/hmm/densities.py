@@ -8,9 +8,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.scratch import Scratch
+
+LOG2E = 1.4426950408889634  # powers of two are what processors are quick at
+
 
 class Densities(Protocol):
-    """(N, K) densities of N packed frames in K states. What ``scaled`` and ``log`` return belongs to the caller."""
+    """(N, K) densities of N packed frames in K states."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -24,8 +28,8 @@ class Densities(Protocol):
     def device(self) -> torch.device:
         """Where they are."""
 
-    def scaled(self) -> tuple[Tensor, Tensor]:
-        """(N, K) densities over each frame's largest, and (N,) float64 nats, the logarithm of that largest."""
+    def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
+        """(N, K) densities over each frame's largest, written on scratch, and (N,) float64 nats, the logarithm of that largest."""
 
     def log(self) -> Tensor:
         """(N, K) nats."""
@@ -55,9 +59,10 @@ class LogDensities:
     def device(self) -> torch.device:
         return self.log_b.device
 
-    def scaled(self) -> tuple[Tensor, Tensor]:
+    def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
         peak = _finite(self.log_b.amax(1))
-        return (self.log_b - peak[:, None]).exp_(), peak.double()
+        b = torch.sub(self.log_b, peak[:, None], out=scratch.like("b", self.log_b))
+        return b.mul_(LOG2E).exp2_(), peak.double()
 
     def log(self) -> Tensor:
         return self.log_b
@@ -88,10 +93,12 @@ class TableDensities:
     def device(self) -> torch.device:
         return self.log_table.device
 
-    def scaled(self) -> tuple[Tensor, Tensor]:
+    def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
         peak = _finite(self.log_table.amax(1))
         table = (self.log_table - peak[:, None]).exp()
-        return table.index_select(0, self.symbols), peak.double().index_select(0, self.symbols)
+        b = scratch.take("b", self.shape, self.dtype, self.device)
+        torch.index_select(table, 0, self.symbols, out=b)
+        return b, peak.double().index_select(0, self.symbols)
 
     def log(self) -> Tensor:
         return self.log_table.index_select(0, self.symbols)

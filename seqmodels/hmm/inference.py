@@ -18,7 +18,9 @@ from seqmodels.hmm.viterbi import viterbi
 
 def block_trellis(parameters: Parameters, densities: Densities, block: Block) -> Trellis:
     """The problem that one block poses."""
-    return Trellis.of(parameters.initial, parameters.transition, densities, block.cutting, parameters.final)
+    return Trellis.of(
+        parameters.initial, parameters.transition, densities, block.cutting, parameters.final, block.scratch
+    )
 
 
 @torch.no_grad()

@@ -172,14 +172,16 @@ class HMM(SequenceModel):
     def _blocks(self, examples: list[Example], n_states: int) -> list[Block]:
         joined = [e.values if e.source is None else np.concatenate([e.source, e.values]) for e in examples]
         weights = [e.weight for e in examples]
-        n_densities = self._emission().n_densities(n_states)
-        return make_blocks(joined, weights, self.observation_.n_past, n_densities, self._device(), DTYPES[self.dtype])
+        n_densities, dtype = self._emission().n_densities(n_states), DTYPES[self.dtype]
+        return make_blocks(joined, weights, self.observation_.n_past, n_states, n_densities, self._device(), dtype)
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         parameters = self.parameters_.to(self._device())
         results: list[np.ndarray] = [np.empty(0)] * len(examples)
         for block in self._blocks(examples, len(parameters.initial)):
-            densities, _ = self._emission().evaluate(parameters.table, block.x, block.past, DTYPES[self.dtype])
+            densities, _ = self._emission().evaluate(
+                parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
+            )
             found = forward_of(block_trellis(parameters, densities, block))
             steps, beliefs = block.cutting.split(found.steps), block.cutting.split(found.alpha)
             ends = None if parameters.final is None else found.ends
@@ -207,7 +209,9 @@ class HMM(SequenceModel):
         parameters = self._parameters().to(self._device())
         results: list[np.ndarray] = [np.empty(0)] * len(data.X)
         for block in self._blocks(self._setting().examples(data), len(parameters.initial)):
-            densities, _ = self._emission().evaluate(parameters.table, block.x, block.past, DTYPES[self.dtype])
+            densities, _ = self._emission().evaluate(
+                parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
+            )
             found = algorithm(parameters, densities, block)
             for j, i in enumerate(block.indices):
                 results[i] = found[j].cpu().numpy()

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from seqmodels.hmm.cutting import TOLERANCE
 from seqmodels.hmm.packing import Packing
+from seqmodels.hmm.scratch import Scratch
 from seqmodels.hmm.trellis import Trellis
 
 
@@ -64,13 +65,13 @@ class Pass:
 def forward(trellis: Trellis) -> Pass:
     """The forward pass in the precision of the densities, with its guard."""
     dtype, cutting, packing = trellis.densities.dtype, trellis.cutting, trellis.packing
-    b, peak = trellis.densities.scaled()
+    b, peak = trellis.densities.scaled(trellis.scratch)
     torch.threshold_(b, LIMITS[dtype].flush, 0.0)
     step, starts = trellis.transition.T.to(dtype).contiguous(), trellis.starts(dtype)
     before, after = cutting.links
     if len(after):
         starts[after] = _warm_start(step, b, cutting.size, cutting.margin, packing)[before]
-    alpha, scale = _recursion(step, b, starts, packing)
+    alpha, scale = _recursion(step, b, starts, packing, trellis.scratch)
     end_mass = (alpha[cutting.last] * trellis.final.to(dtype)).sum(1)
     failed = ~torch.isfinite(end_mass)
     if len(after):
@@ -97,7 +98,7 @@ def backward(trellis: Trellis, ran: Pass) -> tuple[Tensor, Tensor, Tensor]:
         ends[before] = _warm_end(step, ran.b, ends, cutting.margin, packing)[after]
     closing = ran.alpha[packing.last[packing.order]]
     ends.div_((closing * ends).sum(1, keepdim=True))
-    gamma, ahead, sizes = torch.empty_like(ran.alpha), ran.b, packing.batch_sizes
+    gamma, ahead, sizes = trellis.scratch.like("gamma", ran.alpha), ran.b, packing.batch_sizes
     beta, going = _messages(ran.b, len(ends)), 0
     drifted = torch.zeros(len(ends), dtype=torch.bool, device=gamma.device)
     views = zip(*(a.T.split(sizes, 1) for a in (ran.alpha, gamma, ahead)), ran.scale.split(sizes), strict=True)
@@ -150,14 +151,14 @@ def _messages(b: Tensor, n: int) -> Tensor:
 
 
 def _recursion(
-    step: Tensor, b: Tensor, starts: Tensor, packing: Packing, slack: Tensor | None = None
+    step: Tensor, b: Tensor, starts: Tensor, packing: Packing, scratch: Scratch, slack: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Beliefs (N, K) and scaling factors (N,), given ``step``, the transition's transpose, and predictions ``starts`` (w, K) by rank.
 
     ``slack`` (N, K) is mass added at each step, for the upper bound.
     """
     flush, sizes = LIMITS[b.dtype].flush, packing.batch_sizes
-    alpha, scale, predicted = torch.empty_like(b), b.new_empty(len(b)), _messages(b, len(starts))
+    alpha, scale, predicted = scratch.like("alpha", b), b.new_empty(len(b)), _messages(b, len(starts))
     predicted.copy_(starts.T)
     added = [None] * len(sizes) if slack is None else slack.T.split(sizes, 1)
     views = (alpha.T.split(sizes, 1), b.T.split(sizes, 1), scale.split(sizes), added)
@@ -237,7 +238,7 @@ def _bounds_differ(trellis: Trellis, pieces: Tensor, ran: Pass, starts: Tensor) 
     b = ran.b.index_select(0, rows)
     slack = torch.empty_like(b).copy_(possible).mul_(limits.floor)
     step = trellis.transition.T.to(b.dtype).contiguous()
-    alpha, above = _recursion(step, b, starts[here], part, slack)
+    alpha, above = _recursion(step, b, starts[here], part, Scratch(), slack)
     ends = trellis.ends(b.dtype)[here]
     low = (ran.alpha[packing.last[pieces[part.order]]] * ends).sum(1)
     high = (alpha[part.last[part.order]] * ends).sum(1) + limits.floor

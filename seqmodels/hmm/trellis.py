@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from seqmodels.hmm.cutting import Cutting
 from seqmodels.hmm.densities import Densities
 from seqmodels.hmm.packing import Packing
+from seqmodels.hmm.scratch import Scratch
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Trellis:
         final: (1, K) or (n, K) float64; ones where the end is no event.
         densities: (N, K), by the rows of ``cutting.packing``.
         cutting: how the N rows make up the n sequences.
+        scratch: what the passes write on; of two answers from one scratch only the later holds.
     """
 
     initial: Tensor
@@ -29,10 +31,17 @@ class Trellis:
     final: Tensor
     densities: Densities
     cutting: Cutting
+    scratch: Scratch = field(default_factory=Scratch)
 
     @classmethod
     def of(
-        cls, initial: Tensor, transition: Tensor, densities: Densities, cutting: Cutting, final: Tensor | None = None
+        cls,
+        initial: Tensor,
+        transition: Tensor,
+        densities: Densities,
+        cutting: Cutting,
+        final: Tensor | None = None,
+        scratch: Scratch | None = None,
     ) -> Trellis:
         """Check shapes, and bring the parameters to float64 on the device of the densities."""
         K, n, N = transition.shape[0], cutting.n_sequences, cutting.packing.n_frames
@@ -46,7 +55,7 @@ class Trellis:
             raise ValueError(f"final has shape {tuple(final.shape)}, expected ({K},)")
         ends = torch.ones(K) if final is None else final
         start, step, end = (p.detach().to(densities.device, torch.float64) for p in (initial, transition, ends))
-        return cls(start.reshape(-1, K), step, end.reshape(-1, K), densities, cutting)
+        return cls(start.reshape(-1, K), step, end.reshape(-1, K), densities, cutting, scratch or Scratch())
 
     @property
     def packing(self) -> Packing:
@@ -69,7 +78,7 @@ class Trellis:
 
     def double(self) -> Trellis:
         """The same problem in float64."""
-        return replace(self, densities=self.densities.double())
+        return replace(self, densities=self.densities.double(), scratch=Scratch())
 
     def take(self, sequences: Tensor) -> tuple[Trellis, Tensor]:
         """The problem of these sequences alone, whole, and the row here of each of its rows."""
@@ -78,7 +87,7 @@ class Trellis:
     def cut(self, reach: int = 1) -> tuple[Trellis, Tensor]:
         """The same problem in the pieces that suit its precision, and the row here of each of its rows."""
         lengths = self.cutting.lengths
-        cutting = Cutting.of(lengths, self.densities.dtype, self.densities.device, reach)
+        cutting = Cutting.of(lengths, len(self.transition), self.densities.dtype, self.densities.device, reach)
         return self._again(torch.arange(len(lengths), device=lengths.device), cutting)
 
     def _again(self, sequences: Tensor, cutting: Cutting) -> tuple[Trellis, Tensor]:

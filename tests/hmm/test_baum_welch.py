@@ -48,7 +48,7 @@ def deal(
     x: list[np.ndarray], observation: Observation, weights: list[float] | None = None
 ) -> tuple[Emission, list[Block]]:
     emission = emission_of(observation, V if observation.emits == "symbols" else D)
-    return emission, make_blocks(x, weights or [1.0] * len(x), observation.n_past, 4, CPU, F64)
+    return emission, make_blocks(x, weights or [1.0] * len(x), observation.n_past, 3, 4, CPU, F64)
 
 
 def run(first: Parameters, emission: Emission, dealt: list[Block], steps: int, **change: Any) -> Fitted:
@@ -251,7 +251,7 @@ def test_history_is_of_the_parameters_returned() -> None:
 
 def test_float32_ends_where_float64_does() -> None:
     emission, wide = deal(vectors(9, "plain"), GaussianMixture(2))
-    narrow = make_blocks(vectors(9, "plain"), [1.0] * len(LENGTHS), 0, 4, CPU, torch.float32)
+    narrow = make_blocks(vectors(9, "plain"), [1.0] * len(LENGTHS), 0, 3, 4, CPU, torch.float32)
     first = begin(emission, wide, k=2)
     a, b = run(first, emission, wide, 10), run(first, emission, narrow, 10, dtype=torch.float32)
     assert_allclose(b.history["objective"], a.history["objective"], rtol=1e-4)
@@ -259,7 +259,7 @@ def test_float32_ends_where_float64_does() -> None:
 
 def test_the_past_of_each_frame() -> None:
     x = [np.arange(6.0).reshape(3, 2), np.array([[9.0, 9.0]])]
-    (block,) = make_blocks(x, [1.0, 1.0], 2, 4, CPU, F64)
+    (block,) = make_blocks(x, [1.0, 1.0], 2, 3, 4, CPU, F64)
     assert block.past is not None
     long, short = (block.cutting.split(block.past)[block.indices.index(i)] for i in (0, 1))
     nan = [np.nan, np.nan]

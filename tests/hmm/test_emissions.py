@@ -13,6 +13,7 @@ from torch import Tensor
 
 from seqmodels.hmm.emissions import Emission, emission_of, quadratic
 from seqmodels.hmm.emissions.base import chunked_sums
+from seqmodels.hmm.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, gaussian
 from seqmodels.observations.base import past_steps
 
@@ -54,7 +55,7 @@ def random_case(observation: Observation, seed: int = 0) -> tuple[Emission, Tens
 
 
 def statistics(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor) -> tuple[Tensor, ...]:
-    return emission.statistics(table, x, past, gamma, emission.evaluate(table, x, past, gamma.dtype)[1])
+    return emission.statistics(table, x, past, gamma, emission.evaluate(table, x, past, gamma.dtype, Scratch())[1])
 
 
 def expected(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor) -> float:

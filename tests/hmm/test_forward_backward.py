@@ -17,6 +17,7 @@ from seqmodels.hmm.densities import LogDensities
 from seqmodels.hmm.forward_backward import filtered, log_prob_steps, posterior
 from seqmodels.hmm.packing import Packing
 from seqmodels.hmm.roads import scaled_forward, scaled_posterior
+from seqmodels.hmm.scratch import Scratch
 from seqmodels.hmm.trellis import Posterior, Trellis
 from tests.hmm.enumeration import Array, Enumerated, enumerate_paths, random_model
 
@@ -308,7 +309,7 @@ def in_pieces(trellis: Trellis, size: int, margin: int) -> tuple[Trellis, Tensor
     """The same problem cut as told, and the row of the whole one of each of its rows."""
     cutting = Cutting.into(trellis.cutting.lengths, size, margin)
     rows = trellis.cutting.rows(cutting.sequence, cutting.time)
-    return replace(trellis, densities=trellis.densities.take(rows), cutting=cutting), rows
+    return replace(trellis, densities=trellis.densities.take(rows), cutting=cutting, scratch=Scratch()), rows
 
 
 def assert_close(parts: Posterior, whole: Posterior, rows: Tensor) -> None:

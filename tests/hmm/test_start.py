@@ -24,7 +24,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def begin(x: list[np.ndarray], observation: Observation, size: int, k: int, stops: bool = False) -> Parameters:
-    dealt = make_blocks(x, [1.0] * len(x), observation.n_past, 4, torch.device("cpu"), torch.float64)
+    dealt = make_blocks(x, [1.0] * len(x), observation.n_past, 3, 4, torch.device("cpu"), torch.float64)
     return start(emission_of(observation, size), dealt, k, stops=stops, generator=generator())
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.densities import Densities, LogDensities
+from seqmodels.hmm.scratch import Scratch
 from seqmodels.observations import Observation
 
 Statistics = tuple[Tensor, ...]  # float64 sums over frames: statistics of two batches add
@@ -33,8 +34,10 @@ class Emission(ABC):
         """Densities evaluated for each frame."""
         return n_states
 
-    def evaluate(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> tuple[Densities, Any]:
-        """All densities in ``dtype``, and what ``statistics`` can use again (and use up), or None."""
+    def evaluate(
+        self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
+    ) -> tuple[Densities, Any]:
+        """All densities in ``dtype``, and what ``statistics`` can use again (and use up), or None; both may stand on scratch."""
         return LogDensities(self.log_prob(table, x, past, dtype)), None
 
     @abstractmethod

@@ -12,6 +12,7 @@ from torch import Tensor
 from seqmodels.hmm.densities import Densities, TableDensities
 from seqmodels.hmm.emissions.base import Emission, Statistics
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
+from seqmodels.hmm.scratch import Scratch
 from seqmodels.observations import Categorical
 
 DOMINANCE = 0.9  # how much of a state's first emission is its own group of symbols
@@ -29,7 +30,9 @@ class CategoricalEmission(Emission):
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         return torch.log_softmax(table, dim=-1).T[x].to(dtype)
 
-    def evaluate(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> tuple[Densities, Any]:
+    def evaluate(
+        self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
+    ) -> tuple[Densities, Any]:
         return TableDensities(torch.log_softmax(table, dim=-1).T.to(dtype).contiguous(), x), None
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.densities import Densities, LogDensities
+from seqmodels.hmm.densities import LOG2E, Densities, LogDensities
 from seqmodels.hmm.emissions import quadratic
-from seqmodels.hmm.emissions.base import Emission, Statistics, by_state, chunked_sums, chunks
+from seqmodels.hmm.emissions.base import Emission, Statistics, chunked_sums, chunks
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
+from seqmodels.hmm.scratch import Scratch
 from seqmodels.observations import GaussianMixture, gaussian
 
 LOG_2PI = math.log(2 * math.pi)
-UNDERFLOW = {torch.float32: -80.0, torch.float64: -700.0}  # exponents below give subnormal numbers, which are slow
+UNDERFLOW = {torch.float32: -120.0, torch.float64: -1000.0}  # powers of two below are subnormal, which is slow
 
 
 class GaussianMixtureEmission(Emission):
@@ -38,41 +39,42 @@ class GaussianMixtureEmission(Emission):
         return n_states * self.observation.n_components
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        result = by_state(len(table), len(x), dtype, x.device)
-        for rows, components, _ in self._components(table, x, dtype):
-            result.T[:, rows] = _summed(components)[0]
-        return result
+        return self.evaluate(table, x, past, dtype, Scratch())[0].log()
 
-    def evaluate(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> tuple[Densities, Any]:
-        result, memo = by_state(len(table), len(x), dtype, x.device), []
-        for rows, components, features in self._components(table, x, dtype):
-            result.T[:, rows], total = _summed(components)
-            memo.append((rows, components, total, features if self.diagonal else None))
-        return LogDensities(result), memo
-
-    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
-        _, chunks = self.evaluate(table, x, past, gamma.dtype) if memo is None else (None, memo)
-        m, missing, total = self.observation.n_components, bool(torch.isnan(x).any()), None
-        for rows, components, whole, kept in chunks:
-            features = self._features(x[rows].to(components.dtype), missing) if kept is None else kept
-            weight = gamma.T[:, rows].to(components.dtype)  # (K, n)
-            shares = weight if m == 1 else components.mul_(weight.div(whole)).flatten(0, 1)
-            sums = chunked_sums(shares, features)
-            total = sums if total is None else total + sums
-        assert total is not None
-        sums = total.view(m, gamma.shape[1], -1).transpose(0, 1)
-        return (sums[..., : self._width] if missing or not self.diagonal else self._with_counts(sums),)
-
-    def _components(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Chunk by chunk its rows, ``(M, K, n)`` log w + log N of every component and frame, and the features."""
+    def evaluate(
+        self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
+    ) -> tuple[Densities, Any]:
+        m, k = self.observation.n_components, len(table)
         missing, theta = bool(torch.isnan(x).any()), self._coefficients(table)
         inside = quadratic.precise_enough(theta, dtype)
         if self.diagonal and not missing:
             theta = torch.cat([theta[:, : 2 * self.size], theta[:, 2 * self.size :].sum(1, keepdim=True)], 1)
+        if m > 1:
+            theta = theta * LOG2E
+        result = scratch.take("log_b", (k, len(x)), dtype, x.device)
+        room = scratch.take("components", (len(x), m * k), inside, x.device)
+        memo = []
         for rows in chunks(len(x), max(theta.shape)):
             features = self._features(x[rows].to(inside), missing)
             padded = torch.nn.functional.pad(theta.to(inside), (0, features.shape[1] - theta.shape[1]))
-            yield rows, (padded @ features.T).view(self.observation.n_components, len(table), -1), features
+            components = room[rows].view(m * k, -1)
+            torch.mm(padded, features.T, out=components)
+            total = _sum_up(components.view(m, k, -1), result[:, rows])
+            memo.append((rows, components.view(m, k, -1), total, features if self.diagonal else None))
+        return LogDensities(result.T), memo
+
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
+        if memo is None:
+            memo = self.evaluate(table, x, past, gamma.dtype, Scratch())[1]
+        m, missing = self.observation.n_components, bool(torch.isnan(x).any())
+        parts = []
+        for rows, components, whole, kept in memo:
+            features = self._features(x[rows].to(components.dtype), missing) if kept is None else kept
+            weight = gamma.T[:, rows].to(components.dtype)  # (K, n)
+            shares = weight if m == 1 else components.mul_(weight / whole).flatten(0, 1)
+            parts.append(chunked_sums(shares, features))
+        sums = torch.stack(parts).sum(0).view(m, gamma.shape[1], -1).transpose(0, 1)
+        return (sums[..., : self._width] if missing or not self.diagonal else self._with_counts(sums),)
 
     def _features(self, x: Tensor, missing: bool) -> Tensor:
         """``(N, F)``, with columns of zeros up to a width that matrix products are fast on."""
@@ -203,11 +205,15 @@ class GaussianMixtureEmission(Emission):
         }
 
 
-def _summed(components: Tensor) -> tuple[Tensor, Tensor | None]:
-    """``(M, K, n)`` log-densities -> ``(K, n)`` the logarithms of their sums; unless M = 1 they become densities, scaled to a
-    maximum of one, whose sums are the second result."""
+def _sum_up(components: Tensor, log_b: Tensor) -> Tensor | None:
+    """``(M, K, n)`` logarithms to base two of densities -> ``log_b (K, n)``, the natural ones of their sums.
+
+    They become densities over the largest of each state, and their sums are returned. M = 1: nats stay as they are, None.
+    """
     if len(components) == 1:
-        return components[0], None
+        log_b.copy_(components[0])
+        return None
     peak = components.amax(0)
-    total = components.sub_(peak).clamp_(min=UNDERFLOW[components.dtype]).exp_().sum(0)
-    return total.log().add_(peak), total
+    total = components.sub_(peak).clamp_(min=UNDERFLOW[components.dtype]).exp2_().sum(0)
+    log_b.copy_(total.log().add_(peak, alpha=1 / LOG2E))
+    return total
