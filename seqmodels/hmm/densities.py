@@ -60,9 +60,9 @@ class LogDensities:
         return self.log_b.device
 
     def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
-        peak = _finite(self.log_b.amax(1))
+        peak = _largest(self.log_b.T, scratch)
         b = torch.sub(self.log_b, peak[:, None], out=scratch.like("b", self.log_b))
-        return b.mul_(LOG2E).exp2_(), peak.double()
+        return b.mul_(LOG2E).exp2_(), _double(peak, scratch)
 
     def log(self) -> Tensor:
         return self.log_b
@@ -72,6 +72,44 @@ class LogDensities:
 
     def double(self) -> LogDensities:
         return LogDensities(self.log_b.double())
+
+
+@dataclass(frozen=True)
+class PowerDensities:
+    """Given as ``factor · 2^exponent``, both (K, N); the factors are of the order of one. ``factor`` None: all one."""
+
+    exponent: Tensor
+    factor: Tensor | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.exponent.shape[1], self.exponent.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.exponent.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.exponent.device
+
+    def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
+        peak = _largest(self.exponent, scratch)
+        b = scratch.take("b", tuple(self.exponent.shape), self.dtype, self.device)
+        torch.sub(self.exponent, peak, out=b).exp2_()
+        return (b if self.factor is None else b.mul_(self.factor)).T, _double(peak, scratch).div_(LOG2E)
+
+    def log(self) -> Tensor:
+        nats = self.exponent / LOG2E
+        return (nats if self.factor is None else nats.add_(self.factor.log())).T
+
+    def take(self, rows: Tensor) -> LogDensities:
+        factor = None if self.factor is None else self.factor[:, rows]
+        return LogDensities(PowerDensities(self.exponent[:, rows], factor).log())
+
+    def double(self) -> LogDensities:
+        factor = None if self.factor is None else self.factor.double()
+        return LogDensities(PowerDensities(self.exponent.double(), factor).log())
 
 
 @dataclass(frozen=True)
@@ -110,5 +148,15 @@ class TableDensities:
         return TableDensities(self.log_table.double(), self.symbols)
 
 
+def _largest(rows: Tensor, scratch: Scratch) -> Tensor:
+    """(K, N) -> (N,)."""
+    found = scratch.take("largest", (rows.shape[1],), rows.dtype, rows.device)
+    return _finite(torch.amax(rows, 0, out=found))
+
+
+def _double(peak: Tensor, scratch: Scratch) -> Tensor:
+    return scratch.take("peak", tuple(peak.shape), torch.float64, peak.device).copy_(peak)
+
+
 def _finite(peak: Tensor) -> Tensor:
-    return torch.where(peak == -torch.inf, 0.0, peak)
+    return peak.clamp_(min=torch.finfo(peak.dtype).min)  # then -inf less its own peak is -inf still

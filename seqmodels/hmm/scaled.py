@@ -82,7 +82,8 @@ def forward(trellis: Trellis) -> Pass:
     if suspect.any():
         astray = _bounds_differ(trellis, suspect.nonzero()[:, 0], Pass(alpha, b, scale, peak, end_mass, failed), starts)
         failed |= cutting.of_pieces(astray)
-    return Pass(alpha, b, scale, scale.double().log().add_(peak), end_mass.double().log(), failed)
+    steps = trellis.scratch.take("steps", tuple(scale.shape), torch.float64, scale.device)
+    return Pass(alpha, b, scale, steps.copy_(scale).log_().add_(peak), end_mass.double().log(), failed)
 
 
 def backward(trellis: Trellis, ran: Pass) -> tuple[Tensor, Tensor, Tensor]:
@@ -135,10 +136,11 @@ def expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed:
         ahead.index_fill_(0, left_out, 0.0)
         alpha.index_fill_(0, left_out, 0.0)
     total, size = torch.zeros_like(trellis.transition), SUMMED[alpha.dtype]
+    part = torch.empty_like(total, dtype=alpha.dtype)
     for shift, low, high in packing.spans:
         for start in range(low, high, size):
             stop = min(start + size, high)
-            total += alpha[start - shift : stop - shift].T @ ahead[start:stop]
+            total += torch.mm(alpha[start - shift : stop - shift].T, ahead[start:stop], out=part)
     before, after = cutting.links
     total += alpha[packing.last[packing.order[before]]].T @ ahead[after]  # a piece's first frame stands at its rank
     return total.mul_(trellis.transition)
@@ -158,7 +160,11 @@ def _recursion(
     ``slack`` (N, K) is mass added at each step, for the upper bound.
     """
     flush, sizes = LIMITS[b.dtype].flush, packing.batch_sizes
-    alpha, scale, predicted = scratch.like("alpha", b), b.new_empty(len(b)), _messages(b, len(starts))
+    alpha, scale, predicted = (
+        scratch.like("alpha", b),
+        scratch.take("scale", b.shape[:1], b.dtype, b.device),
+        _messages(b, len(starts)),
+    )
     predicted.copy_(starts.T)
     added = [None] * len(sizes) if slack is None else slack.T.split(sizes, 1)
     views = (alpha.T.split(sizes, 1), b.T.split(sizes, 1), scale.split(sizes), added)
@@ -176,9 +182,9 @@ def _recursion(
 def _warm_start(step: Tensor, b: Tensor, size: int, margin: int, packing: Packing) -> Tensor:
     """(m, K) by rank: predictions after each piece of full size, from a flat message ``margin`` frames before its end."""
     m = packing.batch_sizes[size - 1]
-    predicted = _messages(b, m).fill_(1 / len(step))
+    predicted, joint = _messages(b, m).fill_(1 / len(step)), _messages(b, m)
     for low, _ in packing.blocks[size - margin : size]:
-        joint = predicted * b[low : low + m].T
+        torch.mul(predicted, b[low : low + m].T, out=joint)
         torch.threshold_(joint.div_(joint.sum(0)), LIMITS[b.dtype].flush, 0.0)
         torch.mm(step, joint, out=predicted)
     return predicted.T
@@ -187,14 +193,15 @@ def _warm_start(step: Tensor, b: Tensor, size: int, margin: int, packing: Packin
 def _warm_end(step: Tensor, b: Tensor, ends: Tensor, margin: int, packing: Packing) -> Tensor:
     """(w, K) by rank: what each piece's first ``margin`` frames say of the state before it, from a flat message after them."""
     sizes = packing.batch_sizes
-    beta, going = _messages(b, len(ends)), sizes[margin] if margin < len(sizes) else 0
+    beta, room = _messages(b, len(ends)), _messages(b, len(ends))
+    going = sizes[margin] if margin < len(sizes) else 0
     beta[:, :going] = 1.0
     for t in reversed(range(min(margin, len(sizes)))):
         n, low = sizes[t], packing.blocks[t][0]
         if n > going:
             beta[:, going:n] = ends[going:n].T
             going = n
-        there = b[low : low + n].T * beta[:, :n]
+        there = torch.mul(b[low : low + n].T, beta[:, :n], out=room[:, :n])
         torch.mm(step, there.div_(there.sum(0)), out=beta[:, :n])
     return beta.T
 
@@ -213,14 +220,17 @@ def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
     every state is handed by the others at the next step, for positive sums keep their proportions ever after.
     """
     packing, least = trellis.packing, _least(alpha)
+    closing = alpha[packing.last] * trellis.ends(alpha.dtype)[packing.rank]
+    faint = ~(closing.sum(1) > least)
     refill = trellis.transition.amin().to(scale.dtype)
+    if scale.amin() * refill > least:
+        return faint
     rows = (~(scale * refill > least)).nonzero()[:, 0]
     harmful = torch.zeros_like(scale, dtype=torch.bool)
     for block in rows.split(BLOCK):
         kept = torch.where(trellis.densities.take(block).log() == -torch.inf, 1.0, alpha[block]).amin(1)
         harmful[block] = ~(scale[block] * kept > least)
-    closing = alpha[packing.last] * trellis.ends(alpha.dtype)[packing.rank]
-    return packing.any(harmful) | ~(closing.sum(1) > least)
+    return packing.any(harmful) | faint
 
 
 def _least(alpha: Tensor) -> float:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+Made = TypeVar("Made")
 
 
 class Scratch:
@@ -13,6 +17,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
+        self._made: tuple[Tensor, object] | None = None
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """An uninitialised contiguous tensor."""
@@ -26,3 +31,9 @@ class Scratch:
         flipped = matrix.stride(0) == 1
         found = self.take(name, tuple((matrix.T if flipped else matrix).shape), matrix.dtype, matrix.device)
         return found.T if flipped else found
+
+    def once(self, source: Tensor, make: Callable[[Tensor], Made]) -> Made:
+        """``make(source)``, from before if the source is that of the last call; ``make`` must always be the same."""
+        if self._made is None or self._made[0] is not source:
+            self._made = source, make(source)
+        return self._made[1]  # type: ignore[return-value]

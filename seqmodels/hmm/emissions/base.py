@@ -17,6 +17,7 @@ from seqmodels.observations import Observation
 Statistics = tuple[Tensor, ...]  # float64 sums over frames: statistics of two batches add
 
 SUMMED = 512  # frames added up in float32
+MANY = 8  # small matrices are quicker added up all at once
 IN_CACHE = 1 << 19  # numbers that a chunk of frames may need at once
 
 
@@ -91,11 +92,13 @@ def by_state(n_states: int, n_frames: int, dtype: torch.dtype, device: torch.dev
     return torch.empty(n_states, n_frames, dtype=dtype, device=device).T
 
 
-def chunked_sums(weights: Tensor, features: Tensor) -> Tensor:
-    """``weights (S, N) @ features (N, F)`` with float64 totals of short sums in the dtype of computation."""
-    if features.dtype == torch.float64:
-        return weights @ features
-    even = len(features) // SUMMED * SUMMED
-    pieces = weights[:, :even].unflatten(1, (-1, SUMMED)).transpose(0, 1)  # (pieces, S, 512)
-    total = torch.bmm(pieces, features[:even].unflatten(0, (-1, SUMMED))).sum(0, dtype=torch.float64)
-    return total + (weights[:, even:] @ features[even:]).double() if even < len(features) else total
+def add_sums(total: Tensor, weights: Tensor, features: Tensor) -> None:
+    """``total (S, F) += weights (S, n) @ features (F, n).T``, float64 totals of short sums in the dtype of computation."""
+    size = SUMMED if features.dtype == torch.float32 else features.shape[1]
+    even = features.shape[1] // size * size
+    left, right = (a[:, :even].unflatten(1, (-1, size)).transpose(0, 1) for a in (weights, features))
+    pieces = torch.bmm(left, right.transpose(1, 2))  # (pieces, S, F)
+    for piece in pieces if len(pieces) < MANY else [pieces.sum(0, dtype=torch.float64)]:
+        total.add_(piece)
+    if even < features.shape[1]:
+        total.add_(weights[:, even:] @ features[:, even:].T)

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.densities import LOG2E, Densities, LogDensities
+from seqmodels.hmm.densities import LOG2E, Densities, PowerDensities
 from seqmodels.hmm.emissions import quadratic
-from seqmodels.hmm.emissions.base import Emission, Statistics, chunked_sums, chunks
+from seqmodels.hmm.emissions.base import Emission, Statistics, add_sums, chunks
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
 from seqmodels.hmm.scratch import Scratch
 from seqmodels.observations import GaussianMixture, gaussian
@@ -44,52 +44,65 @@ class GaussianMixtureEmission(Emission):
     def evaluate(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
     ) -> tuple[Densities, Any]:
-        m, k = self.observation.n_components, len(table)
-        missing, theta = bool(torch.isnan(x).any()), self._coefficients(table)
+        m, k, n = self.observation.n_components, len(table), len(x)
+        theta = self._coefficients(table) * LOG2E
         inside = quadratic.precise_enough(theta, dtype)
-        if self.diagonal and not missing:
-            theta = torch.cat([theta[:, : 2 * self.size], theta[:, 2 * self.size :].sum(1, keepdim=True)], 1)
-        if m > 1:
-            theta = theta * LOG2E
-        result = scratch.take("log_b", (k, len(x)), dtype, x.device)
-        room = scratch.take("components", (len(x), m * k), inside, x.device)
+        exponent = scratch.take("exponent", (k, n), dtype, x.device)
+        factor = scratch.take("factor", (k, n), dtype, x.device) if m > 1 else None
+        room = scratch.take("components", (n, m * k), inside, x.device)
         memo = []
-        for rows in chunks(len(x), max(theta.shape)):
-            features = self._features(x[rows].to(inside), missing)
-            padded = torch.nn.functional.pad(theta.to(inside), (0, features.shape[1] - theta.shape[1]))
+        missing = self.diagonal and bool(torch.isnan(x).any())
+        fitted = self._fitted(theta, missing).to(inside)
+        whole = scratch.once(x, self._transposed) if self.diagonal and inside == x.dtype else None
+        for rows in chunks(n, max(fitted.shape)):
+            features = self._features(x[rows].to(inside), missing) if whole is None else whole[:, rows]
             components = room[rows].view(m * k, -1)
-            torch.mm(padded, features.T, out=components)
-            total = _sum_up(components.view(m, k, -1), result[:, rows])
-            memo.append((rows, components.view(m, k, -1), total, features if self.diagonal else None))
-        return LogDensities(result.T), memo
+            torch.mm(fitted, features, out=components)
+            components = components.view(m, k, -1)
+            _sum_up(components, exponent[:, rows], None if factor is None else factor[:, rows])
+            memo.append((rows, components, features))
+        return PowerDensities(exponent, factor), (memo, factor, missing)
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         if memo is None:
             memo = self.evaluate(table, x, past, gamma.dtype, Scratch())[1]
-        m, missing = self.observation.n_components, bool(torch.isnan(x).any())
-        parts = []
-        for rows, components, whole, kept in memo:
-            features = self._features(x[rows].to(components.dtype), missing) if kept is None else kept
-            weight = gamma.T[:, rows].to(components.dtype)  # (K, n)
-            shares = weight if m == 1 else components.mul_(weight / whole).flatten(0, 1)
-            parts.append(chunked_sums(shares, features))
-        sums = torch.stack(parts).sum(0).view(m, gamma.shape[1], -1).transpose(0, 1)
+        (parts, factor, missing), m = memo, self.observation.n_components
+        height = len(parts[0][2])
+        total = torch.zeros(m * len(table), height, dtype=torch.float64, device=x.device)
+        for rows, components, features in parts:
+            weight = gamma.T[:, rows]  # (K, n)
+            if factor is not None:
+                weight = torch.div(weight, factor[:, rows], out=factor[:, rows])
+                weight = components.mul_(weight).flatten(0, 1)
+            add_sums(total, weight.to(components.dtype), features)
+        sums = total.view(m, len(table), height).transpose(0, 1)
         return (sums[..., : self._width] if missing or not self.diagonal else self._with_counts(sums),)
 
+    def _transposed(self, x: Tensor) -> Tensor:
+        """All features of a block, which every E-step needs."""
+        return self._features(x, bool(torch.isnan(x).any()))
+
     def _features(self, x: Tensor, missing: bool) -> Tensor:
-        """``(N, F)``, with columns of zeros up to a width that matrix products are fast on."""
+        """``(F, n)``, with rows of zeros up to a height that matrix products are fast on."""
         if not self.diagonal:
-            return quadratic.features(x)
-        if missing:
-            observed = ~torch.isnan(x)
-            seen = torch.where(observed, x, 0.0)
-            return torch.cat([seen, seen.square(), observed.to(x.dtype), torch.ones_like(x[:, :1])], dim=1)
-        width = 2 * self.size + 1
-        features = x.new_zeros(len(x), -(-width // 16) * 16 if width > 16 else width)
-        features[:, : self.size] = x
-        torch.square(x, out=features[:, self.size : width - 1])
-        features[:, width - 1] = 1.0
+            return quadratic.features(x).T
+        observed = ~torch.isnan(x).T if missing else torch.ones_like(x.T[:1], dtype=torch.bool)
+        height = 2 * self.size + len(observed) + missing
+        features = x.new_zeros(-(-height // 16) * 16 if height > 16 else height, len(x))
+        features[: self.size] = torch.where(observed, x.T, 0.0)
+        torch.square(features[: self.size], out=features[self.size : 2 * self.size])
+        features[2 * self.size : 2 * self.size + len(observed)] = observed
+        features[height - 1] = 1.0
         return features
+
+    def _fitted(self, theta: Tensor, missing: bool) -> Tensor:
+        """Coefficients of the features as they are: where nothing is missing, what depends on it adds up."""
+        if not self.diagonal:
+            return theta
+        if not missing:
+            theta = torch.cat([theta[:, : 2 * self.size], theta[:, 2 * self.size :].sum(1, keepdim=True)], 1)
+        height = theta.shape[1]
+        return torch.nn.functional.pad(theta, (0, -(-height // 16) * 16 - height if height > 16 else 0))
 
     def _with_counts(self, sums: Tensor) -> Tensor:
         """Sums of x, x² and 1 -> of x, x², whether each feature was observed, and 1."""
@@ -179,7 +192,8 @@ class GaussianMixtureEmission(Emission):
                 components[frames] = kmeans_labels(torch.nan_to_num(x[frames]), m, generator)
         sums = torch.zeros(n_states * m, self._width, dtype=torch.float64, device=x.device)
         for rows in chunks(len(x), self._width):
-            sums.index_add_(0, labels[rows] * m + components[rows], self._features(x[rows], missing=True).double())
+            features = self._features(x[rows], missing=True)[: self._width].T.double()
+            sums.index_add_(0, labels[rows] * m + components[rows], features)
         everywhere = sums.sum(0) / max(len(x), 1)
         # Two pseudo-frames of the whole data's statistics keep small clusters wide at first.
         sums = (sums + 2 * everywhere).view(n_states, m, -1)
@@ -205,15 +219,18 @@ class GaussianMixtureEmission(Emission):
         }
 
 
-def _sum_up(components: Tensor, log_b: Tensor) -> Tensor | None:
-    """``(M, K, n)`` logarithms to base two of densities -> ``log_b (K, n)``, the natural ones of their sums.
+def _sum_up(components: Tensor, exponent: Tensor, factor: Tensor | None) -> None:
+    """``(M, K, n)`` logarithms to base two of densities -> ``exponent`` and ``factor`` ``(K, n)`` of their sums.
 
-    They become densities over the largest of each state, and their sums are returned. M = 1: nats stay as they are, None.
+    With a factor (M > 1), what was logarithms becomes densities over 2^exponent, the largest of each state.
     """
-    if len(components) == 1:
-        log_b.copy_(components[0])
-        return None
-    peak = components.amax(0)
-    total = components.sub_(peak).clamp_(min=UNDERFLOW[components.dtype]).exp2_().sum(0)
-    log_b.copy_(total.log().add_(peak, alpha=1 / LOG2E))
-    return total
+    if factor is None:
+        exponent.copy_(components[0])
+    elif components.dtype == exponent.dtype:
+        torch.amax(components, 0, out=exponent)
+        components.sub_(exponent).clamp_(min=UNDERFLOW[components.dtype]).exp2_()
+        torch.sum(components, 0, out=factor)
+    else:
+        exponent.copy_(components.amax(0))
+        components.sub_(exponent).clamp_(min=UNDERFLOW[exponent.dtype]).exp2_()
+        factor.copy_(components.sum(0))
