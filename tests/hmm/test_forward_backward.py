@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -371,6 +372,20 @@ def test_either_direction_alone_finds_what_a_piece_cannot_know(known: list[int],
     cut, _ = in_pieces(trellis, size=400, margin=192)
     assert scaled.forward(cut).failed.item() == forward
     assert scaled_posterior(cut)[1].item()
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 1e-7), (torch.float64, 1e-12)])
+def test_a_long_sequence_loses_nothing(dtype: torch.dtype, rtol: float) -> None:
+    rng, (T, K) = np.random.default_rng(0), (100_000, 6)
+    initial, transition, _ = random_model(rng, K, with_final=False, sparse=False)
+    log_b = (2 * rng.normal(size=(T, K))).astype(np.float32).astype(float)
+    belief, scales = initial, []
+    for b in np.exp(log_b):  # as it is written, and summed exactly
+        joint = belief * b
+        scales.append(np.log(joint.sum()))
+        belief = joint / joint.sum() @ transition
+    found = filtered(tensor(initial), tensor(transition), torch.as_tensor(log_b, dtype=dtype), Packing.of([T]))
+    assert_allclose(found.steps.sum(), math.fsum(scales), rtol=rtol)
 
 
 def test_short_sequences_are_left_whole() -> None:
