@@ -1,0 +1,131 @@
+"""The recursions over time of scaled forward-backward, a few operations a step on all sequences that are still running.
+
+All arrays are (N, K) by name; in memory the states run along either axis, as the densities came, and every step works on
+(K, n) views: what is added up over states is then a sum of whole rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.packing import Packing
+from seqmodels.hmm.scratch import Scratch
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a precision can hold.
+
+    Attributes:
+        flush: smaller values become zero, well above the subnormal numbers, which are slow and inexact.
+        floor: more than one step can lose of one state's mass, as a fraction of 1.
+        loss: a relative loss too small to look into.
+        gap: nats by which the bounds may differ.
+        drift: how far the sum of a row of gamma may be from one.
+    """
+
+    flush: float
+    floor: float
+    loss: float
+    gap: float
+    drift: float
+
+
+LIMITS = {
+    torch.float32: Limits(flush=1e-34, floor=1e-32, loss=1e-7, gap=1e-5, drift=1e-3),
+    torch.float64: Limits(flush=1e-300, floor=1e-298, loss=1e-13, gap=1e-11, drift=1e-8),
+}
+RENEWED = 16  # steps back after which beta is scaled anew
+
+
+def forward(
+    transition: Tensor, b: Tensor, starts: Tensor, packing: Packing, scratch: Scratch, slack: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Beliefs (N, K) and scaling factors (N,), given the transition (K, K) and predictions ``starts`` (w, K) by rank.
+
+    ``slack`` (N, K) is mass added at each step, for the upper bound.
+    """
+    step, flush, sizes = transition.T.contiguous(), LIMITS[b.dtype].flush, packing.batch_sizes
+    alpha, scale, predicted = (
+        scratch.like("alpha", b),
+        scratch.take("scale", b.shape[:1], b.dtype, b.device),
+        _messages(b, len(starts)),
+    )
+    predicted.copy_(starts.T)
+    added = [None] * len(sizes) if slack is None else slack.T.split(sizes, 1)
+    views = (alpha.T.split(sizes, 1), b.T.split(sizes, 1), scale.split(sizes), added)
+    for joint, seen, total, more in zip(*views, strict=True):
+        n = joint.shape[1]
+        torch.mul(predicted[:, :n], seen, out=joint)
+        if more is not None:
+            joint.add_(more)
+        torch.sum(joint, 0, out=total)
+        torch.threshold_(joint.div_(total), flush, 0.0)
+        torch.mm(step, joint, out=predicted[:, :n])
+    return alpha, scale
+
+
+def backward(
+    transition: Tensor, alpha: Tensor, ahead: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor, packing: Packing
+) -> tuple[Tensor, Tensor]:
+    """Fill ``gamma`` (N, K); turn ``ahead`` (N, K) from b to b beta / c; given messages ``ends`` (w, K) by rank after last frames.
+
+    Returns:
+        (w, K) by rank the messages before first frames, and (w,) where the sum of a row of gamma drifted from one.
+    """
+    sizes = packing.batch_sizes
+    beta, going = _messages(ahead, len(ends)), 0
+    drifted = torch.zeros(len(ends), dtype=torch.bool, device=gamma.device)
+    views = zip(*(a.T.split(sizes, 1) for a in (alpha, gamma, ahead)), scale.split(sizes), strict=True)
+    for t, (reached, here, there, divisor) in reversed(list(enumerate(views))):
+        n = sizes[t]
+        if n > going:  # some pieces end here
+            beta[:, going:n] = ends[going:n].T
+            going = n
+        message = beta[:, :n]
+        torch.mul(reached, message, out=here)
+        if t % RENEWED == 0:
+            norm = here.sum(0)
+            drifted[:n] |= ~((norm - 1).abs() <= LIMITS[gamma.dtype].drift)
+            here.div_(norm)
+            message.div_(norm)
+        there.mul_(message).div_(divisor)
+        torch.mm(transition, there, out=message)
+    return beta.T, drifted
+
+
+def warm_start(transition: Tensor, b: Tensor, size: int, margin: int, packing: Packing) -> Tensor:
+    """(m, K) by rank: predictions after each piece of full size, from a flat message ``margin`` frames before its end."""
+    m = packing.batch_sizes[size - 1]
+    step = transition.T.contiguous()
+    predicted, joint = _messages(b, m).fill_(1 / len(step)), _messages(b, m)
+    for low, _ in packing.blocks[size - margin : size]:
+        torch.mul(predicted, b[low : low + m].T, out=joint)
+        torch.threshold_(joint.div_(joint.sum(0)), LIMITS[b.dtype].flush, 0.0)
+        torch.mm(step, joint, out=predicted)
+    return predicted.T
+
+
+def warm_end(transition: Tensor, b: Tensor, ends: Tensor, margin: int, packing: Packing) -> Tensor:
+    """(w, K) by rank: what each piece's first ``margin`` frames say of the state before it, from a flat message after them."""
+    sizes = packing.batch_sizes
+    beta, room = _messages(b, len(ends)), _messages(b, len(ends))
+    going = sizes[margin] if margin < len(sizes) else 0
+    beta[:, :going] = 1.0
+    for t in reversed(range(min(margin, len(sizes)))):
+        n, low = sizes[t], packing.blocks[t][0]
+        if n > going:
+            beta[:, going:n] = ends[going:n].T
+            going = n
+        there = torch.mul(b[low : low + n].T, beta[:, :n], out=room[:, :n])
+        torch.mm(transition, there.div_(there.sum(0)), out=beta[:, :n])
+    return beta.T
+
+
+def _messages(b: Tensor, n: int) -> Tensor:
+    """(K, n) to be filled, along memory as the densities (N, K) are."""
+    K = b.shape[1]
+    return b.new_empty(K, n) if b.stride(0) == 1 else b.new_empty(n, K).T
