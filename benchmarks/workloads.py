@@ -129,9 +129,7 @@ def _choose(cumulative: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     return np.minimum((cumulative < uniform[:, None]).sum(1), cumulative.shape[1] - 1)
 
 
-def _vectors(
-    k: int, data: MixtureData, states: np.ndarray, random: np.random.Generator
-) -> tuple[np.ndarray, Mixture]:
+def _vectors(k: int, data: MixtureData, states: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, Mixture]:
     """(N, D) draws from the true mixtures, and the mixtures to start from: means moved a little, unit variances."""
     m, d = data.n_components, data.n_features
     means = data.between_states * random.standard_normal((k, 1, d))

@@ -18,7 +18,7 @@ from pomegranate.gmm import GeneralMixtureModel
 from pomegranate.hmm import DenseHMM
 from workloads import Mixture, Workload
 
-ARCS_AT_ONCE = 1 << 25  # elements of its (n, T, K, K) intermediate: bounds memory, and was no slower than larger
+ARCS_AT_ONCE = 1 << 27  # elements of its (n, T, K, K) intermediate: bounds memory; larger was no faster
 
 
 class PomegranateTrainer(Trainer):

@@ -7,8 +7,9 @@ from importlib.metadata import version
 import numpy as np
 import torch
 from peers.worker import Iteration, Trainer, serve
-from seqmodels import HMM
 from workloads import Mixture, Workload
+
+from seqmodels import HMM
 
 
 def hmm(workload: Workload, dtype: str) -> HMM:
