@@ -17,7 +17,7 @@ def make_environments(folder: Path) -> None:
     for library in APART:
         venv.create(folder / library, with_pip=True)
         requirements = HERE / "peers" / f"{library}.txt"
-        command = [_python(folder, library), "-m", "pip", "install", "--quiet", "--requirement", requirements]
+        command = [str(_python(folder, library)), "-m", "pip", "install", "--quiet", "--requirement", str(requirements)]
         print(f"making {folder / library}", flush=True)
         subprocess.run(command, check=True)
 

@@ -55,13 +55,20 @@ TOO_SLOW = {("W4", "hmmlearn log"): "over five minutes an iteration"}
 
 @dataclass
 class Run:
-    """What one entrant did so far; ``history``: nats of all data before each iteration, those of the warm-up included."""
+    """What one entrant did so far.
+
+    Attributes:
+        seconds: of each timed iteration.
+        history: nats of all data before each iteration, those of the warm-up included.
+        busy: of each turn, the share of its time that the process had the core.
+    """
 
     entrant: Entrant
     versions: str
     n_frames: int
     seconds: list[float] = field(default_factory=list)
     history: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
     peak_mb: float = 0.0
 
 
@@ -108,6 +115,7 @@ class Runner:
         answer = self._answer()
         self.run.seconds += [i["seconds"] for i in answer["iterations"]]
         self.run.history += [i["log_prob"] for i in answer["iterations"]]
+        self.run.busy.append(answer["busy"])
         self.run.peak_mb = answer["peak_mb"]
 
     def close(self) -> None:

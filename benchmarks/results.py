@@ -11,7 +11,19 @@ import pandas as pd
 from matplotlib.figure import Figure
 from race import Run
 
-FIGURES = ["workload", "lengths", "library", "seconds", "fastest", "slowest", "ratio", "log_prob", "after", "peak_mb"]
+FIGURES = [
+    "workload",
+    "lengths",
+    "library",
+    "seconds",
+    "fastest",
+    "slowest",
+    "ratio",
+    "log_prob",
+    "after",
+    "peak_mb",
+    "busy",
+]
 
 
 def table(workload: str, runs: list[Run]) -> pd.DataFrame:
@@ -19,7 +31,8 @@ def table(workload: str, runs: list[Run]) -> pd.DataFrame:
 
     Columns: ``seconds`` an iteration, the median of ``iterations`` timed ones, ``fastest`` and ``slowest``; ``ratio`` of the medians,
     to seqmodels in float32 on the same data (1 is as fast); ``log_prob`` in nats of all data ``after`` so many iterations, the same for
-    all on the same data; ``peak_mb`` resident memory of the process, data and imports included.
+    all on the same data; ``peak_mb`` resident memory of the process, data and imports included; ``busy`` the share of its turns in which
+    the process had the core: well below 1, something else ran too and the times are not to be trusted.
     """
     frame = pd.DataFrame([_line(workload, run) for run in runs])
     for lengths, group in frame.groupby("lengths"):
@@ -41,6 +54,7 @@ def _line(workload: str, run: Run) -> dict[str, object]:
         "fastest": min(run.seconds),
         "slowest": max(run.seconds),
         "peak_mb": round(run.peak_mb),
+        "busy": round(statistics.median(run.busy), 3),
         "iterations": len(run.seconds),
         "frames": run.n_frames,
         "versions": run.versions,

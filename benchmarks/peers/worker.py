@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -52,12 +53,13 @@ def serve(build: Callable[[Workload, str], Trainer]) -> None:
     trainer = build(workload, options.variant)
     _say(answers, {"versions": trainer.versions(), "n_frames": len(workload.x)})
     for line in sys.stdin:
-        n = int(line)
+        n, wall, computing = int(line), time.perf_counter(), time.process_time()
         iterations = trainer.iterate(n)
+        busy = (time.process_time() - computing) / (time.perf_counter() - wall)
         if len(iterations) != n:
             raise RuntimeError(f"asked for {n} iterations, the library did {len(iterations)}; it must not stop early")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kilobytes on Linux
-        _say(answers, {"iterations": [asdict(i) for i in iterations], "peak_mb": peak})
+        _say(answers, {"iterations": [asdict(i) for i in iterations], "peak_mb": peak, "busy": busy})
 
 
 def _answers() -> TextIO:
