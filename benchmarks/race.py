@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -102,8 +103,8 @@ class Runner:
             self.run.seconds.clear()
 
     def take_turn(self, seconds: float, rounds: int) -> None:
-        """As many iterations as fill so many seconds, from 1 to ``MOST_A_TURN``; none where the warm-up made up a round."""
-        each = statistics.median(self.run.seconds) if self.run.seconds else seconds
+        """As many iterations as fill so many seconds, from 1 (the first time) to ``MOST_A_TURN``; none where the warm-up made up a round."""
+        each = statistics.median(self.run.seconds) if self.run.seconds else math.inf
         if each < SLOW or len(self.run.seconds) < rounds:
             self.iterate(max(1, min(MOST_A_TURN, int(seconds / each))))
 
