@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import torch
 from peers.worker import Iteration, Trainer, serve
-from workloads import Mixture, Workload
+from workloads import Workload
 
 from seqmodels import HMM
 
 
 def hmm(workload: Workload, dtype: str) -> HMM:
     """A fitted HMM whose ``fit`` goes on from the parameters of the workload."""
-    options = {"dtype": dtype, "warm_start": True, "tol": 0, "device": "cpu"}
-    emission = workload.emission
-    if isinstance(emission, Mixture):
-        parameters = {"weights": emission.weights, "means": emission.means, "covariances": emission.variances}
-    else:
-        parameters = {"emission": emission}
-    return HMM.from_parameters(workload.initial, workload.transition, **parameters, **options)
+    chain, emission = (workload.initial, workload.transition), workload.emission
+    options: dict[str, Any] = {"dtype": dtype, "warm_start": True, "tol": 0, "device": "cpu"}
+    if isinstance(emission, np.ndarray):
+        return HMM.from_parameters(*chain, emission=emission, **options)
+    weights, means, variances = emission.weights, emission.means, emission.variances
+    return HMM.from_parameters(*chain, weights=weights, means=means, covariances=variances, **options)
 
 
 class SeqmodelsTrainer(Trainer):
