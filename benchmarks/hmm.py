@@ -41,7 +41,8 @@ def main() -> None:
         print(so_far[FIGURES].to_string(index=False, float_format="{:.6g}".format), "\n", flush=True)
     draw(pd.concat(done), options.out / "hmm.png")
     for (workload, name), why in TOO_SLOW.items():
-        print(f"not run: {name} on {workload}, {why}")
+        if workload in options.workloads and name.split()[0] in libraries:
+            print(f"not run: {name} on {workload}, {why}")
 
 
 def _options() -> argparse.Namespace:
