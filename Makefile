@@ -1,13 +1,18 @@
 PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
-.PHONY: demo test lint types format clean
+.PHONY: demo test kernels lint types format clean
 
 demo: .venv
 	$(BIN)/seqmodels compare --out results
 
 test: lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# The GPU's kernels, interpreted where there is no GPU.
+kernels: .venv
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "triton"
+	$(BIN)/python -m pytest tests/hmm/test_kernels.py
 
 lint: .venv
 	$(BIN)/ruff check .

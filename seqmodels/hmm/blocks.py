@@ -11,7 +11,10 @@ from torch import Tensor
 from seqmodels.hmm.cutting import Cutting
 from seqmodels.hmm.scratch import Scratch
 
-ELEMENTS_AT_ONCE = 1 << 25  # frames times densities computed for each, in one block: bounds memory
+ELEMENTS_AT_ONCE = {
+    "cpu": 1 << 25,
+    "cuda": 1 << 28,
+}  # frames times densities computed for each, in a block: bounds memory
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ def make_blocks(
     dtype: torch.dtype,
 ) -> list[Block]:
     """Sequences of one weight and like length together, a bounded number of frames unless one alone has more."""
-    most = max(1, ELEMENTS_AT_ONCE // n_densities)
+    most = max(1, ELEMENTS_AT_ONCE.get(device.type, ELEMENTS_AT_ONCE["cpu"]) // n_densities)
     order = sorted((i for i, w in enumerate(weights) if w > 0), key=lambda i: (weights[i], len(sequences[i])))
     groups: list[list[int]] = []
     frames = 0

@@ -7,6 +7,7 @@ All arrays are (N, K) by name; in memory the states run along either axis, as th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -48,23 +49,26 @@ def forward(
 
     ``slack`` (N, K) is mass added at each step, for the upper bound.
     """
-    step, flush, sizes = transition.T.contiguous(), LIMITS[b.dtype].flush, packing.batch_sizes
-    alpha, scale, predicted = (
-        scratch.like("alpha", b),
-        scratch.take("scale", b.shape[:1], b.dtype, b.device),
-        _messages(b, len(starts)),
-    )
-    predicted.copy_(starts.T)
+    alpha, scale = scratch.like("alpha", b), scratch.take("scale", b.shape[:1], b.dtype, b.device)
+    flush, sizes = LIMITS[b.dtype].flush, packing.batch_sizes
+    if slack is None and _on_gpu(b):
+        from seqmodels.hmm import kernels
+
+        kernels.forward(transition, b, starts, packing, alpha, scale, flush)
+        return alpha, scale
+    step, predicted = transition.T.contiguous(), _messages(b, len(starts)).copy_(starts.T)
     added = [None] * len(sizes) if slack is None else slack.T.split(sizes, 1)
-    views = (alpha.T.split(sizes, 1), b.T.split(sizes, 1), scale.split(sizes), added)
-    for joint, seen, total, more in zip(*views, strict=True):
-        n = joint.shape[1]
-        torch.mul(predicted[:, :n], seen, out=joint)
+    views = (sizes, alpha.T.split(sizes, 1), b.T.split(sizes, 1), scale.split(sizes), added)
+    n, message = len(starts), predicted
+    for size, joint, seen, total, more in zip(*views, strict=True):
+        if size < n:
+            n, message = size, predicted[:, :size]
+        torch.mul(message, seen, out=joint)
         if more is not None:
             joint.add_(more)
         torch.sum(joint, 0, out=total)
         torch.threshold_(joint.div_(total), flush, 0.0)
-        torch.mm(step, joint, out=predicted[:, :n])
+        torch.mm(step, joint, out=message)
     return alpha, scale
 
 
@@ -76,20 +80,23 @@ def backward(
     Returns:
         (w, K) by rank the messages before first frames, and (w,) where the sum of a row of gamma drifted from one.
     """
+    if _on_gpu(ahead):
+        from seqmodels.hmm import kernels
+
+        return kernels.backward(transition, alpha, ahead, scale, ends, gamma, packing, LIMITS[gamma.dtype].drift)
     sizes = packing.batch_sizes
     beta, going = _messages(ahead, len(ends)), 0
     drifted = torch.zeros(len(ends), dtype=torch.bool, device=gamma.device)
-    views = zip(*(a.T.split(sizes, 1) for a in (alpha, gamma, ahead)), scale.split(sizes), strict=True)
-    for t, (reached, here, there, divisor) in reversed(list(enumerate(views))):
-        n = sizes[t]
+    views = zip(sizes, *(a.T.split(sizes, 1) for a in (alpha, gamma, ahead)), scale.split(sizes), strict=True)
+    message = beta
+    for t, (n, reached, here, there, divisor) in reversed(list(enumerate(views))):
         if n > going:  # some pieces end here
             beta[:, going:n] = ends[going:n].T
-            going = n
-        message = beta[:, :n]
+            going, message = n, beta[:, :n]
         torch.mul(reached, message, out=here)
         if t % RENEWED == 0:
             norm = here.sum(0)
-            drifted[:n] |= ~((norm - 1).abs() <= LIMITS[gamma.dtype].drift)
+            drifted[:going] |= ~((norm - 1).abs() <= LIMITS[gamma.dtype].drift)
             here.div_(norm)
             message.div_(norm)
         there.mul_(message).div_(divisor)
@@ -123,6 +130,15 @@ def warm_end(transition: Tensor, b: Tensor, ends: Tensor, margin: int, packing: 
         there = torch.mul(b[low : low + n].T, beta[:, :n], out=room[:, :n])
         torch.mm(transition, there.div_(there.sum(0)), out=beta[:, :n])
     return beta.T
+
+
+def _on_gpu(b: Tensor) -> bool:
+    """Whether the kernels are for this, and Triton, which comes with torch for a GPU, is there."""
+    if not b.is_cuda or find_spec("triton") is None:
+        return False
+    from seqmodels.hmm import kernels
+
+    return kernels.can_run(b)
 
 
 def _messages(b: Tensor, n: int) -> Tensor:

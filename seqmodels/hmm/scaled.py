@@ -92,7 +92,8 @@ def expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed:
         left_out = failed[cutting.sequence].nonzero()[:, 0]
         ahead.index_fill_(0, left_out, 0.0)
         alpha.index_fill_(0, left_out, 0.0)
-    total, size = torch.zeros_like(trellis.transition), SUMMED[alpha.dtype]
+    total = torch.zeros_like(trellis.transition)
+    size = BLOCK if alpha.is_cuda else SUMMED[alpha.dtype]  # a GPU adds up in pieces by itself
     part = torch.empty_like(total, dtype=alpha.dtype)
     for shift, low, high in packing.spans:
         for start in range(low, high, size):

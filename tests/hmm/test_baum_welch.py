@@ -220,7 +220,7 @@ def test_block_size_changes_nothing(observation: Observation, monkeypatch: pytes
     emission, one = deal(x, observation)
     first = begin(emission, one)
     whole = run(first, emission, one, 5)
-    monkeypatch.setattr(blocks, "ELEMENTS_AT_ONCE", 80)
+    monkeypatch.setitem(blocks.ELEMENTS_AT_ONCE, "cpu", 80)
     _, many = deal(x[::-1], observation)
     assert (len(one), len(many)) == (1, 3)
     assert sorted(i for block in many for i in block.indices) == [0, 1, 2, 3, 4]

@@ -36,7 +36,7 @@ class AutoregressiveEmission(Emission):
         assert past is not None
         theta = self._coefficients(table)
         result = by_state(len(table), len(x), dtype, x.device)
-        for rows in chunks(len(x), theta.shape[1]):
+        for rows in chunks(len(x), theta.shape[1], x.device):
             result.T[:, rows] = theta @ self._features(x[rows], past[rows])[0].T
         early = torch.nonzero(torch.isnan(past).flatten(1).any(1)).squeeze(1)
         first = self.observation.log_prob(table[:1], x[early].double(), past[early].double())  # shared by all states
@@ -48,7 +48,7 @@ class AutoregressiveEmission(Emission):
         width = self.n_regressors + self.size
         n_features = width * (width + 1) // 2 + width + 1
         total = torch.zeros(gamma.shape[1], n_features, dtype=torch.float64, device=x.device)
-        for rows in chunks(len(x), n_features):
+        for rows in chunks(len(x), n_features, x.device):
             features, begun = self._features(x[rows], past[rows])
             total += (gamma[rows].double() * begun).T @ features
         return (total,)

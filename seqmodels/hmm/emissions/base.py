@@ -18,7 +18,7 @@ Statistics = tuple[Tensor, ...]  # float64 sums over frames: statistics of two b
 
 SUMMED = 512  # frames added up in float32
 MANY = 8  # small matrices are quicker added up all at once
-IN_CACHE = 1 << 19  # numbers that a chunk of frames may need at once
+IN_CACHE, ON_GPU = 1 << 19, 1 << 26  # numbers that a chunk of frames may need at once
 
 
 class Emission(ABC):
@@ -80,9 +80,10 @@ class Emission(ABC):
         """The table as users know it, in raw units, by attribute name."""
 
 
-def chunks(n_frames: int, width: int) -> Iterator[slice]:
-    """Runs of frames, of ``width`` numbers each, that a cache can hold."""
-    size = max(SUMMED, min(IN_CACHE // width, 1 << 14) // SUMMED * SUMMED)
+def chunks(n_frames: int, width: int, device: torch.device) -> Iterator[slice]:
+    """Runs of frames, of ``width`` numbers each: on a CPU as many as its cache can hold."""
+    most = min(IN_CACHE // width, 1 << 14) if device.type == "cpu" else ON_GPU // width
+    size = max(SUMMED, most // SUMMED * SUMMED)
     for start in range(0, n_frames, size):
         yield slice(start, min(start + size, n_frames))
 

@@ -54,7 +54,7 @@ class GaussianMixtureEmission(Emission):
         missing = self.diagonal and bool(torch.isnan(x).any())
         fitted = self._fitted(theta, missing).to(inside)
         whole = scratch.once(x, self._transposed) if self.diagonal and inside == x.dtype else None
-        for rows in chunks(n, max(fitted.shape)):
+        for rows in chunks(n, max(fitted.shape), x.device):
             features = self._features(x[rows].to(inside), missing) if whole is None else whole[:, rows]
             components = room[rows].view(m * k, -1)
             torch.mm(fitted, features, out=components)
@@ -191,7 +191,7 @@ class GaussianMixtureEmission(Emission):
             if len(frames):
                 components[frames] = kmeans_labels(torch.nan_to_num(x[frames]), m, generator)
         sums = torch.zeros(n_states * m, self._width, dtype=torch.float64, device=x.device)
-        for rows in chunks(len(x), self._width):
+        for rows in chunks(len(x), self._width, x.device):
             features = self._features(x[rows], missing=True)[: self._width].T.double()
             sums.index_add_(0, labels[rows] * m + components[rows], features)
         everywhere = sums.sum(0) / max(len(x), 1)
