@@ -2,7 +2,17 @@
 
 from seqmodels.observations.autoregressive import AutoregressiveGaussian
 from seqmodels.observations.base import Observation, past_steps
+from seqmodels.observations.bernoulli import Bernoulli
 from seqmodels.observations.categorical import Categorical
 from seqmodels.observations.gaussian_mixture import GaussianMixture
+from seqmodels.observations.poisson import Poisson
 
-__all__ = ["AutoregressiveGaussian", "Categorical", "GaussianMixture", "Observation", "past_steps"]
+__all__ = [
+    "AutoregressiveGaussian",
+    "Bernoulli",
+    "Categorical",
+    "GaussianMixture",
+    "Observation",
+    "Poisson",
+    "past_steps",
+]
