@@ -8,7 +8,15 @@ from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
-from seqmodels.observations import AutoregressiveGaussian, Bernoulli, Categorical, GaussianMixture, Observation, Poisson
+from seqmodels.observations import (
+    AutoregressiveGaussian,
+    Bernoulli,
+    Categorical,
+    Columns,
+    GaussianMixture,
+    Observation,
+    Poisson,
+)
 from seqmodels.sequences import Sequences, as_sequences
 
 __version__ = "0.1.0"
@@ -23,6 +31,7 @@ __all__ = [
     "Bytes",
     "Categorical",
     "Characters",
+    "Columns",
     "Comparison",
     "ElmanRNN",
     "Encoding",

@@ -9,12 +9,12 @@ from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, S
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
-from seqmodels.observations import AutoregressiveGaussian, Bernoulli, Categorical, GaussianMixture, Poisson
+from seqmodels.observations import AutoregressiveGaussian, Bernoulli, Categorical, Columns, GaussianMixture, Poisson
 from seqmodels.parameters import Configurable
 
 MODELS = (HMM, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq)
 ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
-OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, GaussianMixture, Poisson)
+OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Columns, GaussianMixture, Poisson)
 CLASSES: dict[str, type[Configurable]] = {cls.__name__: cls for cls in (*MODELS, *ENCODINGS, *OBSERVATIONS)}
 
 

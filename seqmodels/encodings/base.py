@@ -27,7 +27,8 @@ class Encoding(Configurable, ABC):
 
     def values(self) -> tuple[Values, ...]:
         """What each of D features may be."""
-        return ("reals",) * self.size
+        reals: Values = "reals"
+        return (reals,) * self.size
 
     @abstractmethod
     def fit(self, sequences: Sequences) -> Self:

@@ -27,7 +27,8 @@ class Observation(Configurable, ABC):
 
     def values(self, size: int) -> tuple[Values, ...]:
         """What each of ``size`` features may be: reals have a density and are standardised, bits and counts a probability."""
-        return ("reals",) * size
+        reals: Values = "reals"
+        return (reals,) * size
 
     def check(self, size: int) -> None:
         """Raise ``ValueError`` for hyperparameters that cannot be, or not with ``size`` features, before any work."""
