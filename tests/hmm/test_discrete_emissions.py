@@ -70,7 +70,6 @@ def test_log_prob_is_the_observations(observation: Observation) -> None:
     for frames in (x, holed(x)) if observation.sums_out_missing else (x,):
         wanted = observation.log_prob(table, frames.unsqueeze(1), before)
         assert_allclose(emission.log_prob(table, frames, past, F64), wanted, rtol=1e-10, atol=1e-10)
-        assert_allclose(emission.evaluate(table, frames, past, F64)[0].log(), wanted, rtol=1e-10, atol=1e-10)
 
 
 def test_what_is_certain_is_exact() -> None:

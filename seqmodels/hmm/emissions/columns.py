@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.densities import Densities, LogDensities
-from seqmodels.hmm.emissions.base import Emission, Statistics
+from seqmodels.hmm.emissions.base import Emission, Statistics, by_state
 from seqmodels.hmm.emissions.kmeans import kmeans_labels, spread
 from seqmodels.observations import Columns, Observation
 
@@ -31,24 +30,15 @@ class ColumnsEmission(Emission):
         return sum(part.n_densities(n_states) for part in self.parts)
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        each = [
-            part.log_prob(table[:, g.parameters], g.of(x), g.before(past), dtype)
-            for g, part in zip(self.groups, self.parts, strict=True)
-        ]
-        return _sum(each)
-
-    def evaluate(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> tuple[Densities, Any]:
-        found = [
-            part.evaluate(table[:, g.parameters], g.of(x), g.before(past), dtype)
-            for g, part in zip(self.groups, self.parts, strict=True)
-        ]
-        return LogDensities(_sum([densities.log() for densities, _ in found])), [memo for _, memo in found]
+        total = by_state(len(table), len(x), dtype, x.device).zero_()
+        for g, part in zip(self.groups, self.parts, strict=True):
+            total += part.log_prob(table[:, g.parameters], g.of(x), g.before(past), dtype)
+        return total
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
-        memos = [None] * len(self.parts) if memo is None else memo
         found: list[Tensor] = []
-        for g, part, kept in zip(self.groups, self.parts, memos, strict=True):
-            sums = part.statistics(table[:, g.parameters], g.of(x), g.before(past), gamma, kept)
+        for g, part in zip(self.groups, self.parts, strict=True):
+            sums = part.statistics(table[:, g.parameters], g.of(x), g.before(past), gamma)
             assert len(sums) == part.n_statistics
             found.extend(sums)
         return tuple(found)
@@ -103,10 +93,3 @@ class ColumnsEmission(Emission):
             for i, group in enumerate(raw)
             for name, value in group.items()
         }
-
-
-def _sum(log_b: list[Tensor]) -> Tensor:
-    total = log_b[0]
-    for other in log_b[1:]:
-        total = total.add_(other)
-    return total

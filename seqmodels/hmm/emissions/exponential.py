@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.emissions import quadratic
-from seqmodels.hmm.emissions.base import Emission, Statistics, by_state, chunked_sums, chunks
+from seqmodels.hmm.emissions.base import SUMMED, Emission, Statistics, by_state, chunks
 from seqmodels.hmm.emissions.kmeans import kmeans_labels, spread
 from seqmodels.observations.exponential import ExponentialFamily
 
@@ -69,8 +69,8 @@ class ExponentialEmission(Emission):
         missing = bool(torch.isnan(x).any())
         width = 2 * self.size if missing else self.size + 1
         sums = torch.zeros(gamma.shape[1], width, dtype=torch.float64, device=x.device)
-        for rows in chunks(len(x), max(width, gamma.shape[1])):
-            sums += chunked_sums(gamma.T[:, rows], self._features(x[rows].to(gamma.dtype), missing))
+        for frames, weights in zip(x.split(SUMMED), gamma.split(SUMMED), strict=True):
+            sums += weights.T @ self._features(frames.to(gamma.dtype), missing)
         total, seen = sums[:, : self.size], sums[:, self.size :]
         return (torch.cat([total, seen.expand(-1, self.size)], dim=1),)  # (K, 2D)
 
