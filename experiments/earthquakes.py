@@ -18,7 +18,7 @@ RESULTS = "experiments/results/earthquakes/earthquakes.csv"
 
 def fit(counts: np.ndarray, n_states: int) -> dict[str, object]:
     began = time.perf_counter()
-    model = HMM(n_states, observation=Poisson(), n_init=20, max_iter=5_000, tol=1e-12, dtype="float64").fit([counts])
+    model = HMM(n_states, observation=Poisson(), n_init=10, max_iter=2_000, tol=1e-10, dtype="float64").fit([counts])
     log_prob, n = float(model.log_prob([counts])[0]), model.n_parameters_
     return {
         "n_states": n_states,
@@ -33,6 +33,6 @@ def fit(counts: np.ndarray, n_states: int) -> dict[str, object]:
 
 if __name__ == "__main__":
     counts = np.loadtxt(sys.argv[1])[:, None]
-    frame = stamped(pd.DataFrame([fit(counts, k) for k in (1, 2, 3, 4)]))
+    frame = stamped(pd.DataFrame([fit(counts, k) for k in (1, 2, 3)]))
     frame.to_csv(RESULTS, index=False)
     print(frame.drop(columns=["command", "date", "hardware"]).to_string(index=False))
