@@ -1,14 +1,22 @@
 """Sequence models from a Gaussian-mixture HMM to a Transformer, compared by likelihoods that may stand in one table."""
 
 from seqmodels import data
-from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Standardize, Symbols
+from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
 from seqmodels.evaluation import Comparison, compare
 from seqmodels.hmm import HMM
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
-from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
+from seqmodels.observations import (
+    AutoregressiveGaussian,
+    Bernoulli,
+    Categorical,
+    Columns,
+    GaussianMixture,
+    Observation,
+    Poisson,
+)
 from seqmodels.sequences import Sequences, as_sequences
 
 __version__ = "0.1.0"
@@ -19,18 +27,22 @@ __all__ = [
     "HMM",
     "LSTM",
     "AutoregressiveGaussian",
+    "Bernoulli",
     "Bytes",
     "Categorical",
     "Characters",
+    "Columns",
     "Comparison",
     "ElmanRNN",
     "Encoding",
+    "Features",
     "GaussianMixture",
     "IncomparableError",
     "LSTMSeq2Seq",
     "Measure",
     "NotFittedError",
     "Observation",
+    "Poisson",
     "SequenceModel",
     "Sequences",
     "Standardize",

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 
 from seqmodels import storage
-from seqmodels.encodings import BPE, Bytes, Characters, Standardize, Symbols
+from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, Symbols
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
-from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture
+from seqmodels.observations import AutoregressiveGaussian, Bernoulli, Categorical, Columns, GaussianMixture, Poisson
 from seqmodels.parameters import Configurable
 
 MODELS = (HMM, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq)
-PARTS = (BPE, Bytes, Characters, Standardize, Symbols, AutoregressiveGaussian, Categorical, GaussianMixture)
-CLASSES: dict[str, type[Configurable]] = {cls.__name__: cls for cls in (*MODELS, *PARTS)}
+ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
+OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Columns, GaussianMixture, Poisson)
+CLASSES: dict[str, type[Configurable]] = {cls.__name__: cls for cls in (*MODELS, *ENCODINGS, *OBSERVATIONS)}
 
 
 def load(path: str | os.PathLike[str]) -> SequenceModel:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 Length = Literal["given", "stop"]
 Exactness = Literal["exact", "bound"]
+Values = Literal["reals", "bits", "counts"]  # what a feature of a vector may be: a density, or a probability
+SPACES: dict[Values, str] = {"reals": "R", "bits": "{0,1}", "counts": "N"}
 
 
 class IncomparableError(ValueError):
@@ -19,7 +22,8 @@ class Measure:
     """The reference measure of a model's log-probabilities.
 
     Args:
-        space: what one sequence is made of: ``"text"``, ``"symbols"`` or ``"R^13"`` (raw units).
+        space: what one sequence is made of: ``"text"``, ``"symbols"``, ``"R^13"`` (raw units), ``"{0,1}^88"``, ``"N^1"``, or a product
+            of them. Probabilities of whole numbers and densities of reals are not comparable.
         unit: what a score is a mean over: ``"byte"``, ``"symbol"`` or ``"frame"``.
         length: ``"given"``: p(x | T); ``"stop"``: the end is an event that is scored too.
         kind: ``"exact"``, or ``"bound"`` where only a lower bound of log p is known (several spellings).
@@ -34,6 +38,15 @@ class Measure:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def space_of(values: Sequence[Values]) -> str:
+    """The space of vectors whose features are these.
+
+    >>> space_of(["reals", "reals", "bits"])
+    'R^2 x {0,1}^1'
+    """
+    return " x ".join(f"{SPACES[value]}^{len(list(run))}" for value, run in groupby(values))
 
 
 def check_comparable(measures: Mapping[str, Measure]) -> None:

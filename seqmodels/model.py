@@ -36,7 +36,7 @@ class SequenceModel(Configurable, ABC):
     Args:
         length: ``"given"``: p(x | T); ``"stop"``: the end of a sequence is an event with a probability; ``"auto"``:
             ``"given"`` for vectors, ``"stop"`` for text and symbols.
-        encoding: what the model sees; ``"auto"`` standardises vectors and reads text as bytes.
+        encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text as bytes.
         observation: how a state emits a step; ``"auto"``: ``Categorical`` for symbols, ``GaussianMixture`` for vectors.
         random_state: seed of everything random.
         device: ``"auto"`` takes a GPU where there is one.
@@ -163,7 +163,9 @@ class SequenceModel(Configurable, ABC):
         observation = self._default_observation(kind) if self.observation == "auto" else self.observation.clone()
         if self.warm_start and self.__sklearn_is_fitted__():
             return Setting.of(self.encoding_, observation, length, conditional=train.y is not None)
-        encoding = default_encoding(kind) if self.encoding == "auto" else self.encoding
+        observation.check(train.X.n_features)
+        values = observation.values(train.X.n_features)
+        encoding = default_encoding(kind, values) if self.encoding == "auto" else self.encoding
         return Setting.learn(train, encoding, observation, length)
 
     def _set(self, setting: Setting) -> None:

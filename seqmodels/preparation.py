@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from seqmodels.encodings import Bytes, Encoding, Standardize, Symbols
-from seqmodels.measure import Length, Measure
+from seqmodels.encodings import Bytes, Encoding, Features, Standardize, Symbols
+from seqmodels.measure import Length, Measure, Values, space_of
 from seqmodels.observations import Observation
 from seqmodels.sequences import UNITS, Item, Kind, Sequences, as_sequences
 
@@ -104,13 +104,16 @@ class Setting:
                 f"the observation {observation!r} emits {observation.emits} but the sequences are {data.X.kind}"
             )
         both = data.X if data.y is None else Sequences([*data.X, *data.y])
-        return cls.of(encoding.clone().fit(both), observation, length, conditional=data.y is not None)
+        fitted = encoding.clone().fit(both)
+        if emitted == "vectors":
+            _check_values(fitted, observation)
+        return cls.of(fitted, observation, length, conditional=data.y is not None)
 
     @classmethod
     def of(cls, encoding: Encoding, observation: Observation, length: Length, conditional: bool) -> Setting:
         """With an encoding that is fitted already."""
         kind = encoding.reads
-        space = f"R^{encoding.size}" if kind == "vectors" else kind
+        space = space_of(encoding.values()) if kind == "vectors" else kind
         measure = Measure(space, UNITS[kind], length, encoding.exactness, conditional)
         return cls(encoding, observation, measure)
 
@@ -151,8 +154,20 @@ class Setting:
         return raw
 
 
-def default_encoding(kind: Kind) -> Encoding:
-    """What ``encoding="auto"`` means."""
+def _check_values(encoding: Encoding, observation: Observation) -> None:
+    given, wanted = encoding.values(), observation.values(encoding.size)
+    for feature, (here, there) in enumerate(zip(given, wanted, strict=True)):
+        if here != there:
+            raise ValueError(
+                f"the observation {observation!r} emits {there} at feature {feature} but the encoding {encoding!r} gives {here}; "
+                "leave encoding='auto'"
+            )
+
+
+def default_encoding(kind: Kind, values: tuple[Values, ...] = ()) -> Encoding:
+    """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""
+    if kind == "vectors" and set(values) - {"reals"}:
+        return Features(values[0] if len(set(values)) == 1 else list(values))
     return {"vectors": Standardize, "text": Bytes, "symbols": Symbols}[kind]()
 
 

@@ -66,15 +66,27 @@ def _join(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
 def describe(thing: Configurable) -> dict[str, Any]:
     """A configurable as JSON: its class's name and its hyperparameters, nested."""
     params = thing.get_params(deep=False).items()
-    return {
-        "class": type(thing).__name__,
-        "params": {k: describe(v) if isinstance(v, Configurable) else v for k, v in params},
-    }
+    return {"class": type(thing).__name__, "params": {k: _described(v) for k, v in params}}
+
+
+def _described(value: Any) -> Any:
+    """As JSON, which has no tuples."""
+    if isinstance(value, Configurable):
+        return describe(value)
+    if isinstance(value, tuple):
+        return {"tuple": [_described(v) for v in value]}
+    return [_described(v) for v in value] if isinstance(value, list) else value
 
 
 def build(description: Mapping[str, Any], classes: Mapping[str, type[Configurable]]) -> Any:
     """The configurable that ``describe`` described, from a closed table of classes."""
-    params = {k: build(v, classes) if isinstance(v, dict) else v for k, v in description["params"].items()}
+    params = {k: _built(v, classes) for k, v in description["params"].items()}
     if description["class"] not in classes:
         raise ValueError(f"the file holds a {description['class']}, which this version of seqmodels does not know")
     return classes[description["class"]](**params)
+
+
+def _built(value: Any, classes: Mapping[str, type[Configurable]]) -> Any:
+    if isinstance(value, dict):
+        return tuple(_built(v, classes) for v in value["tuple"]) if "tuple" in value else build(value, classes)
+    return [_built(v, classes) for v in value] if isinstance(value, list) else value

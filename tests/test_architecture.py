@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "parameters": set(),
     "distributed": set(),
     "storage": {"parameters"},
-    "observations": {"parameters"},
+    "observations": {"measure", "parameters"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
     "data": {"sequences", "parameters"},

@@ -20,14 +20,27 @@ from seqmodels.neural import scoring
 from seqmodels.neural.batches import Batching
 from seqmodels.neural.model import NeuralModel, _Objective, _steps_to_units
 from seqmodels.sequences import Kind
-from tests.families import LENGTHS, N_SYMBOLS, OFFSET, SCALES, TEXTS, Row, fitted, make_data, rough, rows
+from tests.families import (
+    DISCRETE,
+    LENGTHS,
+    N_SYMBOLS,
+    OFFSET,
+    SCALES,
+    TEXTS,
+    DataKind,
+    Row,
+    fitted,
+    make_data,
+    rough,
+    rows,
+)
 
 LONGEST = 4  # of the strings that are enumerated: past the context of two of the Transformers
 NODES = np.linspace(-5, 5, 301)
 GRID = OFFSET + SCALES[0] * np.sinh(NODES)  # raw values, fine in the middle and 74 deviations wide
 
 
-def every(*kinds: Kind, n_features: int = 2) -> pytest.MarkDecorator:
+def every(*kinds: DataKind, n_features: int = 2) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", rows(*kinds, n_features=n_features), ids=str)
 
 
@@ -68,7 +81,8 @@ def global_state() -> tuple[bytes, str]:
 def outcomes(row: Row) -> tuple[list[np.ndarray], np.ndarray]:
     """Every string that a draw cut off at ``LONGEST`` symbols can give, and its log-probability."""
     shortest = LONGEST if row.length == "given" else 1
-    strings = [np.array(s) for n in range(shortest, LONGEST + 1) for s in product(range(N_SYMBOLS), repeat=n)]
+    letters = range(N_SYMBOLS) if row.kind == "symbols" else list(product([0, 1], repeat=2))
+    strings = [np.array(s) for n in range(shortest, LONGEST + 1) for s in product(letters, repeat=n)]
     steps = rough(row).log_prob_steps(*row.ask(strings))
     # Of the longest strings the end is left out: they stand for all that begin with them.
     return strings, np.array(
@@ -76,7 +90,7 @@ def outcomes(row: Row) -> tuple[list[np.ndarray], np.ndarray]:
     )
 
 
-@every("symbols")
+@every(*DISCRETE)
 def test_probabilities_of_all_strings_sum_to_one(row: Row) -> None:
     _, log_prob = outcomes(row)
     assert abs(np.exp(log_prob).sum() - 1) < 1e-9
@@ -125,7 +139,11 @@ def altered(item: Any, t: int) -> Any:
     if isinstance(item, str):
         return item[:t] + item[t:].swapcase()
     changed = item.copy()
-    changed[t:] = (item[t:] + 1) % N_SYMBOLS if item.ndim == 1 else 2 * OFFSET - 3 * item[t:]
+    if item.ndim == 1:
+        changed[t:] = (item[t:] + 1) % N_SYMBOLS
+    else:
+        whole = (item == np.rint(item)).all(axis=0)
+        changed[t:] = np.where(whole, 1 - np.minimum(item[t:], 1), 2 * OFFSET - 3 * item[t:])
     return changed
 
 
@@ -153,7 +171,7 @@ def test_batches_order_and_padding_change_nothing(
         close(alone, together[i], tolerance)
     monkeypatch.setattr(scoring, "STEPS_AT_ONCE", 16)
     monkeypatch.setattr(scoring, "LONGEST_CHUNK", 3)
-    monkeypatch.setattr(blocks, "FRAMES_AT_ONCE", 12)
+    monkeypatch.setattr(blocks, "ELEMENTS_AT_ONCE", 36)
     back = model.log_prob_steps(X[::-1], None if y is None else y[::-1])[::-1]
     for i, steps in enumerate(together):
         close(back[i], steps, tolerance)
@@ -181,10 +199,10 @@ def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -
     for t in (0, 3, 8) if dtype == "float64" else (3,):
         predicted = model.predict_next(item[:t], source=row.source)
         log_prob = float(predicted.log_prob(torch.as_tensor(units[t])))
-        if row.kind == "vectors":
+        if row.kind not in ("symbols", "text"):
             log_prob += log_goes_on(row, item[:t])
         close(np.array([log_prob]), steps[t : t + 1], tolerance)
-    if row.kind != "vectors":
+    if row.kind in ("symbols", "text"):
         ends = model.predict_next(item, source=row.source).probs
         assert len(ends) == (256 if row.kind == "text" else N_SYMBOLS) + (row.length == "stop")
         assert abs(float(ends.sum()) - 1) < (1e-6 if dtype == "float32" else 1e-12)
@@ -227,8 +245,8 @@ def test_a_sequence_cannot_end_before_it_begins(row: Row) -> None:
 
 @every()
 def test_the_measure_says_what_was_measured(row: Row) -> None:
-    space = {"vectors": "R^2", "text": "text", "symbols": "symbols"}[row.kind]
-    unit = {"vectors": "frame", "text": "byte", "symbols": "symbol"}[row.kind]
+    vectors = {"vectors": "R^2", "bits": "{0,1}^2", "counts": "N^2", "mixed": "R^1 x N^1"}
+    space, unit = vectors.get(row.kind, row.kind), {"text": "byte", "symbols": "symbol"}.get(row.kind, "frame")
     assert fitted(row).measure_ == sm.Measure(space, unit, row.length, "exact", row.conditional)
 
 
@@ -267,14 +285,14 @@ def test_text_is_counted_in_bytes_however_it_is_read(make: Any, encoding: sm.Enc
 # -- drawing -----------------------------------------------------------------------------------------------------
 
 
-@every("symbols")
+@every(*DISCRETE)
 def test_drawn_strings_are_as_frequent_as_they_are_probable(row: Row) -> None:
     strings, log_prob = outcomes(row)
     n, p = 2_000, np.exp(log_prob)
     given = {"length": LONGEST} if row.length == "given" else {"max_length": LONGEST}
     drawn = rough(row).sample(n, source=row.source, random_state=5, **given)
-    index = {tuple(s): i for i, s in enumerate(strings)}
-    found = np.array([index[tuple(s)] for s in drawn])
+    index = {s.astype(int).tobytes(): i for i, s in enumerate(strings)}
+    found = np.array([index[np.asarray(s).astype(int).tobytes()] for s in drawn])
     surprise = -log_prob[found]
     assert abs(surprise.mean() - -(p @ log_prob)) < 4 * surprise.std() / np.sqrt(n)
     counts = np.bincount(found, minlength=len(p))
@@ -317,7 +335,7 @@ def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
         with pytest.raises(ValueError, match="pass length="):
             model.sample(source=row.source)
     if row.kind != "text":  # in text the length is one of bytes
-        assert row.length == "given" or row.kind == "vectors" or len({len(x) for x in first}) > 1
+        assert row.length == "given" or row.kind != "symbols" or len({len(x) for x in first}) > 1
         assert {len(x) for x in model.sample(4, source=row.source, length=3)} == {3}
     assert global_state() == before
 

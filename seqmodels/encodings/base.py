@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from seqmodels.measure import Exactness
+from seqmodels.measure import Exactness, Values
 from seqmodels.parameters import Configurable
 from seqmodels.sequences import Item, Kind, Sequences
 
@@ -24,6 +24,11 @@ class Encoding(Configurable, ABC):
     reads: ClassVar[Kind]
     exactness: ClassVar[Exactness] = "exact"
     size: int  # D features, or V symbols
+
+    def values(self) -> tuple[Values, ...]:
+        """What each of D features may be."""
+        reals: Values = "reals"
+        return (reals,) * self.size
 
     @abstractmethod
     def fit(self, sequences: Sequences) -> Self:

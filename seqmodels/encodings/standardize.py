@@ -8,19 +8,17 @@ from typing import Self
 
 import numpy as np
 
-from seqmodels.encodings.base import Encoding, State
-from seqmodels.sequences import Item, Sequences
+from seqmodels.encodings.affine import Affine
+from seqmodels.sequences import Sequences
 
 
 @dataclass(eq=False, repr=False)
-class Standardize(Encoding):
+class Standardize(Affine):
     """Zero mean and unit variance over the training frames; observed values only where some are missing.
 
     Raises:
         ValueError: a feature is constant over the training data (its density is unbounded).
     """
-
-    reads = "vectors"
 
     @classmethod
     def identity(cls, n_features: int) -> Standardize:
@@ -29,52 +27,28 @@ class Standardize(Encoding):
 
     def fit(self, sequences: Sequences) -> Self:
         frames = np.concatenate([np.asarray(x) for x in sequences])
-        unseen = np.isnan(frames).all(axis=0)
-        if unseen.any():
-            raise ValueError(f"feature {int(np.argmax(unseen))} is missing in every frame; leave the feature out")
-        mean, scale = np.nanmean(frames, axis=0), np.nanstd(frames, axis=0)
-        # A constant column still shows rounding noise around a large mean.
-        constant = scale <= 1e-12 * np.abs(mean)
-        if constant.any():
-            raise ValueError(
-                f"feature {int(np.argmax(constant))} is constant over the training data, so its density is unbounded; "
-                "leave the feature out"
-            )
-        _warn_of_atoms(frames)
+        mean, scale = moments(frames, np.ones(frames.shape[1], dtype=bool))
+        warn_of_atoms(frames)
         return self.restore({"mean": mean, "scale": scale})
 
-    def check(self, i: int, item: Item) -> None:
-        width = np.asarray(item).shape[1]
-        if width != self.size:
-            raise ValueError(
-                f"sequence {i} has {width} features but the model was fitted on {self.size}; pass the same features as in fit"
-            )
 
-    def encode(self, item: Item) -> np.ndarray:
-        return (np.asarray(item) - self.mean) / self.scale
-
-    def decode(self, steps: np.ndarray) -> Item:
-        return np.asarray(steps, dtype=np.float64) * self.scale + self.mean
-
-    def log_det(self, item: Item) -> np.ndarray | float:
-        return -(~np.isnan(np.asarray(item)) @ np.log(self.scale))
-
-    def last_unit(self, steps: np.ndarray) -> np.ndarray:
-        return np.arange(len(steps))
-
-    def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.mean, self.scale
-
-    def state(self) -> State:
-        return {"mean": self.mean, "scale": self.scale}
-
-    def restore(self, state: State) -> Self:
-        self.mean, self.scale = np.asarray(state["mean"]), np.asarray(state["scale"])
-        self.size = len(self.mean)
-        return self
+def moments(frames: np.ndarray, reals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``(D,)`` mean and deviation of the observed values; 0 and 1 where ``reals`` is false. Raises for a constant real."""
+    unseen = np.isnan(frames).all(axis=0)
+    if unseen.any():
+        raise ValueError(f"feature {int(np.argmax(unseen))} is missing in every frame; leave the feature out")
+    mean, scale = np.nanmean(frames, axis=0), np.nanstd(frames, axis=0)
+    # A constant column still shows rounding noise around a large mean.
+    constant = reals & (scale <= 1e-12 * np.abs(mean))
+    if constant.any():
+        raise ValueError(
+            f"feature {int(np.argmax(constant))} is constant over the training data, so its density is unbounded; "
+            "leave the feature out"
+        )
+    return np.where(reals, mean, 0.0), np.where(reals, scale, 1.0)
 
 
-def _warn_of_atoms(frames: np.ndarray) -> None:
+def warn_of_atoms(frames: np.ndarray) -> None:
     """Repeated frames and values on a grid let a density grow without bound: the floor would set the figure."""
     seen = frames[~np.isnan(frames).any(axis=1)]
     if len(seen) < 2:

@@ -30,9 +30,9 @@ def warn_of_floor(fitted: Fitted, observation: Observation) -> None:
     """Warn, at the line that called ``fit``, if a floor bounds what was found."""
     hits = int(fitted.history["floor_hits"].iloc[-1])
     if hits:
-        floor = observation.get_params()["min_covariance"]
+        floors = {v for name, v in observation.get_params().items() if name.endswith("min_covariance")}
         warnings.warn(
-            f"{hits} state(s) ended on the floor of the variances, min_covariance={floor}, which then sets the score; "
+            f"{hits} state(s) ended on the floor of the variances, min_covariance={min(floors)}, which then sets the score; "
             "use fewer states or components, or raise min_covariance",
             UserWarning,
             stacklevel=4,

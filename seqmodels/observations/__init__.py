@@ -2,7 +2,19 @@
 
 from seqmodels.observations.autoregressive import AutoregressiveGaussian
 from seqmodels.observations.base import Observation, past_steps
+from seqmodels.observations.bernoulli import Bernoulli
 from seqmodels.observations.categorical import Categorical
+from seqmodels.observations.columns import Columns
 from seqmodels.observations.gaussian_mixture import GaussianMixture
+from seqmodels.observations.poisson import Poisson
 
-__all__ = ["AutoregressiveGaussian", "Categorical", "GaussianMixture", "Observation", "past_steps"]
+__all__ = [
+    "AutoregressiveGaussian",
+    "Bernoulli",
+    "Categorical",
+    "Columns",
+    "GaussianMixture",
+    "Observation",
+    "Poisson",
+    "past_steps",
+]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from seqmodels.measure import Values
 from seqmodels.parameters import Configurable
 
 
@@ -23,6 +24,14 @@ class Observation(Configurable, ABC):
     """
 
     emits: ClassVar[Literal["vectors", "symbols"]]
+
+    def values(self, size: int) -> tuple[Values, ...]:
+        """What each of ``size`` features may be: reals have a density and are standardised, bits and counts a probability."""
+        reals: Values = "reals"
+        return (reals,) * size
+
+    def check(self, size: int) -> None:
+        """Raise ``ValueError`` for hyperparameters that cannot be, or not with ``size`` features, before any work."""
 
     @property
     @abstractmethod

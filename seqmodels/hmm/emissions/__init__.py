@@ -3,8 +3,11 @@
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.base import Emission, Statistics
 from seqmodels.hmm.emissions.categorical import CategoricalEmission
+from seqmodels.hmm.emissions.columns import ColumnsEmission
+from seqmodels.hmm.emissions.exponential import ExponentialEmission
 from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission
-from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
+from seqmodels.observations import AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Observation
+from seqmodels.observations.exponential import ExponentialFamily
 
 __all__ = ["Emission", "Statistics", "emission_of"]
 
@@ -17,4 +20,10 @@ def emission_of(observation: Observation, size: int) -> Emission:
         return CategoricalEmission(observation, size)
     if isinstance(observation, AutoregressiveGaussian):
         return AutoregressiveEmission(observation, size)
-    raise ValueError(f"EM cannot fit {observation!r}; use GaussianMixture, AutoregressiveGaussian or Categorical")
+    if isinstance(observation, ExponentialFamily):
+        return ExponentialEmission(observation, size)
+    if isinstance(observation, Columns):
+        return ColumnsEmission(observation, size, emission_of)
+    raise ValueError(
+        f"EM cannot fit {observation!r}; use GaussianMixture, AutoregressiveGaussian, Categorical, Bernoulli, Poisson or Columns"
+    )

@@ -31,6 +31,11 @@ class Emission(ABC):
     observation: Observation
     size: int
 
+    @property
+    def n_statistics(self) -> int:
+        """How many tensors ``statistics`` returns."""
+        return 1
+
     def n_densities(self, n_states: int) -> int:
         """Densities evaluated for each frame."""
         return n_states

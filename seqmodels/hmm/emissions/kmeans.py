@@ -5,8 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from seqmodels.measure import Values
+
 SAMPLE = 20_000  # frames that centres are learned from
 ITERATIONS = 10
+
+
+def spread(x: Tensor, values: tuple[Values, ...]) -> Tensor:
+    """``x (N, D)`` in units in which distances compare: 2 for a bit, 2√x for a count (whose deviation is then 1); missing: the mean."""
+    bits, counts = (torch.tensor([v == kind for v in values], device=x.device) for kind in ("bits", "counts"))
+    scaled = torch.where(bits, 2 * x, torch.where(counts, 2 * x.clamp(min=0).sqrt(), x))
+    return torch.where(torch.isnan(x), scaled.nanmean(0).nan_to_num(), scaled)
 
 
 def kmeans_labels(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:

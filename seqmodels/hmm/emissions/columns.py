@@ -1,0 +1,95 @@
+"""EM for groups of columns: given the states the groups know nothing of one another, so each has its own M-step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.emissions.base import Emission, Statistics, by_state
+from seqmodels.hmm.emissions.kmeans import kmeans_labels, spread
+from seqmodels.observations import Columns, Observation
+
+
+class ColumnsEmission(Emission):
+    """The sum of the groups' log-densities; their statistics stand one after the other."""
+
+    def __init__(self, observation: Columns, size: int, emission_of: Callable[[Observation, int], Emission]) -> None:
+        self.observation: Columns = observation
+        self.size = size
+        self.groups = list(observation.parts())
+        self.parts = [emission_of(g.observation, g.size) for g in self.groups]
+
+    # -- E-step --------------------------------------------------------------------------------------------
+
+    def n_densities(self, n_states: int) -> int:
+        return sum(part.n_densities(n_states) for part in self.parts)
+
+    def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        total = by_state(len(table), len(x), dtype, x.device).zero_()
+        for g, part in zip(self.groups, self.parts, strict=True):
+            total += part.log_prob(table[:, g.parameters], g.of(x), g.before(past), dtype)
+        return total
+
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
+        found: list[Tensor] = []
+        for g, part in zip(self.groups, self.parts, strict=True):
+            sums = part.statistics(table[:, g.parameters], g.of(x), g.before(past), gamma)
+            assert len(sums) == part.n_statistics
+            found.extend(sums)
+        return tuple(found)
+
+    @property
+    def n_statistics(self) -> int:
+        return sum(part.n_statistics for part in self.parts)
+
+    # -- M-step --------------------------------------------------------------------------------------------
+
+    def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
+        rest, updated = statistics, []
+        for g, part in zip(self.groups, self.parts, strict=True):
+            own, rest = rest[: part.n_statistics], rest[part.n_statistics :]
+            updated.append(part.maximise(own, table[:, g.parameters]))
+        return torch.cat(updated, dim=1)
+
+    def log_prior(self, table: Tensor) -> float:
+        return sum(part.log_prior(table[:, g.parameters]) for g, part in zip(self.groups, self.parts, strict=True))
+
+    def floor_hits(self, table: Tensor) -> Tensor:
+        hits = [part.floor_hits(table[:, g.parameters]) for g, part in zip(self.groups, self.parts, strict=True)]
+        return torch.stack(hits).any(0)
+
+    # -- the start -----------------------------------------------------------------------------------------
+
+    def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
+        return kmeans_labels(spread(x, self.observation.values(self.size)), n_states, generator)
+
+    def from_labels(
+        self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
+    ) -> Tensor:
+        tables = [
+            part.from_labels(g.of(x), g.before(past), labels, n_states, generator)
+            for g, part in zip(self.groups, self.parts, strict=True)
+        ]
+        return torch.cat(tables, dim=1)
+
+    # -- for users -----------------------------------------------------------------------------------------
+
+    def n_parameters(self, n_states: int) -> int:
+        return sum(part.n_parameters(n_states) for part in self.parts)
+
+    def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
+        raw = [
+            part.raw_parameters(table[:, g.parameters], shift[g.columns], scale[g.columns])
+            for g, part in zip(self.groups, self.parts, strict=True)
+        ]
+        times = Counter(name for group in raw for name in group)
+        return {
+            name if times[name] == 1 else f"{name}{i}_": value
+            for i, group in enumerate(raw)
+            for name, value in group.items()
+        }

@@ -1,0 +1,121 @@
+"""EM for exponential families with independent features, Bernoulli and Poisson: expected values are averaged, in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.emissions import quadratic
+from seqmodels.hmm.emissions.base import SUMMED, Emission, Statistics, by_state, chunks
+from seqmodels.hmm.emissions.kmeans import kmeans_labels, spread
+from seqmodels.observations.exponential import ExponentialFamily
+
+STARTING_FRAMES = 2.0  # of the whole data's mean, added to every state's at the start
+
+
+class ExponentialEmission(Emission):
+    """The table holds natural parameters, so log-densities are linear in ``φ(x) = (x, observed)``: one matrix product for all states."""
+
+    def __init__(self, observation: ExponentialFamily, size: int) -> None:
+        self.observation: ExponentialFamily = observation
+        self.size = size
+
+    # -- E-step --------------------------------------------------------------------------------------------
+
+    def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        result, missing = by_state(len(table), len(x), dtype, x.device), bool(torch.isnan(x).any())
+        theta, certain = self._coefficients(table, missing), bool(torch.isinf(table).any())
+        inside = self._precision(theta, x, dtype)
+        for rows in chunks(len(x), max(theta.shape)):
+            features = self._features(x[rows].to(inside), missing)
+            log_b = theta.to(inside) @ features.T + self._base(x[rows].to(inside))
+            result.T[:, rows] = log_b
+            if certain:
+                result.T[:, rows].masked_fill_(self._impossible(table, features), -torch.inf)
+        return result
+
+    def _coefficients(self, table: Tensor, missing: bool) -> Tensor:
+        """``(K, 2D)``, or where nothing is missing ``(K, D + 1)``, of the features; what is certain adds 0, or else -inf."""
+        certain = torch.isinf(table)
+        natural, constant = (torch.where(certain, 0.0, t) for t in (table, -self.observation.normaliser(table)))
+        return torch.cat([natural, constant if missing else constant.sum(1, keepdim=True)], dim=1)
+
+    def _precision(self, theta: Tensor, x: Tensor, dtype: torch.dtype) -> torch.dtype:
+        """Large counts make log p the small difference of large terms."""
+        largest = torch.nan_to_num(x).amax().clamp(min=1.0)
+        return quadratic.precise_enough(theta[:, : self.size] * largest, dtype)
+
+    def _features(self, x: Tensor, missing: bool) -> Tensor:
+        """``(N, 2D)`` x and whether it was observed; where nothing is missing ``(N, D + 1)`` x and 1."""
+        if not missing:
+            return torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
+        observed = ~torch.isnan(x)
+        return torch.cat([torch.where(observed, x, 0.0), observed.to(x.dtype)], dim=1)
+
+    def _base(self, x: Tensor) -> Tensor:
+        return torch.where(torch.isnan(x), 0.0, self.observation.base(torch.nan_to_num(x))).sum(1)
+
+    def _impossible(self, table: Tensor, features: Tensor) -> Tensor:
+        """``(K, N)`` whether a state that is certain of a feature's value saw another."""
+        x, observed = features[:, : self.size], features[:, self.size :]
+        zero, one = (torch.eq(table, sign * torch.inf).to(x.dtype) for sign in (-1, 1))
+        return zero @ x.T + one @ (observed - x).T > 0
+
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
+        missing = bool(torch.isnan(x).any())
+        width = 2 * self.size if missing else self.size + 1
+        sums = torch.zeros(gamma.shape[1], width, dtype=torch.float64, device=x.device)
+        for frames, weights in zip(x.split(SUMMED), gamma.split(SUMMED), strict=True):
+            sums += weights.T @ self._features(frames.to(gamma.dtype), missing)
+        total, seen = sums[:, : self.size], sums[:, self.size :]
+        return (torch.cat([total, seen.expand(-1, self.size)], dim=1),)  # (K, 2D)
+
+    # -- M-step --------------------------------------------------------------------------------------------
+
+    def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
+        total, seen = statistics[0].split(self.size, dim=1)
+        prior = self.observation.pseudocount
+        frames = seen + prior
+        average = (total + prior * self._prior_mean(table)) / torch.where(frames > 0, frames, 1.0)
+        # A feature that no frame shows has nothing to learn from: it stays where it is.
+        return torch.where(frames > 0, self.observation.natural(average), table)
+
+    def _prior_mean(self, table: Tensor) -> Tensor:
+        return self.observation.prior_mean(self.size).to(table.device)
+
+    def log_prior(self, table: Tensor) -> float:
+        if self.observation.pseudocount == 0:
+            return 0.0
+        density = self._prior_mean(table) * table - self.observation.normaliser(table)
+        return self.observation.pseudocount * float(density.sum())
+
+    def floor_hits(self, table: Tensor) -> Tensor:
+        return self.observation.floor_hits(table, self.size)
+
+    # -- the start -----------------------------------------------------------------------------------------
+
+    def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
+        return kmeans_labels(spread(x, self.observation.values(self.size)), n_states, generator)
+
+    def from_labels(
+        self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
+    ) -> Tensor:
+        sums = torch.zeros(n_states, 2 * self.size, dtype=torch.float64, device=x.device)
+        sums.index_add_(0, labels, self._features(x, missing=True).double())
+        total, seen = sums.sum(0).split(self.size)
+        table = torch.zeros(n_states, self.size, dtype=torch.float64, device=x.device)
+        everywhere = total / seen.clamp(min=1)
+        sums += STARTING_FRAMES * torch.cat([everywhere, torch.ones_like(everywhere)])
+        return self.maximise((sums,), table)
+
+    # -- for users -----------------------------------------------------------------------------------------
+
+    def n_parameters(self, n_states: int) -> int:
+        return n_states * self.size
+
+    def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
+        return {self.observation.parameter_name: self.observation.expected(table).cpu().numpy()}

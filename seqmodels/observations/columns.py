@@ -1,0 +1,123 @@
+"""Vectors of several sorts of features: ``p(x) = Π_g p_g(x_g)``, groups of columns that are independent given the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodels.measure import Values
+from seqmodels.observations.base import Observation
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group: its observation, its ``columns`` of x and its ``rows`` of the parameters."""
+
+    observation: Observation
+    size: int
+    columns: slice
+    parameters: slice
+
+    def of(self, x: Tensor) -> Tensor:
+        """Its features of ``x (..., D)``."""
+        return x[..., self.columns]
+
+    def before(self, past: Tensor | None) -> Tensor | None:
+        """The steps it looks back at, of ``past (..., p, D)``."""
+        n = self.observation.n_past
+        return None if past is None or n == 0 else past[..., -n:, self.columns]
+
+
+@dataclass(eq=False, repr=False)
+class Columns(Observation):
+    """A product of observations over consecutive groups of features.
+
+    Args:
+        groups: ``(observation, n_features)`` of each, in the order of the columns, of observations of vectors; together all features.
+
+    Reals are standardised, bits and counts are not, so the measure is a product too: ``R^3 x {0,1}^5``. The parameters of a
+    state are those of the groups, one after the other. Under an HMM they are read by name; a name that two groups share
+    has the group's number: ``means_0_``, ``means_1_``.
+
+    >>> from seqmodels import Bernoulli, GaussianMixture
+    >>> Columns([(GaussianMixture(2), 3), (Bernoulli(), 5)]).n_parameters(8)
+    19
+    """
+
+    groups: list[tuple[Observation, int]]
+    emits = "vectors"
+
+    @property
+    def n_past(self) -> int:
+        return max(observation.n_past for observation, _ in self.groups)
+
+    @property
+    def sums_out_missing(self) -> bool:
+        return all(observation.sums_out_missing for observation, _ in self.groups)
+
+    def values(self, size: int) -> tuple[Values, ...]:
+        return tuple(value for observation, n in self.groups for value in observation.values(n))
+
+    def check(self, size: int) -> None:
+        if not self.groups:
+            raise ValueError("groups is empty; pass [(observation, n_features), ...]")
+        for g, (observation, n) in enumerate(self.groups):
+            if observation.emits != "vectors":
+                raise ValueError(
+                    f"group {g}, {observation!r}, emits {observation.emits}; every group must emit vectors"
+                )
+            if n < 1:
+                raise ValueError(f"group {g}, {observation!r}, has {n} features; pass at least 1")
+            observation.check(n)
+        total = sum(n for _, n in self.groups)
+        if total != size:
+            raise ValueError(
+                f"the groups of {self!r} have {total} features but the sequences have {size}; they must agree"
+            )
+
+    def parts(self) -> Iterator[Group]:
+        """The groups, with where they stand."""
+        column = parameter = 0
+        for observation, n in self.groups:
+            width = observation.n_parameters(n)
+            yield Group(observation, n, slice(column, column + n), slice(parameter, parameter + width))
+            column, parameter = column + n, parameter + width
+
+    def n_parameters(self, size: int) -> int:
+        return sum(observation.n_parameters(n) for observation, n in self.groups)
+
+    def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        each = [g.observation.log_prob(parameters[..., g.parameters], g.of(x), g.before(past)) for g in self.parts()]
+        return torch.stack(each).sum(0)
+
+    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        drawn = [g.observation.sample(parameters[..., g.parameters], g.before(past), generator) for g in self.parts()]
+        return torch.cat(drawn, dim=-1)
+
+    def distribution(
+        self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+    ) -> Any:
+        from seqmodels.observations.product import MixtureOfProducts  # lazily: it imports Pyro
+
+        one = torch.ones_like(weights[:1])
+        states = [
+            [
+                g.observation.distribution(
+                    row[:, g.parameters], one, g.before(past), shift[g.columns], scale[g.columns]
+                )
+                for g in self.parts()
+            ]
+            for row in parameters.split(1)
+        ]
+        return MixtureOfProducts(weights, states)
+
+    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
+        return torch.cat([g.observation.starting_point(g.size, generator) for g in self.parts()])
+
+    def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
+        hits = [g.observation.floor_hits(parameters[..., g.parameters], g.size) for g in self.parts()]
+        return torch.stack(hits).any(0)
