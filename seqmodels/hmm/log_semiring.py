@@ -20,6 +20,11 @@ def forward(trellis: Trellis) -> Forward:
     return Forward(steps, torch.logsumexp(last + trellis.final.log(), 1), log_alpha.exp())
 
 
+def log_beliefs(trellis: Trellis) -> Tensor:
+    """(N, K) float64 log p(z_t | x_<=t), however small."""
+    return _forward(trellis)[0]
+
+
 def posterior(trellis: Trellis) -> Posterior:
     """The E-step; sequences of probability zero have log_prob -inf and are left out of gamma (zeros) and the sums."""
     packing, log_a, log_b = trellis.packing, trellis.transition.log(), trellis.densities.log().double()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -17,16 +17,16 @@ from seqmodels.generation import Prediction
 from seqmodels.hmm.baum_welch import Schedule, baum_welch
 from seqmodels.hmm.blocks import Block, make_blocks
 from seqmodels.hmm.cursor import HMMCursor, HMMState
-from seqmodels.hmm.densities import Densities
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.forward_backward import forward_of
 from seqmodels.hmm.given import given_chain, given_mixture, given_symbols
-from seqmodels.hmm.inference import block_paths, block_posterior, block_trellis
+from seqmodels.hmm.inference import block_trellis
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.queries import Queries
 from seqmodels.hmm.restarts import best_of, warn_of_floor
 from seqmodels.hmm.start import start
 from seqmodels.measure import Length
-from seqmodels.model import DTYPES, NotFittedError, SequenceModel
+from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.preparation import Example, Setting
@@ -34,7 +34,7 @@ from seqmodels.sequences import Kind
 
 
 @dataclass(eq=False, repr=False)
-class HMM(SequenceModel):
+class HMM(Queries):
     """``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, fitted by EM (Rabiner 1989).
 
     Args:
@@ -186,31 +186,6 @@ class HMM(SequenceModel):
             for j, i in enumerate(block.indices):
                 end = None if ends is None else float(ends[j])
                 results[i] = _scored_steps(steps[j], beliefs[j], end, parameters.final, examples[i].source)
-        return results
-
-    def decode(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """The most probable path of states of each sequence (Viterbi), over encoded steps; of ``x`` and then ``y``."""
-        return self._by_state(X, y, block_paths)
-
-    def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` probability of each state at each step, given the whole sequence (smoothing)."""
-
-        def smoothed(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
-            return block.cutting.split(block_posterior(parameters, densities, block).gamma)
-
-        return self._by_state(X, y, smoothed)
-
-    def _by_state(
-        self, X: Any, y: Any, algorithm: Callable[[Parameters, Densities, Block], list[Tensor]]
-    ) -> list[np.ndarray]:
-        data = self._scorable(X, y)
-        parameters = self._parameters().to(self._device())
-        results: list[np.ndarray] = [np.empty(0)] * len(data.X)
-        for block in self._blocks(self._setting().examples(data), len(parameters.initial)):
-            densities, _ = self._emission().evaluate(parameters.table, block.x, block.past, DTYPES[self.dtype])
-            found = algorithm(parameters, densities, block)
-            for j, i in enumerate(block.indices):
-                results[i] = found[j].cpu().numpy()
         return results
 
     # -- one step at a time --------------------------------------------------------------------------------
