@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 
@@ -32,7 +31,7 @@ def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | 
 
 def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np.ndarray]:
     """The sets of states that lead to one another and to nothing else."""
-    n, label = connected_components(csr_array(transition > 0), directed=True, connection="strong")
+    n, label = connected_components(transition > 0, directed=True, connection="strong")
     members = [np.flatnonzero(label == i) for i in range(n)]
     ends = np.zeros(len(transition)) if final is None else final
     leaves = [ends[s].any() or transition[np.ix_(s, np.setdiff1d(np.arange(len(label)), s))].any() for s in members]

@@ -22,6 +22,7 @@ class Trellis:
         final: (1, K) or (n, K) float64; ones where the end is no event.
         densities: (N, K), by the rows of ``cutting.packing``.
         cutting: how the N rows make up the n sequences.
+        weights: (n,) float64, what each sequence counts in sums over sequences; None: one.
     """
 
     initial: Tensor
@@ -29,6 +30,7 @@ class Trellis:
     final: Tensor
     densities: Densities
     cutting: Cutting
+    weights: Tensor | None = None
 
     @classmethod
     def of(
@@ -67,6 +69,10 @@ class Trellis:
     def _owner(self) -> Tensor:
         return self.cutting.owner[self.packing.order]
 
+    def weighted(self, rows: Tensor, sequence: Tensor) -> Tensor:
+        """(m, K) rows that belong to sequences (m,), each times the sequence's weight, in place."""
+        return rows if self.weights is None else rows.mul_(self.weights.to(rows.dtype)[sequence, None])
+
     def double(self) -> Trellis:
         """The same problem in float64."""
         return replace(self, densities=self.densities.double())
@@ -85,7 +91,8 @@ class Trellis:
         rows = self.cutting.rows(sequences[cutting.sequence], cutting.time)
         initial = self.initial if len(self.initial) == 1 else self.initial[sequences]
         final = self.final if len(self.final) == 1 else self.final[sequences]
-        return Trellis(initial, self.transition, final, self.densities.take(rows), cutting), rows
+        weights = None if self.weights is None else self.weights[sequences]
+        return Trellis(initial, self.transition, final, self.densities.take(rows), cutting, weights), rows
 
 
 @dataclass(frozen=True)
@@ -117,9 +124,9 @@ class Posterior:
     Attributes:
         log_prob: (n,) float64 nats, the end included where there is a ``final``.
         gamma: (N, K) packed, p(z_t | x); rows sum to one.
-        xi: (K, K) float64, expected transitions i -> j, summed over all frames and sequences.
-        initial: (K,) float64, expected starts in each state.
-        final: (K,) float64, expected ends in each state (the last frames' gamma summed).
+        xi: (K, K) float64, expected transitions i -> j, summed over all frames and sequences, by their weights.
+        initial: (K,) float64, expected starts in each state, summed likewise.
+        final: (K,) float64, expected ends in each state (the last frames' gamma), summed likewise.
     """
 
     log_prob: Tensor
