@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from seqmodels.hmm.cursor import HMMCursor, HMMState
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.forward_backward import forward_of
 from seqmodels.hmm.given import given_chain, given_mixture, given_symbols
+from seqmodels.hmm.gradient import gradient_ascent
 from seqmodels.hmm.inference import block_trellis
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.queries import Queries
@@ -45,6 +46,9 @@ class HMM(Queries):
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step; ``"auto"``: 0.01
             under ``length="stop"``, where few ends are seen, otherwise 0.
+        algorithm: ``"em"``; ``"gradient"``: AdamW on the same objective, whose gradient is the E-step; ``max_iter`` is then
+            passes over the data, all of which are taken, and ``tol`` has no say.
+        lr: peak learning rate of ``algorithm="gradient"``.
 
     The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing, and
     what is passed is scored once, at the end. With targets EM fits p(x, y), so the figures of ``history_`` are of x and y
@@ -66,6 +70,8 @@ class HMM(Queries):
     n_init: int = 1
     max_seconds: float | None = None
     pseudocount: float | str = "auto"
+    algorithm: Literal["em", "gradient"] = "em"
+    lr: float = 0.05
 
     _holds_out: ClassVar[bool] = False
     _sums_out_missing: ClassVar[bool] = True
@@ -94,6 +100,10 @@ class HMM(Queries):
             raise ValueError(f"max_iter={self.max_iter} and tol={self.tol} must not be negative")
         if self.pseudocount != "auto" and (isinstance(self.pseudocount, str) or not self.pseudocount >= 0):
             raise ValueError(f"pseudocount is {self.pseudocount!r}; pass a number, 0 or more, or 'auto'")
+        if self.algorithm not in ("em", "gradient"):
+            raise ValueError(f"algorithm is {self.algorithm!r}; pass 'em' or 'gradient'")
+        if not self.lr > 0:
+            raise ValueError(f"lr is {self.lr}; pass a number above zero")
         if self._continues():
             self._check_that_it_can_continue()
 
@@ -125,7 +135,7 @@ class HMM(Queries):
         emission, blocks = self._emission(), self._blocks(train, self.n_states)
         n_units, log_det = self._raw_size(train)
         run = partial(
-            baum_welch,
+            partial(gradient_ascent, lr=self.lr) if self.algorithm == "gradient" else baum_welch,
             emission=emission,
             blocks=blocks,
             pseudocount=self._pseudocount(),
