@@ -118,6 +118,12 @@ class Queries(SequenceModel, ABC):
                 results[i] = found[j].cpu().numpy()
         return results
 
+    def as_pyro(self, length: int, *, source: Any = None) -> Any:
+        """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.programs``), for Pyro programs."""
+        from seqmodels.programs import SequenceDistribution  # lazily: Pyro is slow to import
+
+        return SequenceDistribution(self, length, source)
+
     # -- the chain -------------------------------------------------------------------------------------------
 
     @property
