@@ -51,6 +51,7 @@ FAMILIES = (
     _hmm("hmm-full", sm.GaussianMixture(2, "full"), "vectors"),
     _hmm("hmm-ar", sm.AutoregressiveGaussian(2), "vectors"),
     _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text"),
+    Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, algorithm="gradient")),
     _network("elman-tanh", sm.ElmanRNN, *KINDS, n_layers=2),
     _network("elman-sigmoid", sm.ElmanRNN, nonlinearity="sigmoid"),
     _network("elman-relu", sm.ElmanRNN, "symbols", nonlinearity="relu"),
