@@ -17,7 +17,7 @@ OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
 GROUND = {"sequences", "measure", "parameters"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
-MODEL = {*PREPARED, "training", "generation", "checkpoint", "distributed", "model"}
+MODEL = {*PREPARED, "training", "generation", "checkpoint", "distributed", "programs", "model"}
 LOADED = {*MODEL, "hmm", "neural", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "sequences": set(),
@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoint": {"storage", "parameters"},
     "training": {*PREPARED, "checkpoint", "distributed"},
     "generation": PREPARED,
+    "programs": PREPARED,
     "model": MODEL,
     "hmm": MODEL,
     "neural": MODEL,

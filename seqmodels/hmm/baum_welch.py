@@ -76,7 +76,7 @@ def _normalise(counts: Tensor, before: Tensor) -> Tensor:
 
 def log_prior(parameters: Parameters, emission: Emission, pseudocount: float) -> float:
     """What the objective adds to the log-likelihood: the pseudocounts' Dirichlet densities, up to a constant."""
-    result = emission.log_prior(parameters.table)
+    result = float(emission.log_prior(parameters.table))
     if pseudocount:
         for table in (parameters.initial, parameters.transition, parameters.final):
             if table is not None:

@@ -7,9 +7,11 @@ import math
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.backward_sampling import sample_paths
 from seqmodels.hmm.blocks import Block
-from seqmodels.hmm.densities import Densities
-from seqmodels.hmm.forward_backward import posterior_of
+from seqmodels.hmm.cutting import Cutting
+from seqmodels.hmm.densities import Densities, LogDensities
+from seqmodels.hmm.forward_backward import forward_of, posterior_of
 from seqmodels.hmm.packing import Packing
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.trellis import Posterior, Trellis
@@ -27,17 +29,47 @@ def block_trellis(parameters: Parameters, densities: Densities, block: Block) ->
 def block_posterior(parameters: Parameters, densities: Densities, block: Block) -> Posterior:
     """The E-step of the chain; raises ``ValueError`` naming an impossible sequence by its place among all of them."""
     found = posterior_of(block_trellis(parameters, densities, block))
-    impossible = [block.indices[i] for i in (found.log_prob == -math.inf).nonzero()[:, 0].tolist()]
+    refuse_impossible(found.log_prob, block)
+    return found
+
+
+@torch.no_grad()
+def block_beliefs(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
+    """p(z_t | x_<=t) of each sequence, ``(T, K)``; zeros once it is impossible."""
+    return block.cutting.split(forward_of(block_trellis(parameters, densities, block)).alpha)
+
+
+def block_paths(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
+    """The best path of each sequence; it is followed from end to end, so what was cut is joined."""
+    whole, log_b = _joined(densities, block)
+    paths, log_prob = viterbi(parameters.initial, parameters.transition, log_b, whole, parameters.final)
+    refuse_impossible(log_prob, block)
+    return whole.split(paths)
+
+
+def block_draws(
+    parameters: Parameters, densities: Densities, block: Block, n: int, generator: torch.Generator
+) -> list[Tensor]:
+    """``n`` paths of each sequence drawn from p(z | x), ``(T, n)``."""
+    whole, log_b = _joined(densities, block)
+    cutting = Cutting.whole(block.cutting.lengths, densities.device)
+    trellis = Trellis.of(parameters.initial, parameters.transition, LogDensities(log_b), cutting, parameters.final)
+    paths, log_prob = sample_paths(trellis, n, generator)
+    refuse_impossible(log_prob, block)
+    return whole.split(paths)
+
+
+def refuse_impossible(log_prob: Tensor, block: Block) -> None:
+    """Raise ``ValueError`` for a sequence of log-probability -inf, named by its place among all of them."""
+    impossible = [block.indices[i] for i in (log_prob == -math.inf).nonzero()[:, 0].tolist()]
     if impossible:
         raise ValueError(
             f"sequence {min(impossible)} has probability zero under this HMM, so its states have no posterior; leave it "
             "out, or keep emissions and transitions from being exactly zero (pseudocount)"
         )
-    return found
 
 
-def block_paths(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
-    """The best path of each sequence; it is followed from end to end, so what was cut is joined."""
+def _joined(densities: Densities, block: Block) -> tuple[Packing, Tensor]:
+    """The packing of whole sequences, and log-densities by its rows."""
     whole = Packing.of(block.cutting.lengths, densities.device)
-    log_b = whole.pack(block.cutting.packing.unpack(densities.log()))
-    return whole.split(viterbi(parameters.initial, parameters.transition, log_b, whole, parameters.final)[0])
+    return whole, whole.pack(block.cutting.packing.unpack(densities.log()))

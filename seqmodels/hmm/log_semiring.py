@@ -20,6 +20,11 @@ def forward(trellis: Trellis) -> Forward:
     return Forward(steps, torch.logsumexp(last + trellis.final.log(), 1), log_alpha.exp())
 
 
+def log_beliefs(trellis: Trellis) -> Tensor:
+    """(N, K) float64 log p(z_t | x_<=t), however small."""
+    return _forward(trellis)[0]
+
+
 def posterior(trellis: Trellis) -> Posterior:
     """The E-step; sequences of probability zero have log_prob -inf and are left out of gamma (zeros) and the sums."""
     packing, log_a, log_b = trellis.packing, trellis.transition.log(), trellis.densities.log().double()
@@ -36,10 +41,13 @@ def posterior(trellis: Trellis) -> Posterior:
         beta = torch.cat([_product(ahead, log_a.T), log_end[going : high - low]])
         norm = _finite(torch.logsumexp(now + beta, 1, keepdim=True))
         gamma[low:high] = (now + beta - norm).exp()
-        xi += _pairs(now[:going], log_a, ahead)
+        weights = None if trellis.weights is None else trellis.weights[packing.order[:going]]
+        xi += _pairs(now[:going], log_a, ahead, weights)
         ahead = log_b[low:high] + beta - norm - _finite(steps[low:high, None])
     log_prob = packing.totals(steps) + ends
-    return Posterior(log_prob, gamma, xi, gamma[: packing.n_sequences].sum(0), gamma[packing.last].sum(0))
+    everyone = torch.arange(packing.n_sequences, device=gamma.device)
+    first, last = (trellis.weighted(gamma[rows], everyone).sum(0) for rows in (packing.rank, packing.last))
+    return Posterior(log_prob, gamma, xi, first, last)
 
 
 def _forward(trellis: Trellis) -> tuple[Tensor, Tensor]:
@@ -61,12 +69,12 @@ def _product(rows: Tensor, log_a: Tensor) -> Tensor:
     return torch.cat([torch.logsumexp(piece[:, :, None] + log_a, 1) for piece in pieces])
 
 
-def _pairs(log_alpha: Tensor, log_a: Tensor, ahead: Tensor) -> Tensor:
-    """(K, K) expected transitions between one frame and the next, summed over sequences."""
+def _pairs(log_alpha: Tensor, log_a: Tensor, ahead: Tensor, weights: Tensor | None) -> Tensor:
+    """(K, K) expected transitions between one frame and the next, summed over sequences by ``weights (n,)``."""
     size = max(1, CHUNK // log_a.numel())
-    total = torch.zeros_like(log_a)
-    for here, there in zip(log_alpha.split(size), ahead.split(size), strict=True):
-        total += (here[:, :, None] + log_a + there[:, None, :]).exp().sum(0)
+    total, each = torch.zeros_like(log_a), log_a.new_ones(len(ahead)) if weights is None else weights
+    for here, there, weight in zip(log_alpha.split(size), ahead.split(size), each.split(size), strict=True):
+        total += torch.einsum("n,nij->ij", weight, (here[:, :, None] + log_a + there[:, None, :]).exp())
     return total
 
 

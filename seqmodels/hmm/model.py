@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -17,16 +17,17 @@ from seqmodels.generation import Prediction
 from seqmodels.hmm.baum_welch import Schedule, baum_welch
 from seqmodels.hmm.blocks import Block, make_blocks
 from seqmodels.hmm.cursor import HMMCursor, HMMState
-from seqmodels.hmm.densities import Densities
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.forward_backward import forward_of
 from seqmodels.hmm.given import given_chain, given_mixture, given_symbols
-from seqmodels.hmm.inference import block_paths, block_posterior, block_trellis
+from seqmodels.hmm.gradient import gradient_ascent
+from seqmodels.hmm.inference import block_trellis
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.queries import Queries
 from seqmodels.hmm.restarts import best_of, warn_of_floor
 from seqmodels.hmm.start import start
 from seqmodels.measure import Length
-from seqmodels.model import DTYPES, NotFittedError, SequenceModel
+from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.preparation import Example, Setting
@@ -34,7 +35,7 @@ from seqmodels.sequences import Kind
 
 
 @dataclass(eq=False, repr=False)
-class HMM(SequenceModel):
+class HMM(Queries):
     """``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, fitted by EM (Rabiner 1989).
 
     Args:
@@ -45,6 +46,9 @@ class HMM(SequenceModel):
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step; ``"auto"``: 0.01
             under ``length="stop"``, where few ends are seen, otherwise 0.
+        algorithm: ``"em"``; ``"gradient"``: AdamW on the same objective, whose gradient is the E-step; ``max_iter`` is then
+            passes over the data, all of which are taken, and ``tol`` has no say.
+        lr: peak learning rate of ``algorithm="gradient"``.
 
     The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing, and
     what is passed is scored once, at the end. With targets EM fits p(x, y), so the figures of ``history_`` are of x and y
@@ -66,6 +70,8 @@ class HMM(SequenceModel):
     n_init: int = 1
     max_seconds: float | None = None
     pseudocount: float | str = "auto"
+    algorithm: Literal["em", "gradient"] = "em"
+    lr: float = 0.05
 
     _holds_out: ClassVar[bool] = False
     _sums_out_missing: ClassVar[bool] = True
@@ -94,6 +100,10 @@ class HMM(SequenceModel):
             raise ValueError(f"max_iter={self.max_iter} and tol={self.tol} must not be negative")
         if self.pseudocount != "auto" and (isinstance(self.pseudocount, str) or not self.pseudocount >= 0):
             raise ValueError(f"pseudocount is {self.pseudocount!r}; pass a number, 0 or more, or 'auto'")
+        if self.algorithm not in ("em", "gradient"):
+            raise ValueError(f"algorithm is {self.algorithm!r}; pass 'em' or 'gradient'")
+        if not self.lr > 0:
+            raise ValueError(f"lr is {self.lr}; pass a number above zero")
         if self._continues():
             self._check_that_it_can_continue()
 
@@ -125,7 +135,7 @@ class HMM(SequenceModel):
         emission, blocks = self._emission(), self._blocks(train, self.n_states)
         n_units, log_det = self._raw_size(train)
         run = partial(
-            baum_welch,
+            partial(gradient_ascent, lr=self.lr) if self.algorithm == "gradient" else baum_welch,
             emission=emission,
             blocks=blocks,
             pseudocount=self._pseudocount(),
@@ -188,33 +198,6 @@ class HMM(SequenceModel):
             for j, i in enumerate(block.indices):
                 end = None if ends is None else float(ends[j])
                 results[i] = _scored_steps(steps[j], beliefs[j], end, parameters.final, examples[i].source)
-        return results
-
-    def decode(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """The most probable path of states of each sequence (Viterbi), over encoded steps; of ``x`` and then ``y``."""
-        return self._by_state(X, y, block_paths)
-
-    def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` probability of each state at each step, given the whole sequence (smoothing)."""
-
-        def smoothed(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
-            return block.cutting.split(block_posterior(parameters, densities, block).gamma)
-
-        return self._by_state(X, y, smoothed)
-
-    def _by_state(
-        self, X: Any, y: Any, algorithm: Callable[[Parameters, Densities, Block], list[Tensor]]
-    ) -> list[np.ndarray]:
-        data = self._scorable(X, y)
-        parameters = self._parameters().to(self._device())
-        results: list[np.ndarray] = [np.empty(0)] * len(data.X)
-        for block in self._blocks(self._setting().examples(data), len(parameters.initial)):
-            densities, _ = self._emission().evaluate(
-                parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
-            )
-            found = algorithm(parameters, densities, block)
-            for j, i in enumerate(block.indices):
-                results[i] = found[j].cpu().numpy()
         return results
 
     # -- one step at a time --------------------------------------------------------------------------------

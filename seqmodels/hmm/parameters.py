@@ -21,3 +21,8 @@ class Parameters:
         """On another device."""
         final = None if self.final is None else self.final.to(device)
         return Parameters(self.initial.to(device), self.transition.to(device), final, self.table.to(device))
+
+    def take(self, order: Tensor) -> Parameters:
+        """State i as it was at ``order[i]``."""
+        final = None if self.final is None else self.final[order]
+        return Parameters(self.initial[order], self.transition[order][:, order], final, self.table[order])

@@ -54,6 +54,8 @@ def scaled_posterior(trellis: Trellis) -> tuple[Posterior, Tensor]:
     """The scaled E-step; the sequences it fails are left out of the sums."""
     ran, cutting = scaled.forward(trellis), trellis.cutting
     gamma, ahead, failed = scaled.backward(trellis, ran)
-    xi = scaled.expected_transitions(trellis, ran.alpha, ahead, failed)
-    first, last = (gamma[rows[~failed]].sum(0, dtype=torch.float64) for rows in (cutting.first, cutting.last))
+    trellis.weighted(ahead, cutting.sequence)
+    xi, held = scaled.expected_transitions(trellis, ran.alpha, ahead, failed), (~failed).nonzero()[:, 0]
+    edges = (cutting.first[held], cutting.last[held])
+    first, last = (trellis.weighted(gamma[rows], held).sum(0, dtype=torch.float64) for rows in edges)
     return Posterior(cutting.totals(ran.steps) + ran.ends, gamma, xi, first, last), failed

@@ -24,6 +24,7 @@ class Trellis:
         densities: (N, K), by the rows of ``cutting.packing``.
         cutting: how the N rows make up the n sequences.
         scratch: what the passes write on; of two answers from one scratch only the later holds.
+        weights: (n,) float64, what each sequence counts in sums over sequences; None: one.
     """
 
     initial: Tensor
@@ -32,6 +33,7 @@ class Trellis:
     densities: Densities
     cutting: Cutting
     scratch: Scratch = field(default_factory=Scratch)
+    weights: Tensor | None = None
 
     @classmethod
     def of(
@@ -76,6 +78,10 @@ class Trellis:
     def _owner(self) -> Tensor:
         return self.cutting.owner[self.packing.order]
 
+    def weighted(self, rows: Tensor, sequence: Tensor) -> Tensor:
+        """(m, K) rows that belong to sequences (m,), each times the sequence's weight, in place."""
+        return rows if self.weights is None else rows.mul_(self.weights.to(rows.dtype)[sequence, None])
+
     def double(self) -> Trellis:
         """The same problem in float64."""
         return replace(self, densities=self.densities.double(), scratch=Scratch())
@@ -94,7 +100,8 @@ class Trellis:
         rows = self.cutting.rows(sequences[cutting.sequence], cutting.time)
         initial = self.initial if len(self.initial) == 1 else self.initial[sequences]
         final = self.final if len(self.final) == 1 else self.final[sequences]
-        return Trellis(initial, self.transition, final, self.densities.take(rows), cutting), rows
+        weights = None if self.weights is None else self.weights[sequences]
+        return Trellis(initial, self.transition, final, self.densities.take(rows), cutting, weights=weights), rows
 
 
 @dataclass(frozen=True)
@@ -126,9 +133,9 @@ class Posterior:
     Attributes:
         log_prob: (n,) float64 nats, the end included where there is a ``final``.
         gamma: (N, K) packed, p(z_t | x); rows sum to one.
-        xi: (K, K) float64, expected transitions i -> j, summed over all frames and sequences.
-        initial: (K,) float64, expected starts in each state.
-        final: (K,) float64, expected ends in each state (the last frames' gamma summed).
+        xi: (K, K) float64, expected transitions i -> j, summed over all frames and sequences, by their weights.
+        initial: (K,) float64, expected starts in each state, summed likewise.
+        final: (K,) float64, expected ends in each state (the last frames' gamma), summed likewise.
     """
 
     log_prob: Tensor

@@ -63,7 +63,7 @@ def expected(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None, 
     observation = emission.observation
     before = None if past is None else past.unsqueeze(1)
     each = observation.log_prob(table, x.unsqueeze(1), before)
-    return float((gamma * each).sum()) + emission.log_prior(table)
+    return float((gamma * each).sum()) + float(emission.log_prior(table))
 
 
 # -- E-step ------------------------------------------------------------------------------------------------

@@ -30,6 +30,10 @@ class AutoregressiveEmission(Emission):
         self.n_regressors = size * observation.order  # pD, without the constant
         self.diagonal = observation.covariance_type == "diag"
 
+    def tie(self, table: Tensor) -> Tensor:
+        *own, first_mean, first_shape = self.observation.unpack(table, self.size)
+        return self.observation.pack(*own, first_mean[:1].expand_as(first_mean), first_shape[:1].expand_as(first_shape))
+
     # -- E-step --------------------------------------------------------------------------------------------
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -108,7 +112,7 @@ class AutoregressiveEmission(Emission):
             return covariance.diagonal(dim1=-2, dim2=-1).clamp(min=self.observation.min_covariance).log()
         return gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, self.observation.min_covariance))
 
-    def log_prior(self, table: Tensor) -> float:
+    def log_prior(self, table: Tensor) -> Tensor:
         """The ridge: ``-½ ridge tr(Σ⁻¹ A Aᵀ)``, coefficients in units of the innovations."""
         matrix, _, shape, *_ = self.observation.unpack(table, self.size)
         if self.diagonal:
@@ -116,7 +120,7 @@ class AutoregressiveEmission(Emission):
         else:
             factor = gaussian.precision_cholesky(shape, self.size, self.observation.min_covariance)
             scaled = (factor.transpose(-1, -2) @ matrix).square()
-        return -0.5 * self.observation.ridge * float(scaled.sum())
+        return -0.5 * self.observation.ridge * scaled.sum()
 
     def floor_hits(self, table: Tensor) -> Tensor:
         _, _, shape, *_ = self.observation.unpack(table, self.size)

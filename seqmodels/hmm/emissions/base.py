@@ -46,6 +46,10 @@ class Emission(ABC):
         """All densities in ``dtype``, and what ``statistics`` can use again (and use up), or None; both may stand on scratch."""
         return LogDensities(self.log_prob(table, x, past, dtype)), None
 
+    def tie(self, table: Tensor) -> Tensor:
+        """The table with the numbers that all states share taken from the first state: for training by gradient."""
+        return table
+
     @abstractmethod
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         """``(N, K)``: log p(x_t | state), for every frame and state, in ``dtype`` (vectors come in it already)."""
@@ -59,8 +63,8 @@ class Emission(ABC):
         """The exact M-step: the table that maximises expected log-likelihood plus ``log_prior``, within the floors."""
 
     @abstractmethod
-    def log_prior(self, table: Tensor) -> float:
-        """What the objective adds to the log-likelihood, up to a constant."""
+    def log_prior(self, table: Tensor) -> Tensor:
+        """What the objective adds to the log-likelihood, up to a constant: ``()``, differentiable."""
 
     @abstractmethod
     def floor_hits(self, table: Tensor) -> Tensor:

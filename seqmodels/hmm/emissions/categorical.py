@@ -47,10 +47,10 @@ class CategoricalEmission(Emission):
         total = counts.sum(-1, keepdim=True)
         return torch.where(total > 0, (counts / total).log(), table)
 
-    def log_prior(self, table: Tensor) -> float:
+    def log_prior(self, table: Tensor) -> Tensor:
         if self.observation.pseudocount == 0:
-            return 0.0
-        return self.observation.pseudocount * float(torch.log_softmax(table, dim=-1).sum())
+            return table.new_zeros(())
+        return self.observation.pseudocount * torch.log_softmax(table, dim=-1).sum()
 
     def floor_hits(self, table: Tensor) -> Tensor:
         return self.observation.floor_hits(table, self.size)

@@ -56,8 +56,9 @@ class ColumnsEmission(Emission):
             updated.append(part.maximise(own, table[:, g.parameters]))
         return torch.cat(updated, dim=1)
 
-    def log_prior(self, table: Tensor) -> float:
-        return sum(part.log_prior(table[:, g.parameters]) for g, part in zip(self.groups, self.parts, strict=True))
+    def log_prior(self, table: Tensor) -> Tensor:
+        each = [part.log_prior(table[:, g.parameters]) for g, part in zip(self.groups, self.parts, strict=True)]
+        return torch.stack(each).sum()
 
     def floor_hits(self, table: Tensor) -> Tensor:
         hits = [part.floor_hits(table[:, g.parameters]) for g, part in zip(self.groups, self.parts, strict=True)]

@@ -30,7 +30,7 @@ class ExponentialEmission(Emission):
         result, missing = by_state(len(table), len(x), dtype, x.device), bool(torch.isnan(x).any())
         theta, certain = self._coefficients(table, missing), bool(torch.isinf(table).any())
         inside = self._precision(theta, x, dtype)
-        for rows in chunks(len(x), max(theta.shape)):
+        for rows in chunks(len(x), max(theta.shape), x.device):
             features = self._features(x[rows].to(inside), missing)
             log_b = theta.to(inside) @ features.T + self._base(x[rows].to(inside))
             result.T[:, rows] = log_b
@@ -87,11 +87,11 @@ class ExponentialEmission(Emission):
     def _prior_mean(self, table: Tensor) -> Tensor:
         return self.observation.prior_mean(self.size).to(table.device)
 
-    def log_prior(self, table: Tensor) -> float:
+    def log_prior(self, table: Tensor) -> Tensor:
         if self.observation.pseudocount == 0:
-            return 0.0
+            return table.new_zeros(())
         density = self._prior_mean(table) * table - self.observation.normaliser(table)
-        return self.observation.pseudocount * float(density.sum())
+        return self.observation.pseudocount * density.sum()
 
     def floor_hits(self, table: Tensor) -> Tensor:
         return self.observation.floor_hits(table, self.size)

@@ -163,8 +163,8 @@ class GaussianMixtureEmission(Emission):
         clipped = quadratic.clip_eigenvalues(covariance, self.observation.min_covariance)
         return mean, gaussian.shape_of_covariance(clipped), enough.unsqueeze(-1)
 
-    def log_prior(self, table: Tensor) -> float:
-        return 0.0
+    def log_prior(self, table: Tensor) -> Tensor:
+        return table.new_zeros(())
 
     def floor_hits(self, table: Tensor) -> Tensor:
         log_weights, _, shapes = self.observation.unpack(table, self.size)

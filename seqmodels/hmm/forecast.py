@@ -1,0 +1,114 @@
+"""What follows a sequence: ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, and observations on top of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.observations import AutoregressiveGaussian, Observation
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The next k steps of one sequence, h = 1 .. k, given that it lasts so long.
+
+    Attributes:
+        states: ``(k, K)`` probability of each state; zeros where the sequence cannot last so long.
+        going: ``(k,)`` probability that the sequence has h more steps at least; ones where lengths are given.
+    """
+
+    states: np.ndarray
+    going: np.ndarray
+    _parameters: Parameters
+    _observation: Observation
+    _values: np.ndarray
+    _shift: Tensor
+    _scale: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        parameters: Parameters,
+        observation: Observation,
+        belief: np.ndarray,
+        values: np.ndarray,
+        k: int,
+        shift: Tensor,
+        scale: Tensor,
+    ) -> Self:
+        """From the ``belief (K,)`` after encoded ``values (T, ...)``, in raw units ``shift + scale * encoded``."""
+        weights = torch.as_tensor(belief, dtype=torch.float64)
+        rows = []
+        for _ in range(k):
+            weights = weights @ parameters.transition
+            rows.append(weights)
+        joint = torch.stack(rows)  # (k, K)
+        going = joint.sum(1, keepdim=True)
+        states = torch.where(going > 0, joint / going, 0.0)
+        alive = np.ones(k) if parameters.final is None else going[:, 0].numpy()
+        return cls(states.numpy(), alive, parameters, observation, values, shift, scale)
+
+    def distribution(self, step: int = 1) -> Any:
+        """The Pyro distribution of the raw value ``step`` steps ahead, given that the sequence lasts so long.
+
+        Raises:
+            ValueError: ``step`` out of range; no probability of lasting; or an autoregressive observation more than one step
+                ahead, which has a mean (``mean``) but no closed form.
+        """
+        if not 1 <= step <= len(self.states):
+            raise ValueError(f"step is {step}, but the forecast goes from 1 to {len(self.states)} steps ahead")
+        weights = torch.as_tensor(self.states[step - 1])
+        if not weights.any():
+            raise ValueError(f"the sequence cannot last {step} more steps, so nothing can be said of the last")
+        past = self._past()
+        if past is not None and step > 1:
+            raise ValueError(
+                "an autoregressive observation has no distribution in closed form more than one step ahead; use mean, or draw "
+                "with sample(prefix=...)"
+            )
+        return self._observation.distribution(self._parameters.table, weights, past, self._shift, self._scale)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """``(k, D)`` expected vectors, raw units. Raises ``ValueError`` for symbols."""
+        if self._observation.emits == "symbols":
+            raise ValueError("symbols have no mean; use distribution(step).probs")
+        if isinstance(self._observation, AutoregressiveGaussian):
+            encoded = _autoregressive_means(self._parameters, self._observation, self._history(), self.states)
+            return (self._shift + self._scale * encoded).numpy()
+        return np.stack([self.distribution(h + 1).mean.numpy() for h in range(len(self.states))])
+
+    def _past(self) -> Tensor | None:
+        return self._history().unsqueeze(0) if self._observation.n_past else None
+
+    def _history(self) -> Tensor:
+        """``(p, D)``: the last p steps, NaN before the first."""
+        p = self._observation.n_past
+        missing = np.full((max(0, p - len(self._values)), self._values.shape[1]), np.nan)
+        return torch.as_tensor(np.concatenate([missing, self._values[len(self._values) - p + len(missing) :]]))
+
+
+def _autoregressive_means(
+    parameters: Parameters, observation: AutoregressiveGaussian, history: Tensor, states: np.ndarray
+) -> Tensor:
+    """``(k, D)`` encoded means, exact: what is needed of the past enters linearly, so ``E[past; z_t]`` (K, pD) carries it."""
+    size = history.shape[1]
+    matrix, intercept, _, first_mean, _ = observation.unpack(parameters.table, size)
+    weights = torch.as_tensor(states[0])
+    past = weights[:, None] * history.flatten()  # E[past; z], NaN where there is none yet
+    means = []
+    for _ in range(len(states)):
+        if torch.isnan(past).any():
+            value = weights[:, None] * first_mean
+        else:
+            value = (matrix @ past.unsqueeze(-1)).squeeze(-1) + weights[:, None] * intercept
+        means.append(value.sum(0))
+        past = parameters.transition.T @ torch.cat([past[:, size:], value], 1)
+        weights = parameters.transition.T @ weights
+        past, weights = past / weights.sum(), weights / weights.sum()
+    return torch.stack(means)

@@ -1,0 +1,171 @@
+"""Training an HMM by gradient, through the loop that trains the networks: the same parameters and objective as EM's.
+
+The gradient of ``log p`` is the E-step (``seqmodels.hmm.differentiable``); the chain's parameters are softmaxes of logits, those
+of the observation are unconstrained already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from seqmodels.hmm.baum_welch import Fitted, Schedule, log_prior
+from seqmodels.hmm.blocks import Block
+from seqmodels.hmm.differentiable import cut_log_prob
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.forward_backward import forward_of
+from seqmodels.hmm.inference import block_trellis, refuse_impossible
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.training import Recipe, Step, train
+
+KEPT = 1 << 22  # numbers a chunk of densities may keep for the backward pass; more chunks are computed again there
+
+
+def gradient_ascent(
+    parameters: Parameters,
+    emission: Emission,
+    blocks: list[Block],
+    *,
+    lr: float,
+    pseudocount: float,
+    schedule: Schedule,
+    dtype: torch.dtype,
+    n_units: float,
+    log_det: float,
+    observe: Callable[[dict[str, float]], None],
+) -> Fitted:
+    """``schedule.max_iter`` passes of AdamW, one step a block; arguments as of ``baum_welch``.
+
+    The last line of the history holds the figures of the parameters it ends with. In the lines before it ``log_prob`` is a mean over
+    the steps since the line before, and ``objective`` is not known. It never stops by itself.
+
+    What all states share (the first steps of an autoregression) is trained too, where EM leaves it as it starts.
+    """
+    module = Unconstrained(parameters, emission)
+    history = pd.DataFrame({"step": [], "seconds": [], "log_prob": [], "objective": [], "floor_hits": []})
+    if schedule.max_iter:
+        objective = _Objective(module, blocks, pseudocount, dtype, n_units, log_det)
+        recipe = Recipe(None, schedule.max_iter, schedule.max_seconds, lr, weight_decay=0.0, patience=1)
+        ran, _ = train(module, lambda _: blocks, objective, None, recipe, len(blocks))
+        history = ran[history.columns].assign(objective=math.nan)
+        parameters = module.detached()
+    log_prob = (_log_prob(parameters, emission, blocks, dtype) + log_det) / n_units
+    last = {
+        "step": float(history["step"].max()) if len(history) else 0.0,
+        "seconds": float(history["seconds"].max()) if len(history) else 0.0,
+        "log_prob": log_prob,
+        "objective": log_prob + log_prior(parameters, emission, pseudocount) / n_units,
+        "floor_hits": float(emission.floor_hits(parameters.table).sum()),
+    }
+    observe(last)
+    history.loc[len(history)] = last
+    return Fitted(parameters, history, False)
+
+
+class Unconstrained(nn.Module):
+    """``Parameters`` as numbers that may take any value; probabilities that are zero stay zero."""
+
+    def __init__(self, parameters: Parameters, emission: Emission) -> None:
+        super().__init__()
+        self.emission, self.stops = emission, parameters.final is not None
+        arcs = parameters.transition
+        if parameters.final is not None:
+            arcs = torch.cat([arcs, parameters.final.unsqueeze(1)], 1)
+        self.possible_initial: Tensor
+        self.possible_arcs: Tensor
+        self.register_buffer("possible_initial", parameters.initial > 0)
+        self.register_buffer("possible_arcs", arcs > 0)
+        self.initial = nn.Parameter(_logits(parameters.initial))
+        self.arcs = nn.Parameter(_logits(arcs))
+        self.table = nn.Parameter(parameters.table.clone())
+
+    def forward(self) -> Parameters:
+        initial = self.initial.masked_fill(~self.possible_initial, -torch.inf).softmax(-1)
+        arcs = self.arcs.masked_fill(~self.possible_arcs, -torch.inf).softmax(-1)
+        k = len(initial)
+        final = arcs[:, k].contiguous() if self.stops else None
+        return Parameters(initial, arcs[:, :k].contiguous(), final, self.emission.tie(self.table))
+
+    @torch.no_grad()
+    def detached(self) -> Parameters:
+        """Plain numbers, as EM leaves them."""
+        p: Parameters = self()
+        return Parameters(p.initial, p.transition, p.final, p.table.detach().clone())
+
+
+def _logits(probabilities: Tensor) -> Tensor:
+    return torch.where(probabilities > 0, probabilities, 1.0).log()
+
+
+class _Objective:
+    """The log-probability of one block, and its share of the prior."""
+
+    def __init__(
+        self,
+        module: Unconstrained,
+        blocks: list[Block],
+        pseudocount: float,
+        dtype: torch.dtype,
+        n_units: float,
+        log_det: float,
+    ) -> None:
+        self.module, self.pseudocount, self.dtype = module, pseudocount, dtype
+        self.n_units, self.log_det = n_units, log_det
+        self.n_frames = sum(block.weight * len(block.x) for block in blocks)
+
+    def __call__(self, batch: Any) -> Step:
+        block: Block = batch
+        parameters = self.module()
+        log_b = log_densities(self.module.emission, parameters.table.to(self.dtype), block.x, block.past)
+        each = cut_log_prob(parameters.initial, parameters.transition, log_b, block.cutting, parameters.final)
+        refuse_impossible(each.detach(), block)
+        weight, total = block.weight * len(block.x), block.weight * each.sum()
+        share = weight / self.n_frames
+        return Step(
+            total=total + share * self._log_prior(parameters),
+            weight=weight,
+            log_prob=total.detach() + share * self.log_det,
+            n_units=share * self.n_units,
+            floor_hits=self.module.emission.floor_hits(parameters.table.detach()).sum(),
+        )
+
+    def _log_prior(self, parameters: Parameters) -> Tensor:
+        result = self.module.emission.log_prior(parameters.table)
+        for table in (parameters.initial, parameters.transition, parameters.final):
+            if table is not None and self.pseudocount:
+                result = result + self.pseudocount * table[table > 0].log().sum()
+        return result
+
+
+def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None) -> Tensor:
+    """(N, K) log p(x_t | state), differentiable in ``table (K, P)``; in memory a row of frames for each state."""
+    observation, rows = emission.observation, table.unsqueeze(1)  # (K, 1, P)
+    if observation.emits == "symbols":
+        every = torch.arange(emission.size, device=x.device)
+        return observation.log_prob(rows, every).index_select(1, x).T
+    size = max(1, KEPT // table.numel())
+    if len(x) <= size:
+        return observation.log_prob(rows, x, past).T
+    pasts = [None] * -(-len(x) // size) if past is None else past.split(size)
+    pieces = [
+        checkpoint(observation.log_prob, rows, frames, before, use_reentrant=False)
+        for frames, before in zip(x.split(size), pasts, strict=True)
+    ]
+    return torch.cat(pieces, 1).T
+
+
+@torch.no_grad()
+def _log_prob(parameters: Parameters, emission: Emission, blocks: list[Block], dtype: torch.dtype) -> float:
+    total = 0.0
+    for block in blocks:
+        densities, _ = emission.evaluate(parameters.table, block.x, block.past, dtype, block.scratch)
+        found = forward_of(block_trellis(parameters, densities, block))
+        assert found.ends is not None
+        total += block.weight * float((block.cutting.totals(found.steps) + found.ends).sum())
+    return total
