@@ -49,6 +49,8 @@ def _network(name: str, cls: Callable[..., NeuralModel], *kinds: Kind, **options
 FAMILIES = (
     _hmm("hmm-diag", sm.GaussianMixture(2), "vectors"),
     _hmm("hmm-full", sm.GaussianMixture(2, "full"), "vectors"),
+    _hmm("hmm-tied", sm.GaussianMixture(2, "tied"), "vectors"),
+    _hmm("hmm-spherical", sm.GaussianMixture(2, "spherical"), "vectors"),
     _hmm("hmm-ar", sm.AutoregressiveGaussian(2), "vectors"),
     _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text"),
     _network("elman-tanh", sm.ElmanRNN, *KINDS, n_layers=2),

@@ -4,6 +4,7 @@ from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.base import Emission, Statistics
 from seqmodels.hmm.emissions.categorical import CategoricalEmission
 from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission
+from seqmodels.hmm.emissions.tied_mixture import TiedMixtureEmission
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 
 __all__ = ["Emission", "Statistics", "emission_of"]
@@ -11,6 +12,8 @@ __all__ = ["Emission", "Statistics", "emission_of"]
 
 def emission_of(observation: Observation, size: int) -> Emission:
     """The EM side of an observation over D features or V symbols."""
+    if isinstance(observation, GaussianMixture) and observation.covariance_type == "tied":
+        return TiedMixtureEmission(observation, size)
     if isinstance(observation, GaussianMixture):
         return GaussianMixtureEmission(observation, size)
     if isinstance(observation, Categorical):

@@ -1,4 +1,4 @@
-"""EM for Gaussian mixtures, diagonal and full (Rabiner 1989, section IV.A; Bilmes 1998)."""
+"""EM for Gaussian mixtures, diagonal, spherical and full (Rabiner 1989, section IV.A; Bilmes 1998)."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.densities import Densities, LogDensities
-from seqmodels.hmm.emissions import quadratic
-from seqmodels.hmm.emissions.base import Emission, Statistics, by_state, chunked_sums, chunks
+from seqmodels.hmm.emissions import components, missing, quadratic
+from seqmodels.hmm.emissions.base import Emission, Statistics, chunked_sums, chunks
+from seqmodels.hmm.emissions.components import Chunk
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
 from seqmodels.observations import GaussianMixture, gaussian
 
 LOG_2PI = math.log(2 * math.pi)
-UNDERFLOW = {torch.float32: -80.0, torch.float64: -700.0}  # exponents below give subnormal numbers, which are slow
 
 
 class GaussianMixtureEmission(Emission):
     """Log-densities of all M·K components are one product of coefficients and features.
 
-    Features: ``diag``: x, x², 1, and where values are missing whether x was observed, so that they drop out exactly; ``full``:
-    products, x, 1. Frames stand on the last axis, so that sums over the few components run along memory.
+    Features: ``diag`` and ``spherical``: x, x², 1, and where values are missing whether x was observed, so that they drop out
+    exactly; ``full``: products, x, 1, of what each pattern of missingness leaves. Frames stand on the last axis, so that sums over the few components run along memory.
     """
 
     def __init__(self, observation: GaussianMixture, size: int) -> None:
         self.observation: GaussianMixture = observation
         self.size = size
-        self.diagonal = observation.covariance_type == "diag"
+        self.diagonal = observation.shape_type == "diag"
 
     # -- E-step --------------------------------------------------------------------------------------------
 
@@ -38,47 +38,63 @@ class GaussianMixtureEmission(Emission):
         return n_states * self.observation.n_components
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        result = by_state(len(table), len(x), dtype, x.device)
-        for rows, components, _ in self._components(table, x, dtype):
-            result.T[:, rows] = _summed(components)[0]
-        return result
+        return components.log_prob(self._chunks(table, x, dtype), len(table), x, dtype)
 
     def evaluate(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> tuple[Densities, Any]:
-        result, memo = by_state(len(table), len(x), dtype, x.device), []
-        for rows, components, features in self._components(table, x, dtype):
-            result.T[:, rows], total = _summed(components)
-            memo.append((rows, components, total, features if self.diagonal else None))
+        result, memo = components.densities(self._chunks(table, x, dtype), len(table), x, dtype)
         return LogDensities(result), memo
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
-        _, chunks = self.evaluate(table, x, past, gamma.dtype) if memo is None else (None, memo)
-        m, missing, total = self.observation.n_components, bool(torch.isnan(x).any()), None
-        for rows, components, whole, kept in chunks:
-            features = self._features(x[rows].to(components.dtype), missing) if kept is None else kept
-            weight = gamma.T[:, rows].to(components.dtype)  # (K, n)
-            shares = weight if m == 1 else components.mul_(weight.div(whole)).flatten(0, 1)
-            sums = chunked_sums(shares, features)
+        found = self.evaluate(table, x, past, gamma.dtype)[1] if memo is None else memo
+        holed, total = bool(torch.isnan(x).any()), None
+        normal = self._normal(table) if holed and not self.diagonal else None
+        for chunk in found:
+            shares = chunk.shares(gamma)
+            if normal is not None and chunk.seen is not None:
+                sums = _expected_sums(shares, x[chunk.rows][:, chunk.seen], normal, chunk.seen)
+            else:
+                made = (
+                    self._features(x[chunk.rows].to(shares.dtype), holed) if chunk.features is None else chunk.features
+                )
+                sums = chunked_sums(shares, made)
             total = sums if total is None else total + sums
         assert total is not None
-        sums = total.view(m, gamma.shape[1], -1).transpose(0, 1)
-        return (sums[..., : self._width] if missing or not self.diagonal else self._with_counts(sums),)
+        sums = total.view(self.observation.n_components, gamma.shape[1], -1).transpose(0, 1)
+        return (sums[..., : self._width] if holed or not self.diagonal else self._with_counts(sums),)
 
-    def _components(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Chunk by chunk its rows, ``(M, K, n)`` log w + log N of every component and frame, and the features."""
-        missing, theta = bool(torch.isnan(x).any()), self._coefficients(table)
+    def _chunks(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[Chunk]:
+        """``(M, K, n)`` log w + log N of every component and frame."""
+        holed = bool(torch.isnan(x).any())
+        if holed and not self.diagonal:
+            yield from self._chunks_by_pattern(table, x, dtype)
+            return
+        theta = self._coefficients(table)
         inside = quadratic.precise_enough(theta, dtype)
-        if self.diagonal and not missing:
+        if self.diagonal and not holed:
             theta = torch.cat([theta[:, : 2 * self.size], theta[:, 2 * self.size :].sum(1, keepdim=True)], 1)
         for rows in chunks(len(x), max(theta.shape)):
-            features = self._features(x[rows].to(inside), missing)
+            features = self._features(x[rows].to(inside), holed)
             padded = torch.nn.functional.pad(theta.to(inside), (0, features.shape[1] - theta.shape[1]))
-            yield rows, (padded @ features.T).view(self.observation.n_components, len(table), -1), features
+            found = (padded @ features.T).view(self.observation.n_components, len(table), -1)
+            yield Chunk(rows, found, features if self.diagonal else None)
 
-    def _features(self, x: Tensor, missing: bool) -> Tensor:
+    def _chunks_by_pattern(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[Chunk]:
+        """The same under full covariances, of marginal densities."""
+        log_weights, (means, covariance) = self._by_component(table)[0], self._normal(table)
+        for seen, rows in missing.by_pattern(x):
+            precision, log_det = missing.marginal(covariance, seen)
+            theta = _quadratic_coefficients(log_weights, means[:, seen], precision, log_det)
+            inside = quadratic.precise_enough(theta, dtype)
+            for some in chunks(len(rows), max(theta.shape)):
+                features = quadratic.features(x[rows[some]][:, seen].to(inside))
+                found = (theta.to(inside) @ features.T).view(self.observation.n_components, len(table), -1)
+                yield Chunk(rows[some], found, seen=None if bool(seen.all()) else seen)
+
+    def _features(self, x: Tensor, holed: bool) -> Tensor:
         """``(N, F)``, with columns of zeros up to a width that matrix products are fast on."""
         if not self.diagonal:
             return quadratic.features(x)
-        if missing:
+        if holed:
             observed = ~torch.isnan(x)
             seen = torch.where(observed, x, 0.0)
             return torch.cat([seen, seen.square(), observed.to(x.dtype), torch.ones_like(x[:, :1])], dim=1)
@@ -101,21 +117,28 @@ class GaussianMixtureEmission(Emission):
 
     def _coefficients(self, table: Tensor) -> Tensor:
         """``(M·K, F)``: log w + log N as a linear function of the features."""
+        if not self.diagonal:
+            log_weights, means, factor = self._by_component(table)
+            precision, log_det = factor @ factor.transpose(-1, -2), factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            return _quadratic_coefficients(log_weights, means, precision, log_det)
         log_weights, means, shapes = self.observation.unpack(table, self.size)
-        floor = self.observation.min_covariance
-        if self.diagonal:
-            log_variance = shapes.clamp(min=math.log(floor))
-            precision = torch.exp(-log_variance)
-            each = -0.5 * (log_variance + LOG_2PI + precision * means.square())
-            theta = torch.cat([precision * means, -0.5 * precision, each, log_weights.unsqueeze(-1)], dim=-1)
-        else:
-            factor = gaussian.precision_cholesky(shapes, self.size, floor)
-            precision = factor @ factor.transpose(-1, -2)
-            linear = (precision @ means.unsqueeze(-1)).squeeze(-1)
-            log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-            constant = log_weights + log_det - 0.5 * (self.size * LOG_2PI + (linear * means).sum(-1))
-            theta = quadratic.coefficients(precision, linear, constant)
+        log_variance = shapes.clamp(min=math.log(self.observation.min_covariance))
+        precision = torch.exp(-log_variance)
+        each = -0.5 * (log_variance + LOG_2PI + precision * means.square())
+        theta = torch.cat([precision * means, -0.5 * precision, each, log_weights.unsqueeze(-1)], dim=-1)
         return theta.transpose(0, 1).flatten(0, 1)
+
+    def _by_component(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Under ``full``: log-weights ``(M·K,)``, means ``(M·K, D)`` and factors of the precisions ``(M·K, D, D)``."""
+        log_weights, means, shapes = (
+            t.transpose(0, 1).flatten(0, 1) for t in self.observation.unpack(table, self.size)
+        )
+        return log_weights, means, gaussian.precision_cholesky(shapes, self.size, self.observation.min_covariance)
+
+    def _normal(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Under ``full``: means ``(M·K, D)`` and covariances ``(M·K, D, D)``."""
+        _, means, factor = self._by_component(table)
+        return means, torch.cholesky_inverse(factor)
 
     # -- M-step --------------------------------------------------------------------------------------------
 
@@ -123,9 +146,10 @@ class GaussianMixtureEmission(Emission):
         (sums,) = statistics
         log_weights, means, shapes = self.observation.unpack(table, self.size)
         counts = torch.where(log_weights == -math.inf, 0.0, sums[..., -1])  # (K, M)
-        state_counts = counts.sum(-1, keepdim=True)
-        new_weights = torch.where(state_counts > 0, (counts / state_counts).log(), log_weights)
-        estimate = self._diagonal if self.diagonal else self._full
+        new_weights = components.new_log_weights(counts, log_weights)
+        estimate = {"diag": self._diagonal, "spherical": self._spherical}.get(
+            self.observation.covariance_type, self._full
+        )
         new_means, new_shapes, enough = estimate(sums, means)
         # A component that no frame belongs to has nothing to learn from: it stays where it is.
         return self.observation.pack(
@@ -138,6 +162,14 @@ class GaussianMixtureEmission(Emission):
         mean = first / seen.clamp(min=1e-300)
         variance = second / seen.clamp(min=1e-300) - mean.square()
         return mean, variance.clamp(min=self.observation.min_covariance).log(), enough
+
+    def _spherical(self, sums: Tensor, means: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        first, second, seen, _ = sums.split([self.size, self.size, self.size, 1], dim=-1)
+        mean = torch.where(seen > 1e-10, first / seen.clamp(min=1e-300), means)
+        squares = (second - seen * mean.square()).sum(-1, keepdim=True)
+        values = seen.sum(-1, keepdim=True)
+        variance = squares / values.clamp(min=1e-300)
+        return mean, variance.clamp(min=self.observation.min_covariance).log().expand(mean.shape), values > 1e-10
 
     def _full(self, sums: Tensor, means: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         products, first, counts = quadratic.moments(sums, self.size)
@@ -170,19 +202,25 @@ class GaussianMixtureEmission(Emission):
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
         m = self.observation.n_components
-        components = torch.zeros_like(labels)
-        for state in range(n_states if m > 1 else 0):
-            frames = torch.nonzero(labels == state).squeeze(1)
-            if len(frames):
-                components[frames] = kmeans_labels(torch.nan_to_num(x[frames]), m, generator)
+        if not self.diagonal and bool(torch.isnan(x).any()):
+            return self._from_diagonal(x, labels, n_states, generator)
+        within = components.component_labels(x, labels, n_states, m, generator)
         sums = torch.zeros(n_states * m, self._width, dtype=torch.float64, device=x.device)
         for rows in chunks(len(x), self._width):
-            sums.index_add_(0, labels[rows] * m + components[rows], self._features(x[rows], missing=True).double())
+            sums.index_add_(0, labels[rows] * m + within[rows], self._features(x[rows], holed=True).double())
         everywhere = sums.sum(0) / max(len(x), 1)
         # Two pseudo-frames of the whole data's statistics keep small clusters wide at first.
         sums = (sums + 2 * everywhere).view(n_states, m, -1)
         width = self.observation.n_parameters(self.size)
         return self.maximise((sums,), torch.zeros(n_states, width, dtype=torch.float64, device=x.device))
+
+    def _from_diagonal(self, x: Tensor, labels: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
+        """Full covariances where values are missing start with variances alone."""
+        diagonal = GaussianMixtureEmission(self.observation.clone().set_params(covariance_type="diag"), self.size)
+        table = diagonal.from_labels(x, None, labels, n_states, generator)
+        log_weights, means, log_variances = diagonal.observation.unpack(table, self.size)
+        shapes = gaussian.shape_of_covariance(torch.diag_embed(log_variances.exp()))
+        return self.observation.pack(log_weights, means, shapes)
 
     # -- for users -----------------------------------------------------------------------------------------
 
@@ -203,11 +241,15 @@ class GaussianMixtureEmission(Emission):
         }
 
 
-def _summed(components: Tensor) -> tuple[Tensor, Tensor | None]:
-    """``(M, K, n)`` log-densities -> ``(K, n)`` the logarithms of their sums; unless M = 1 they become densities, scaled to a
-    maximum of one, whose sums are the second result."""
-    if len(components) == 1:
-        return components[0], None
-    peak = components.amax(0)
-    total = components.sub_(peak).clamp_(min=UNDERFLOW[components.dtype]).exp_().sum(0)
-    return total.log().add_(peak), total
+def _expected_sums(shares: Tensor, observed: Tensor, normal: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
+    """``(M·K, F)`` expected sums of quadratic features, from ``shares (M·K, n)`` and what is seen, ``(n, o)``."""
+    sums = chunked_sums(shares, quadratic.features(observed.to(shares.dtype)))
+    moments = quadratic.moments(sums, observed.shape[1])
+    return quadratic.sums_of_moments(*missing.expected_moments(moments, *normal, seen))
+
+
+def _quadratic_coefficients(log_weights: Tensor, means: Tensor, precision: Tensor, log_det: Tensor) -> Tensor:
+    """``(M·K, F)`` of log w + log N: ``(M·K,)``, ``(M·K, o)``, ``(M·K, o, o)`` and half the precisions' log-determinants."""
+    linear = (precision @ means.unsqueeze(-1)).squeeze(-1)
+    constant = log_weights + log_det - 0.5 * (means.shape[-1] * LOG_2PI + (linear * means).sum(-1))
+    return quadratic.coefficients(precision, linear, constant)

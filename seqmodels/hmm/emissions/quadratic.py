@@ -14,7 +14,7 @@ LARGE = 300.0  # coefficients that float32 still resolves to some 1e-4 nats on s
 def features(w: Tensor) -> Tensor:
     """``(N, D)`` -> ``(N, D(D+1)/2 + D + 1)``."""
     i, j = torch.triu_indices(w.shape[1], w.shape[1], device=w.device)
-    return torch.cat([w[:, i] * w[:, j], w, torch.ones_like(w[:, :1])], dim=1)
+    return torch.cat([w[:, i] * w[:, j], w, w.new_ones(len(w), 1)], dim=1)
 
 
 def coefficients(precision: Tensor, linear: Tensor, constant: Tensor) -> Tensor:
@@ -43,6 +43,12 @@ def moments(sums: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     matrix[..., i, j] = products
     matrix[..., j, i] = products
     return matrix, linear, count.squeeze(-1)
+
+
+def sums_of_moments(products: Tensor, first: Tensor, counts: Tensor) -> Tensor:
+    """The inverse of ``moments``."""
+    i, j = torch.triu_indices(first.shape[-1], first.shape[-1], device=first.device)
+    return torch.cat([products[..., i, j], first, counts.unsqueeze(-1)], dim=-1)
 
 
 def clip_eigenvalues(covariance: Tensor, floor: float) -> Tensor:
