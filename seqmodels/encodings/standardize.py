@@ -32,14 +32,16 @@ class Standardize(Encoding):
         unseen = np.isnan(frames).all(axis=0)
         if unseen.any():
             raise ValueError(f"feature {int(np.argmax(unseen))} is missing in every frame; leave the feature out")
-        mean, scale = np.nanmean(frames, axis=0), np.nanstd(frames, axis=0)
+        mean = np.nanmean(frames, axis=0)
+        scale = _deviation(frames - mean)
         # A constant column still shows rounding noise around a large mean.
         constant = scale <= 1e-12 * np.abs(mean)
         if constant.any():
             raise ValueError(
                 f"feature {int(np.argmax(constant))} is constant over the training data, so its density is unbounded; "
-                "leave the feature out"
+                "leave the feature out (or subtract its offset, if it only varies by less than 1e-12 of it)"
             )
+        _refuse_immense(scale)
         _warn_of_atoms(frames)
         return self.restore({"mean": mean, "scale": scale})
 
@@ -72,6 +74,23 @@ class Standardize(Encoding):
         self.mean, self.scale = np.asarray(state["mean"]), np.asarray(state["scale"])
         self.size = len(self.mean)
         return self
+
+
+def _deviation(centred: np.ndarray) -> np.ndarray:
+    """Root mean square of each column, whatever its magnitude."""
+    largest = np.nanmax(np.abs(centred), axis=0)
+    safe = np.where(largest > 0, largest, 1.0)
+    return largest * np.sqrt(np.nanmean((centred / safe) ** 2, axis=0))
+
+
+def _refuse_immense(scale: np.ndarray) -> None:
+    with np.errstate(over="ignore", under="ignore"):
+        lost = ~np.isfinite(scale**2) | (scale**2 < np.finfo(np.float64).tiny)
+    if lost.any():
+        i = int(np.argmax(lost))
+        raise ValueError(
+            f"feature {i} has standard deviation {scale[i]:.3g}, whose square float64 cannot hold; pass it in other units"
+        )
 
 
 def _warn_of_atoms(frames: np.ndarray) -> None:

@@ -18,7 +18,6 @@ from seqmodels import HMM, GaussianMixture
 from seqmodels.encodings import Standardize
 from seqmodels.hmm.emissions import Emission, emission_of, missing
 from seqmodels.observations.gaussian import CovarianceType
-
 from tests.hmm.enumeration import enumerate_paths
 
 K, M, D, N = 3, 2, 3, 60
@@ -251,8 +250,9 @@ def test_patterns_do_not_change_what_complete_frames_say(kind: CovarianceType) -
         assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
-def test_patterns_partition_the_frames() -> None:
-    x = torch.as_tensor(np.concatenate(frames(8, holes=0.5)))
+@pytest.mark.parametrize("d", [D, 70])
+def test_patterns_partition_the_frames(d: int) -> None:
+    x = torch.as_tensor(np.concatenate(frames(8, d=d, holes=0.5 if d == D else 0.02)))
     seen, rows = zip(*missing.by_pattern(x), strict=True)
     assert sorted(torch.cat(rows).tolist()) == list(range(len(x)))
     assert len({tuple(s.tolist()) for s in seen}) == len(seen)
@@ -263,12 +263,12 @@ def test_patterns_partition_the_frames() -> None:
 def test_correlations_fill_in_what_is_missing() -> None:
     """A feature missing half the time, known from the other: EM sees what listwise deletion throws away."""
     rng = np.random.default_rng(9)
-    z = rng.normal(size=(400, 1))
+    z = rng.normal(size=(200, 1))
     whole = np.concatenate([z, 0.9 * z + 0.3 * rng.normal(size=z.shape)], axis=1)
     holed = whole.copy()
     holed[(z[:, 0] > 0), 1] = np.nan  # missing at random: whether x_2 is missing depends on x_1
-    model = HMM(1, observation=GaussianMixture(1, "full"), tol=0.0, max_iter=15, dtype="float64").fit([holed])
-    assert_allclose(model.means_[0, 0], whole.mean(0), atol=0.07)
+    model = HMM(1, observation=GaussianMixture(1, "full"), tol=0.0, max_iter=40, dtype="float64").fit([holed])
+    assert_allclose(model.means_[0, 0], whole.mean(0), atol=0.1)
     assert_allclose(model.covariances_[0, 0], np.cov(whole.T), atol=0.1)
 
 

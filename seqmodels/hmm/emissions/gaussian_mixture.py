@@ -68,12 +68,12 @@ class GaussianMixtureEmission(Emission):
         if holed and not self.diagonal:
             yield from self._chunks_by_pattern(table, x, dtype)
             return
-        theta = self._coefficients(table)
-        inside = quadratic.precise_enough(theta, dtype)
+        theta, signal = self._coefficients(table)
+        inside = quadratic.precise_enough(signal, x, dtype)
         if self.diagonal and not holed:
             theta = torch.cat([theta[:, : 2 * self.size], theta[:, 2 * self.size :].sum(1, keepdim=True)], 1)
         for rows in chunks(len(x), max(theta.shape)):
-            features = self._features(x[rows].to(inside), holed)
+            features = self._features(quadratic.squarable(x[rows], inside), holed)
             padded = torch.nn.functional.pad(theta.to(inside), (0, features.shape[1] - theta.shape[1]))
             found = (padded @ features.T).view(self.observation.n_components, len(table), -1)
             yield Chunk(rows, found, features if self.diagonal else None)
@@ -83,10 +83,11 @@ class GaussianMixtureEmission(Emission):
         log_weights, (means, covariance) = self._by_component(table)[0], self._normal(table)
         for seen, rows in missing.by_pattern(x):
             precision, log_det = missing.marginal(covariance, seen)
-            theta = _quadratic_coefficients(log_weights, means[:, seen], precision, log_det)
-            inside = quadratic.precise_enough(theta, dtype)
+            theta, signal = _quadratic_coefficients(log_weights, means[:, seen], precision, log_det)
+            frames = x[rows][:, seen]
+            inside = quadratic.precise_enough(signal, frames, dtype)
             for some in chunks(len(rows), max(theta.shape)):
-                features = quadratic.features(x[rows[some]][:, seen].to(inside))
+                features = quadratic.features(quadratic.squarable(frames[some], inside))
                 found = (theta.to(inside) @ features.T).view(self.observation.n_components, len(table), -1)
                 yield Chunk(rows[some], found, seen=None if bool(seen.all()) else seen)
 
@@ -115,8 +116,8 @@ class GaussianMixtureEmission(Emission):
         """Features, without padding."""
         return 3 * self.size + 1 if self.diagonal else self.size * (self.size + 1) // 2 + self.size + 1
 
-    def _coefficients(self, table: Tensor) -> Tensor:
-        """``(M·K, F)``: log w + log N as a linear function of the features."""
+    def _coefficients(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """``(M·K, F)``: log w + log N as a linear function of the features, and ``μᵀΣ⁻¹μ`` of each."""
         if not self.diagonal:
             log_weights, means, factor = self._by_component(table)
             precision, log_det = factor @ factor.transpose(-1, -2), factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -124,9 +125,10 @@ class GaussianMixtureEmission(Emission):
         log_weights, means, shapes = self.observation.unpack(table, self.size)
         log_variance = shapes.clamp(min=math.log(self.observation.min_covariance))
         precision = torch.exp(-log_variance)
-        each = -0.5 * (log_variance + LOG_2PI + precision * means.square())
+        signal = precision * means.square()
+        each = -0.5 * (log_variance + LOG_2PI + signal)
         theta = torch.cat([precision * means, -0.5 * precision, each, log_weights.unsqueeze(-1)], dim=-1)
-        return theta.transpose(0, 1).flatten(0, 1)
+        return theta.transpose(0, 1).flatten(0, 1), signal.sum(-1)
 
     def _by_component(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Under ``full``: log-weights ``(M·K,)``, means ``(M·K, D)`` and factors of the precisions ``(M·K, D, D)``."""
@@ -248,8 +250,11 @@ def _expected_sums(shares: Tensor, observed: Tensor, normal: tuple[Tensor, Tenso
     return quadratic.sums_of_moments(*missing.expected_moments(moments, *normal, seen))
 
 
-def _quadratic_coefficients(log_weights: Tensor, means: Tensor, precision: Tensor, log_det: Tensor) -> Tensor:
-    """``(M·K, F)`` of log w + log N: ``(M·K,)``, ``(M·K, o)``, ``(M·K, o, o)`` and half the precisions' log-determinants."""
+def _quadratic_coefficients(
+    log_weights: Tensor, means: Tensor, precision: Tensor, log_det: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``(M·K, F)`` and signals ``(M·K,)`` of log w + log N: ``(M·K,)``, ``(M·K, o)``, ``(M·K, o, o)`` and half the precisions' log-determinants."""
     linear = (precision @ means.unsqueeze(-1)).squeeze(-1)
-    constant = log_weights + log_det - 0.5 * (means.shape[-1] * LOG_2PI + (linear * means).sum(-1))
-    return quadratic.coefficients(precision, linear, constant)
+    signal = (linear * means).sum(-1)
+    constant = log_weights + log_det - 0.5 * (means.shape[-1] * LOG_2PI + signal)
+    return quadratic.coefficients(precision, linear, constant), signal

@@ -15,9 +15,20 @@ from torch import Tensor
 
 def by_pattern(x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """For each pattern of missingness ``seen (D,)`` bool and the ``rows (n,)`` of ``x (N, D)`` that have it."""
-    patterns, which = torch.unique(~torch.isnan(x), dim=0, return_inverse=True)
-    order, sizes = which.argsort(stable=True), torch.bincount(which, minlength=len(patterns))
-    yield from zip(patterns, order.split(sizes.tolist()), strict=True)
+    seen = ~torch.isnan(x)
+    which = _numbered(seen)
+    order, sizes = which.argsort(stable=True), torch.bincount(which)
+    for rows in order.split(sizes.tolist()):
+        yield seen[rows[0]], rows
+
+
+def _numbered(seen: Tensor) -> Tensor:
+    """``(N,)``: 0, 1, ... for each distinct row; some bits at a time, as unique rows are slow to find directly."""
+    which = torch.zeros(len(seen), dtype=torch.int64, device=seen.device)
+    for bits in seen.split(32, dim=1):
+        code = (bits.long() << torch.arange(bits.shape[1], device=seen.device)).sum(1)
+        which = torch.unique((which << 32) | code, return_inverse=True)[1]
+    return which
 
 
 def marginal(covariance: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:

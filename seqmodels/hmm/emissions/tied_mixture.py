@@ -85,9 +85,10 @@ class TiedMixtureEmission(Emission):
     ) -> Tensor:
         white = means @ factor  # (M·K, o)
         log_det = factor.diagonal().log().sum() - 0.5 * means.shape[1] * LOG_2PI
-        constant = log_weights + log_det - 0.5 * white.square().sum(-1)
-        inside = quadratic.precise_enough(white.square().sum(-1), dtype)
-        z = x.to(inside) @ factor.to(inside)  # (n, o)
+        signal = white.square().sum(-1)
+        constant = log_weights + log_det - 0.5 * signal
+        inside = quadratic.precise_enough(signal, x, dtype)
+        z = quadratic.squarable(x, inside) @ factor.to(inside)  # (n, o)
         own = torch.addmm(constant.to(inside).unsqueeze(1), white.to(inside), z.T)
         return own.sub_(0.5 * z.square().sum(-1)).view(self.observation.n_components, n_states, -1)
 
