@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.emissions.base import by_state
-from seqmodels.hmm.emissions.kmeans import kmeans_labels
 
 UNDERFLOW = {torch.float32: -80.0, torch.float64: -700.0}  # exponents below give subnormal numbers, which are slow
 
@@ -66,13 +65,3 @@ def new_log_weights(counts: Tensor, log_weights: Tensor) -> Tensor:
     """``counts (K, M)`` -> log-weights; a state without frames keeps its own."""
     total = counts.sum(-1, keepdim=True)
     return torch.where(total > 0, (counts / total).log(), log_weights)
-
-
-def component_labels(x: Tensor, labels: Tensor, n_states: int, n_components: int, generator: torch.Generator) -> Tensor:
-    """``(N,)`` a first guess of each frame's component within its state."""
-    components = torch.zeros_like(labels)
-    for state in range(n_states if n_components > 1 else 0):
-        frames = torch.nonzero(labels == state).squeeze(1)
-        if len(frames):
-            components[frames] = kmeans_labels(torch.nan_to_num(x[frames]), n_components, generator)
-    return components

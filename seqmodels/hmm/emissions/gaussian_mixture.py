@@ -14,7 +14,7 @@ from seqmodels.hmm.densities import Densities, LogDensities
 from seqmodels.hmm.emissions import components, missing, quadratic
 from seqmodels.hmm.emissions.base import Emission, Statistics, chunked_sums, chunks
 from seqmodels.hmm.emissions.components import Chunk
-from seqmodels.hmm.emissions.kmeans import kmeans_labels
+from seqmodels.hmm.emissions.kmeans import grouped_labels, kmeans_labels
 from seqmodels.observations import GaussianMixture, gaussian
 
 LOG_2PI = math.log(2 * math.pi)
@@ -206,7 +206,9 @@ class GaussianMixtureEmission(Emission):
         m = self.observation.n_components
         if not self.diagonal and bool(torch.isnan(x).any()):
             return self._from_diagonal(x, labels, n_states, generator)
-        within = components.component_labels(x, labels, n_states, m, generator)
+        within = torch.zeros_like(labels)
+        if m > 1:
+            within = grouped_labels(torch.nan_to_num(x), labels, n_states, m, generator)
         sums = torch.zeros(n_states * m, self._width, dtype=torch.float64, device=x.device)
         for rows in chunks(len(x), self._width):
             sums.index_add_(0, labels[rows] * m + within[rows], self._features(x[rows], holed=True).double())
