@@ -176,5 +176,5 @@ def _refuse_missing(what: str, i: int, frames: np.ndarray) -> None:
     if missing.any():
         raise ValueError(
             f"sequence {i} of {what} has a NaN at frame {int(np.argmax(missing))}, and this model cannot sum out missing values; "
-            "fill them in, leave the frames out, or use an HMM with a diagonal GaussianMixture"
+            "fill them in, leave the frames out, or use an HMM with a GaussianMixture"
         )

@@ -54,6 +54,8 @@ def _network(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **opt
 FAMILIES = (
     _hmm("hmm-diag", sm.GaussianMixture(2), "vectors"),
     _hmm("hmm-full", sm.GaussianMixture(2, "full"), "vectors"),
+    _hmm("hmm-tied", sm.GaussianMixture(2, "tied"), "vectors"),
+    _hmm("hmm-spherical", sm.GaussianMixture(2, "spherical"), "vectors"),
     _hmm("hmm-ar", sm.AutoregressiveGaussian(2), "vectors"),
     _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text"),
     _hmm("hmm-bernoulli", sm.Bernoulli(0.5, 0.4), "bits"),

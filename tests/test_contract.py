@@ -437,7 +437,7 @@ def at_the_door(*, kind: Kind, network: bool, **options: Any) -> sm.SequenceMode
     encoding: Any = sm.Symbols(3) if kind == "symbols" else "auto"
     if network:
         return sm.Transformer(d_model=8, n_heads=2, max_steps=2, encoding=encoding, **options)
-    observation: Any = sm.GaussianMixture(1, "full") if kind == "vectors" else "auto"
+    observation: Any = sm.AutoregressiveGaussian(1) if kind == "vectors" else "auto"
     return sm.HMM(2, max_iter=2, observation=observation, encoding=encoding, **options)
 
 

@@ -37,15 +37,34 @@ def moments(frames: np.ndarray, reals: np.ndarray) -> tuple[np.ndarray, np.ndarr
     unseen = np.isnan(frames).all(axis=0)
     if unseen.any():
         raise ValueError(f"feature {int(np.argmax(unseen))} is missing in every frame; leave the feature out")
-    mean, scale = np.nanmean(frames, axis=0), np.nanstd(frames, axis=0)
+    mean = np.nanmean(frames, axis=0)
+    scale = _deviation(frames - mean)
     # A constant column still shows rounding noise around a large mean.
     constant = reals & (scale <= 1e-12 * np.abs(mean))
     if constant.any():
         raise ValueError(
             f"feature {int(np.argmax(constant))} is constant over the training data, so its density is unbounded; "
-            "leave the feature out"
+            "leave the feature out (or subtract its offset, if it only varies by less than 1e-12 of it)"
         )
+    _refuse_immense(np.where(reals, scale, 1.0))
     return np.where(reals, mean, 0.0), np.where(reals, scale, 1.0)
+
+
+def _deviation(centred: np.ndarray) -> np.ndarray:
+    """Root mean square of each column, whatever its magnitude."""
+    largest = np.nanmax(np.abs(centred), axis=0)
+    safe = np.where(largest > 0, largest, 1.0)
+    return largest * np.sqrt(np.nanmean((centred / safe) ** 2, axis=0))
+
+
+def _refuse_immense(scale: np.ndarray) -> None:
+    with np.errstate(over="ignore", under="ignore"):
+        lost = ~np.isfinite(scale**2) | (scale**2 < np.finfo(np.float64).tiny)
+    if lost.any():
+        i = int(np.argmax(lost))
+        raise ValueError(
+            f"feature {i} has standard deviation {scale[i]:.3g}, whose square float64 cannot hold; pass it in other units"
+        )
 
 
 def warn_of_atoms(frames: np.ndarray) -> None:

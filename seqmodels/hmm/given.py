@@ -13,6 +13,7 @@ from seqmodels.encodings import Encoding, Standardize, Symbols
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType, shape_of_covariance
+from seqmodels.observations.gaussian_mixture import SHAPE_TYPES
 
 Table = tuple[Encoding, Observation, Tensor]
 
@@ -61,12 +62,17 @@ def given_mixture(
 ) -> Table:
     """From ``weights (K, M)``, ``means (K, M, D)`` and ``covariances``; without ``weights`` there is no axis M."""
     w, mu, sigma = _mixture_arrays(k, weights, means, covariances, covariance_type)
-    reader = _own_units(w, mu, sigma) if encoding is None else encoding
+    reader = _own_units(w, mu, sigma, covariance_type) if encoding is None else encoding
     shift, scale = (torch.as_tensor(v) for v in reader.affine())
     if len(scale) != mu.shape[-1]:
         raise ValueError(f"means have {mu.shape[-1]} features but {reader!r} reads {len(scale)}; they must agree")
-    full = covariance_type == "full"
+    full = sigma.ndim == 4
     sigma = sigma / (scale.unsqueeze(1) * scale if full else scale.square())
+    if covariance_type == "spherical" and not torch.allclose(sigma, sigma[..., :1], rtol=1e-6, atol=0.0):
+        raise ValueError(
+            f"under covariance_type='spherical' the variances of a component must be one number in the units of {reader!r}; "
+            "leave encoding out, or use 'diag'"
+        )
     smallest = float(torch.linalg.eigvalsh(sigma).min() if full else sigma.min())
     if observation is None:
         observation = GaussianMixture(w.shape[1], covariance_type, min_covariance=min(1e-4, 0.5 * smallest))
@@ -90,37 +96,51 @@ def _mixture_arrays(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if means is None or covariances is None:
         raise ValueError("pass means and covariances (and weights), or emission")
-    if covariance_type not in ("diag", "full"):
-        raise ValueError(f"covariance_type is {covariance_type!r}; pass 'diag' or 'full'")
+    if covariance_type not in SHAPE_TYPES:
+        raise ValueError(f"covariance_type is {covariance_type!r}; pass one of {', '.join(map(repr, SHAPE_TYPES))}")
     mu, sigma = np.array(means, dtype=np.float64), np.array(covariances, dtype=np.float64)
     if weights is None:
-        w, mu, sigma = np.ones((k, 1)), mu[:, None], sigma[:, None]
+        w, mu = np.ones((k, 1)), mu[:, None]
+        sigma = sigma if covariance_type == "tied" else sigma[:, None]
     else:
         w = np.array(weights, dtype=np.float64)
         _check_rows("weights", w, (k, w.shape[-1] if w.ndim else 0))
     shape = (k, w.shape[1], mu.shape[-1])
-    expected = shape + shape[2:] * (covariance_type == "full")
-    if mu.shape != shape or sigma.shape != expected:
+    allowed = _covariance_shapes(shape, covariance_type)
+    if mu.shape != shape or sigma.shape not in allowed:
         raise ValueError(
-            f"means have shape {mu.shape} and covariances {sigma.shape}; pass {shape} and {expected}"
+            f"means have shape {mu.shape} and covariances {sigma.shape}; pass {shape} and {' or '.join(map(str, allowed))}"
             + (" (without weights, less the axis of length 1)" if weights is None else "")
         )
     if not (np.isfinite(mu).all() and np.isfinite(sigma).all()):
         raise ValueError("means and covariances must be finite")
-    if covariance_type == "full" and not np.allclose(sigma, np.swapaxes(sigma, -1, -2)):
+    full = covariance_type in ("full", "tied")
+    if full and not np.allclose(sigma, np.swapaxes(sigma, -1, -2)):
         raise ValueError("covariances must be symmetric")
-    smallest = float(np.linalg.eigvalsh(sigma).min() if covariance_type == "full" else sigma.min())
+    smallest = float(np.linalg.eigvalsh(sigma).min() if full else sigma.min())
     if smallest <= 0:
         raise ValueError(f"the smallest variance is {smallest}; covariances must be positive definite")
-    return torch.as_tensor(w), torch.as_tensor(mu), torch.as_tensor(sigma)
+    each = sigma[..., None] if sigma.ndim == 2 and not full else sigma
+    every = np.array(np.broadcast_to(each, shape + shape[2:] * full))
+    return torch.as_tensor(w), torch.as_tensor(mu), torch.as_tensor(every)
 
 
-def _own_units(w: Tensor, mu: Tensor, sigma: Tensor) -> Standardize:
+def _covariance_shapes(shape: tuple[int, ...], covariance_type: CovarianceType) -> list[tuple[int, ...]]:
+    """What may be passed for means of ``shape (K, M, D)``."""
+    if covariance_type == "spherical":
+        return [shape[:2], shape]
+    return [{"diag": shape, "full": (*shape, shape[2]), "tied": (shape[2], shape[2])}[covariance_type]]
+
+
+def _own_units(w: Tensor, mu: Tensor, sigma: Tensor, covariance_type: CovarianceType) -> Standardize:
     """Mean and deviation over all states alike, so that computing in float32 is as good as after ``fit``."""
     variances = sigma.diagonal(dim1=-2, dim2=-1) if sigma.ndim == 4 else sigma
     share = (w / len(w)).unsqueeze(-1)
     mean = (share * mu).sum((0, 1))
     scale = (share * (variances + (mu - mean).square())).sum((0, 1)).sqrt()
+    if covariance_type == "spherical":  # only these units keep it so
+        relative = variances[0, 0].sqrt()
+        scale = relative * (scale / relative).square().mean().sqrt()
     return Standardize().restore({"mean": mean.numpy(), "scale": scale.numpy()})
 
 

@@ -56,7 +56,7 @@ class HMM(Queries):
 
     Attributes, raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)`` (with ``length="stop"``:
     ``transition_.sum(1) + final_ == 1``) and those of the observation: ``weights_ (K, M)``, ``means_ (K, M, D)``,
-    ``covariances_ (K, M, D)`` or ``(K, M, D, D)``; ``emission_ (K, V)``; ``coefficients_ (K, D, pD)``, ``intercepts_``, ``covariances_``.
+    ``covariances_ (K, M, D)``, ``(K, M, D, D)`` (full) or ``(D, D)`` (tied); ``emission_ (K, V)``; ``coefficients_ (K, D, pD)``, ``intercepts_``, ``covariances_``.
 
     >>> x = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0])]
     >>> model = HMM(2, length="given").fit(x)
@@ -267,8 +267,8 @@ class HMM(Queries):
 
         Args:
             initial: ``(K,)``. transition: ``(K, K)``. final: ``(K,)`` end probabilities; rows of ``transition`` plus ``final`` sum to one.
-            weights, means, covariances: ``(K, M)``, ``(K, M, D)``, ``(K, M, D)`` or ``(K, M, D, D)``; without ``weights``, M = 1 and
-                the M axis is left out.
+            weights, means, covariances: ``(K, M)``, ``(K, M, D)``, and ``(K, M, D)`` (diag), ``(K, M, D, D)`` (full), ``(D, D)`` (tied), ``(K, M)``
+                or ``(K, M, D)`` (spherical); without ``weights``, M = 1 and the M axis is left out.
             emission: ``(K, V)`` probabilities of symbols, instead of the three above.
             encoding: a fitted one: how symbols are read (``Bytes()`` for text; by default integers as they are), or the units that
                 vectors are computed in (by default the model's own mean and deviation).

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import Observation
-from seqmodels.observations.gaussian import CovarianceType
+from seqmodels.observations.gaussian import ShapeType
 
 
 @dataclass(eq=False, repr=False)
@@ -30,7 +30,7 @@ class AutoregressiveGaussian(Observation):
     """
 
     order: int = 1
-    covariance_type: CovarianceType = "full"
+    covariance_type: ShapeType = "full"
     min_covariance: float = 1e-6
     ridge: float = 1e-3
     emits = "vectors"

@@ -1,6 +1,6 @@
 """Gaussian densities from unconstrained numbers, with a floor: what mixtures and autoregressions share.
 
-``full``: the numbers are a lower triangular L with precision ``L Lᵀ``: D log-diagonals, then the entries below it row by row.
+Both shapes, ``diag`` and ``full``, sum missing values out. ``full``: the numbers are a lower triangular L with precision ``L Lᵀ``: D log-diagonals, then the entries below it row by row.
 ``diag``: D log-variances. The floor v bounds the density: every variance of a feature given the ones after it is at least v.
 """
 
@@ -12,12 +12,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-CovarianceType = Literal["diag", "full"]
+ShapeType = Literal["diag", "full"]
+CovarianceType = Literal["diag", "full", "tied", "spherical"]
 
 
-def n_shape_parameters(covariance_type: CovarianceType, size: int) -> int:
+def n_shape_parameters(shape_type: ShapeType, size: int) -> int:
     """How many numbers describe the covariance of D features."""
-    return size if covariance_type == "diag" else size * (size + 1) // 2
+    return size if shape_type == "diag" else size * (size + 1) // 2
 
 
 def precision_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
@@ -57,32 +58,52 @@ def variances_of_shape(shape: Tensor, floor: float) -> Tensor:
     return shape.clamp(min=math.log(floor)).exp()
 
 
-def log_density(x: Tensor, mean: Tensor, shape: Tensor, covariance_type: CovarianceType, floor: float) -> Tensor:
-    """``log N(x; mean, covariance)``, ``(...)``. With ``diag``, NaN features of x are marginalised."""
+def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float) -> Tensor:
+    """``log N(x; mean, covariance)``, ``(...)``; NaN features of x are summed out."""
+    if shape_type == "diag":
+        return _diagonal_log_density(x, mean, shape.clamp(min=math.log(floor)))
+    if bool(torch.isnan(x).any()):
+        return _marginal_log_density(x, mean, shape, floor)
     size = x.shape[-1]
-    if covariance_type == "full":
-        factor = precision_cholesky(shape, size, floor)
-        whitened = torch.einsum("...ij,...i->...j", factor, x - mean)  # Lᵀ (x - mean)
-        log_det = shape[..., :size].clamp(max=-0.5 * math.log(floor)).sum(-1)
-        return log_det - 0.5 * (whitened.square().sum(-1) + size * math.log(2 * math.pi))
-    log_variance = shape.clamp(min=math.log(floor))
+    factor = precision_cholesky(shape, size, floor)
+    whitened = torch.einsum("...ij,...i->...j", factor, x - mean)  # Lᵀ (x - mean)
+    log_det = shape[..., :size].clamp(max=-0.5 * math.log(floor)).sum(-1)
+    return log_det - 0.5 * (whitened.square().sum(-1) + size * math.log(2 * math.pi))
+
+
+def _diagonal_log_density(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
     observed = ~torch.isnan(x)
     deviation = torch.where(observed, x, 0.0) - mean
     terms = log_variance + deviation.square() * torch.exp(-log_variance) + math.log(2 * math.pi)
     return -0.5 * torch.where(observed, terms, 0.0).sum(-1)
 
 
-def draw(mean: Tensor, shape: Tensor, covariance_type: CovarianceType, floor: float, noise: Tensor) -> Tensor:
+def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
+    """Full shapes and missing values: a missing feature becomes a standard normal of its own, seen at its mean."""
+    observed = ~torch.isnan(x)
+    deviation = torch.where(observed, torch.where(observed, x, 0.0) - mean, 0.0).double()
+    together = observed.unsqueeze(-1) & observed.unsqueeze(-2)
+    identity = torch.eye(x.shape[-1], dtype=torch.float64, device=x.device)
+    # In float64: a covariance taken from its inverse and factored again would lose half of float32's digits.
+    covariance = torch.where(together, covariance_of_shape(shape.double(), x.shape[-1], floor), identity)
+    factor = torch.linalg.cholesky(covariance)
+    whitened = torch.linalg.solve_triangular(factor, deviation.unsqueeze(-1), upper=False).squeeze(-1)
+    log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    constant = 0.5 * math.log(2 * math.pi) * observed.sum(-1, dtype=torch.float64)
+    return (-log_det - constant - 0.5 * whitened.square().sum(-1)).to(x.dtype)
+
+
+def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise: Tensor) -> Tensor:
     """``mean`` plus standard normal ``noise (..., D)`` coloured by the covariance."""
-    if covariance_type == "diag":
+    if shape_type == "diag":
         return mean + noise * variances_of_shape(shape, floor).sqrt()
     factor = precision_cholesky(shape, mean.shape[-1], floor)
     coloured = torch.linalg.solve_triangular(factor.transpose(-1, -2), noise.unsqueeze(-1), upper=True)
     return mean + coloured.squeeze(-1)
 
 
-def at_floor(shape: Tensor, size: int, covariance_type: CovarianceType, floor: float) -> Tensor:
+def at_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> Tensor:
     """Whether any variance sits on the floor (within 1e-6 relative): ``(...)`` bool."""
-    if covariance_type == "diag":
+    if shape_type == "diag":
         return (shape <= math.log(floor) + 1e-6).any(-1)
     return (shape[..., :size] >= -0.5 * math.log(floor) - 1e-6).any(-1)

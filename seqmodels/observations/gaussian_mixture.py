@@ -10,7 +10,9 @@ from torch import Tensor
 
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import Observation
-from seqmodels.observations.gaussian import CovarianceType
+from seqmodels.observations.gaussian import CovarianceType, ShapeType
+
+SHAPE_TYPES: dict[str, ShapeType] = {"diag": "diag", "spherical": "diag", "full": "full", "tied": "full"}
 
 
 @dataclass(eq=False, repr=False)
@@ -19,12 +21,17 @@ class GaussianMixture(Observation):
 
     Args:
         n_components: M.
-        covariance_type: ``"diag"`` or ``"full"``.
+        covariance_type: ``"diag"``: a variance for each feature of each component; ``"spherical"``: one variance a
+            component, in standardised units; ``"full"``: a matrix a component; ``"tied"``: one full matrix that all
+            components of all states share (EM only).
         min_covariance: floor of the variances, in units of the standardised data (1 is the variance of a feature
-            over the training frames). Under ``full``, in a network, of each feature's variance given the later ones.
+            over the training frames). Under ``full`` and ``tied`` of the eigenvalues in EM; in a network, of each
+            feature's variance given the later ones.
 
-    The parameters of a state are M log-weights, M means and M shapes (``seqmodels.observations.gaussian``). Reference: Bishop (1994),
-    *Mixture density networks*; Williams (1996) for the Cholesky factor of the precision.
+    The parameters of a state are M log-weights, M means and the numbers of its covariances (``seqmodels.observations.gaussian``):
+    under ``spherical`` M of them, under ``tied`` those of one matrix, the same in every state's row. Missing values are
+    summed out exactly under every type. Reference: Bishop (1994), *Mixture density networks*; Williams (1996) for the
+    Cholesky factor of the precision.
     """
 
     n_components: int = 4
@@ -38,24 +45,50 @@ class GaussianMixture(Observation):
 
     @property
     def sums_out_missing(self) -> bool:
-        return self.covariance_type == "diag"
+        return True
+
+    @property
+    def shape_type(self) -> ShapeType:
+        """How the shapes that ``unpack`` returns are to be read; raises ``ValueError`` for an unknown covariance type."""
+        if self.covariance_type not in SHAPE_TYPES:
+            raise ValueError(
+                f"covariance_type is {self.covariance_type!r}; pass one of {', '.join(map(repr, SHAPE_TYPES))}"
+            )
+        return SHAPE_TYPES[self.covariance_type]
 
     def n_parameters(self, size: int) -> int:
-        return self.n_components * (1 + size + gaussian.n_shape_parameters(self.covariance_type, size))
+        return self.n_components * (1 + size) + self._n_shape_parameters(size)
+
+    def _n_shape_parameters(self, size: int) -> int:
+        each = gaussian.n_shape_parameters(self.shape_type, size)
+        return {"spherical": self.n_components, "tied": each}.get(self.covariance_type, self.n_components * each)
 
     def unpack(self, parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """``(..., P)`` -> log-weights ``(..., M)``, means ``(..., M, D)``, shapes ``(..., M, S)``."""
-        m, s = self.n_components, gaussian.n_shape_parameters(self.covariance_type, size)
-        logits, means, shapes = parameters.split([m, m * size, m * s], dim=-1)
-        return torch.log_softmax(logits, dim=-1), means.unflatten(-1, (m, size)), shapes.unflatten(-1, (m, s))
+        """``(..., P)`` -> log-weights ``(..., M)``, means ``(..., M, D)``, shapes ``(..., M, S)`` of ``shape_type``."""
+        m = self.n_components
+        logits, means, numbers = parameters.split([m, m * size, self._n_shape_parameters(size)], dim=-1)
+        return torch.log_softmax(logits, dim=-1), means.unflatten(-1, (m, size)), self._shapes(numbers, size)
+
+    def _shapes(self, numbers: Tensor, size: int) -> Tensor:
+        if self.covariance_type == "spherical":
+            return numbers.unsqueeze(-1).expand(*numbers.shape, size)
+        if self.covariance_type == "tied":
+            return numbers.unsqueeze(-2).expand(*numbers.shape[:-1], self.n_components, -1)
+        return numbers.unflatten(-1, (self.n_components, -1))
 
     def pack(self, log_weights: Tensor, means: Tensor, shapes: Tensor) -> Tensor:
-        """The inverse of ``unpack``."""
-        return torch.cat([log_weights, means.flatten(-2), shapes.flatten(-2)], dim=-1)
+        """The inverse of ``unpack``; what is shared is taken from the first feature or the first component."""
+        if self.covariance_type == "spherical":
+            numbers = shapes[..., 0]
+        elif self.covariance_type == "tied":
+            numbers = shapes[..., 0, :]
+        else:
+            numbers = shapes.flatten(-2)
+        return torch.cat([log_weights, means.flatten(-2), numbers], dim=-1)
 
     def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         log_weights, means, shapes = self.unpack(parameters, x.shape[-1])
-        density = gaussian.log_density(x.unsqueeze(-2), means, shapes, self.covariance_type, self.min_covariance)
+        density = gaussian.log_density(x.unsqueeze(-2), means, shapes, self.shape_type, self.min_covariance)
         return torch.logsumexp(log_weights + density, dim=-1)
 
     def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
@@ -65,7 +98,7 @@ class GaussianMixture(Observation):
         rows = torch.arange(len(parameters), device=parameters.device).unsqueeze(-1)
         mean, shape = means[rows, chosen].squeeze(1), shapes[rows, chosen].squeeze(1)
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
-        return gaussian.draw(mean, shape, self.covariance_type, self.min_covariance, noise)
+        return gaussian.draw(mean, shape, self.shape_type, self.min_covariance, noise)
 
     def distribution(
         self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
@@ -75,7 +108,7 @@ class GaussianMixture(Observation):
         log_weights, means, shapes = self.unpack(parameters, len(shift))
         probs = (weights.unsqueeze(-1) * log_weights.exp()).flatten()  # (K * M,)
         loc = shift + scale * means.flatten(0, 1)
-        if self.covariance_type == "diag":
+        if self.shape_type == "diag":
             deviation = scale * gaussian.variances_of_shape(shapes, self.min_covariance).sqrt().flatten(0, 1)
             return dist.MixtureSameFamily(dist.Categorical(probs), dist.Normal(loc, deviation).to_event(1))
         factor = gaussian.covariance_cholesky(shapes, len(shift), self.min_covariance).flatten(0, 1)
@@ -83,14 +116,18 @@ class GaussianMixture(Observation):
         return dist.MixtureSameFamily(dist.Categorical(probs), normal)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
+        if self.covariance_type == "tied":
+            raise ValueError(
+                'covariance_type="tied" shares one matrix over the states of an HMM, and a network has no states; '
+                'use "full", "diag" or "spherical"'
+            )
         means = 0.5 * torch.randn(self.n_components, size, generator=generator)
-        shapes = torch.zeros(self.n_components, gaussian.n_shape_parameters(self.covariance_type, size))
+        shapes = torch.zeros(self.n_components, gaussian.n_shape_parameters(self.shape_type, size))
         return self.pack(torch.zeros(self.n_components), means, shapes)
 
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
         shapes = self.unpack(parameters, size)[2]
-        return gaussian.at_floor(shapes, size, self.covariance_type, self.min_covariance).any(-1)
+        return gaussian.at_floor(shapes, size, self.shape_type, self.min_covariance).any(-1)
 
     def _size(self, n_parameters: int) -> int:
-        each = n_parameters // self.n_components
-        return next(d for d in range(1, each) if 1 + d + gaussian.n_shape_parameters(self.covariance_type, d) == each)
+        return next(d for d in range(1, n_parameters) if self.n_parameters(d) == n_parameters)

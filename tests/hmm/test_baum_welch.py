@@ -79,6 +79,8 @@ GAUSSIANS = [
     GaussianMixture(3),
     GaussianMixture(1, "full"),
     GaussianMixture(3, "full"),
+    GaussianMixture(3, "tied"),
+    GaussianMixture(3, "spherical"),
     AutoregressiveGaussian(1),
     AutoregressiveGaussian(2),
     AutoregressiveGaussian(1, "diag"),
@@ -100,8 +102,9 @@ def test_vectors_never_go_down(observation: Observation, kind: str, floor: float
 
 @pytest.mark.parametrize("m", [1, 3])
 @pytest.mark.parametrize("floor", [1e-6, 0.3])
-def test_missing_values_never_go_down(m: int, floor: float) -> None:
-    emission, dealt = deal(vectors(1, "missing"), GaussianMixture(m, min_covariance=floor))
+@pytest.mark.parametrize("kind", ["diag", "full", "tied", "spherical"])
+def test_missing_values_never_go_down(kind: Any, m: int, floor: float) -> None:
+    emission, dealt = deal(vectors(1, "missing"), GaussianMixture(m, kind, min_covariance=floor))
     assert_never_down(run(begin(emission, dealt, k=3), emission, dealt, 20))
 
 

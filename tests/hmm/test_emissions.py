@@ -28,8 +28,12 @@ OBSERVATIONS: list[Observation] = [
     AutoregressiveGaussian(2, "diag"),
     AutoregressiveGaussian(3, "full"),
     Categorical(0.5),
+    GaussianMixture(1, "spherical"),
+    GaussianMixture(3, "spherical"),
 ]
+TIED = GaussianMixture(3, "tied")
 every_observation = pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
+every_one_and_tied = pytest.mark.parametrize("observation", [*OBSERVATIONS, TIED], ids=repr)
 
 
 def random_case(observation: Observation, seed: int = 0) -> tuple[Emission, Tensor, Tensor, Tensor | None, Tensor]:
@@ -51,6 +55,8 @@ def random_case(observation: Observation, seed: int = 0) -> tuple[Emission, Tens
         table[:, -D - gaussian.n_shape_parameters(observation.covariance_type, D) :] = table[
             0, -D - gaussian.n_shape_parameters(observation.covariance_type, D) :
         ]  # shared by all states
+    if observation.get_params().get("covariance_type") == "tied":
+        table[:, -D * (D + 1) // 2 :] = table[0, -D * (D + 1) // 2 :]
     return emission, table, x, past, gamma
 
 
@@ -69,7 +75,7 @@ def expected(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None, 
 # -- E-step ------------------------------------------------------------------------------------------------
 
 
-@every_observation
+@every_one_and_tied
 def test_log_prob_is_the_observations(observation: Observation) -> None:
     emission, table, x, past, _ = random_case(observation)
     before = None if past is None else past.unsqueeze(1)
@@ -78,7 +84,7 @@ def test_log_prob_is_the_observations(observation: Observation) -> None:
     assert_allclose(emission.log_prob(table, x, past, F64), wanted, rtol=1e-10, atol=1e-10)
 
 
-@every_observation
+@every_one_and_tied
 def test_floors_bind_in_both(observation: Observation) -> None:
     floored = observation.clone()
     if isinstance(floored, Categorical):
@@ -110,7 +116,7 @@ def test_narrow_densities_are_exact_in_float32(kind: Any, autoregressive: bool) 
     assert_allclose(emission_of(observation, D).log_prob(table, x, past, torch.float32), wanted, atol=1e-5)
 
 
-@every_observation
+@every_one_and_tied
 def test_statistics_add(observation: Observation) -> None:
     emission, table, x, past, gamma = random_case(observation)
     whole = statistics(emission, table, x, past, gamma)
@@ -130,7 +136,7 @@ def test_float32_sums_are_kept_short() -> None:
     assert total.item() == pytest.approx(300_000 * float(torch.tensor(0.1)), rel=1e-5)
 
 
-@every_observation
+@every_one_and_tied
 def test_float32_statistics_are_close(observation: Observation) -> None:
     emission, table, x, past, gamma = random_case(observation)
     narrow = x if x.dtype == torch.int64 else x.float()
@@ -194,7 +200,7 @@ def test_categorical_m_step_by_hand() -> None:
         assert_allclose(new[k], counts / counts.sum(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("observation", [GaussianMixture(1), *OBSERVATIONS[2:3], *OBSERVATIONS[4:]], ids=repr)
+@pytest.mark.parametrize("observation", [GaussianMixture(1), *OBSERVATIONS[2:3], *OBSERVATIONS[4:-1]], ids=repr)
 def test_no_step_from_the_m_step_goes_up(observation: Observation) -> None:
     emission, table, x, past, gamma = random_case(observation)
     best = emission.maximise(statistics(emission, table, x, past, gamma), table)
@@ -320,5 +326,51 @@ def test_unknown_observations_are_refused() -> None:
 def test_clipping_leaves_what_is_above_the_floor() -> None:
     covariance = torch.tensor([[[2.0, 0.5], [0.5, 1.0]]], dtype=F64)
     assert torch.equal(quadratic.clip_eigenvalues(covariance, 0.1), covariance)
-    assert quadratic.precise_enough(torch.tensor([1.0, -torch.inf]), torch.float32) == torch.float32
-    assert quadratic.precise_enough(torch.tensor([1e5]), torch.float32) == F64
+
+
+# -- float32 -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["diag", "full", "tied", "spherical"])
+@pytest.mark.parametrize("size", [1, 13, 39])
+@pytest.mark.parametrize("ratio", [2.0, 8.0, 30.0, 300.0])  # of a mean to its deviation
+def test_float32_is_right_to_a_thousandth_of_a_nat(kind: Any, size: int, ratio: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    observation = GaussianMixture(1, kind, min_covariance=1e-8)
+    means = 2 * torch.randn(K, 1, size, generator=generator, dtype=F64)
+    mix = torch.randn(size, size, generator=generator, dtype=F64) / math.sqrt(size) + torch.eye(size, dtype=F64)
+    covariance = (mix @ mix.T if kind in ("full", "tied") else torch.eye(size, dtype=F64)) * (2 / ratio) ** 2
+    full = gaussian.shape_of_covariance(covariance)
+    shape = full if kind in ("full", "tied") else covariance.diagonal().log()
+    table = observation.pack(torch.zeros(K, 1, dtype=F64), means, shape.expand(K, 1, -1))
+    noise = torch.randn(100, K, size, generator=generator, dtype=F64)
+    x = (means[:, 0] + noise @ torch.linalg.cholesky(covariance).T).flatten(0, 1).float()
+    wanted = observation.log_prob(table, x.double().unsqueeze(1))
+    found = emission_of(observation, size).log_prob(table, x, None, torch.float32)
+    own = wanted > -1000
+    assert own.any(1).all()
+    assert_allclose(found[own], wanted[own], rtol=0, atol=1e-3)
+
+
+def test_float32_is_used_where_it_is_enough() -> None:
+    for signal, size, wanted in ((1000.0, 4, torch.float32), (1e4, 4, F64), (1000.0, 39, F64)):
+        assert quadratic.precise_enough(torch.tensor([1.0, signal]), torch.ones(2, size), torch.float32) == wanted
+    assert quadratic.precise_enough(torch.tensor([1.0]), torch.ones(2, 4), F64) == F64
+    for x, wanted in ((1e8, torch.float32), (-1e10, F64), (math.inf, F64)):
+        holed = torch.tensor([[math.nan, x]])
+        assert quadratic.precise_enough(torch.tensor([1.0]), holed, torch.float32) == wanted
+        assert quadratic.precise_enough(torch.tensor([1.0]), holed[:, 1:], torch.float32) == wanted
+
+
+@every_one_and_tied
+def test_frames_far_beyond_float32_have_no_nan(observation: Observation) -> None:
+    if not isinstance(observation, GaussianMixture):
+        return
+    emission, table, x, _, _ = random_case(observation)
+    x[3], x[4, 0], x[5, 1] = 1e12, -1e30, 1e200
+    for dtype in (torch.float32, F64):
+        found = emission.log_prob(table, x, None, dtype)
+        assert not torch.isnan(found).any()
+        assert (found[3:6] < -1e20).all()
+    exact = observation.log_prob(table, x[:5].unsqueeze(1))
+    assert_allclose(emission.log_prob(table, x, None, F64)[:5], exact, rtol=1e-9)

@@ -12,7 +12,7 @@ from torch import Tensor
 from seqmodels.observations import GaussianMixture, gaussian
 from seqmodels.observations.gaussian import CovarianceType
 
-TYPES: list[CovarianceType] = ["diag", "full"]
+TYPES: list[CovarianceType] = ["diag", "full", "tied", "spherical"]
 M, D, FLOOR = 3, 2, 1e-4
 
 
@@ -23,11 +23,19 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 def covariances(kind: CovarianceType, n: int = M, d: int = D) -> Tensor:
     a = normal(n, d, d, seed=5)
     full = a @ a.mT + 0.3 * torch.eye(d, dtype=torch.float64)
+    if kind == "spherical":
+        return full[:, :1, :1] * torch.eye(d, dtype=torch.float64)
+    if kind == "tied":
+        return full[:1].expand(n, d, d)
     return full if kind == "full" else torch.diag_embed(full.diagonal(dim1=-2, dim2=-1))
 
 
+def is_full(kind: CovarianceType) -> bool:
+    return kind in ("full", "tied")
+
+
 def shapes_of(kind: CovarianceType, matrices: Tensor) -> Tensor:
-    return gaussian.shape_of_covariance(matrices) if kind == "full" else matrices.diagonal(dim1=-2, dim2=-1).log()
+    return gaussian.shape_of_covariance(matrices) if is_full(kind) else matrices.diagonal(dim1=-2, dim2=-1).log()
 
 
 def mixture(kind: CovarianceType) -> tuple[GaussianMixture, Tensor, Tensor, Tensor, Tensor]:
@@ -58,10 +66,10 @@ def test_density_is_scipys(kind: CovarianceType) -> None:
 def test_shapes_describe_covariances(kind: CovarianceType, size: int) -> None:
     matrices = covariances(kind, 4, size)
     shapes = shapes_of(kind, matrices)
-    assert shapes.shape == (4, gaussian.n_shape_parameters(kind, size))
+    assert shapes.shape == (4, gaussian.n_shape_parameters(GaussianMixture(1, kind).shape_type, size))
     back = (
         gaussian.covariance_of_shape(shapes, size, FLOOR)
-        if kind == "full"
+        if is_full(kind)
         else torch.diag_embed(gaussian.variances_of_shape(shapes, FLOOR))
     )
     torch.testing.assert_close(back, matrices)
@@ -86,7 +94,7 @@ def test_draws_have_the_mixtures_moments(kind: CovarianceType) -> None:
     torch.testing.assert_close(torch.cov(drawn.T), spread, rtol=0.03, atol=0.05)
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", ["diag", "full", "spherical"])
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_draws_have_the_right_width(kind: CovarianceType, size: int) -> None:
     observation = GaussianMixture(M, kind)
@@ -101,12 +109,23 @@ def test_draws_have_the_right_width(kind: CovarianceType, size: int) -> None:
 def test_number_of_parameters() -> None:
     assert GaussianMixture(3, "diag").n_parameters(4) == 3 * (1 + 4 + 4)
     assert GaussianMixture(3, "full").n_parameters(4) == 3 * (1 + 4 + 10)
+    assert GaussianMixture(3, "tied").n_parameters(4) == 3 * (1 + 4) + 10
+    assert GaussianMixture(3, "spherical").n_parameters(4) == 3 * (1 + 4 + 1)
+
+
+def test_a_network_shares_no_covariance_and_a_type_is_one_of_four() -> None:
+    with pytest.raises(ValueError, match='a network has no states; use "full"'):
+        GaussianMixture(2, "tied").starting_point(2, torch.Generator())
+    with pytest.raises(ValueError, match="covariance_type is 'round'; pass one of 'diag', 'spherical', 'full', 'tied'"):
+        GaussianMixture(2, "round").n_parameters(2)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_pyros_distribution_is_in_raw_units(kind: CovarianceType) -> None:
     observation = GaussianMixture(M, kind, FLOOR)
     states = torch.stack([mixture(kind)[1], mixture(kind)[1] + 0.1 * normal(observation.n_parameters(D), seed=8)])
+    if kind == "tied":
+        states[1, -3:] = states[0, -3:]
     weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
     shift, scale = torch.tensor([100.0, -3.0]).double(), torch.tensor([20.0, 0.1]).double()
     found = observation.distribution(states, weights, None, shift, scale)
@@ -115,10 +134,10 @@ def test_pyros_distribution_is_in_raw_units(kind: CovarianceType) -> None:
     torch.testing.assert_close(found.log_prob(shift + scale * x), ours)
 
 
-def test_missing_features_are_dropped_dimensions() -> None:
-    observation, parameters, weights, means, matrices = mixture("diag")
+@pytest.mark.parametrize("kind", TYPES)
+def test_missing_features_are_dropped_dimensions(kind: CovarianceType) -> None:
+    observation, parameters, weights, means, matrices = mixture(kind)
     assert observation.sums_out_missing
-    assert not GaussianMixture(1, "full").sums_out_missing
     x = normal(5, D)
     for kept in ([0], [1]):
         holed = torch.full_like(x, math.nan)
@@ -129,8 +148,9 @@ def test_missing_features_are_dropped_dimensions() -> None:
     torch.testing.assert_close(nothing, torch.zeros(1, dtype=torch.float64))
 
 
-def test_missing_features_leave_gradients_finite() -> None:
-    observation, parameters, *_ = mixture("diag")
+@pytest.mark.parametrize("kind", TYPES)
+def test_missing_features_leave_gradients_finite(kind: CovarianceType) -> None:
+    observation, parameters, *_ = mixture(kind)
     leaf = parameters.clone().requires_grad_()
     observation.log_prob(leaf, torch.tensor([[math.nan, 1.0], [math.nan, math.nan]]).double()).sum().backward()
     assert leaf.grad is not None
@@ -156,8 +176,8 @@ def test_a_component_of_no_weight_has_no_gradient(kind: CovarianceType) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_the_floor_bounds_the_density(kind: CovarianceType) -> None:
     observation = GaussianMixture(1, kind, FLOOR)
-    n_shape = gaussian.n_shape_parameters(kind, D)
-    narrow = 1e3 if kind == "full" else -1e3  # log-precision or log-variance
+    n_shape = gaussian.n_shape_parameters(observation.shape_type, D)
+    narrow = 1e3 if is_full(kind) else -1e3  # log-precision or log-variance
     shape = torch.zeros(n_shape).double()
     shape[:D] = narrow
     parameters = observation.pack(torch.zeros(1).double(), torch.zeros(1, D).double(), shape.unsqueeze(0))
@@ -173,8 +193,10 @@ def test_floor_hits_are_counted_by_state(kind: CovarianceType) -> None:
     observation, parameters, *_ = mixture(kind)
     log_weights, means, shapes = observation.unpack(parameters, D)
     at_floor = shapes.clone()
-    at_floor[2, 1] = -0.5 * math.log(FLOOR) if kind == "full" else math.log(FLOOR)
+    # what is shared is read from the first feature or component
+    place = {"tied": (0, 1), "spherical": (2, 0)}.get(kind, (2, 1))
+    at_floor[place] = -0.5 * math.log(FLOOR) if is_full(kind) else math.log(FLOOR)
     just_off = at_floor.clone()
-    just_off[2, 1] += -1e-3 if kind == "full" else 1e-3
+    just_off[place] += -1e-3 if is_full(kind) else 1e-3
     states = torch.stack([observation.pack(log_weights, means, s) for s in (shapes, at_floor, just_off)])
     assert observation.floor_hits(states, D).tolist() == [False, True, False]

@@ -6,6 +6,7 @@ from seqmodels.hmm.emissions.categorical import CategoricalEmission
 from seqmodels.hmm.emissions.columns import ColumnsEmission
 from seqmodels.hmm.emissions.exponential import ExponentialEmission
 from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission
+from seqmodels.hmm.emissions.tied_mixture import TiedMixtureEmission
 from seqmodels.observations import AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Observation
 from seqmodels.observations.exponential import ExponentialFamily
 
@@ -14,6 +15,8 @@ __all__ = ["Emission", "Statistics", "emission_of"]
 
 def emission_of(observation: Observation, size: int) -> Emission:
     """The EM side of an observation over D features or V symbols."""
+    if isinstance(observation, GaussianMixture) and observation.covariance_type == "tied":
+        return TiedMixtureEmission(observation, size)
     if isinstance(observation, GaussianMixture):
         return GaussianMixtureEmission(observation, size)
     if isinstance(observation, Categorical):

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions import quadratic
 from seqmodels.hmm.emissions.base import SUMMED, Emission, Statistics, by_state, chunks
 from seqmodels.hmm.emissions.kmeans import kmeans_labels, spread
 from seqmodels.observations.exponential import ExponentialFamily
 
+LARGE = 300.0  # terms that float32 adds up to some 1e-4 nats
 STARTING_FRAMES = 2.0  # of the whole data's mean, added to every state's at the start
 
 
@@ -47,7 +47,7 @@ class ExponentialEmission(Emission):
     def _precision(self, theta: Tensor, x: Tensor, dtype: torch.dtype) -> torch.dtype:
         """Large counts make log p the small difference of large terms."""
         largest = torch.nan_to_num(x).amax().clamp(min=1.0)
-        return quadratic.precise_enough(theta[:, : self.size] * largest, dtype)
+        return torch.float64 if bool((theta[:, : self.size].abs() * largest).amax() > LARGE) else dtype
 
     def _features(self, x: Tensor, missing: bool) -> Tensor:
         """``(N, 2D)`` x and whether it was observed; where nothing is missing ``(N, D + 1)`` x and 1."""

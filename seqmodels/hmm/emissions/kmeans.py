@@ -1,14 +1,22 @@
-"""k-means (Lloyd 1982) with k-means++ seeding (Arthur and Vassilvitskii 2007): where EM starts."""
+"""k-means (Lloyd 1982) from greedy k-means++ seeds (Arthur and Vassilvitskii 2007, section 7): where EM starts.
+
+Centres are learned from a sample, for several groups of frames (the states of a mixture) at once. Few clusters have plain seeds
+and few rounds: carried to its end, k-means comes to the same few clusters from nearly all seeds, and EM from each to the same
+optimum; of many clusters it never does, and good ones pay.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 
 from seqmodels.measure import Values
 
-SAMPLE = 20_000  # frames that centres are learned from
-ITERATIONS = 10
+SAMPLE = 20_000  # frames that centres are learned from, over all groups,
+PER_CLUSTER, PER_SEED = 128, 64  # or as many for each cluster; and to choose its seed from
+ROUNDS = 10
 
 
 def spread(x: Tensor, values: tuple[Values, ...]) -> Tensor:
@@ -20,38 +28,78 @@ def spread(x: Tensor, values: tuple[Values, ...]) -> Tensor:
 
 def kmeans_labels(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
     """``(N,)`` cluster of each row of ``x (N, D)``; clusters may be empty where rows repeat or are few."""
-    rows = torch.randperm(len(x), generator=generator)[:SAMPLE].to(x.device)
-    centres = _centres(x[rows], n_clusters, generator)
-    return torch.cat([_nearest(part, centres)[0] for part in x.split(SAMPLE)])
+    everywhere = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+    return grouped_labels(x, everywhere, 1, n_clusters, generator)
 
 
-def _centres(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
-    centres = _seeds(x, n_clusters, generator)
-    for _ in range(ITERATIONS):
+def grouped_labels(x: Tensor, groups: Tensor, n_groups: int, n_clusters: int, generator: torch.Generator) -> Tensor:
+    """``(N,)`` cluster of each row of ``x (N, D)`` within its group, ``groups (N,)``: k-means in each by itself."""
+    order = torch.randperm(len(x), generator=generator).to(x.device)
+    order = order[groups[order].argsort(stable=True)]
+    counts = torch.bincount(groups, minlength=n_groups)
+    rows, real = _sampled(order, counts, max(PER_CLUSTER * n_clusters, SAMPLE // n_groups))
+    seeds = _seeds(x[rows[:, : PER_SEED * n_clusters]].cpu(), real, n_clusters, generator)
+    centres = _lloyd(x[rows], real, seeds)
+    labels = torch.empty_like(groups)
+    for group, members in enumerate(order.split(counts.tolist())):
+        for some in members.split(SAMPLE):
+            labels[some] = _nearest(x[some].unsqueeze(0), centres[group].unsqueeze(0))[0][0]
+    return labels
+
+
+def _sampled(order: Tensor, counts: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """``(G, S)`` rows of each group and which of them are ``real``: shorter groups are repeated to fill up."""
+    slots = torch.arange(min(most, int(counts.max())), device=order.device)
+    starts = counts.cumsum(0) - counts
+    places = starts.unsqueeze(1) + slots % counts.clamp(min=1).unsqueeze(1)
+    return order[places.clamp(max=len(order) - 1)], slots < counts.unsqueeze(1)
+
+
+def _seeds(x: Tensor, real: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
+    """``(G, M, D)`` of ``x (G, S, D)``: each is the best of some drawn by squared distance from the seeds before."""
+    real, among = real[:, : x.shape[1]].cpu(), torch.arange(len(x))
+    n_candidates = max(1, int(math.log(n_clusters)))
+    distance = torch.full(x.shape[:2], math.inf, dtype=x.dtype)
+    seeds: list[Tensor] = []
+    for _ in range(n_clusters):
+        n = n_candidates if seeds else 1
+        drawn = torch.multinomial(_weights(distance, real), n, replacement=True, generator=generator)  # (G, n)
+        candidates = x[among.unsqueeze(1), drawn]  # (G, n, D)
+        each = torch.stack([(x - c.unsqueeze(1)).square().sum(-1) for c in candidates.unbind(1)], 1)
+        each = torch.minimum(each, distance.unsqueeze(1))  # (G, n, S)
+        best = (each * real.unsqueeze(1)).sum(-1).argmin(1)
+        distance = each[among, best]
+        seeds.append(candidates[among, best])
+    return torch.stack(seeds, 1)
+
+
+def _weights(distance: Tensor, real: Tensor) -> Tensor:
+    """By which seeds are drawn: alike for the first, and where every frame is a seed already."""
+    weights = torch.where(real & distance.isfinite(), distance, 0.0).double()
+    total = weights.sum(1, keepdim=True)
+    alike = torch.where(real.any(1, keepdim=True), real, True).double()
+    return torch.where((total > 0) & total.isfinite(), weights, alike)
+
+
+def _lloyd(x: Tensor, real: Tensor, seeds: Tensor) -> Tensor:
+    """Centres ``(G, M, D)`` after some rounds on ``x (G, S, D)``."""
+    (g, m, d), centres = seeds.shape, seeds.to(x.device)
+    offsets = m * torch.arange(g, device=x.device).unsqueeze(1)
+    weight = real.to(x.dtype)
+    for _ in range(min(ROUNDS, m)):
         labels, distance = _nearest(x, centres)
-        counts = torch.bincount(labels, minlength=n_clusters).to(x.dtype)
-        sums = torch.zeros_like(centres).index_add_(0, labels, x)
-        centres = sums / counts.clamp(min=1).unsqueeze(1)
-        empty = torch.nonzero(counts == 0).squeeze(1)
+        which = (labels + offsets).flatten()
+        counts = x.new_zeros(g * m).index_add_(0, which, weight.flatten()).view(g, m, 1)
+        sums = x.new_zeros(g * m, d).index_add_(0, which, (x * weight.unsqueeze(-1)).flatten(0, 1)).view(g, m, d)
         # An empty cluster starts again at a frame far from its centre; there may be more of them than frames.
-        far = distance.topk(min(n_clusters, len(x))).indices
-        centres[empty] = x[far[torch.arange(len(empty), device=x.device) % len(far)]]
+        far = distance.topk(min(m, x.shape[1]), dim=1).indices[:, torch.arange(m) % min(m, x.shape[1])]
+        elsewhere = x.gather(1, far.unsqueeze(-1).expand(-1, -1, d))
+        centres = torch.where(counts > 0, sums / counts.clamp(min=1), elsewhere)
     return centres
 
 
-def _seeds(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
-    first = int(torch.randint(len(x), (1,), generator=generator))
-    centres = [x[first]]
-    distance = (x - centres[0]).square().sum(1)
-    for _ in range(n_clusters - 1):
-        weights = distance.double().cpu() if distance.sum() > 0 else torch.ones(len(x), dtype=torch.float64)
-        chosen = int(torch.multinomial(weights, 1, generator=generator))
-        centres.append(x[chosen])
-        distance = torch.minimum(distance, (x - x[chosen]).square().sum(1))
-    return torch.stack(centres)
-
-
 def _nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    distance = (x.square().sum(1, keepdim=True) - 2 * x @ centres.T + centres.square().sum(1)).clamp(min=0)
-    nearest = distance.min(1)
-    return nearest.indices, nearest.values
+    """Of ``x (G, S, D)`` the nearest of ``centres (G, M, D)`` and its squared distance, ``(G, S)`` each."""
+    scores = torch.baddbmm(centres.square().sum(-1, keepdim=True), centres, x.mT, alpha=-2)  # (G, M, S)
+    nearest = scores.min(1)
+    return nearest.indices, (nearest.values + x.square().sum(-1)).clamp(min=0)
