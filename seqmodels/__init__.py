@@ -3,7 +3,7 @@
 from seqmodels import data
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Standardize, Symbols
 from seqmodels.evaluation import Comparison, compare
-from seqmodels.hmm import HMM
+from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Topology
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
@@ -18,23 +18,29 @@ __all__ = [
     "GRU",
     "HMM",
     "LSTM",
+    "Arcs",
     "AutoregressiveGaussian",
+    "Banded",
     "Bytes",
     "Categorical",
     "Characters",
     "Comparison",
     "ElmanRNN",
     "Encoding",
+    "Frozen",
     "GaussianMixture",
     "IncomparableError",
     "LSTMSeq2Seq",
+    "LeftToRight",
     "Measure",
     "NotFittedError",
     "Observation",
+    "Pseudocounts",
     "SequenceModel",
     "Sequences",
     "Standardize",
     "Symbols",
+    "Topology",
     "Transformer",
     "TransformerSeq2Seq",
     "as_sequences",

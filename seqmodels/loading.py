@@ -6,7 +6,7 @@ import os
 
 from seqmodels import storage
 from seqmodels.encodings import BPE, Bytes, Characters, Standardize, Symbols
-from seqmodels.hmm import HMM
+from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts
 from seqmodels.model import SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture
@@ -14,7 +14,8 @@ from seqmodels.parameters import Configurable
 
 MODELS = (HMM, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq)
 PARTS = (BPE, Bytes, Characters, Standardize, Symbols, AutoregressiveGaussian, Categorical, GaussianMixture)
-CLASSES: dict[str, type[Configurable]] = {cls.__name__: cls for cls in (*MODELS, *PARTS)}
+CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts)
+CLASSES: dict[str, type[Configurable]] = {cls.__name__: cls for cls in (*MODELS, *PARTS, *CHAINS)}
 
 
 def load(path: str | os.PathLike[str]) -> SequenceModel:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 
@@ -52,6 +54,17 @@ class Configurable:
         params = self.get_params(deep=False).items()
         shown = [f"{name}={value!r}" for name, value in params if not _same(value, defaults[name].default)]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+@contextmanager
+def undone_on_failure(thing: Configurable) -> Iterator[None]:
+    """Give back the attributes that ``thing`` had before, if what is done within raises."""
+    before = dict(vars(thing))
+    try:
+        yield
+    except BaseException:
+        thing.__dict__ = before
+        raise
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -18,6 +18,7 @@ class Example:
     """One encoded sequence: ``values`` are scored, ``source`` is what they are conditioned on.
 
     ``log_det`` (the sum over its steps) and ``n_units`` turn a sum of encoded log-probabilities into nats per raw unit.
+    ``states`` are hidden states that are known, for each step of the source and then the values, -1 where not.
     """
 
     values: np.ndarray
@@ -25,18 +26,20 @@ class Example:
     weight: float = 1.0
     log_det: float = 0.0
     n_units: int = 0
+    states: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class Data:
-    """Sequences, the targets if there are any, and a weight for each."""
+    """Sequences, the targets if there are any, a weight for each, and the hidden states that are known."""
 
     X: Sequences
     y: Sequences | None
     weights: np.ndarray
+    states: list[np.ndarray | None] | None = None
 
     @classmethod
-    def of(cls, X: Any, y: Any = None, weights: Any = None) -> Data:
+    def of(cls, X: Any, y: Any = None, weights: Any = None, states: Any = None) -> Data:
         """Check that sequences, targets and weights belong together."""
         x, target = as_sequences(X), None if y is None else as_sequences(y)
         if target is not None and len(target) != len(x):
@@ -44,7 +47,10 @@ class Data:
         w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
         if w.shape != (len(x),) or not (np.isfinite(w).all() and (w >= 0).all() and w.sum() > 0):
             raise ValueError(f"sample_weight must be {len(x)} finite numbers, none negative and not all zero")
-        return cls(x, target, w)
+        known = None if states is None else [None if s is None else np.asarray(s) for s in states]
+        if known is not None and len(known) != len(x):
+            raise ValueError(f"there are {len(x)} sequences but {len(known)} arrays of states; pass one each, or None")
+        return cls(x, target, w, known)
 
     @property
     def scored(self) -> Sequences:
@@ -53,7 +59,8 @@ class Data:
 
     def take(self, mask: np.ndarray) -> Data:
         """The part where ``mask`` is true."""
-        return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask])
+        states = None if self.states is None else [s for s, kept in zip(self.states, mask, strict=True) if kept]
+        return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask], states)
 
 
 def hold_out(data: Data, validation: Any, automatic: bool, random_state: int) -> tuple[Data, Data | None]:
@@ -133,13 +140,16 @@ class Setting:
     def examples(self, data: Data) -> list[Example]:
         """Encoded sequences."""
         sources = [None] * len(data.X) if data.y is None else [self.encoding.encode(x) for x in data.X]
-        scored = zip(data.scored, sources, data.scored.n_units, data.weights, strict=True)
-        return [self._example(item, source, int(n), float(w)) for item, source, n, w in scored]
+        states = [None] * len(data.X) if data.states is None else data.states
+        scored = zip(data.scored, sources, data.scored.n_units, data.weights, states, strict=True)
+        return [self._example(item, source, int(n), float(w), known) for item, source, n, w, known in scored]
 
-    def _example(self, item: Item, source: np.ndarray | None, n_units: int, weight: float) -> Example:
+    def _example(
+        self, item: Item, source: np.ndarray | None, n_units: int, weight: float, states: np.ndarray | None
+    ) -> Example:
         values = self.encoding.encode(item)
         log_det = float(np.sum(np.broadcast_to(self.encoding.log_det(item), len(values))))
-        return Example(values, source, weight, log_det, n_units)
+        return Example(values, source, weight, log_det, n_units, states)
 
     def in_raw_units(self, item: Item, steps: np.ndarray) -> np.ndarray:
         """Encoded steps (and perhaps the end) of one sequence -> one log-probability a raw unit (and the end)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,25 +16,30 @@ ELEMENTS_AT_ONCE = 1 << 25  # frames times densities computed for each, in one b
 
 @dataclass(frozen=True)
 class Block:
-    """Sequences fitted at once, of one weight: packed frames ``x``, the ``past`` of each, the cutting; ``indices``: which they are."""
+    """Sequences fitted at once, of one weight: packed frames ``x``, the ``past`` of each, the cutting; ``indices``: which they are.
+
+    ``states (N,)``, packed: the state of each frame where it is known, -1 where not; None: nowhere.
+    """
 
     x: Tensor
     past: Tensor | None
     cutting: Cutting
     weight: float
     indices: list[int]
+    states: Tensor | None = None
 
 
 def make_blocks(
-    sequences: list[np.ndarray],
-    weights: list[float],
+    sequences: Sequence[np.ndarray],
+    weights: Sequence[float],
     n_past: int,
     n_densities: int,
     device: torch.device,
     dtype: torch.dtype,
+    states: Sequence[np.ndarray] | None = None,
 ) -> list[Block]:
     """Sequences of one weight and like length together, a bounded number of frames unless one alone has more."""
-    most = max(1, ELEMENTS_AT_ONCE // n_densities)
+    most = frames_at_once(n_densities)
     order = sorted((i for i, w in enumerate(weights) if w > 0), key=lambda i: (weights[i], len(sequences[i])))
     groups: list[list[int]] = []
     frames = 0
@@ -43,29 +49,52 @@ def make_blocks(
             frames = 0
         groups[-1].append(i)
         frames += len(sequences[i])
-    return [_block(sequences, group, weights[group[0]], n_past, device, dtype) for group in groups]
+    return [_block(sequences, group, weights[group[0]], n_past, device, dtype, states) for group in groups]
+
+
+def frames_at_once(n_densities: int) -> int:
+    """Most frames in one block."""
+    return max(1, ELEMENTS_AT_ONCE // n_densities)
 
 
 def _block(
-    everything: list[np.ndarray],
+    sequences: Sequence[np.ndarray],
     indices: list[int],
     weight: float,
     n_past: int,
     device: torch.device,
     dtype: torch.dtype,
+    states: Sequence[np.ndarray] | None,
 ) -> Block:
-    sequences = [everything[i] for i in indices]
-    cutting = Cutting.of([len(s) for s in sequences], dtype, device)
-    values = torch.as_tensor(np.concatenate(sequences), device=device)
+    parts = [(i, 0, len(sequences[i])) for i in indices]
+    return piece_block(sequences, parts, weight, n_past, device, dtype, states)
+
+
+def piece_block(
+    sequences: Sequence[np.ndarray],
+    parts: list[tuple[int, int, int]],
+    weight: float,
+    n_past: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    states: Sequence[np.ndarray] | None,
+) -> Block:
+    """Frames ``first .. last - 1`` of sequence i for each ``(i, first, last)``; nothing else is read but the steps before."""
+    cutting = Cutting.of([last - first for _, first, last in parts], dtype, device)
+    values = torch.as_tensor(np.concatenate([sequences[i][first:last] for i, first, last in parts]), device=device)
     x = cutting.packing.pack(values.to(dtype) if values.is_floating_point() else values)
-    past = None
+    past = known = None
     if n_past:
-        before = np.concatenate([_past(s, n_past) for s in sequences])
+        before = np.concatenate([_past(sequences[i], first, last, n_past) for i, first, last in parts])
         past = cutting.packing.pack(torch.as_tensor(before, device=device, dtype=dtype))
-    return Block(x, past, cutting, weight, indices)
+    if states is not None:
+        labels = np.concatenate([states[i][first:last] for i, first, last in parts])
+        known = cutting.packing.pack(torch.as_tensor(labels, device=device))
+    return Block(x, past, cutting, weight, [i for i, _, _ in parts], known)
 
 
-def _past(frames: np.ndarray, n_past: int) -> np.ndarray:
-    """``(T, D)`` -> ``(T, p, D)``: the steps before each, oldest first, NaN before the first."""
-    padded = np.concatenate([np.full((n_past, frames.shape[1]), np.nan), frames])
-    return np.stack([padded[i : i + len(frames)] for i in range(n_past)], axis=1)
+def _past(frames: np.ndarray, first: int, last: int, n_past: int) -> np.ndarray:
+    """``(n, p, D)``: the steps before each of frames ``first .. last - 1``, oldest first, NaN before the sequence."""
+    early = np.full((max(0, n_past - first), frames.shape[1]), np.nan)
+    padded = np.concatenate([early, frames[max(0, first - n_past) : last]])
+    return np.stack([padded[i : i + last - first] for i in range(n_past)], axis=1)

@@ -103,5 +103,12 @@ class TableDensities:
         return TableDensities(self.log_table.double(), self.symbols)
 
 
+def clamped(densities: Densities, states: Tensor) -> LogDensities:
+    """Frames whose state is known, ``states (N,)`` not negative, are impossible in every other: what follows is exact."""
+    log_b = densities.log()
+    others = torch.arange(log_b.shape[1], device=log_b.device) != states[:, None]
+    return LogDensities(log_b.masked_fill(others & (states >= 0)[:, None], -torch.inf))
+
+
 def _finite(peak: Tensor) -> Tensor:
     return torch.where(peak == -torch.inf, 0.0, peak)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,3 +23,15 @@ class Parameters:
         """On another device."""
         final = None if self.final is None else self.final.to(device)
         return Parameters(self.initial.to(device), self.transition.to(device), final, self.table.to(device))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """By name, to be stored."""
+        final = {} if self.final is None else {"final": self.final.numpy()}
+        chain = {"initial": self.initial.numpy(), "transition": self.transition.numpy()}
+        return {**chain, "table": self.table.numpy(), **final}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> Parameters:
+        """What ``arrays`` returned."""
+        t = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        return cls(t["initial"], t["transition"], t.get("final"), t["table"])
