@@ -8,7 +8,7 @@ from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
-from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
+from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.sequences import Sequences, as_sequences
 
 __version__ = "0.1.0"
@@ -35,6 +35,7 @@ __all__ = [
     "Measure",
     "NotFittedError",
     "Observation",
+    "PseudoFrames",
     "Pseudocounts",
     "SequenceModel",
     "Sequences",

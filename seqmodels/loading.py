@@ -9,12 +9,12 @@ from seqmodels.encodings import BPE, Bytes, Characters, Standardize, Symbols
 from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts
 from seqmodels.model import SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
-from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture
+from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, PseudoFrames
 from seqmodels.parameters import Configurable
 
 MODELS = (HMM, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq)
 PARTS = (BPE, Bytes, Characters, Standardize, Symbols, AutoregressiveGaussian, Categorical, GaussianMixture)
-CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts)
+CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames)
 CLASSES: dict[str, type[Configurable]] = {cls.__name__: cls for cls in (*MODELS, *PARTS, *CHAINS)}
 
 

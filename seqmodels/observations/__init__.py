@@ -4,5 +4,6 @@ from seqmodels.observations.autoregressive import AutoregressiveGaussian
 from seqmodels.observations.base import Observation, past_steps
 from seqmodels.observations.categorical import Categorical
 from seqmodels.observations.gaussian_mixture import GaussianMixture
+from seqmodels.observations.pseudo_frames import PseudoFrames
 
-__all__ = ["AutoregressiveGaussian", "Categorical", "GaussianMixture", "Observation", "past_steps"]
+__all__ = ["AutoregressiveGaussian", "Categorical", "GaussianMixture", "Observation", "PseudoFrames", "past_steps"]

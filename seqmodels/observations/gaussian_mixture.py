@@ -11,6 +11,7 @@ from torch import Tensor
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import Observation
 from seqmodels.observations.gaussian import CovarianceType
+from seqmodels.observations.pseudo_frames import PseudoFrames
 
 
 @dataclass(eq=False, repr=False)
@@ -22,6 +23,7 @@ class GaussianMixture(Observation):
         covariance_type: ``"diag"`` or ``"full"``.
         min_covariance: floor of the variances, in units of the standardised data (1 is the variance of a feature
             over the training frames). Under ``full``, in a network, of each feature's variance given the later ones.
+        prior: what EM believes before it has seen any frames; None: nothing.
 
     The parameters of a state are M log-weights, M means and M shapes (``seqmodels.observations.gaussian``). Reference: Bishop (1994),
     *Mixture density networks*; Williams (1996) for the Cholesky factor of the precision.
@@ -30,6 +32,7 @@ class GaussianMixture(Observation):
     n_components: int = 4
     covariance_type: CovarianceType = "diag"
     min_covariance: float = 1e-4
+    prior: PseudoFrames | None = None
     emits = "vectors"
 
     @property

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.densities import Densities, LogDensities
-from seqmodels.hmm.emissions import quadratic
+from seqmodels.hmm.emissions import pseudo_frames, quadratic
 from seqmodels.hmm.emissions.base import Emission, Statistics, by_state, chunked_sums, chunks
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
 from seqmodels.observations import GaussianMixture, gaussian
@@ -122,6 +122,8 @@ class GaussianMixtureEmission(Emission):
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
         (sums,) = statistics
         log_weights, means, shapes = self.observation.unpack(table, self.size)
+        if self.observation.prior is not None:
+            sums = sums + pseudo_frames.sums(self.observation.prior, log_weights, self.size, diagonal=self.diagonal)
         counts = torch.where(log_weights == -math.inf, 0.0, sums[..., -1])  # (K, M)
         state_counts = counts.sum(-1, keepdim=True)
         new_weights = torch.where(state_counts > 0, (counts / state_counts).log(), log_weights)
@@ -149,7 +151,15 @@ class GaussianMixtureEmission(Emission):
         return mean, gaussian.shape_of_covariance(clipped), enough.unsqueeze(-1)
 
     def log_prior(self, table: Tensor) -> float:
-        return 0.0
+        prior, floor = self.observation.prior, self.observation.min_covariance
+        if prior is None:
+            return 0.0
+        log_weights, means, shapes = self.observation.unpack(table, self.size)
+        if self.diagonal:
+            covariances = gaussian.variances_of_shape(shapes, floor)
+        else:
+            covariances = gaussian.covariance_of_shape(shapes, self.size, floor)
+        return pseudo_frames.log_density(prior, log_weights, means, covariances, diagonal=self.diagonal)
 
     def floor_hits(self, table: Tensor) -> Tensor:
         log_weights, _, shapes = self.observation.unpack(table, self.size)
