@@ -62,6 +62,7 @@ class SequenceModel(Configurable, ABC):
 
     _holds_out: ClassVar[bool] = True  # whether validation="auto" takes sequences away from training
     _sums_out_missing: ClassVar[bool] = False
+    _reads_slices: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
 
     # -- what a model defines ------------------------------------------------------------------------------
 
@@ -143,7 +144,8 @@ class SequenceModel(Configurable, ABC):
         for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
             if part is not None:
                 setting.check(part, self._missing_is_summed_out(setting.observation))
-        examples = setting.examples(train), [] if held_out is None else setting.examples(held_out)
+        held = [] if held_out is None else setting.examples(held_out)
+        examples = setting.examples(train, on_disk=self._reads_slices), held
         began = time.perf_counter()
         with undone_on_failure(self):
             self._set(setting)

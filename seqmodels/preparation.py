@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from seqmodels.encodings import Bytes, Encoding, Standardize, Symbols
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
-from seqmodels.sequences import UNITS, Item, Kind, Sequences, as_sequences
+from seqmodels.sequences import AT_ONCE, UNITS, Item, Kind, Sequences, as_sequences
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,27 @@ class Example:
     log_det: float = 0.0
     n_units: int = 0
     states: np.ndarray | None = None
+
+
+class OnDisk:
+    """A memory-mapped sequence that is encoded, ``(T, D)`` or ``(T,)``, a slice at a time; ``np.asarray`` reads it all."""
+
+    def __init__(self, encoding: Encoding, item: np.memmap) -> None:
+        self.encoding, self.item, self.shape = encoding, item, item.shape
+
+    def __len__(self) -> int:
+        return len(self.item)
+
+    def __getitem__(self, index: slice) -> np.ndarray:
+        return self.encoding.encode(self.item[index])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self[:], dtype=dtype)
+
+    def log_det(self) -> float:
+        """Nats, of the whole sequence."""
+        parts = (self.item[t : t + AT_ONCE] for t in range(0, len(self), AT_ONCE))
+        return sum(float(np.sum(np.broadcast_to(self.encoding.log_det(part), len(part)))) for part in parts)
 
 
 @dataclass(frozen=True)
@@ -137,12 +158,23 @@ class Setting:
         if sequences.kind != self.encoding.reads:
             raise ValueError(f"the model was fitted on {self.encoding.reads} but got {sequences.kind}")
 
-    def examples(self, data: Data) -> list[Example]:
-        """Encoded sequences."""
+    def examples(self, data: Data, *, on_disk: bool = False) -> list[Example]:
+        """Encoded sequences; ``on_disk``: those that are memory-mapped are left there."""
         sources = [None] * len(data.X) if data.y is None else [self.encoding.encode(x) for x in data.X]
         states = [None] * len(data.X) if data.states is None else data.states
         scored = zip(data.scored, sources, data.scored.n_units, data.weights, states, strict=True)
-        return [self._example(item, source, int(n), float(w), known) for item, source, n, w, known in scored]
+        return [
+            self._on_disk(item, source, int(n), float(w), known)
+            if on_disk and isinstance(item, np.memmap)
+            else self._example(item, source, int(n), float(w), known)
+            for item, source, n, w, known in scored
+        ]
+
+    def _on_disk(
+        self, item: np.memmap, source: np.ndarray | None, n_units: int, weight: float, states: np.ndarray | None
+    ) -> Example:
+        values = OnDisk(self.encoding, item)
+        return Example(cast(np.ndarray, values), source, weight, values.log_det(), n_units, states)
 
     def _example(
         self, item: Item, source: np.ndarray | None, n_units: int, weight: float, states: np.ndarray | None
@@ -167,7 +199,7 @@ def default_encoding(kind: Kind) -> Encoding:
 
 
 def _refuse_missing(what: str, i: int, frames: np.ndarray) -> None:
-    missing = np.isnan(frames).any(axis=1)
+    missing = np.concatenate([np.isnan(frames[t : t + AT_ONCE]).any(axis=1) for t in range(0, len(frames), AT_ONCE)])
     if missing.any():
         raise ValueError(
             f"sequence {i} of {what} has a NaN at frame {int(np.argmax(missing))}, and this model cannot sum out missing values; "

@@ -11,10 +11,14 @@ import numpy as np
 from seqmodels.encodings.base import Encoding, State
 from seqmodels.sequences import Item, Sequences
 
+SAMPLE, PIECES = 1 << 20, 1 << 8  # frames and pieces that stand for a memory-mapped array
+
 
 @dataclass(eq=False, repr=False)
 class Standardize(Encoding):
     """Zero mean and unit variance over the training frames; observed values only where some are missing.
+
+    Of a memory-mapped array longer than ``SAMPLE`` frames, pieces from all over it stand for the whole.
 
     Raises:
         ValueError: a feature is constant over the training data (its density is unbounded).
@@ -28,7 +32,7 @@ class Standardize(Encoding):
         return cls().restore({"mean": np.zeros(n_features), "scale": np.ones(n_features)})
 
     def fit(self, sequences: Sequences) -> Self:
-        frames = np.concatenate([np.asarray(x) for x in sequences])
+        frames = _in_memory(sequences)
         unseen = np.isnan(frames).all(axis=0)
         if unseen.any():
             raise ValueError(f"feature {int(np.argmax(unseen))} is missing in every frame; leave the feature out")
@@ -72,6 +76,18 @@ class Standardize(Encoding):
         self.mean, self.scale = np.asarray(state["mean"]), np.asarray(state["scale"])
         self.size = len(self.mean)
         return self
+
+
+def _in_memory(sequences: Sequences) -> np.ndarray:
+    """``(N, D)`` all frames; of memory-mapped arrays, pieces spread over them, at most ``SAMPLE`` frames each."""
+    return np.concatenate([_sample(x) if isinstance(x, np.memmap) else np.asarray(x) for x in sequences])
+
+
+def _sample(frames: np.memmap) -> np.ndarray:
+    if len(frames) <= SAMPLE:
+        return np.asarray(frames)
+    first = np.linspace(0, len(frames) - SAMPLE // PIECES, PIECES).astype(int)
+    return np.concatenate([frames[a : a + SAMPLE // PIECES] for a in first]).astype(np.float64)
 
 
 def _warn_of_atoms(frames: np.ndarray) -> None:

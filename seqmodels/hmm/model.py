@@ -87,6 +87,7 @@ class HMM(SequenceModel):
 
     _holds_out: ClassVar[bool] = False
     _sums_out_missing: ClassVar[bool] = True
+    _reads_slices: ClassVar[bool] = True
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -135,8 +136,7 @@ class HMM(SequenceModel):
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
         """One step of stepwise EM on these sequences, after all that came before (Cappé and Moulines 2009).
 
-        The first call learns the encoding and a start from them. A model from ``from_parameters`` or ``load`` has parameters but no
-        memory of data (it is not saved): the first call is one EM step.
+        The first call learns the encoding and a start from them; after ``from_parameters`` or ``load`` it is one EM step.
         """
         self._check_choices()
         self._check_hyperparameters()
@@ -146,7 +146,7 @@ class HMM(SequenceModel):
                 self._set(self._settle(data))
                 self.history_, self.fit_seconds_ = pd.DataFrame(), 0.0
             self._check_scorable(data)
-            self._one_step(self._setting().examples(data))
+            self._one_step(self._setting().examples(data, on_disk=True))
         self.fit_seconds_ += time.perf_counter() - began
         return self
 

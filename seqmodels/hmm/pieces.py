@@ -14,7 +14,7 @@ import torch
 
 from seqmodels.hmm.blocks import Block, frames_at_once, piece_block
 
-STREAMS = 64  # pieces side by side in a batch of one long sequence
+STREAMS = 32  # pieces side by side in a batch of one long sequence: enough for matrix products to be fast
 WARM_UP = 200  # frames before and after a piece whose statistics do not count
 SHORTEST = 4 * WARM_UP  # frames of a piece: the warm-up costs half as much at most
 

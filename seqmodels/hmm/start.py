@@ -10,6 +10,7 @@ from torch import Tensor
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.constraints import Tying
 from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.emissions.jitter import MANY, jitter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Banded, Topology, restrict
 
@@ -35,8 +36,8 @@ def start(
     table = ties.spread(emission.from_labels(seen.x, seen.past, group[labels], ties.n_groups, generator))
     begins, arcs = _counts(labels, seen.lengths, n_states)
     # No two states start alike, even if their emissions do.
-    noise = 0.5 + torch.rand(arcs.shape, generator=generator, dtype=torch.float64).to(seen.x.device)
-    arcs = _smoothed(arcs) * noise
+    strong = emission.observation.emits == "symbols" and n_states >= MANY
+    arcs = _smoothed(arcs) * jitter(arcs.shape, generator, strong=strong).to(seen.x.device)
     if not stops:
         arcs = arcs[:, :n_states]
     rows = arcs / arcs.sum(1, keepdim=True)

@@ -45,7 +45,7 @@ def test_one_step_by_hand() -> None:
     for item in words():
         one = enumerate_paths(start[0], start[1], first.emission_[:, item].T, start[2])
         starts, arcs, ends = starts + one.gamma[0], arcs + one.xi, ends + one.gamma[-1]
-    starts = starts + [3.0, 0.0, 1.0]
+    starts += np.array([3.0, 0.0, 1.0])
     rows = np.column_stack([arcs + ASYMMETRIC.transition + np.diag([0.0, 5.0, 1.0]), ends + 0.5])
     assert_allclose(model.initial_, starts / starts.sum(), rtol=1e-10)
     assert_allclose(np.column_stack([model.transition_, model.final_]), rows / rows.sum(1, keepdims=True), rtol=1e-10)
