@@ -264,10 +264,7 @@ def _check_text(i: int, item: Any) -> str:
 
 
 def _check_symbols(i: int, item: Any) -> np.ndarray:
-    if isinstance(item, np.memmap) and item.ndim == 1 and item.dtype.kind in "iu" and len(item):
-        array = item  # not read into memory: small integers stay small
-    else:
-        array = np.asarray(item)
+    array = item if isinstance(item, np.memmap) and item.dtype.kind in "iu" else np.asarray(item)
     if isinstance(item, str) or array.ndim != 1:
         raise ValueError(
             f"sequence {i} has shape {array.shape} but the first is one-dimensional; symbols are 1-D integer arrays, vectors (T, D)"
