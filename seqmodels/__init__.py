@@ -3,7 +3,7 @@
 from seqmodels import data
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
 from seqmodels.evaluation import Comparison, compare
-from seqmodels.hmm import HMM
+from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Topology
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
@@ -16,6 +16,7 @@ from seqmodels.observations import (
     GaussianMixture,
     Observation,
     Poisson,
+    PseudoFrames,
 )
 from seqmodels.sequences import Sequences, as_sequences
 
@@ -26,7 +27,9 @@ __all__ = [
     "GRU",
     "HMM",
     "LSTM",
+    "Arcs",
     "AutoregressiveGaussian",
+    "Banded",
     "Bernoulli",
     "Bytes",
     "Categorical",
@@ -36,17 +39,22 @@ __all__ = [
     "ElmanRNN",
     "Encoding",
     "Features",
+    "Frozen",
     "GaussianMixture",
     "IncomparableError",
     "LSTMSeq2Seq",
+    "LeftToRight",
     "Measure",
     "NotFittedError",
     "Observation",
     "Poisson",
+    "PseudoFrames",
+    "Pseudocounts",
     "SequenceModel",
     "Sequences",
     "Standardize",
     "Symbols",
+    "Topology",
     "Transformer",
     "TransformerSeq2Seq",
     "as_sequences",

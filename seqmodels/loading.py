@@ -6,16 +6,25 @@ import os
 
 from seqmodels import storage
 from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, Symbols
-from seqmodels.hmm import HMM
+from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts
 from seqmodels.model import SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
-from seqmodels.observations import AutoregressiveGaussian, Bernoulli, Categorical, Columns, GaussianMixture, Poisson
+from seqmodels.observations import (
+    AutoregressiveGaussian,
+    Bernoulli,
+    Categorical,
+    Columns,
+    GaussianMixture,
+    Poisson,
+    PseudoFrames,
+)
 from seqmodels.parameters import Configurable
 
 MODELS = (HMM, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq)
 ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
 OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Columns, GaussianMixture, Poisson)
-CLASSES: dict[str, type[Configurable]] = {cls.__name__: cls for cls in (*MODELS, *ENCODINGS, *OBSERVATIONS)}
+CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames)
+CLASSES: dict[str, type[Configurable]] = {cls.__name__: cls for cls in (*MODELS, *ENCODINGS, *OBSERVATIONS, *CHAINS)}
 
 
 def load(path: str | os.PathLike[str]) -> SequenceModel:

@@ -18,7 +18,7 @@ from seqmodels.encodings import Encoding
 from seqmodels.generation import CursorState, Prediction, Stream
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.sequences import Item, Kind, Sequences
 
@@ -62,6 +62,7 @@ class SequenceModel(Configurable, ABC):
 
     _holds_out: ClassVar[bool] = True  # whether validation="auto" takes sequences away from training
     _sums_out_missing: ClassVar[bool] = False
+    _reads_slices: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
 
     # -- what a model defines ------------------------------------------------------------------------------
 
@@ -113,14 +114,7 @@ class SequenceModel(Configurable, ABC):
 
     # -- fitting -------------------------------------------------------------------------------------------
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        validation: Any = "auto",
-        sample_weight: Any = None,
-    ) -> Self:
+    def fit(self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None) -> Self:
         """Fit to sequences ``X``, or to ``y`` given ``X``.
 
         Args:
@@ -133,22 +127,22 @@ class SequenceModel(Configurable, ABC):
         Raises:
             ValueError: bad input, named by sequence and position, before any work; an earlier fit stays as it was.
         """
+        return self._fit_to(Data.of(X, y, sample_weight), validation)
+
+    def _fit_to(self, data: Data, validation: Any) -> Self:
         self._check_choices()
         self._check_hyperparameters()
-        data = Data.of(X, y, sample_weight)
         train, held_out = hold_out(data, validation, self._holds_out, self.random_state)
         setting = self._settle(train)
         for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
             if part is not None:
                 setting.check(part, self._missing_is_summed_out(setting.observation))
-        examples = setting.examples(train), [] if held_out is None else setting.examples(held_out)
-        began, before = time.perf_counter(), dict(self.__dict__)
-        try:
+        held = [] if held_out is None else setting.examples(held_out)
+        examples = setting.examples(train, on_disk=self._reads_slices), held
+        began = time.perf_counter()
+        with undone_on_failure(self):
             self._set(setting)
             self._fit(*examples)
-        except BaseException:
-            self.__dict__ = before  # an earlier fit stays as it was
-            raise
         self.fit_seconds_ = time.perf_counter() - began
         return self
 
@@ -197,12 +191,16 @@ class SequenceModel(Configurable, ABC):
         return float(self.log_prob(data.X, data.y).sum() / data.scored.n_units.sum())
 
     def _scorable(self, X: Any, y: Any) -> Data:
-        setting, data = self._setting(), Data.of(X, y)
+        data = Data.of(X, y)
+        self._check_scorable(data)
+        return data
+
+    def _check_scorable(self, data: Data) -> None:
+        setting = self._setting()
         if (data.y is not None) != setting.measure.conditional:
             says = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
             raise ValueError(f"the model was fitted as {says}")
         setting.check(data, self._missing_is_summed_out(setting.observation))
-        return data
 
     # -- one step at a time --------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 
@@ -80,6 +81,17 @@ def _with(value: Any, name: str, inner: str, new: Any) -> Any:
     changed = _with(head, f"{name}__{number}", rest, new)
     copy[int(number)] = (changed, *item[1:]) if type(item) is tuple else changed
     return copy
+
+
+@contextmanager
+def undone_on_failure(thing: Configurable) -> Iterator[None]:
+    """Give back the attributes that ``thing`` had before, if what is done within raises."""
+    before = dict(vars(thing))
+    try:
+        yield
+    except BaseException:
+        thing.__dict__ = before
+        raise
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from seqmodels.encodings import Bytes, Encoding, Features, Standardize, Symbols
 from seqmodels.measure import Length, Measure, Values, space_of
 from seqmodels.observations import Observation
-from seqmodels.sequences import UNITS, Item, Kind, Sequences, as_sequences
+from seqmodels.sequences import AT_ONCE, UNITS, Item, Kind, Sequences, as_sequences
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Example:
     """One encoded sequence: ``values`` are scored, ``source`` is what they are conditioned on.
 
     ``log_det`` (the sum over its steps) and ``n_units`` turn a sum of encoded log-probabilities into nats per raw unit.
+    ``states`` are hidden states that are known, for each step of the source and then the values, -1 where not.
     """
 
     values: np.ndarray
@@ -25,18 +26,41 @@ class Example:
     weight: float = 1.0
     log_det: float = 0.0
     n_units: int = 0
+    states: np.ndarray | None = None
+
+
+class OnDisk:
+    """A memory-mapped sequence that is encoded, ``(T, D)`` or ``(T,)``, a slice at a time; ``np.asarray`` reads it all."""
+
+    def __init__(self, encoding: Encoding, item: np.memmap) -> None:
+        self.encoding, self.item, self.shape = encoding, item, item.shape
+
+    def __len__(self) -> int:
+        return len(self.item)
+
+    def __getitem__(self, index: slice) -> np.ndarray:
+        return self.encoding.encode(self.item[index])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self[:], dtype=dtype)
+
+    def log_det(self) -> float:
+        """Nats, of the whole sequence."""
+        parts = (self.item[t : t + AT_ONCE] for t in range(0, len(self), AT_ONCE))
+        return sum(float(np.sum(np.broadcast_to(self.encoding.log_det(part), len(part)))) for part in parts)
 
 
 @dataclass(frozen=True)
 class Data:
-    """Sequences, the targets if there are any, and a weight for each."""
+    """Sequences, the targets if there are any, a weight for each, and the hidden states that are known."""
 
     X: Sequences
     y: Sequences | None
     weights: np.ndarray
+    states: list[np.ndarray | None] | None = None
 
     @classmethod
-    def of(cls, X: Any, y: Any = None, weights: Any = None) -> Data:
+    def of(cls, X: Any, y: Any = None, weights: Any = None, states: Any = None) -> Data:
         """Check that sequences, targets and weights belong together."""
         x, target = as_sequences(X), None if y is None else as_sequences(y)
         if target is not None and len(target) != len(x):
@@ -44,7 +68,10 @@ class Data:
         w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
         if w.shape != (len(x),) or not (np.isfinite(w).all() and (w >= 0).all() and w.sum() > 0):
             raise ValueError(f"sample_weight must be {len(x)} finite numbers, none negative and not all zero")
-        return cls(x, target, w)
+        known = None if states is None else [None if s is None else np.asarray(s) for s in states]
+        if known is not None and len(known) != len(x):
+            raise ValueError(f"there are {len(x)} sequences but {len(known)} arrays of states; pass one each, or None")
+        return cls(x, target, w, known)
 
     @property
     def scored(self) -> Sequences:
@@ -53,7 +80,8 @@ class Data:
 
     def take(self, mask: np.ndarray) -> Data:
         """The part where ``mask`` is true."""
-        return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask])
+        states = None if self.states is None else [s for s, kept in zip(self.states, mask, strict=True) if kept]
+        return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask], states)
 
 
 def hold_out(data: Data, validation: Any, automatic: bool, random_state: int) -> tuple[Data, Data | None]:
@@ -133,16 +161,30 @@ class Setting:
         if sequences.kind != self.encoding.reads:
             raise ValueError(f"the model was fitted on {self.encoding.reads} but got {sequences.kind}")
 
-    def examples(self, data: Data) -> list[Example]:
-        """Encoded sequences."""
+    def examples(self, data: Data, *, on_disk: bool = False) -> list[Example]:
+        """Encoded sequences; ``on_disk``: those that are memory-mapped are left there."""
         sources = [None] * len(data.X) if data.y is None else [self.encoding.encode(x) for x in data.X]
-        scored = zip(data.scored, sources, data.scored.n_units, data.weights, strict=True)
-        return [self._example(item, source, int(n), float(w)) for item, source, n, w in scored]
+        states = [None] * len(data.X) if data.states is None else data.states
+        scored = zip(data.scored, sources, data.scored.n_units, data.weights, states, strict=True)
+        return [
+            self._on_disk(item, source, int(n), float(w), known)
+            if on_disk and isinstance(item, np.memmap)
+            else self._example(item, source, int(n), float(w), known)
+            for item, source, n, w, known in scored
+        ]
 
-    def _example(self, item: Item, source: np.ndarray | None, n_units: int, weight: float) -> Example:
+    def _on_disk(
+        self, item: np.memmap, source: np.ndarray | None, n_units: int, weight: float, states: np.ndarray | None
+    ) -> Example:
+        values = OnDisk(self.encoding, item)
+        return Example(cast(np.ndarray, values), source, weight, values.log_det(), n_units, states)
+
+    def _example(
+        self, item: Item, source: np.ndarray | None, n_units: int, weight: float, states: np.ndarray | None
+    ) -> Example:
         values = self.encoding.encode(item)
         log_det = float(np.sum(np.broadcast_to(self.encoding.log_det(item), len(values))))
-        return Example(values, source, weight, log_det, n_units)
+        return Example(values, source, weight, log_det, n_units, states)
 
     def in_raw_units(self, item: Item, steps: np.ndarray) -> np.ndarray:
         """Encoded steps (and perhaps the end) of one sequence -> one log-probability a raw unit (and the end)."""
@@ -172,7 +214,7 @@ def default_encoding(kind: Kind, values: tuple[Values, ...] = ()) -> Encoding:
 
 
 def _refuse_missing(what: str, i: int, frames: np.ndarray) -> None:
-    missing = np.isnan(frames).any(axis=1)
+    missing = np.concatenate([np.isnan(frames[t : t + AT_ONCE]).any(axis=1) for t in range(0, len(frames), AT_ONCE)])
     if missing.any():
         raise ValueError(
             f"sequence {i} of {what} has a NaN at frame {int(np.argmax(missing))}, and this model cannot sum out missing values; "

@@ -10,6 +10,7 @@ import pandas as pd
 
 Kind = Literal["vectors", "text", "symbols"]
 Item = np.ndarray | str
+AT_ONCE = 1 << 16  # frames of a memory-mapped array in memory at once
 UNITS: dict[Kind, str] = {"vectors": "frame", "text": "byte", "symbols": "symbol"}
 
 
@@ -18,7 +19,7 @@ class Sequences(Sequence[Item]):
 
     Args:
         items: ``(T, D)`` float arrays (vectors), ``str`` (text) or 1-D integer arrays (symbols). NaN in a vector
-            means missing. Items are validated and copied to float64 or int64 unless they already are.
+            means missing. Items are validated and copied to float64 or int64 unless they already are; ``np.memmap`` stays on disk.
         names: a name for each sequence, for reports.
         labels: a label for each, such as the digit spoken.
         clusters: what each belongs to (a speaker, a document): sequences of one cluster are not independent.
@@ -263,7 +264,7 @@ def _check_text(i: int, item: Any) -> str:
 
 
 def _check_symbols(i: int, item: Any) -> np.ndarray:
-    array = np.asarray(item)
+    array = item if isinstance(item, np.memmap) and item.dtype.kind in "iu" else np.asarray(item)
     if isinstance(item, str) or array.ndim != 1:
         raise ValueError(
             f"sequence {i} has shape {array.shape} but the first is one-dimensional; symbols are 1-D integer arrays, vectors (T, D)"
@@ -279,10 +280,14 @@ def _check_symbols(i: int, item: Any) -> np.ndarray:
     if (array < 0).any():
         bad = int(np.argmax(array < 0))
         raise ValueError(f"sequence {i} has the negative symbol {array[bad]} at position {bad}; symbols count from 0")
-    return array.astype(np.int64)
+    return array if isinstance(array, np.memmap) else array.astype(np.int64)
 
 
 def _check_vectors(i: int, item: Any) -> np.ndarray:
+    if isinstance(item, np.memmap) and item.ndim == 2 and item.dtype.kind == "f" and item.size:
+        if any(np.isinf(item[t : t + AT_ONCE]).any() for t in range(0, len(item), AT_ONCE)):
+            raise ValueError(f"sequence {i} has an infinite value; remove it or mark it missing with NaN")
+        return item  # not read into memory
     array = np.asarray(item)
     if isinstance(item, str) or array.ndim != 2 or array.dtype.kind not in "iubf":
         raise ValueError(

@@ -11,10 +11,14 @@ import numpy as np
 from seqmodels.encodings.affine import Affine
 from seqmodels.sequences import Sequences
 
+SAMPLE, PIECES = 1 << 20, 1 << 8  # frames and pieces that stand for a memory-mapped array
+
 
 @dataclass(eq=False, repr=False)
 class Standardize(Affine):
     """Zero mean and unit variance over the training frames; observed values only where some are missing.
+
+    Of a memory-mapped array longer than ``SAMPLE`` frames, pieces from all over it stand for the whole.
 
     Raises:
         ValueError: a feature is constant over the training data (its density is unbounded).
@@ -26,7 +30,7 @@ class Standardize(Affine):
         return cls().restore({"mean": np.zeros(n_features), "scale": np.ones(n_features)})
 
     def fit(self, sequences: Sequences) -> Self:
-        frames = np.concatenate([np.asarray(x) for x in sequences])
+        frames = _in_memory(sequences)
         mean, scale = moments(frames, np.ones(frames.shape[1], dtype=bool))
         warn_of_atoms(frames)
         return self.restore({"mean": mean, "scale": scale})
@@ -65,6 +69,18 @@ def _refuse_immense(scale: np.ndarray) -> None:
         raise ValueError(
             f"feature {i} has standard deviation {scale[i]:.3g}, whose square float64 cannot hold; pass it in other units"
         )
+
+
+def _in_memory(sequences: Sequences) -> np.ndarray:
+    """``(N, D)`` all frames; of memory-mapped arrays, pieces spread over them, at most ``SAMPLE`` frames each."""
+    return np.concatenate([_sample(x) if isinstance(x, np.memmap) else np.asarray(x) for x in sequences])
+
+
+def _sample(frames: np.memmap) -> np.ndarray:
+    if len(frames) <= SAMPLE:
+        return np.asarray(frames)
+    first = np.linspace(0, len(frames) - SAMPLE // PIECES, PIECES).astype(int)
+    return np.concatenate([frames[a : a + SAMPLE // PIECES] for a in first]).astype(np.float64)
 
 
 def warn_of_atoms(frames: np.ndarray) -> None:

@@ -1,5 +1,8 @@
 """The latent-state wing: hidden Markov models."""
 
+from seqmodels.hmm.constraints import Frozen
 from seqmodels.hmm.model import HMM
+from seqmodels.hmm.priors import Pseudocounts
+from seqmodels.hmm.topology import Arcs, Banded, LeftToRight, Topology
 
-__all__ = ["HMM"]
+__all__ = ["HMM", "Arcs", "Banded", "Frozen", "LeftToRight", "Pseudocounts", "Topology"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ ELEMENTS_AT_ONCE = {
 class Block:
     """Sequences fitted at once, of one weight: packed frames ``x``, the ``past`` of each, the cutting; ``indices``: which they are.
 
+    ``states (N,)``, packed: the state of each frame where it is known, -1 where not; None: nowhere.
     ``scratch``: blocks made together share one, for they are worked on one after the other.
     """
 
@@ -30,19 +32,21 @@ class Block:
     weight: float
     indices: list[int]
     scratch: Scratch
+    states: Tensor | None = None
 
 
 def make_blocks(
-    sequences: list[np.ndarray],
-    weights: list[float],
+    sequences: Sequence[np.ndarray],
+    weights: Sequence[float],
     n_past: int,
     n_states: int,
     n_densities: int,
     device: torch.device,
     dtype: torch.dtype,
+    states: Sequence[np.ndarray] | None = None,
 ) -> list[Block]:
     """Sequences of one weight and like length together, a bounded number of frames unless one alone has more."""
-    most = max(1, ELEMENTS_AT_ONCE.get(device.type, ELEMENTS_AT_ONCE["cpu"]) // n_densities)
+    most = frames_at_once(n_densities, device)
     order = sorted((i for i, w in enumerate(weights) if w > 0), key=lambda i: (weights[i], len(sequences[i])))
     groups: list[list[int]] = []
     frames = 0
@@ -53,11 +57,16 @@ def make_blocks(
         groups[-1].append(i)
         frames += len(sequences[i])
     scratch = Scratch()
-    return [_block(sequences, g, weights[g[0]], n_past, n_states, device, dtype, scratch) for g in groups]
+    return [_block(sequences, g, weights[g[0]], n_past, n_states, device, dtype, scratch, states) for g in groups]
+
+
+def frames_at_once(n_densities: int, device: torch.device) -> int:
+    """Most frames in one block."""
+    return max(1, ELEMENTS_AT_ONCE.get(device.type, ELEMENTS_AT_ONCE["cpu"]) // n_densities)
 
 
 def _block(
-    everything: list[np.ndarray],
+    sequences: Sequence[np.ndarray],
     indices: list[int],
     weight: float,
     n_past: int,
@@ -65,19 +74,39 @@ def _block(
     device: torch.device,
     dtype: torch.dtype,
     scratch: Scratch,
+    states: Sequence[np.ndarray] | None,
 ) -> Block:
-    sequences = [everything[i] for i in indices]
-    cutting = Cutting.of([len(s) for s in sequences], n_states, dtype, device)
-    values = torch.as_tensor(np.concatenate(sequences), device=device)
+    parts = [(i, 0, len(sequences[i])) for i in indices]
+    return piece_block(sequences, parts, weight, n_past, n_states, device, dtype, scratch, states)
+
+
+def piece_block(
+    sequences: Sequence[np.ndarray],
+    parts: list[tuple[int, int, int]],
+    weight: float,
+    n_past: int,
+    n_states: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    scratch: Scratch,
+    states: Sequence[np.ndarray] | None,
+) -> Block:
+    """Frames ``first .. last - 1`` of sequence i for each ``(i, first, last)``; nothing else is read but the steps before."""
+    cutting = Cutting.of([last - first for _, first, last in parts], n_states, dtype, device)
+    values = torch.as_tensor(np.concatenate([sequences[i][first:last] for i, first, last in parts]), device=device)
     x = cutting.packing.pack(values.to(dtype) if values.is_floating_point() else values)
-    past = None
+    past = known = None
     if n_past:
-        before = np.concatenate([_past(s, n_past) for s in sequences])
+        before = np.concatenate([_past(sequences[i], first, last, n_past) for i, first, last in parts])
         past = cutting.packing.pack(torch.as_tensor(before, device=device, dtype=dtype))
-    return Block(x, past, cutting, weight, indices, scratch)
+    if states is not None:
+        labels = np.concatenate([states[i][first:last] for i, first, last in parts])
+        known = cutting.packing.pack(torch.as_tensor(labels, device=device))
+    return Block(x, past, cutting, weight, [i for i, _, _ in parts], scratch, known)
 
 
-def _past(frames: np.ndarray, n_past: int) -> np.ndarray:
-    """``(T, D)`` -> ``(T, p, D)``: the steps before each, oldest first, NaN before the first."""
-    padded = np.concatenate([np.full((n_past, frames.shape[1]), np.nan), frames])
-    return np.stack([padded[i : i + len(frames)] for i in range(n_past)], axis=1)
+def _past(frames: np.ndarray, first: int, last: int, n_past: int) -> np.ndarray:
+    """``(n, p, D)``: the steps before each of frames ``first .. last - 1``, oldest first, NaN before the sequence."""
+    early = np.full((max(0, n_past - first), frames.shape[1]), np.nan)
+    padded = np.concatenate([early, frames[max(0, first - n_past) : last]])
+    return np.stack([padded[i : i + last - first] for i in range(n_past)], axis=1)

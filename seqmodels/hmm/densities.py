@@ -158,5 +158,12 @@ def _double(peak: Tensor, scratch: Scratch) -> Tensor:
     return scratch.take("peak", tuple(peak.shape), torch.float64, peak.device).copy_(peak)
 
 
+def clamped(densities: Densities, states: Tensor) -> LogDensities:
+    """Frames whose state is known, ``states (N,)`` not negative, are impossible in every other: what follows is exact."""
+    log_b = densities.log()
+    others = torch.arange(log_b.shape[1], device=log_b.device) != states[:, None]
+    return LogDensities(log_b.masked_fill(others & (states >= 0)[:, None], -torch.inf))
+
+
 def _finite(peak: Tensor) -> Tensor:
     return peak.clamp_(min=torch.finfo(peak.dtype).min)  # then -inf less its own peak is -inf still

@@ -22,6 +22,7 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.forward_backward import forward_of
 from seqmodels.hmm.inference import block_trellis, refuse_impossible
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.training import Recipe, Step, train
 
 KEPT = 1 << 22  # numbers a chunk of densities may keep for the backward pass; more chunks are computed again there
@@ -33,7 +34,7 @@ def gradient_ascent(
     blocks: list[Block],
     *,
     lr: float,
-    pseudocount: float,
+    pseudocount: Pseudocounts,
     schedule: Schedule,
     dtype: torch.dtype,
     n_units: float,
@@ -65,7 +66,7 @@ def gradient_ascent(
     }
     observe(last)
     history.loc[len(history)] = last
-    return Fitted(parameters, history, False)
+    return Fitted(parameters, history, False, None)
 
 
 class Unconstrained(nn.Module):
@@ -110,7 +111,7 @@ class _Objective:
         self,
         module: Unconstrained,
         blocks: list[Block],
-        pseudocount: float,
+        pseudocount: Pseudocounts,
         dtype: torch.dtype,
         n_units: float,
         log_det: float,
@@ -136,11 +137,7 @@ class _Objective:
         )
 
     def _log_prior(self, parameters: Parameters) -> Tensor:
-        result = self.module.emission.log_prior(parameters.table)
-        for table in (parameters.initial, parameters.transition, parameters.final):
-            if table is not None and self.pseudocount:
-                result = result + self.pseudocount * table[table > 0].log().sum()
-        return result
+        return self.module.emission.log_prior(parameters.table) + self.pseudocount.log_prior(parameters)
 
 
 def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None) -> Tensor:

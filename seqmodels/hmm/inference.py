@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.hmm.backward_sampling import sample_paths
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.cutting import Cutting
-from seqmodels.hmm.densities import Densities, LogDensities
+from seqmodels.hmm.densities import Densities, LogDensities, clamped
 from seqmodels.hmm.forward_backward import forward_of, posterior_of
 from seqmodels.hmm.packing import Packing
 from seqmodels.hmm.parameters import Parameters
@@ -19,10 +20,9 @@ from seqmodels.hmm.viterbi import viterbi
 
 
 def block_trellis(parameters: Parameters, densities: Densities, block: Block) -> Trellis:
-    """The problem that one block poses."""
-    return Trellis.of(
-        parameters.initial, parameters.transition, densities, block.cutting, parameters.final, block.scratch
-    )
+    """The problem that one block poses; where states are known, no others are possible."""
+    seen = densities if block.states is None else clamped(densities, block.states)
+    return Trellis.of(parameters.initial, parameters.transition, seen, block.cutting, parameters.final, block.scratch)
 
 
 @torch.no_grad()
@@ -65,7 +65,7 @@ def refuse_impossible(log_prob: Tensor, block: Block) -> None:
     if impossible:
         raise ValueError(
             f"sequence {min(impossible)} has probability zero under this HMM, so its states have no posterior; leave it "
-            "out, or keep emissions and transitions from being exactly zero (pseudocount)"
+            "out, or keep emissions and transitions from being exactly zero (pseudocount, topology, states)"
         )
 
 
@@ -73,3 +73,14 @@ def _joined(densities: Densities, block: Block) -> tuple[Packing, Tensor]:
     """The packing of whole sequences, and log-densities by its rows."""
     whole = Packing.of(block.cutting.lengths, densities.device)
     return whole, whole.pack(block.cutting.packing.unpack(densities.log()))
+
+
+def scored_steps(
+    steps: Tensor, beliefs: Tensor, end: float | None, final: Tensor | None, source: np.ndarray | None
+) -> np.ndarray:
+    """The steps that are scored, and the end. After a source the sequence cannot end at once: its first step is renormalised."""
+    first = 0 if source is None else len(source)
+    scored = steps[first:].cpu().numpy().copy()
+    if final is not None and first and scored[0] > -np.inf:
+        scored[0] -= float(torch.log1p(-(beliefs[first - 1].double() @ final)))
+    return scored if end is None else np.append(scored, end)

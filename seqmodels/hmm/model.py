@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -14,23 +14,27 @@ from torch import Tensor
 
 from seqmodels.encodings import Encoding
 from seqmodels.generation import Prediction
-from seqmodels.hmm.baum_welch import Schedule, baum_welch
-from seqmodels.hmm.blocks import Block, make_blocks
+from seqmodels.hmm.baum_welch import Memory, Schedule
+from seqmodels.hmm.blocks import Block
+from seqmodels.hmm.constraints import Frozen
 from seqmodels.hmm.cursor import HMMCursor, HMMState
 from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.fitting import Fitting, blocks_of, check_states, corpus_of, raw_size
 from seqmodels.hmm.forward_backward import forward_of
 from seqmodels.hmm.given import given_chain, given_mixture, given_symbols
-from seqmodels.hmm.gradient import gradient_ascent
-from seqmodels.hmm.inference import block_trellis
+from seqmodels.hmm.inference import block_trellis, scored_steps
+from seqmodels.hmm.learning import Algorithm, Learning, check_algorithm, check_numbers, check_observation
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.pieces import Corpus
+from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.hmm.queries import Queries
-from seqmodels.hmm.restarts import best_of, warn_of_floor
-from seqmodels.hmm.start import start
+from seqmodels.hmm.restarts import warn_of_floor
 from seqmodels.measure import Length
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType
-from seqmodels.preparation import Example, Setting
+from seqmodels.parameters import undone_on_failure
+from seqmodels.preparation import Data, Example, Setting
 from seqmodels.sequences import Kind
 
 
@@ -44,10 +48,17 @@ class HMM(Queries):
         tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
         n_init: starts; the best objective wins, a start that ends on a floor loses to one that does not.
         max_seconds: a cap on time, over all starts.
-        pseudocount: added to every expected count of starts, transitions and ends in the M-step; ``"auto"``: 0.01
-            under ``length="stop"``, where few ends are seen, otherwise 0.
-        algorithm: ``"em"``; ``"gradient"``: AdamW on the same objective, whose gradient is the E-step; ``max_iter`` is then
-            passes over the data, all of which are taken, and ``tol`` has no say.
+        pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``
+            (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.
+        topology: which transitions exist: ``"ergodic"``, ``"left-to-right"``, a ``(K, K)`` mask, or a ``LeftToRight``, ``Banded`` or
+            ``Arcs``. What is ruled out stays exactly zero.
+        tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
+        frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``; or a ``Frozen``.
+        algorithm: ``"em"``, or ``"stepwise"``: an M-step after each of ``batches`` mini-batches an epoch (``max_iter`` counts
+            epochs), for much data; long sequences are cut, with a warm-up, unless the topology never forgets;
+            or ``"gradient"``: AdamW on the same objective, whose gradient is the E-step; ``max_iter`` is then passes over the
+            data, all of which are taken, and ``tol`` has no say.
+        step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
 
     The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing, and
@@ -69,12 +80,18 @@ class HMM(Queries):
     tol: float = 1e-4
     n_init: int = 1
     max_seconds: float | None = None
-    pseudocount: float | str = "auto"
-    algorithm: Literal["em", "gradient"] = "em"
+    pseudocount: float | str | Pseudocounts = "auto"
+    topology: Any = "ergodic"
+    tied: Sequence[int] | None = None
+    frozen: Sequence[str] | Frozen = ()
+    algorithm: Algorithm = "em"
+    batches: int = 6
+    step_decay: float = 0.7
     lr: float = 0.05
 
     _holds_out: ClassVar[bool] = False
     _sums_out_missing: ClassVar[bool] = True
+    _reads_slices: ClassVar[bool] = True
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -84,8 +101,8 @@ class HMM(Queries):
 
     @property
     def n_parameters_(self) -> int:
-        k, stops = len(self.parameters_.initial), self.parameters_.final is not None
-        return k - 1 + k * (k - 1 + stops) + self._emission().n_parameters(k)
+        learning = self._learning(len(self.parameters_.initial), self.length_)
+        return learning.n_arcs(self.length_) + self._emission().n_parameters(learning.constraints.tying.n_groups)
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
@@ -93,83 +110,83 @@ class HMM(Queries):
         return Categorical(pseudocount=0.01 if kind == "text" else 0.0)
 
     def _check_hyperparameters(self) -> None:
-        for name in ("n_states", "n_init"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
-        if self.max_iter < 0 or self.tol < 0:
-            raise ValueError(f"max_iter={self.max_iter} and tol={self.tol} must not be negative")
-        if self.pseudocount != "auto" and (isinstance(self.pseudocount, str) or not self.pseudocount >= 0):
-            raise ValueError(f"pseudocount is {self.pseudocount!r}; pass a number, 0 or more, or 'auto'")
-        if self.algorithm not in ("em", "gradient"):
-            raise ValueError(f"algorithm is {self.algorithm!r}; pass 'em' or 'gradient'")
-        if not self.lr > 0:
-            raise ValueError(f"lr is {self.lr}; pass a number above zero")
+        check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
+        check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
+        learning = self._learning(self.n_states, self.length)
         if self._continues():
-            self._check_that_it_can_continue()
+            learning.check_start(self.parameters_, self.length)
+            if isinstance(self.observation, Observation):
+                check_observation(self.observation, self.observation_, self.encoding_.size)
 
     def _continues(self) -> bool:
         return self.warm_start and "parameters_" in self.__dict__
 
-    def _check_that_it_can_continue(self) -> None:
-        (k, width), stops = self.parameters_.table.shape, self.parameters_.final is not None
-        fits = {"n_states": self.n_states == k, "length": self.length in ("auto", "stop" if stops else "given")}
-        if isinstance(self.observation, Observation):
-            same = type(self.observation) is type(self.observation_)
-            fits["observation"] = same and self.observation.n_parameters(self.encoding_.size) == width
-        for name, fit in fits.items():
-            if not fit:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} differs from what was fitted, so warm_start cannot continue; "
-                    "set it back, or warm_start=False"
-                )
-
     def _emission(self) -> Emission:
         return emission_of(self.observation_, self.encoding_.size)
 
-    def _pseudocount(self) -> float:
-        if isinstance(self.pseudocount, str):
-            return 0.01 if self.length_ == "stop" else 0.0
-        return self.pseudocount
+    def _learning(self, n_states: int, length: str) -> Learning:
+        return Learning.of(n_states, self.topology, self.tied, self.frozen, self.pseudocount, length)
+
+    def fit(
+        self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None, states: Any = None
+    ) -> Self:
+        """As ``SequenceModel.fit``.
+
+        Args:
+            states: integers for each sequence (of ``x``, then ``y``), -1 where unknown, or None; EM then fits p(x, known states).
+        """
+        return self._fit_to(Data.of(X, y, sample_weight, states), validation)
+
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
+        """One step of stepwise EM on these sequences, after all that came before (Cappé and Moulines 2009).
+
+        The first call learns the encoding and a start from them; after ``from_parameters`` or ``load`` it is one EM step.
+        """
+        self._check_choices()
+        self._check_hyperparameters()
+        data, began = Data.of(X, y, sample_weight, states), time.perf_counter()
+        with undone_on_failure(self):
+            if not self.__sklearn_is_fitted__():
+                self._set(self._settle(data))
+                self.history_, self.fit_seconds_ = pd.DataFrame(), 0.0
+            self._check_scorable(data)
+            self._one_step(self._setting().examples(data, on_disk=True))
+        self.fit_seconds_ += time.perf_counter() - began
+        return self
+
+    def _one_step(self, examples: list[Example]) -> None:
+        check_states(examples, self.n_states)
+        fitting, corpus = self._fitting(examples), self._corpus(examples, self.n_states)
+        known: Parameters | None = self.__dict__.get("parameters_")
+        first = next(self._starts(fitting, corpus)) if known is None else known.to(self._device())
+        after, memory, row = fitting.one_step(first, self.__dict__.get("memory_"), corpus, len(self.history_))
+        self._keep(after, memory, converged=False)
+        self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        emission, blocks = self._emission(), self._blocks(train, self.n_states)
-        n_units, log_det = self._raw_size(train)
-        run = partial(
-            partial(gradient_ascent, lr=self.lr) if self.algorithm == "gradient" else baum_welch,
-            emission=emission,
-            blocks=blocks,
-            pseudocount=self._pseudocount(),
-            schedule=Schedule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init),
-            dtype=DTYPES[self.dtype],
-            n_units=n_units,
-            log_det=log_det,
-        )
-        best = best_of(self._starts(emission, blocks), run, max_iter=self.max_iter, verbose=self.verbose)
-        self.parameters_: Parameters = best.parameters.to(torch.device("cpu"))
-        self.converged_ = best.converged
+        check_states(train, self.n_states)
+        fitting, corpus = self._fitting(train), self._corpus(train, self.n_states)
+        generator = torch.Generator().manual_seed(self.random_state)
+        best = fitting.run(self._starts(fitting, corpus), corpus, generator, verbose=self.verbose)
+        self._keep(best.parameters, best.memory, converged=best.converged)
         scored = [np.nan] * (len(best.history) - 1) + [self._validation(validation)]
         self.history_ = best.history.assign(validation=scored)
         warn_of_floor(best, self.observation_)
 
-    def _starts(self, emission: Emission, blocks: list[Block]) -> Iterator[Parameters]:
-        if self._continues():
-            yield self.parameters_.to(self._device())
-            return
-        for i in range(self.n_init):
-            generator = torch.Generator().manual_seed(self.random_state + i)
-            yield start(emission, blocks, self.n_states, stops=self.length_ == "stop", generator=generator)
+    def _keep(self, parameters: Parameters, memory: Memory | None, *, converged: bool) -> None:
+        self.parameters_, self.memory_ = parameters.to(torch.device("cpu")), memory
+        self.converged_ = converged
 
-    def _raw_size(self, examples: list[Example]) -> tuple[float, float]:
-        """Units and log-determinant of all that EM fits, sources too, by weight."""
-        units, log_det = 0.0, 0.0
-        for e in examples:
-            units, log_det = units + e.weight * e.n_units, log_det + e.weight * e.log_det
-            if e.source is not None:
-                raw = self.encoding_.decode(e.source)
-                each = np.broadcast_to(self.encoding_.log_det(raw), len(e.source))
-                units += e.weight * len(raw.encode() if isinstance(raw, str) else raw)
-                log_det += e.weight * float(each.sum())
-        return units, log_det
+    def _fitting(self, examples: list[Example]) -> Fitting:
+        schedule = Schedule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
+        how = (self.algorithm, self.batches, self.step_decay, self.lr, *raw_size(examples, self.encoding_))
+        return Fitting(self._emission(), self._learning(self.n_states, self.length_), schedule, *how)
+
+    def _starts(self, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
+        if self._continues():
+            return iter([self.parameters_.to(self._device())])
+        stops = self.length_ == "stop"
+        return fitting.starts(corpus, self.n_states, self.n_init, self.random_state, stops=stops)
 
     def _validation(self, examples: list[Example]) -> float:
         if not examples:
@@ -179,11 +196,12 @@ class HMM(Queries):
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
+    def _corpus(self, examples: list[Example], n_states: int) -> Corpus:
+        n_densities, n_past = self._emission().n_densities(n_states), self.observation_.n_past
+        return corpus_of(examples, n_past, n_states, n_densities, self._device(), DTYPES[self.dtype])
+
     def _blocks(self, examples: list[Example], n_states: int) -> list[Block]:
-        joined = [e.values if e.source is None else np.concatenate([e.source, e.values]) for e in examples]
-        weights = [e.weight for e in examples]
-        n_densities, dtype = self._emission().n_densities(n_states), DTYPES[self.dtype]
-        return make_blocks(joined, weights, self.observation_.n_past, n_states, n_densities, self._device(), dtype)
+        return blocks_of(self._corpus(examples, n_states))
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         parameters = self.parameters_.to(self._device())
@@ -197,7 +215,7 @@ class HMM(Queries):
             ends = None if parameters.final is None else found.ends
             for j, i in enumerate(block.indices):
                 end = None if ends is None else float(ends[j])
-                results[i] = _scored_steps(steps[j], beliefs[j], end, parameters.final, examples[i].source)
+                results[i] = scored_steps(steps[j], beliefs[j], end, parameters.final, examples[i].source)
         return results
 
     # -- one step at a time --------------------------------------------------------------------------------
@@ -278,11 +296,9 @@ class HMM(Queries):
         Raises:
             ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, a variance below the floor.
         """
-        k = len(initial)
-        if emission is not None:
-            reader, emits, table = given_symbols(k, emission, encoding, observation)
-        else:
-            reader, emits, table = given_mixture(k, weights, means, covariances, covariance_type, encoding, observation)
+        k, mixture = len(initial), (weights, means, covariances, covariance_type)
+        symbols = given_symbols(k, emission, encoding, observation) if emission is not None else None
+        reader, emits, table = symbols or given_mixture(k, *mixture, encoding, observation)
         parameters = given_chain(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
         model = cls(k, observation=emits, length=length, **options)
@@ -292,21 +308,7 @@ class HMM(Queries):
         return model
 
     def _state(self) -> dict[str, Any]:
-        p = self.parameters_
-        final = {} if p.final is None else {"final": p.final.numpy()}
-        return {"initial": p.initial.numpy(), "transition": p.transition.numpy(), "table": p.table.numpy(), **final}
+        return self.parameters_.arrays()
 
     def _restore(self, state: dict[str, Any]) -> None:
-        t = {name: torch.from_numpy(array.copy()) for name, array in state.items()}
-        self.parameters_ = Parameters(t["initial"], t["transition"], t.get("final"), t["table"])
-
-
-def _scored_steps(
-    steps: Tensor, beliefs: Tensor, end: float | None, final: Tensor | None, source: np.ndarray | None
-) -> np.ndarray:
-    """The steps that are scored, and the end. After a source the sequence cannot end at once: its first step is renormalised."""
-    first = 0 if source is None else len(source)
-    scored = steps[first:].cpu().numpy().copy()
-    if final is not None and first and scored[0] > -np.inf:
-        scored[0] -= float(torch.log1p(-(beliefs[first - 1].double() @ final)))
-    return scored if end is None else np.append(scored, end)
+        self.parameters_ = Parameters.of(state)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,3 +28,15 @@ class Parameters:
         """State i as it was at ``order[i]``."""
         final = None if self.final is None else self.final[order]
         return Parameters(self.initial[order], self.transition[order][:, order], final, self.table[order])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """By name, to be stored."""
+        final = {} if self.final is None else {"final": self.final.numpy()}
+        chain = {"initial": self.initial.numpy(), "transition": self.transition.numpy()}
+        return {**chain, "table": self.table.numpy(), **final}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> Parameters:
+        """What ``arrays`` returned."""
+        t = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        return cls(t["initial"], t["transition"], t.get("final"), t["table"])

@@ -35,7 +35,7 @@ def warn_of_floor(fitted: Fitted, observation: Observation) -> None:
             f"{hits} state(s) ended on the floor of the variances, min_covariance={min(floors)}, which then sets the score; "
             "use fewer states or components, or raise min_covariance",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

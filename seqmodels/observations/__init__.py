@@ -7,6 +7,7 @@ from seqmodels.observations.categorical import Categorical
 from seqmodels.observations.columns import Columns
 from seqmodels.observations.gaussian_mixture import GaussianMixture
 from seqmodels.observations.poisson import Poisson
+from seqmodels.observations.pseudo_frames import PseudoFrames
 
 __all__ = [
     "AutoregressiveGaussian",
@@ -16,5 +17,6 @@ __all__ = [
     "GaussianMixture",
     "Observation",
     "Poisson",
+    "PseudoFrames",
     "past_steps",
 ]

@@ -11,6 +11,7 @@ from torch import Tensor
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import Observation
 from seqmodels.observations.gaussian import CovarianceType, ShapeType
+from seqmodels.observations.pseudo_frames import PseudoFrames
 
 SHAPE_TYPES: dict[str, ShapeType] = {"diag": "diag", "spherical": "diag", "full": "full", "tied": "full"}
 
@@ -27,6 +28,7 @@ class GaussianMixture(Observation):
         min_covariance: floor of the variances, in units of the standardised data (1 is the variance of a feature
             over the training frames). Under ``full`` and ``tied`` of the eigenvalues in EM; in a network, of each
             feature's variance given the later ones.
+        prior: what EM believes before it has seen any frames; None: nothing.
 
     The parameters of a state are M log-weights, M means and the numbers of its covariances (``seqmodels.observations.gaussian``):
     under ``spherical`` M of them, under ``tied`` those of one matrix, the same in every state's row. Missing values are
@@ -37,6 +39,7 @@ class GaussianMixture(Observation):
     n_components: int = 4
     covariance_type: CovarianceType = "diag"
     min_covariance: float = 1e-4
+    prior: PseudoFrames | None = None
     emits = "vectors"
 
     @property

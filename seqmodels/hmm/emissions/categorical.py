@@ -11,11 +11,14 @@ from torch import Tensor
 
 from seqmodels.hmm.densities import Densities, TableDensities
 from seqmodels.hmm.emissions.base import Emission, Statistics
+from seqmodels.hmm.emissions.jitter import MANY, jitter
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
 from seqmodels.hmm.scratch import Scratch
 from seqmodels.observations import Categorical
 
 DOMINANCE = 0.9  # how much of a state's first emission is its own group of symbols
+EACH = 8  # symbols a state: where there are more, states start from groups of symbols however many they are
+LOOSE = 0.5  # the same where states are many: one symbol leads, and any may follow
 COUNTED = 4_096  # frames counted in the precision of computation
 CONTEXTS = 256  # symbols told apart as neighbours when symbols are grouped; rarer ones count as one
 
@@ -56,17 +59,23 @@ class CategoricalEmission(Emission):
         return self.observation.floor_hits(table, self.size)
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """States own symbols: similar symbols share one where states are few, frequent symbols own several where many."""
+        """States own symbols: similar symbols share one where states are few, frequent symbols own several where many.
+
+        Many states go by the square root of frequency; the frames of a symbol that owns none are dealt out at random.
+        """
         counts = torch.bincount(x, minlength=self.size).double().cpu()
         seen = torch.nonzero(counts).squeeze(1)
         first, n_owned = (
             torch.zeros(self.size, dtype=torch.int64) for _ in range(2)
         )  # v owns first[v], first[v] + 1, ...
-        if n_states <= len(seen):
+        loose = n_states >= MANY and EACH * n_states >= len(seen)
+        if not loose and n_states <= len(seen):
             first[seen], n_owned[seen] = kmeans_labels(self._neighbours(x, counts)[seen], n_states, generator), 1
         else:
-            n_owned[seen] = _shares(counts[seen], n_states)
+            share = _loose_shares if loose else _shares
+            n_owned[seen] = share(counts[seen], n_states)
             first = n_owned.cumsum(0) - n_owned
+            first[n_owned == 0], n_owned[n_owned == 0] = 0, n_states
         choice = torch.rand(len(x), generator=generator, dtype=torch.float64)
         symbols = x.cpu()
         return (first[symbols] + (choice * n_owned[symbols]).long()).to(x.device)
@@ -93,9 +102,10 @@ class CategoricalEmission(Emission):
         everywhere = counts.sum(0) / counts.sum()
         own = counts / counts.sum(1, keepdim=True).clamp(min=1)
         # A pseudocount of its own: no symbol of the alphabet starts impossible.
-        floor = (1 - DOMINANCE) * (0.99 * everywhere + 0.01 / self.size)
-        noise = 0.5 + torch.rand(n_states, self.size, generator=generator, dtype=torch.float64).to(x.device)
-        mixed = (DOMINANCE * own + floor) * noise
+        many = n_states >= MANY
+        share = LOOSE if many else DOMINANCE
+        floor = (1 - share) * (0.99 * everywhere + 0.01 / self.size)
+        mixed = (share * own + floor) * jitter(own.shape, generator, strong=many).to(x.device)
         return (mixed / mixed.sum(1, keepdim=True)).log()
 
     def n_parameters(self, n_states: int) -> int:
@@ -110,4 +120,12 @@ def _shares(counts: Tensor, n_states: int) -> Tensor:
     extra = counts / counts.sum() * (n_states - len(counts))
     n_owned = 1 + extra.floor().long()
     n_owned[torch.argsort(extra - extra.floor(), descending=True)[: n_states - int(n_owned.sum())]] += 1
+    return n_owned
+
+
+def _loose_shares(counts: Tensor, n_states: int) -> Tensor:
+    """How many states each symbol owns, by the square root of its frequency; rare ones may own none."""
+    wanted = n_states * counts.sqrt() / counts.sqrt().sum()
+    n_owned = wanted.floor().long()
+    n_owned[torch.argsort(wanted - wanted.floor(), descending=True)[: n_states - int(n_owned.sum())]] += 1
     return n_owned

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.densities import LOG2E, Densities
-from seqmodels.hmm.emissions import components, missing, quadratic
+from seqmodels.hmm.emissions import components, missing, pseudo_frames, quadratic
 from seqmodels.hmm.emissions.base import Emission, Statistics, add_sums, chunks
 from seqmodels.hmm.emissions.components import Chunk, Memo
 from seqmodels.hmm.emissions.kmeans import grouped_labels, kmeans_labels
@@ -166,6 +166,8 @@ class GaussianMixtureEmission(Emission):
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
         (sums,) = statistics
         log_weights, means, shapes = self.observation.unpack(table, self.size)
+        if self.observation.prior is not None:
+            sums = sums + pseudo_frames.sums(self.observation.prior, log_weights, self.size, diagonal=self.diagonal)
         counts = torch.where(log_weights == -math.inf, 0.0, sums[..., -1])  # (K, M)
         new_weights = components.new_log_weights(counts, log_weights)
         estimate = {"diag": self._diagonal, "spherical": self._spherical}.get(
@@ -202,7 +204,15 @@ class GaussianMixtureEmission(Emission):
         return mean, gaussian.shape_of_covariance(clipped), enough.unsqueeze(-1)
 
     def log_prior(self, table: Tensor) -> Tensor:
-        return table.new_zeros(())
+        prior, floor = self.observation.prior, self.observation.min_covariance
+        if prior is None:
+            return table.new_zeros(())
+        log_weights, means, shapes = self.observation.unpack(table, self.size)
+        if self.diagonal:
+            covariances = gaussian.variances_of_shape(shapes, floor)
+        else:
+            covariances = gaussian.covariance_of_shape(shapes, self.size, floor)
+        return pseudo_frames.log_density(prior, log_weights, means, covariances, diagonal=self.diagonal)
 
     def floor_hits(self, table: Tensor) -> Tensor:
         log_weights, _, shapes = self.observation.unpack(table, self.size)

@@ -1,0 +1,179 @@
+"""From encoded examples to fitted parameters: starts, EM in full or in batches, the best of several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from seqmodels.encodings import Encoding
+from seqmodels.hmm.baum_welch import Fitted, Memory, Schedule, baum_welch
+from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, Block, make_blocks
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.gradient import gradient_ascent
+from seqmodels.hmm.learning import Algorithm, Learning
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.pieces import Corpus
+from seqmodels.hmm.restarts import best_of
+from seqmodels.hmm.start import start
+from seqmodels.hmm.stepwise import Steps, expect_batch, stepwise_em
+from seqmodels.hmm.topology import forgets
+from seqmodels.preparation import Example
+
+STARTED = 1 << 26  # densities of the frames that a start is guessed from, if data are read in batches
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """One fit: what is learned, how, and in which units its history is."""
+
+    emission: Emission
+    learning: Learning
+    schedule: Schedule
+    algorithm: Algorithm
+    batches: int
+    step_decay: float
+    lr: float
+    n_units: float
+    log_det: float
+
+    def run(self, starts: Iterator[Parameters], corpus: Corpus, generator: torch.Generator, *, verbose: bool) -> Fitted:
+        """The best of EM from these starts."""
+        run: Callable[..., Fitted] = partial(self._stepwise, corpus=corpus, generator=generator)
+        if self.algorithm != "stepwise":
+            em = partial(baum_welch, constraints=self.learning.constraints)
+            run = partial(
+                partial(gradient_ascent, lr=self.lr) if self.algorithm == "gradient" else em,
+                emission=self.emission,
+                blocks=blocks_of(corpus.share()),
+                pseudocount=self.learning.pseudocount,
+                dtype=corpus.dtype,
+            )
+        run = partial(run, schedule=self.schedule, n_units=self.n_units, log_det=self.log_det)
+        return best_of(starts, run, max_iter=self.schedule.max_iter, verbose=verbose)
+
+    def _stepwise(
+        self,
+        first: Parameters,
+        *,
+        corpus: Corpus,
+        generator: torch.Generator,
+        schedule: Schedule,
+        n_units: float,
+        log_det: float,
+        observe: Callable[[dict[str, float]], None],
+    ) -> Fitted:
+        batches = corpus.batches(self.batches, generator, may_cut=forgets(first.transition > 0))
+        n_frames = sum(corpus.n_frames(batch) for batch in batches)
+        return stepwise_em(
+            first,
+            self._steps(n_frames),
+            corpus,
+            batches,
+            schedule=schedule,
+            n_units=n_units,
+            log_det=log_det,
+            observe=observe,
+        )
+
+    def one_step(
+        self, parameters: Parameters, memory: Memory | None, corpus: Corpus, number: int
+    ) -> tuple[Parameters, Memory, dict[str, float]]:
+        """One M-step on what is remembered and all of the corpus; the history's line is of the corpus and the parameters before."""
+        began = time.perf_counter()
+        (batch,) = corpus.batches(1, torch.Generator(), may_cut=forgets(parameters.transition > 0))
+        found = expect_batch(parameters, self.emission, corpus, batch)
+        steps = self._steps(None)
+        after, kept = steps.take(parameters, memory, found, corpus.n_frames(batch))
+        log_prob = (found.log_prob + self.log_det) / self.n_units
+        row = {
+            "step": number,
+            "seconds": time.perf_counter() - began,
+            "log_prob": log_prob,
+            "objective": log_prob + steps.log_prior(parameters) / self.n_units,
+            "floor_hits": int(self.emission.floor_hits(after.table).sum()),
+        }
+        return after, kept, row
+
+    def starts(self, corpus: Corpus, n_states: int, n_init: int, seed: int, *, stops: bool) -> Iterator[Parameters]:
+        """First guesses, of all that is in memory; of data read in batches, of the first."""
+        blocks = blocks_of(corpus) if self.algorithm != "stepwise" else self._first(corpus, n_states)
+        for i in range(n_init):
+            yield start(
+                self.emission,
+                blocks,
+                n_states,
+                stops=stops,
+                generator=torch.Generator().manual_seed(seed + i),
+                topology=self.learning.topology,
+                tying=self.learning.constraints.tying,
+            )
+
+    def _first(self, corpus: Corpus, n_states: int) -> list[Block]:
+        may_cut = forgets(self.learning.topology.arcs(n_states))
+        groups = corpus.batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
+        return [corpus.block(group) for group in groups[: max(1, STARTED // ELEMENTS_AT_ONCE["cpu"])]]
+
+    def _steps(self, n_frames: float | None) -> Steps:
+        learning = self.learning
+        return Steps(self.emission, learning.pseudocount, learning.constraints, self.step_decay, n_frames)
+
+
+def corpus_of(
+    examples: Sequence[Example], n_past: int, n_states: int, n_densities: int, device: torch.device, dtype: torch.dtype
+) -> Corpus:
+    """Sources and what follows them joined; the states of each where any sequence has some."""
+    joined = [e.values if e.source is None else np.concatenate([e.source, e.values]) for e in examples]
+    states = None
+    if any(e.states is not None for e in examples):
+        states = [np.full(len(x), -1) if e.states is None else e.states for x, e in zip(joined, examples, strict=True)]
+    return Corpus(joined, [e.weight for e in examples], states, n_past, n_states, n_densities, device, dtype)
+
+
+def blocks_of(corpus: Corpus) -> list[Block]:
+    """All of it, in memory."""
+    return make_blocks(
+        corpus.sequences,
+        corpus.weights,
+        corpus.n_past,
+        corpus.n_states,
+        corpus.n_densities,
+        corpus.device,
+        corpus.dtype,
+        corpus.states,
+    )
+
+
+def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
+    """Units and log-determinant of all that EM fits, sources too, by weight."""
+    units, log_det = 0.0, 0.0
+    for e in examples:
+        units, log_det = units + e.weight * e.n_units, log_det + e.weight * e.log_det
+        if e.source is not None:
+            raw = encoding.decode(e.source)
+            each = np.broadcast_to(encoding.log_det(raw), len(e.source))
+            units += e.weight * len(raw.encode() if isinstance(raw, str) else raw)
+            log_det += e.weight * float(each.sum())
+    return units, log_det
+
+
+def check_states(examples: Sequence[Example], n_states: int) -> None:
+    """Raise ``ValueError``, naming the sequence, for labels that do not fit its encoded steps or the states there are."""
+    for i, example in enumerate(examples):
+        if example.states is None:
+            continue
+        n = len(example.values) + (0 if example.source is None else len(example.source))
+        if example.states.shape != (n,) or example.states.dtype.kind not in "iu":
+            raise ValueError(
+                f"states of sequence {i} have shape {example.states.shape} and type {example.states.dtype}; pass an integer for "
+                f"each of its {n} encoded steps, -1 where the state is not known"
+            )
+        if example.states.min() < -1 or example.states.max() >= n_states:
+            raise ValueError(
+                f"states of sequence {i} go from {example.states.min()} to {example.states.max()}; pass 0 to {n_states - 1}, or "
+                "-1 where the state is not known"
+            )

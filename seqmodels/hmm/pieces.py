@@ -1,0 +1,119 @@
+"""Pieces: parts of sequences small enough to make batches of, with the frames around each that its states depend on.
+
+A batch of pieces side by side is to a long sequence what a batch of sequences is to many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from seqmodels.distributed import share
+from seqmodels.hmm.blocks import Block, frames_at_once, piece_block
+from seqmodels.hmm.scratch import Scratch
+
+STREAMS = 32  # pieces side by side in a batch of one long sequence: enough for matrix products to be fast
+WARM_UP = 200  # frames before and after a piece whose statistics do not count
+SHORTEST = 4 * WARM_UP  # frames of a piece: the warm-up costs half as much at most
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Frames ``[first, last)`` of a sequence of ``length``."""
+
+    sequence: int
+    first: int
+    last: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    @property
+    def before(self) -> Piece:
+        """The frames that warm up its first state."""
+        return Piece(self.sequence, max(0, self.first - WARM_UP), self.first, self.length)
+
+    @property
+    def after(self) -> Piece:
+        """The frames that its last state still depends on."""
+        return Piece(self.sequence, self.last, min(self.length, self.last + WARM_UP), self.length)
+
+
+Batch = list[list[Piece]]  # in groups, each of one weight and of a size that memory can hold
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Encoded sequences as they came, read a piece at a time; ``states`` where some are known."""
+
+    sequences: Sequence[np.ndarray]
+    weights: Sequence[float]
+    states: Sequence[np.ndarray] | None
+    n_past: int
+    n_states: int
+    n_densities: int
+    device: torch.device
+    dtype: torch.dtype
+    scratch: Scratch = field(default_factory=Scratch)
+
+    def share(self) -> Corpus:
+        """The part of this process, if there are several."""
+        chosen = share(range(len(self.sequences)))
+        if len(chosen) == len(self.sequences):
+            return self
+        states = None if self.states is None else [self.states[i] for i in chosen]
+        sequences, weights = [self.sequences[i] for i in chosen], [self.weights[i] for i in chosen]
+        return replace(self, sequences=sequences, weights=weights, states=states)
+
+    def block(self, pieces: list[Piece]) -> Block:
+        """Pieces of one weight, packed."""
+        parts = [(p.sequence, p.first, p.last) for p in pieces]
+        weight = self.weights[pieces[0].sequence]
+        return piece_block(
+            self.sequences,
+            parts,
+            weight,
+            self.n_past,
+            self.n_states,
+            self.device,
+            self.dtype,
+            self.scratch,
+            self.states,
+        )
+
+    def n_frames(self, batch: Batch) -> float:
+        """By weight."""
+        return sum(self.weights[piece.sequence] * len(piece) for group in batch for piece in group)
+
+    def batches(self, n_batches: int, generator: torch.Generator, *, may_cut: bool = True) -> list[Batch]:
+        """Batches of about as many frames each, of pieces from all over the data; ``may_cut`` sequences that are long."""
+        used = [i for i, w in enumerate(self.weights) if w > 0]
+        total = sum(len(self.sequences[i]) for i in used)
+        size = max(SHORTEST, total // (n_batches * STREAMS)) if may_cut else total
+        order = [used[j] for j in torch.randperm(len(used), generator=generator).tolist()]
+        pieces = [piece for i in order for piece in cut(i, len(self.sequences[i]), size)]
+        return [self._groups(pieces[b::n_batches]) for b in range(min(n_batches, len(pieces)))]
+
+    def _groups(self, pieces: list[Piece]) -> Batch:
+        groups: Batch = []
+        most, frames = frames_at_once(self.n_densities, self.device), 0
+        for piece in sorted(pieces, key=lambda p: (self.weights[p.sequence], len(p))):
+            heavier = bool(groups) and self.weights[groups[-1][0].sequence] != self.weights[piece.sequence]
+            if not groups or heavier or frames + len(piece) > most:
+                groups.append([])
+                frames = 0
+            groups[-1].append(piece)
+            frames += len(piece)
+        return groups
+
+
+def cut(sequence: int, length: int, size: int) -> list[Piece]:
+    """Equal pieces of about ``size`` frames; the whole sequence where two would be shorter."""
+    n = max(1, length // size)
+    edges = [length * i // n for i in range(n + 1)]
+    return [Piece(sequence, a, b, length) for a, b in pairwise(edges)]

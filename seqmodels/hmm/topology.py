@@ -1,0 +1,190 @@
+"""Which transitions exist: those that do not start at zero, and EM keeps zeros (Rabiner 1989, section IV.B)."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.parameters import Configurable
+
+
+class Topology(Configurable, ABC):
+    """What a chain of K states may do, as boolean tensors on the CPU. To add one, define the methods below."""
+
+    @property
+    @abstractmethod
+    def is_ordered(self) -> bool:
+        """Whether states follow one another in time, so that EM starts from sequences cut into K equal parts."""
+
+    @abstractmethod
+    def arcs(self, n_states: int) -> Tensor:
+        """``(K, K)``: True where state j may follow state i."""
+
+    @abstractmethod
+    def starts(self, n_states: int) -> Tensor:
+        """``(K,)``: True where a sequence may start."""
+
+    @abstractmethod
+    def ends(self, n_states: int) -> Tensor:
+        """``(K,)``: True where a sequence may end; read under ``length="stop"`` alone."""
+
+
+@dataclass(eq=False, repr=False)
+class Banded(Topology):
+    """State j may follow state i if ``|i - j| <= width``; with None any may. Sequences start and end anywhere.
+
+    >>> Banded(1).arcs(4).int().tolist()
+    [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
+    """
+
+    width: int | None = None
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
+    def arcs(self, n_states: int) -> Tensor:
+        width = n_states if self.width is None else _at_least("width", self.width, 0)
+        states = torch.arange(n_states)
+        return (states[:, None] - states).abs() <= width
+
+    def starts(self, n_states: int) -> Tensor:
+        return torch.ones(n_states, dtype=torch.bool)
+
+    def ends(self, n_states: int) -> Tensor:
+        return torch.ones(n_states, dtype=torch.bool)
+
+
+@dataclass(eq=False, repr=False)
+class LeftToRight(Topology):
+    """Bakis's model: stay, go on, or skip up to ``skips`` states. Sequences start in the first state.
+
+    Args:
+        skips: states that one step may leave out.
+        end: under ``length="stop"`` sequences end in any state, or in the last alone: those with fewer steps than it takes to
+            get there are then impossible.
+
+    >>> LeftToRight(skips=1).arcs(4).int().tolist()
+    [[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1]]
+    """
+
+    skips: int = 0
+    end: Literal["any", "last"] = "any"
+
+    @property
+    def is_ordered(self) -> bool:
+        return True
+
+    def arcs(self, n_states: int) -> Tensor:
+        states = torch.arange(n_states)
+        ahead = states - states[:, None]
+        return (ahead >= 0) & (ahead <= 1 + _at_least("skips", self.skips, 0))
+
+    def starts(self, n_states: int) -> Tensor:
+        return torch.arange(n_states) == 0
+
+    def ends(self, n_states: int) -> Tensor:
+        if self.end not in ("any", "last"):
+            raise ValueError(f"end is {self.end!r}; pass 'any' or 'last'")
+        return torch.arange(n_states) >= (n_states - 1 if self.end == "last" else 0)
+
+
+@dataclass(eq=False, repr=False)
+class Arcs(Topology):
+    """Any topology, written out.
+
+    Args:
+        transition: ``(K, K)`` booleans. initial, final: ``(K,)`` booleans; None: every state.
+        ordered: states follow one another in time: EM starts from sequences cut into K equal parts.
+
+    Raises:
+        ValueError: shapes that do not fit, no state to start in.
+    """
+
+    transition: Any
+    initial: Any = None
+    final: Any = None
+    ordered: bool = False
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.ordered
+
+    def arcs(self, n_states: int) -> Tensor:
+        return _mask("transition", self.transition, (n_states, n_states))
+
+    def starts(self, n_states: int) -> Tensor:
+        return _mask("initial", self.initial, (n_states,))
+
+    def ends(self, n_states: int) -> Tensor:
+        return _mask("final", self.final, (n_states,))
+
+
+def as_topology(choice: Any, n_states: int) -> Topology:
+    """What ``HMM(topology=...)`` means; raises ``ValueError`` for what is no topology of ``n_states``."""
+    if isinstance(choice, str):
+        if choice not in ("ergodic", "left-to-right"):
+            raise ValueError(f"topology is {choice!r}; pass 'ergodic', 'left-to-right', a (K, K) mask, or a Topology")
+        return Banded() if choice == "ergodic" else LeftToRight()
+    topology = choice if isinstance(choice, Topology) else Arcs(choice)
+    arcs, starts = topology.arcs(n_states), topology.starts(n_states)
+    topology.ends(n_states)
+    if not starts.any():
+        raise ValueError(f"the topology {topology!r} has no state to start in; allow one")
+    stuck = (~arcs.any(1)).nonzero()[:, 0].tolist()
+    if stuck:
+        raise ValueError(f"state {stuck[0]} of the topology has no transition, not even to itself; allow one")
+    return topology
+
+
+def restrict(parameters: Parameters, topology: Topology) -> Parameters:
+    """Parameters with zeros where the topology says so; what is left of each distribution is scaled up to one."""
+    k, device = len(parameters.initial), parameters.initial.device
+    initial = parameters.initial * topology.starts(k).to(device)
+    transition = parameters.transition * topology.arcs(k).to(device)
+    total = transition.sum(1)
+    final = None
+    if parameters.final is not None:
+        final = parameters.final * topology.ends(k).to(device)
+        total = total + final
+        final = final / total
+    return Parameters(initial / initial.sum(), transition / total[:, None], final, parameters.table)
+
+
+def breaks(parameters: Parameters, topology: Topology) -> bool:
+    """Whether the parameters allow what the topology does not."""
+    k = len(parameters.initial)
+    outside = (parameters.initial > 0) & ~topology.starts(k)
+    arcs = (parameters.transition > 0) & ~topology.arcs(k)
+    ends = outside & False if parameters.final is None else (parameters.final > 0) & ~topology.ends(k)
+    return bool(outside.any() or arcs.any() or ends.any())
+
+
+def forgets(arcs: Tensor) -> bool:
+    """Whether from every state all can be reached at once after some K steps: where it began is then forgotten in the end."""
+    reach = arcs.double()
+    for _ in range(max(1, math.ceil(math.log2(len(arcs))))):
+        reach = ((reach @ reach) > 0).double()
+    return bool((reach > 0).all())
+
+
+def _mask(name: str, values: Any, shape: tuple[int, ...]) -> Tensor:
+    if values is None:
+        return torch.ones(shape, dtype=torch.bool)
+    mask = np.asarray(values)
+    if mask.shape != shape or not np.isin(mask, (0, 1)).all():
+        raise ValueError(f"{name} of the topology has shape {mask.shape} and type {mask.dtype}; pass {shape} booleans")
+    return torch.as_tensor(mask.astype(bool))
+
+
+def _at_least(name: str, value: int, least: int) -> int:
+    if value < least:
+        raise ValueError(f"{name} of the topology is {value}; pass {least} or more")
+    return value
