@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from seqmodels.hmm.blocks import make_blocks
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.emissions.categorical import CONTEXTS
-from seqmodels.hmm.emissions.kmeans import kmeans_labels
+from seqmodels.hmm.emissions.kmeans import grouped_labels, kmeans_labels
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.start import start
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
@@ -47,6 +47,39 @@ def test_kmeans_with_more_clusters_than_rows(rows: int, distinct: int) -> None:
     assert labels.shape == (rows,)
     assert len(labels.unique()) == distinct
     assert 0 <= int(labels.min()) <= int(labels.max()) < 8
+
+
+def test_clusters_of_groups_are_those_of_each_alone() -> None:
+    """Four pairs of clusters, group by group, one group without frames and one with a single one."""
+    truth = torch.arange(8).repeat(60)
+    x = 20.0 * truth.unsqueeze(1) + torch.randn(480, 1, generator=generator())
+    groups = truth // 2
+    groups[groups == 3] = 5
+    x, groups, truth = torch.cat([x, x[:1]]), torch.cat([groups, torch.tensor([3])]), torch.cat([truth, truth[:1]])
+    labels = grouped_labels(x, groups, 6, 2, generator(3))
+    found = {(int(g), int(t), int(c)) for g, t, c in zip(groups, truth, labels, strict=True)}
+    assert len(found) == 9  # each cluster of each group under one label
+    assert len({(g, c) for g, _, c in found}) == 9
+    assert set(labels.tolist()) == {0, 1}
+
+
+def test_seeds_of_many_clusters_are_good() -> None:
+    """Spread at most a little wider than with the true centres."""
+    truth = torch.arange(40).repeat(100)
+    centres = 6 * torch.randn(40, 5, generator=generator())
+    x = centres[truth] + torch.randn(4000, 5, generator=generator(1))
+    for seed in range(3):
+        labels = kmeans_labels(x, 40, generator(seed))
+        means = torch.zeros(40, 5).index_add_(0, labels, x) / torch.bincount(labels, minlength=40).unsqueeze(1)
+        assert (x - means[labels]).square().sum(1).mean() < 1.35 * 5
+
+
+def test_few_clusters_differ_from_start_to_start() -> None:
+    x = torch.randn(300, 1, generator=generator()).exp()
+    counts = {
+        tuple(torch.bincount(kmeans_labels(x, 3, generator(s)), minlength=3).sort().values.tolist()) for s in range(8)
+    }
+    assert len(counts) > 5
 
 
 def test_every_state_owns_symbols() -> None:
