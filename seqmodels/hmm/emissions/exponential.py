@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqmodels.hmm.emissions import quadratic
 from seqmodels.hmm.emissions.base import SUMMED, Emission, Statistics, by_state, chunks
-from seqmodels.hmm.emissions.kmeans import kmeans_labels, spread
+from seqmodels.hmm.emissions.kmeans import in_context, kmeans_labels, spread
 from seqmodels.observations.exponential import ExponentialFamily
 
 STARTING_FRAMES = 2.0  # of the whole data's mean, added to every state's at the start
@@ -99,7 +99,8 @@ class ExponentialEmission(Emission):
     # -- the start -----------------------------------------------------------------------------------------
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        return kmeans_labels(spread(x, self.observation.values(self.size)), n_states, generator)
+        frames = in_context(spread(x, self.observation.values(self.size)))
+        return kmeans_labels(frames, n_states, generator)
 
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator

@@ -18,6 +18,15 @@ def spread(x: Tensor, values: tuple[Values, ...]) -> Tensor:
     return torch.where(torch.isnan(x), scaled.nanmean(0).nan_to_num(), scaled)
 
 
+def in_context(x: Tensor) -> Tensor:
+    """``(N, 2D)``: each frame beside the mean of it and its two neighbours, scaled to vary as a frame does where frames are independent.
+
+    Clusters of frames alone tell apart what a state emits, but not what leads to it, and EM does not leave them again.
+    """
+    before, after = torch.cat([x[:1], x[:-1]]), torch.cat([x[1:], x[-1:]])
+    return torch.cat([x, (before + x + after) / 3**0.5], dim=1)
+
+
 def kmeans_labels(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
     """``(N,)`` cluster of each row of ``x (N, D)``; clusters may be empty where rows repeat or are few."""
     rows = torch.randperm(len(x), generator=generator)[:SAMPLE].to(x.device)
