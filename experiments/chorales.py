@@ -17,7 +17,7 @@ from seqmodels import HMM, Bernoulli, Sequences
 RESULTS = "experiments/results/chorales/chorales.csv"
 LOWEST, N_KEYS = 21, 88  # MIDI
 # n_states -> (pseudocount of transitions, pseudocount of keys, EM steps), the best of those tried on the validation part
-SETTINGS = {1: (0.0, 1.0, 5), 24: (0.1, 3.0, 80), 64: (0.1, 3.0, 80), 256: (0.05, 3.0, 60)}
+SETTINGS = {1: (0.0, 1.0, 5), 24: (0.1, 3.0, 80), 64: (0.1, 3.0, 80), 256: (0.05, 2.5, 40)}
 
 
 def piano_rolls(path: str) -> dict[str, Sequences]:

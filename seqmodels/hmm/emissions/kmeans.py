@@ -9,6 +9,7 @@ from seqmodels.measure import Values
 
 SAMPLE = 20_000  # frames that centres are learned from
 ITERATIONS = 10
+SURROUNDINGS = 2  # frames on either side
 
 
 def spread(x: Tensor, values: tuple[Values, ...]) -> Tensor:
@@ -19,12 +20,14 @@ def spread(x: Tensor, values: tuple[Values, ...]) -> Tensor:
 
 
 def in_context(x: Tensor) -> Tensor:
-    """``(N, 2D)``: each frame beside the mean of it and its two neighbours, scaled to vary as a frame does where frames are independent.
+    """``(N, 2D)``: each frame, and beside it the mean over its surroundings, scaled to vary as a frame does if frames are independent.
 
-    Clusters of frames alone tell apart what a state emits, but not what leads to it, and EM does not leave them again.
+    Clusters of frames alone tell apart what states emit but not what surrounds them, and EM hardly leaves such a start.
     """
-    before, after = torch.cat([x[:1], x[:-1]]), torch.cat([x[1:], x[-1:]])
-    return torch.cat([x, (before + x + after) / 3**0.5], dim=1)
+    width = 2 * SURROUNDINGS + 1
+    padded = torch.cat([x[:1].expand(SURROUNDINGS, -1), x, x[-1:].expand(SURROUNDINGS, -1)])
+    around = torch.stack([padded[i : i + len(x)] for i in range(width)]).sum(0)
+    return torch.cat([x, around / width**0.5], dim=1)
 
 
 def kmeans_labels(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
