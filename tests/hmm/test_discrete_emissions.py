@@ -248,3 +248,10 @@ def test_poisson_em_is_hmmlearns(n_iter: int) -> None:
     assert_allclose(our.rates_, their.lambdas_, rtol=1e-9)
     assert_allclose(our.transition_, their.transmat_, rtol=1e-9, atol=1e-12)
     assert_allclose(our.log_prob(x).sum(), their.score(np.concatenate(x).astype(int), Sequences(x).n_units), rtol=1e-10)
+
+
+def test_a_floor_in_a_group_is_warned_of() -> None:
+    x = data(Columns([(GaussianMixture(1), 3), (Bernoulli(), 1)]))
+    observation = Columns([(GaussianMixture(1, min_covariance=5.0), 3), (Bernoulli(), 1)])
+    with pytest.warns(UserWarning, match="2 state.* min_covariance=5.0"):
+        HMM(2, observation=observation, max_iter=2).fit(x)

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from seqmodels.hmm.blocks import make_blocks
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.emissions.categorical import CONTEXTS
-from seqmodels.hmm.emissions.kmeans import grouped_labels, kmeans_labels
+from seqmodels.hmm.emissions.kmeans import grouped_labels, in_context, kmeans_labels, spread
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.start import start
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
@@ -80,6 +80,23 @@ def test_few_clusters_differ_from_start_to_start() -> None:
         tuple(torch.bincount(kmeans_labels(x, 3, generator(s)), minlength=3).sort().values.tolist()) for s in range(8)
     }
     assert len(counts) > 5
+
+
+def test_frames_in_context() -> None:
+    x = torch.tensor([[1.0], [0.0], [0.0], [5.0], [0.0], [0.0]])
+    frame, around = in_context(x).T
+    assert torch.equal(frame, x[:, 0])
+    assert_allclose(around * 5**0.5, [3, 7, 6, 5, 5, 5], rtol=1e-6)  # of five frames, the ends repeated
+    noise = in_context(torch.randn(4_000, 1, generator=generator()))
+    assert_allclose(noise.std(0), 1.0, atol=0.05)
+
+
+def test_features_of_all_sorts_are_spread_alike() -> None:
+    nan = torch.nan
+    x = torch.tensor([[-1.5, 1.0, 9.0], [nan, nan, nan], [0.5, 0.0, 4.0]])
+    found = spread(x, ("reals", "bits", "counts"))
+    assert_allclose(found, [[-1.5, 2.0, 6.0], [-0.5, 1.0, 5.0], [0.5, 0.0, 4.0]])
+    assert torch.equal(spread(torch.full((2, 1), nan), ("bits",)), torch.zeros(2, 1))
 
 
 def test_every_state_owns_symbols() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.emissions.base import SUMMED, Emission, Statistics, by_state, chunks
-from seqmodels.hmm.emissions.kmeans import kmeans_labels, spread
+from seqmodels.hmm.emissions.kmeans import in_context, kmeans_labels, spread
 from seqmodels.observations.exponential import ExponentialFamily
 
 LARGE = 300.0  # terms that float32 adds up to some 1e-4 nats
@@ -99,7 +99,8 @@ class ExponentialEmission(Emission):
     # -- the start -----------------------------------------------------------------------------------------
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        return kmeans_labels(spread(x, self.observation.values(self.size)), n_states, generator)
+        frames = in_context(spread(x, self.observation.values(self.size)))
+        return kmeans_labels(frames, n_states, generator)
 
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator

@@ -26,6 +26,17 @@ def spread(x: Tensor, values: tuple[Values, ...]) -> Tensor:
     return torch.where(torch.isnan(x), scaled.nanmean(0).nan_to_num(), scaled)
 
 
+def in_context(x: Tensor, reach: int = 2) -> Tensor:
+    """``(N, 2D)``: each frame, and beside it the mean of it and ``reach`` frames on either side, scaled to vary as a frame does if frames are independent.
+
+    Clusters of frames alone tell apart what states emit but not what surrounds them, and EM hardly leaves such a start.
+    """
+    width = 2 * reach + 1
+    padded = torch.cat([x[:1].expand(reach, -1), x, x[-1:].expand(reach, -1)])
+    around = torch.stack([padded[i : i + len(x)] for i in range(width)]).sum(0)
+    return torch.cat([x, around / width**0.5], dim=1)
+
+
 def kmeans_labels(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
     """``(N,)`` cluster of each row of ``x (N, D)``; clusters may be empty where rows repeat or are few."""
     everywhere = torch.zeros(len(x), dtype=torch.int64, device=x.device)
