@@ -32,7 +32,9 @@ class Frozen(Configurable):
 
     @classmethod
     def of(cls, choice: Any, n_states: int) -> Frozen:
-        """What ``HMM(frozen=...)`` means: names of tables, or a ``Frozen``; raises ``ValueError`` for anything else."""
+        """What ``HMM(frozen=...)`` means: names of tables, a ``Frozen``, or None; raises ``ValueError`` for anything else."""
+        if choice is None:
+            return cls()
         if isinstance(choice, Frozen):
             choice.rows(choice.transition, n_states), choice.rows(choice.emission, n_states)
             return choice

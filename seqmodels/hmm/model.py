@@ -83,7 +83,7 @@ class HMM(Queries):
     pseudocount: float | str | Pseudocounts = "auto"
     topology: Any = "ergodic"
     tied: Sequence[int] | None = None
-    frozen: Sequence[str] | Frozen = ()
+    frozen: Sequence[str] | Frozen | None = None
     algorithm: Algorithm = "em"
     batches: int = 6
     step_decay: float = 0.7
