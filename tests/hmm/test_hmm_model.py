@@ -285,8 +285,8 @@ def test_n_init_keeps_the_best() -> None:
 def test_a_start_that_ends_on_the_floor_loses() -> None:
     rng = np.random.default_rng(12)
     near = 0.3 + 1e-3 * rng.normal(size=(80, 1))
-    x = [np.where(rng.random((80, 1)) < 0.25, near, rng.normal(size=(80, 1)))]
-    options: dict[str, Any] = {"observation": GaussianMixture(1, min_covariance=0.001), "max_iter": 60, **OPTIONS}
+    x = [np.where(rng.random((80, 1)) < 0.1, near, rng.normal(size=(80, 1)))]
+    options: dict[str, Any] = {"observation": GaussianMixture(1, min_covariance=0.001), "max_iter": 30, **OPTIONS}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         alone = [HMM(4, random_state=seed, **options).fit(x).history_.iloc[-1] for seed in range(3)]
