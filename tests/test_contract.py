@@ -544,7 +544,7 @@ def test_cross_validation_and_search_take_lists_of_sequences(kind: Kind, network
         at_the_door(kind=kind, network=network).fit(X[a:b]).score(X[c:d]) for a, b, c, d in ((4, 8, 0, 4), (0, 4, 4, 8))
     ]
     assert_allclose(scores, expected, rtol=1e-12)
-    name = "lr" if network else "n_states" if kind != "vectors" else "observation__n_components"
+    name = "lr" if network else "n_states" if kind != "vectors" else "observation__order"
     search = GridSearchCV(model, {name: [1, 2]}, cv=2, error_score="raise").fit(sm.Sequences(X))
     assert search.best_estimator_.get_params()[name] == search.best_params_[name]
     assert np.isfinite(search.best_score_)
