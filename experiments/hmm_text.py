@@ -5,27 +5,18 @@ tuned was tuned there. One row a model goes to ``experiments/results/hmm_text/``
 """
 
 import argparse
-import datetime
-import platform
-import sys
 import time
 from pathlib import Path
 
 import pandas as pd
 import torch
+from stamp import stamped
 
 from seqmodels import HMM, Categorical, data
 
 HELD_OUT = 111_540
 RESULTS = Path("experiments/results/hmm_text")
 BUDGETS = {64: 30.0, 256: 90.0}  # seconds of fitting, by the number of states
-
-
-def hardware() -> str:
-    """The processor, as the system names it."""
-    info = Path("/proc/cpuinfo")
-    names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()}, {torch.get_num_threads()} thread(s)"
 
 
 def learn(
@@ -80,10 +71,8 @@ def main() -> None:
         rows.append(learn(train, test, n_states, seconds, epochs, options.batches, options.decay))
         print(rows[-1], flush=True)
     if not options.inside:
-        command = " ".join(["python", "experiments/hmm_text.py", Path(options.file).name, *sys.argv[2:]])
-        about = {"command": command, "date": datetime.date.today().isoformat(), "hardware": hardware()}
         RESULTS.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame(rows).assign(**about).to_csv(RESULTS / "characters.csv", index=False)
+        stamped(pd.DataFrame(rows)).to_csv(RESULTS / "characters.csv", index=False)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg.blas import dtbsv
-from scipy.signal import lfilter, resample_poly
 
 CONTROL = 0.005  # seconds between two points of a formant's track
 GLIDE = 0.035  # seconds a formant takes from one target to the next
@@ -143,6 +142,8 @@ def synthesise(
     Klatt (1980), Software for a cascade/parallel formant synthesizer; Rosenberg (1971), Effect of glottal pulse
     shape on the quality of natural vowels.
     """
+    from scipy.signal import lfilter  # lazily: slow to import, and few need it
+
     edges = np.rint(np.cumsum([0.0, *(token.duration for token in tokens)]) * sample_rate).astype(int)
     voicing, frication, aspiration = _amplitudes(tokens, edges, sample_rate)
     pulses, openness = _glottis(len(voicing), voice, sample_rate, rng)
@@ -193,6 +194,8 @@ def _glottis(n: int, voice: Voice, sample_rate: int, rng: np.random.Generator) -
     seconds = np.arange(fine) / (sample_rate * OVERSAMPLING)
     wave = 0.06 * np.sin(2 * np.pi * (rng.uniform(1.5, 3.5) * seconds + rng.uniform()))  # intonation
     contour = voice.pitch * (1.1 - 0.2 * np.arange(fine) / fine + wave)
+    from scipy.signal import lfilter, resample_poly
+
     steps = contour / (sample_rate * OVERSAMPLING)
     period = np.cumsum(steps).astype(int)  # which period a sample lies in
     jitter = 1 + 0.015 * rng.standard_normal(period[-1] + 1)

@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy.signal import lfilter
 
 from seqmodels.data.formants import PHONES, Token, Voice, synthesise
 from seqmodels.data.mfcc import MFCC
@@ -139,6 +138,8 @@ def _token(phone: str, voice: Voice, variation: float, rng: np.random.Generator)
 
 def _recorded(waveform: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The waveform at this utterance's level, in this utterance's noise (white to dull, 20 to 45 dB below), below full scale."""
+    from scipy.signal import lfilter  # lazily: slow to import, and few need it
+
     speech_level = 0.08 * 10 ** (rng.normal(0.0, 4.0) / 20)
     noise = lfilter([1.0], [1.0, -rng.uniform(0.0, 0.8)], rng.standard_normal(len(waveform)))
     noise_level = speech_level * 10 ** (-rng.uniform(20.0, 45.0) / 20)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from seqmodels.evaluation import plots
 from seqmodels.evaluation.report import html_report
 from seqmodels.measure import Measure
 from seqmodels.model import SequenceModel
@@ -98,15 +97,21 @@ class Comparison:
 
     def plot_forest(self) -> Any:
         """A matplotlib figure: each model's difference to the baseline with its interval."""
+        from seqmodels.evaluation import plots  # lazily: matplotlib is slow to import
+
         return plots.forest(self.frame[self.frame["error"] == ""].pipe(_with_attrs, self.frame.attrs))
 
     def plot_learning_curves(self) -> Any:
         """A matplotlib figure: nats per unit against seconds of training."""
+        from seqmodels.evaluation import plots
+
         curves = {name: history for name, history in self.histories.items() if len(history) > 1}
         return plots.learning_curves(curves, unit=self.measure.unit, title=str(self.frame.attrs.get("title", "")))
 
     def plot_by_position(self) -> Any:
         """A matplotlib figure: nats per unit against position in the sequence."""
+        from seqmodels.evaluation import plots
+
         return plots.by_position(
             self.log_prob_steps, unit=self.measure.unit, title=str(self.frame.attrs.get("title", ""))
         )

@@ -11,7 +11,7 @@ from seqmodels.hmm.constraints import Constraints, Frozen, Tying
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.priors import Pseudocounts, as_pseudocounts
 from seqmodels.hmm.topology import Topology, as_topology, breaks
-from seqmodels.observations import Observation
+from seqmodels.observations import GaussianMixture, Observation
 
 Algorithm = Literal["em", "stepwise", "gradient"]
 
@@ -38,6 +38,18 @@ class Learning:
         k = len(self.constraints.tying.group)
         ends = int(self.topology.ends(k).sum()) if length == "stop" else 0
         return int(self.topology.starts(k).sum()) - 1 + int(self.topology.arcs(k).sum()) + ends - k
+
+    def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
+        """Raise ``ValueError`` for choices that do not go together."""
+        frozen, tied = self.constraints.frozen, not self.constraints.tying.is_free
+        if algorithm == "gradient" and (tied or frozen.initial or frozen.transition or frozen.emission):
+            raise ValueError("algorithm='gradient' trains all parameters of all states; leave tied and frozen to 'em'")
+        shared = isinstance(observation, GaussianMixture) and observation.covariance_type == "tied"
+        if shared and (tied or not isinstance(frozen.emission, bool)):
+            raise ValueError(
+                "covariance_type='tied' is one covariance for all states, so that some states cannot be frozen or tied "
+                "apart from the others; pass another covariance_type, or leave tied and frozen states out"
+            )
 
     def check_start(self, parameters: Parameters, length: str) -> None:
         """Raise ``ValueError`` if EM cannot go on from these."""

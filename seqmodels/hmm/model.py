@@ -180,7 +180,9 @@ class HMM(Queries):
     def _fitting(self, examples: list[Example]) -> Fitting:
         schedule = Schedule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
         how = (self.algorithm, self.batches, self.step_decay, self.lr, *raw_size(examples, self.encoding_))
-        return Fitting(self._emission(), self._learning(self.n_states, self.length_), schedule, *how)
+        learning = self._learning(self.n_states, self.length_)
+        learning.check_together(self.algorithm, self.observation_)
+        return Fitting(self._emission(), learning, schedule, *how)
 
     def _starts(self, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
         if self._continues():

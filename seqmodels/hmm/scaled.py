@@ -94,11 +94,17 @@ def expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed:
         alpha.index_fill_(0, left_out, 0.0)
     total = torch.zeros_like(trellis.transition)
     size = BLOCK if alpha.is_cuda else SUMMED[alpha.dtype]  # a GPU adds up in pieces by itself
-    part = torch.empty_like(total, dtype=alpha.dtype)
+    part, summed = torch.zeros_like(total, dtype=alpha.dtype), 0
     for shift, low, high in packing.spans:
         for start in range(low, high, size):
             stop = min(start + size, high)
-            total += torch.mm(alpha[start - shift : stop - shift].T, ahead[start:stop], out=part)
+            part.addmm_(alpha[start - shift : stop - shift].T, ahead[start:stop])
+            summed += stop - start
+            if summed >= size:
+                total += part
+                part.zero_()
+                summed = 0
+    total += part
     before, after = cutting.links
     total += alpha[packing.last[packing.order[before]]].T @ ahead[after]  # a piece's first frame stands at its rank
     return total.mul_(trellis.transition)

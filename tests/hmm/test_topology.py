@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import seqmodels as sm
-from seqmodels import HMM, Arcs, Banded, Categorical, Frozen, GaussianMixture, LeftToRight, Pseudocounts
+from seqmodels import HMM, Arcs, Banded, Categorical, Frozen, GaussianMixture, LeftToRight, Pseudocounts, PseudoFrames
 
 K = 4
 RING = [[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]]
@@ -164,3 +164,19 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     assert loaded.score(words()) == model.score(words())
     assert loaded.get_params()["topology__transition"].tolist() == RING
     assert repr(loaded.clone().fit(words())) == repr(loaded)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algorithm": "gradient", "frozen": ("emission",)}, "leave tied and frozen to 'em'"),
+        ({"algorithm": "gradient", "tied": [0, 0, 1]}, "leave tied and frozen to 'em'"),
+        ({"observation": GaussianMixture(1, "tied"), "tied": [0, 0, 1]}, "one covariance for all states"),
+        ({"observation": GaussianMixture(1, "tied"), "frozen": Frozen(emission=[1])}, "one covariance for all states"),
+        ({"observation": GaussianMixture(1, "tied", prior=PseudoFrames(1.0))}, "takes no prior"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: dict[str, Any], message: str) -> None:
+    x = [np.random.default_rng(0).normal(size=(20, 2))]
+    with pytest.raises(ValueError, match=message):
+        HMM(3, **{"observation": GaussianMixture(1), **options}).fit(x)

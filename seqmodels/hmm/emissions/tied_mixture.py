@@ -33,6 +33,8 @@ class TiedMixtureEmission(Emission):
     """
 
     def __init__(self, observation: GaussianMixture, size: int) -> None:
+        if observation.prior is not None:
+            raise ValueError("covariance_type='tied' takes no prior; pass prior=None, or another covariance_type")
         self.observation: GaussianMixture = observation
         self.size = size
 
