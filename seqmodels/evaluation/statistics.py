@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import fft, stats
+from scipy import fft
+from scipy.special import stdtr, stdtrit
 
 MIN_CLUSTERS = 5  # below: no interval
 BOOTSTRAP_CLUSTERS = 20  # from here on: bootstrap rather than t
@@ -207,7 +208,8 @@ def _bootstrap_t(
 def _t_interval(estimate: float, error: float, freedom: float, level: float) -> tuple[float, float]:
     if error == 0:  # no spread at all: two models that agree, or that differ by a constant
         return 0.0, float(estimate == 0)
-    return float(stats.t.ppf((1 + level) / 2, freedom)) * error, float(2 * stats.t.sf(abs(estimate) / error, freedom))
+    # Quantile and distribution function of Student's t.
+    return float(stdtrit(freedom, (1 + level) / 2)) * error, float(2 * stdtr(freedom, -abs(estimate) / error))
 
 
 def _ratio_and_error(d: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
