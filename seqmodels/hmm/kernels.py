@@ -45,7 +45,7 @@ def _forward(
 
 @triton.jit
 def _backward(
-    alpha, ahead, scale, ends, transition, gamma, messages, drifted, offsets, sizes, lengths, steps, K,
+    alpha, ahead, scale, ends, transition, gamma, messages, drifted, reach, offsets, sizes, lengths, steps, K,
     stride_row, stride_state, drift,
     ROWS: tl.constexpr, STATES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -73,6 +73,7 @@ def _backward(
         sound = tl.abs(norm - 1.0) <= drift  # False for NaN too
         astray = tl.where(sound, astray, 1)
         tl.store(gamma + place, here / norm[:, None], mask=inside)
+        tl.store(reach + row, tl.max(message, 1) / norm, mask=running)
         divisor = norm * tl.load(scale + row, mask=running, other=1.0)
         there = tl.load(ahead + place, mask=inside, other=0.0) * message / divisor[:, None]
         tl.store(ahead + place, there, mask=inside)
@@ -101,7 +102,7 @@ def forward(
 
 def backward(
     transition: Tensor, alpha: Tensor, ahead: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor, packing: Packing,
-    drift: float,
+    drift: float, reach: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """As ``recursions.backward``; every step is scaled anew."""
     offsets, sizes, steps, grid = _schedule(packing)
@@ -110,8 +111,8 @@ def backward(
     drifted = torch.zeros(w, dtype=torch.int32, device=ahead.device)
     lengths = packing.lengths[packing.order]
     _backward[grid](
-        alpha, ahead, scale, ends.contiguous(), transition.contiguous(), gamma, messages, drifted, offsets, sizes,
-        lengths, steps, K, *ways, drift,
+        alpha, ahead, scale, ends.contiguous(), transition.contiguous(), gamma, messages, drifted,
+        torch.empty_like(scale) if reach is None else reach, offsets, sizes, lengths, steps, K, *ways, drift,
         ROWS=SEQUENCES, STATES=_padded(K), PRECISION="tf32x3",
     )  # fmt: skip
     return messages, drifted.bool()

@@ -73,9 +73,18 @@ def forward(
 
 
 def backward(
-    transition: Tensor, alpha: Tensor, ahead: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor, packing: Packing
+    transition: Tensor,
+    alpha: Tensor,
+    ahead: Tensor,
+    scale: Tensor,
+    ends: Tensor,
+    gamma: Tensor,
+    packing: Packing,
+    reach: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Fill ``gamma`` (N, K); turn ``ahead`` (N, K) from b to b beta / c; given messages ``ends`` (w, K) by rank after last frames.
+
+    ``reach`` (N,) is filled with the largest beta of each frame.
 
     Returns:
         (w, K) by rank the messages before first frames, and (w,) where the sum of a row of gamma drifted from one.
@@ -83,13 +92,14 @@ def backward(
     if _on_gpu(ahead):
         from seqmodels.hmm import kernels
 
-        return kernels.backward(transition, alpha, ahead, scale, ends, gamma, packing, LIMITS[gamma.dtype].drift)
+        return kernels.backward(transition, alpha, ahead, scale, ends, gamma, packing, LIMITS[gamma.dtype].drift, reach)
     sizes = packing.batch_sizes
     beta, going = _messages(ahead, len(ends)), 0
     drifted = torch.zeros(len(ends), dtype=torch.bool, device=gamma.device)
-    views = zip(sizes, *(a.T.split(sizes, 1) for a in (alpha, gamma, ahead)), scale.split(sizes), strict=True)
-    message = beta
-    for t, (n, reached, here, there, divisor) in reversed(list(enumerate(views))):
+    largest = [None] * len(sizes) if reach is None else reach.split(sizes)
+    states = (a.T.split(sizes, 1) for a in (alpha, gamma, ahead))
+    views, message = zip(sizes, *states, scale.split(sizes), largest, strict=True), beta
+    for t, (n, reached, here, there, divisor, peak) in reversed(list(enumerate(views))):
         if n > going:  # some pieces end here
             beta[:, going:n] = ends[going:n].T
             going, message = n, beta[:, :n]
@@ -99,6 +109,8 @@ def backward(
             drifted[:going] |= ~((norm - 1).abs() <= LIMITS[gamma.dtype].drift)
             here.div_(norm)
             message.div_(norm)
+        if peak is not None:
+            torch.amax(message, 0, out=peak)
         there.mul_(message).div_(divisor)
         torch.mm(transition, there, out=message)
     return beta.T, drifted

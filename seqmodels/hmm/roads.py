@@ -52,7 +52,7 @@ def scaled_forward(trellis: Trellis) -> tuple[Forward, Tensor]:
 
 def scaled_posterior(trellis: Trellis) -> tuple[Posterior, Tensor]:
     """The scaled E-step; the sequences it fails are left out of the sums."""
-    ran, cutting = scaled.forward(trellis), trellis.cutting
+    ran, cutting = scaled.forward(trellis, guarded=False), trellis.cutting
     gamma, ahead, failed = scaled.backward(trellis, ran)
     trellis.weighted(ahead, cutting.sequence)
     xi, held = scaled.expected_transitions(trellis, ran.alpha, ahead, failed), (~failed).nonzero()[:, 0]

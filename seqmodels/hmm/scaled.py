@@ -3,6 +3,9 @@
 Every product that underflows, or that is flushed to zero before it can, is a path lost: what is computed is a lower
 bound of ``p(x_1..x_t)``. Adding back at each step more than can have been lost gives an upper bound. Where the two
 agree after every frame, nothing that mattered was lost; where not, the sequence has failed and another road is taken.
+
+With a backward pass this is seen at once: a path that was lost was last lost at some frame, in a state with less than the
+floor, and goes on from there as beta says. Where no beta is so large that the floor times it matters, nothing was lost.
 """
 
 from __future__ import annotations
@@ -36,8 +39,8 @@ class Pass:
     failed: Tensor
 
 
-def forward(trellis: Trellis) -> Pass:
-    """The forward pass in the precision of the densities, with its guard."""
+def forward(trellis: Trellis, *, guarded: bool = True) -> Pass:
+    """The forward pass in the precision of the densities; not ``guarded`` where ``backward`` follows, which sees what was lost."""
     dtype, cutting, packing = trellis.densities.dtype, trellis.cutting, trellis.packing
     b, peak = trellis.densities.scaled(trellis.scratch)
     torch.threshold_(b, LIMITS[dtype].flush, 0.0)
@@ -52,7 +55,7 @@ def forward(trellis: Trellis) -> Pass:
         handed, given = alpha[packing.last[packing.order[before]]] @ step, starts[after]
         close = (handed - given).abs() <= TOLERANCE[dtype] * torch.maximum(handed, given)
         failed |= _by_sequence(trellis, after[~close.all(1)])
-    suspect = _suspects(trellis, alpha, scale)
+    suspect = _suspects(trellis, alpha, scale) if guarded else failed[:0]
     if suspect.any():
         failed |= cutting.of_pieces(_bounds_differ(trellis, suspect.nonzero()[:, 0], alpha, b, scale, starts))
     steps = trellis.scratch.take("steps", tuple(scale.shape), torch.float64, scale.device)
@@ -73,8 +76,14 @@ def backward(trellis: Trellis, ran: Pass) -> tuple[Tensor, Tensor, Tensor]:
     closing = ran.alpha[packing.last[packing.order]]
     ends.div_((closing * ends).sum(1, keepdim=True))
     gamma, ahead = trellis.scratch.like("gamma", ran.alpha), ran.b
-    messages, drifted = recursions.backward(step, ran.alpha, ahead, ran.scale, ends, gamma, packing)
+    reach = (
+        None if _refills(trellis, ran.scale) else trellis.scratch.take("reach", ran.scale.shape, dtype, gamma.device)
+    )
+    messages, drifted = recursions.backward(step, ran.alpha, ahead, ran.scale, ends, gamma, packing, reach)
     failed = ran.failed | _by_sequence(trellis, drifted.nonzero()[:, 0])
+    failed |= ~(ran.ends.exp() > _least(gamma.shape[1], dtype))
+    if reach is not None:
+        failed |= cutting.any(~(reach.mul_(_least(gamma.shape[1], dtype)) < ran.scale))
     if len(before):
         given, found = closing[before] * ends[before], closing[before] * messages[after]
         difference = (given - found / found.sum(1, keepdim=True)).abs().sum(1)
@@ -123,12 +132,12 @@ def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
     A loss is harmless if it is small beside what the same state kept; or, when every transition is possible, beside what
     every state is handed by the others at the next step, for positive sums keep their proportions ever after.
     """
-    packing, least = trellis.packing, _least(alpha)
+    packing, least = trellis.packing, _least(alpha.shape[1], alpha.dtype)
     closing = alpha[packing.last] * trellis.ends(alpha.dtype)[packing.rank]
     faint = ~(closing.sum(1) > least)
-    refill = trellis.transition.amin().to(scale.dtype)
-    if scale.amin() * refill > least:
+    if _refills(trellis, scale):
         return faint
+    refill = trellis.transition.amin().to(scale.dtype)
     rows = (~(scale * refill > least)).nonzero()[:, 0]
     harmful = torch.zeros_like(scale, dtype=torch.bool)
     for block in rows.split(BLOCK):
@@ -137,10 +146,15 @@ def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
     return packing.any(harmful) | faint
 
 
-def _least(alpha: Tensor) -> float:
+def _refills(trellis: Trellis, scale: Tensor) -> bool:
+    """Whether at every frame all states are handed more than can have been lost of any."""
+    return bool(scale.amin() * trellis.transition.amin().to(scale.dtype) > _least(len(trellis.transition), scale.dtype))
+
+
+def _least(n_states: int, dtype: torch.dtype) -> float:
     """Mass beside which what a step can lose is too small to look into."""
-    limits = LIMITS[alpha.dtype]
-    return alpha.shape[1] * limits.floor / limits.loss
+    limits = LIMITS[dtype]
+    return n_states * limits.floor / limits.loss
 
 
 def _bounds_differ(trellis: Trellis, pieces: Tensor, alpha: Tensor, b: Tensor, scale: Tensor, starts: Tensor) -> Tensor:
