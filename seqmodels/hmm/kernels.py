@@ -73,7 +73,8 @@ def _backward(
         sound = tl.abs(norm - 1.0) <= drift  # False for NaN too
         astray = tl.where(sound, astray, 1)
         tl.store(gamma + place, here / norm[:, None], mask=inside)
-        tl.store(reach + row, tl.max(message, 1) / norm, mask=running)
+        largest = tl.max(tl.where(message == message, message, float("inf")), 1)  # NaN reaches everywhere
+        tl.store(reach + row, largest / norm, mask=running)
         divisor = norm * tl.load(scale + row, mask=running, other=1.0)
         there = tl.load(ahead + place, mask=inside, other=0.0) * message / divisor[:, None]
         tl.store(ahead + place, there, mask=inside)
