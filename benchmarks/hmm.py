@@ -27,7 +27,8 @@ def main() -> None:
     libraries = options.libraries or list(where)
     if missing := set(libraries) - set(where):
         raise ValueError(f"{sorted(missing)} live in environments of their own; pass --environments DIR")
-    command = shlex.join([Path(sys.executable).name, *sys.argv])
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv]
+    command = shlex.join(["python", *words])
     done: list[pd.DataFrame] = []
     for workload in options.workloads:
         chosen = entrants(workload, libraries)

@@ -86,9 +86,8 @@ def draw(frame: pd.DataFrame, file: Path) -> None:
         colours = ["tab:orange" if one.startswith("seqmodels") else "tab:blue" for one in part["library"]]
         around = [part["seconds"] - part["fastest"], part["slowest"] - part["seconds"]]
         bars = axes.barh(labels, part["seconds"], xerr=around, color=colours)
-        axes.bar_label(
-            bars, [f"{s:.3g} s, × {r:.2g}" for s, r in zip(part["seconds"], part["ratio"], strict=True)], padding=4
-        )
+        times = [f"{r:.1f}" if r < 10 else f"{r:.0f}" for r in part["ratio"]]
+        axes.bar_label(bars, [f"{s:.3g} s, × {r}" for s, r in zip(part["seconds"], times, strict=True)], padding=4)
         axes.set(xscale="log", title=f"{name}, {part['frames'].iloc[0]} frames", xlabel="seconds per EM iteration")
         axes.margins(x=0.25)
     figure.savefig(file, dpi=120)
