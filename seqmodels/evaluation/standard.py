@@ -39,7 +39,7 @@ class Task:
 # Each model from a seed, and about how many seconds it takes on two cores with the default data.
 TEXT_DENSITY: dict[str, tuple[Build, float]] = {
     "iid": (lambda seed: HMM(1, random_state=seed), 1),
-    "hmm": (lambda seed: HMM(64, max_iter=16, random_state=seed), 16),
+    "hmm": (lambda seed: HMM(64, max_iter=16, random_state=seed), 5),
     "elman": (lambda seed: ElmanRNN(max_steps=600, random_state=seed), 22),
     "lstm": (lambda seed: LSTM(max_steps=800, random_state=seed), 26),
     "gru": (lambda seed: GRU(max_steps=500, random_state=seed), 32),
@@ -47,18 +47,18 @@ TEXT_DENSITY: dict[str, tuple[Build, float]] = {
 }
 TEXT_CONTINUATION: dict[str, tuple[Build, float]] = {
     "iid": (lambda seed: HMM(1, random_state=seed), 1),
-    "hmm": (lambda seed: HMM(64, max_iter=16, random_state=seed), 9),
+    "hmm": (lambda seed: HMM(64, max_iter=16, random_state=seed), 3),
     "elman": (lambda seed: ElmanRNN(d_model=128, max_steps=600, random_state=seed), 10),
     "lstm": (lambda seed: LSTM(d_model=128, max_steps=600, random_state=seed), 10),
     "gru": (lambda seed: GRU(d_model=128, max_steps=400, random_state=seed), 12),
     "transformer": (lambda seed: Transformer(n_layers=2, context=256, max_steps=700, random_state=seed), 46),
     "seq2seq-fixed": (lambda seed: LSTMSeq2Seq(d_model=128, attention=None, max_steps=400, random_state=seed), 14),
-    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=128, batch_size=32, max_steps=40, random_state=seed), 26),
+    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=128, batch_size=32, max_steps=90, random_state=seed), 62),
     "seq2seq-multiplicative": (
         lambda seed: LSTMSeq2Seq(
-            d_model=128, attention="multiplicative", batch_size=32, max_steps=40, random_state=seed
+            d_model=128, attention="multiplicative", batch_size=32, max_steps=90, random_state=seed
         ),
-        26,
+        44,
     ),
     "seq2seq-transformer": (lambda seed: TransformerSeq2Seq(max_steps=400, random_state=seed), 38),
 }
