@@ -55,10 +55,11 @@ def gradient_ascent(
         ran, _ = train(module, lambda _: blocks, objective, None, recipe, len(blocks))
         history = ran[history.columns].assign(objective=math.nan)
         parameters = module.detached()
+    step, seconds = (0.0, 0.0) if history.empty else history[["step", "seconds"]].iloc[-1]
     log_prob = (_log_prob(parameters, emission, blocks, dtype) + log_det) / n_units
     last = {
-        "step": float(history["step"].max()) if len(history) else 0.0,
-        "seconds": float(history["seconds"].max()) if len(history) else 0.0,
+        "step": step,
+        "seconds": seconds,
         "log_prob": log_prob,
         "objective": log_prob + log_prior(parameters, emission, pseudocount) / n_units,
         "floor_hits": float(emission.floor_hits(parameters.table).sum()),
