@@ -24,7 +24,8 @@ from seqmodels.hmm.inference import block_trellis, refuse_impossible
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.training import Recipe, Step, train
 
-KEPT = 1 << 22  # numbers a chunk of densities may keep for the backward pass; more chunks are computed again there
+KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
+CHUNK = 1 << 22  # beyond that they are computed in chunks of this size, and again in the backward pass
 
 
 def gradient_ascent(
@@ -150,9 +151,9 @@ def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | N
     if observation.emits == "symbols":
         every = torch.arange(emission.size, device=x.device)
         return observation.log_prob(rows, every).index_select(1, x).T
-    size = max(1, KEPT // table.numel())
-    if len(x) <= size:
+    if len(x) * table.numel() <= KEPT:
         return observation.log_prob(rows, x, past).T
+    size = max(1, CHUNK // table.numel())
     pasts = [None] * -(-len(x) // size) if past is None else past.split(size)
     pieces = [
         checkpoint(observation.log_prob, rows, frames, before, use_reentrant=False)
