@@ -43,7 +43,7 @@ class Forecast:
     ) -> Self:
         """From the ``belief (K,)`` after encoded ``values (T, ...)``, in raw units ``shift + scale * encoded``."""
         weights = torch.as_tensor(belief, dtype=torch.float64)
-        rows = []
+        weights, rows = weights / weights.sum(), []  # of float32, they sum to one but for rounding
         for _ in range(k):
             weights = weights @ parameters.transition
             rows.append(weights)

@@ -25,7 +25,8 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.training import Recipe, Step, train
 
-KEPT = 1 << 22  # numbers a chunk of densities may keep for the backward pass; more chunks are computed again there
+KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
+CHUNK = 1 << 22  # beyond that they are computed in chunks of this size, and again in the backward pass
 
 
 def gradient_ascent(
@@ -56,10 +57,11 @@ def gradient_ascent(
         ran, _ = train(module, lambda _: blocks, objective, None, recipe, len(blocks))
         history = ran[history.columns].assign(objective=math.nan)
         parameters = module.detached()
+    step, seconds = (0.0, 0.0) if history.empty else history[["step", "seconds"]].iloc[-1]
     log_prob = (_log_prob(parameters, emission, blocks, dtype) + log_det) / n_units
     last = {
-        "step": float(history["step"].max()) if len(history) else 0.0,
-        "seconds": float(history["seconds"].max()) if len(history) else 0.0,
+        "step": step,
+        "seconds": seconds,
         "log_prob": log_prob,
         "objective": log_prob + log_prior(parameters, emission, pseudocount) / n_units,
         "floor_hits": float(emission.floor_hits(parameters.table).sum()),
@@ -146,9 +148,9 @@ def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | N
     if observation.emits == "symbols":
         every = torch.arange(emission.size, device=x.device)
         return observation.log_prob(rows, every).index_select(1, x).T
-    size = max(1, KEPT // table.numel())
-    if len(x) <= size:
+    if len(x) * table.numel() <= KEPT:
         return observation.log_prob(rows, x, past).T
+    size = max(1, CHUNK // table.numel())
     pasts = [None] * -(-len(x) // size) if past is None else past.split(size)
     pieces = [
         checkpoint(observation.log_prob, rows, frames, before, use_reentrant=False)

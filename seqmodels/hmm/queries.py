@@ -27,6 +27,21 @@ class Queries(SequenceModel, ABC):
     """The questions of the HMM wing. All go over encoded steps, of ``x`` and then ``y`` where there are targets.
 
     A missing value (NaN) says nothing of its feature; a frame of which all is missing leaves the state to its neighbours.
+
+    >>> from seqmodels import HMM
+    >>> chain = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.2, 0.8]]}
+    >>> model, x = HMM.from_parameters(**chain, emission=[[0.9, 0.1], [0.2, 0.8]]), [np.array([0, 0, 1])]
+    >>> model.filter(x)[0].round(2)
+    array([[0.82, 0.18],
+           [0.94, 0.06],
+           [0.43, 0.57]], dtype=float32)
+    >>> model.decode(x)[0]
+    array([0, 0, 0])
+    >>> model.forecast(x, 2)[0].states.round(2)
+    array([[0.5 , 0.5 ],
+           [0.55, 0.45]])
+    >>> model.stationary_.round(3)
+    array([0.667, 0.333])
     """
 
     @abstractmethod
