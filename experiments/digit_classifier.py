@@ -20,7 +20,13 @@ from seqmodels import HMM, GaussianMixture
 from seqmodels.data import MFCC, deltas
 
 RESULTS = Path("experiments/results/digits/classifier.csv")
-SPEEDS = (0.8, 0.88, 1.0, 1.14, 1.25)  # chosen by leaving out one more speaker of those in training
+SPEEDS = (
+    0.8,
+    0.88,
+    1.0,
+    1.14,
+    1.25,
+)  # chosen by leaving out one more speaker of those in training, after a look at the folds
 NOISE = 120.0  # of full scale 32768, when the loudest sample is 8192; chosen likewise
 Recordings = list[tuple[np.ndarray, int]]
 

@@ -12,10 +12,8 @@ from torch import Tensor
 from seqmodels.hmm.cutting import Cutting
 from seqmodels.hmm.scratch import Scratch
 
-ELEMENTS_AT_ONCE = {
-    "cpu": 1 << 25,
-    "cuda": 1 << 28,
-}  # frames times densities computed for each, in a block: bounds memory
+# Frames times densities computed for each, in a block: bounds memory.
+ELEMENTS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}
 
 
 @dataclass(frozen=True)
@@ -57,27 +55,25 @@ def make_blocks(
         groups[-1].append(i)
         frames += len(sequences[i])
     scratch = Scratch()
-    return [_block(sequences, g, weights[g[0]], n_past, n_states, device, dtype, scratch, states) for g in groups]
+    return [
+        piece_block(
+            sequences,
+            [(i, 0, len(sequences[i])) for i in group],
+            weights[group[0]],
+            n_past,
+            n_states,
+            device,
+            dtype,
+            scratch,
+            states,
+        )
+        for group in groups
+    ]
 
 
 def frames_at_once(n_densities: int, device: torch.device) -> int:
     """Most frames in one block."""
     return max(1, ELEMENTS_AT_ONCE.get(device.type, ELEMENTS_AT_ONCE["cpu"]) // n_densities)
-
-
-def _block(
-    sequences: Sequence[np.ndarray],
-    indices: list[int],
-    weight: float,
-    n_past: int,
-    n_states: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    scratch: Scratch,
-    states: Sequence[np.ndarray] | None,
-) -> Block:
-    parts = [(i, 0, len(sequences[i])) for i in indices]
-    return piece_block(sequences, parts, weight, n_past, n_states, device, dtype, scratch, states)
 
 
 def piece_block(
