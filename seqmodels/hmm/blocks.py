@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from seqmodels.hmm.cutting import Cutting
 from seqmodels.hmm.scratch import Scratch
 
+Item = TypeVar("Item")
 # Frames times densities computed for each, in a block: bounds memory.
 ELEMENTS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}
 
@@ -45,15 +47,8 @@ def make_blocks(
 ) -> list[Block]:
     """Sequences of one weight and like length together, a bounded number of frames unless one alone has more."""
     most = frames_at_once(n_densities, device)
-    order = sorted((i for i, w in enumerate(weights) if w > 0), key=lambda i: (weights[i], len(sequences[i])))
-    groups: list[list[int]] = []
-    frames = 0
-    for i in order:
-        if not groups or weights[i] != weights[groups[-1][0]] or frames + len(sequences[i]) > most:
-            groups.append([])
-            frames = 0
-        groups[-1].append(i)
-        frames += len(sequences[i])
+    used = [i for i, w in enumerate(weights) if w > 0]
+    groups = grouped(used, lambda i: weights[i], lambda i: len(sequences[i]), most)
     scratch = Scratch()
     return [
         piece_block(
@@ -69,6 +64,21 @@ def make_blocks(
         )
         for group in groups
     ]
+
+
+def grouped(
+    items: list[Item], weight: Callable[[Item], float], n_frames: Callable[[Item], int], most: int
+) -> list[list[Item]]:
+    """Items of one weight and like length together, at most ``most`` frames unless one alone has more."""
+    groups: list[list[Item]] = []
+    frames = 0
+    for item in sorted(items, key=lambda item: (weight(item), n_frames(item))):
+        if not groups or weight(item) != weight(groups[-1][0]) or frames + n_frames(item) > most:
+            groups.append([])
+            frames = 0
+        groups[-1].append(item)
+        frames += n_frames(item)
+    return groups
 
 
 def frames_at_once(n_densities: int, device: torch.device) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from seqmodels.distributed import share
-from seqmodels.hmm.blocks import Block, frames_at_once, piece_block
+from seqmodels.hmm.blocks import Block, frames_at_once, grouped, piece_block
 from seqmodels.hmm.scratch import Scratch
 
 STREAMS = 32  # pieces side by side in a batch of one long sequence: enough for matrix products to be fast
@@ -100,16 +100,8 @@ class Corpus:
         return [self._groups(pieces[b::n_batches]) for b in range(min(n_batches, len(pieces)))]
 
     def _groups(self, pieces: list[Piece]) -> Batch:
-        groups: Batch = []
-        most, frames = frames_at_once(self.n_densities, self.device), 0
-        for piece in sorted(pieces, key=lambda p: (self.weights[p.sequence], len(p))):
-            heavier = bool(groups) and self.weights[groups[-1][0].sequence] != self.weights[piece.sequence]
-            if not groups or heavier or frames + len(piece) > most:
-                groups.append([])
-                frames = 0
-            groups[-1].append(piece)
-            frames += len(piece)
-        return groups
+        most = frames_at_once(self.n_densities, self.device)
+        return grouped(pieces, lambda piece: self.weights[piece.sequence], len, most)
 
 
 def cut(sequence: int, length: int, size: int) -> list[Piece]:
