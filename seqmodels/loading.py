@@ -19,12 +19,16 @@ from seqmodels.observations import (
     PseudoFrames,
 )
 from seqmodels.parameters import Configurable
+from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
 
 MODELS = (HMM, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq)
 ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
 OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Columns, GaussianMixture, Poisson)
 CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames)
-CLASSES: dict[str, type[Configurable]] = {cls.__name__: cls for cls in (*MODELS, *ENCODINGS, *OBSERVATIONS, *CHAINS)}
+TRAINING = (AdamW, Muon, Trapezoid, Cosine, TensorBoard)
+CLASSES: dict[str, type[Configurable]] = {
+    cls.__name__: cls for cls in (*MODELS, *ENCODINGS, *OBSERVATIONS, *CHAINS, *TRAINING)
+}
 
 
 def load(path: str | os.PathLike[str]) -> SequenceModel:

@@ -70,12 +70,13 @@ def describe(thing: Configurable) -> dict[str, Any]:
 
 
 def _described(value: Any) -> Any:
-    """As JSON, which has no tuples."""
+    """As JSON, which has no tuples; functions in a list are left out, for a file holds no code."""
     if isinstance(value, Configurable):
         return describe(value)
-    if isinstance(value, tuple):
-        return {"tuple": [_described(v) for v in value]}
-    return [_described(v) for v in value] if isinstance(value, list) else value
+    if not isinstance(value, list | tuple):
+        return value
+    kept = [_described(v) for v in value if isinstance(v, Configurable) or not callable(v)]
+    return {"tuple": kept} if isinstance(value, tuple) else kept
 
 
 def build(description: Mapping[str, Any], classes: Mapping[str, type[Configurable]]) -> Any:

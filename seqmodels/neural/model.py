@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +21,8 @@ from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
-from seqmodels.training import Recipe, Step, train
+from seqmodels.training import AdamW, Optimizer, Recipe, Schedule, Step, Trapezoid, train
+from seqmodels.training.loop import Listener
 
 DEFAULT_STEPS = 2_000
 STEPS_A_BATCH = 1_024  # small batches learn more per second on a CPU
@@ -45,6 +47,14 @@ class NeuralModel(SequenceModel, ABC):
         lr: peak learning rate of AdamW.
         weight_decay: of matrices, decoupled.
         patience: evaluations (20 a run) without improvement on held-out data before training stops.
+        optimizer: how weights move; None: ``AdamW()``.
+        schedule: the learning rate against progress; None: ``Trapezoid()``.
+        accumulate: batches whose gradients make one step.
+        averaging: part of the steps taken over which the running mean of the weights reaches, which then is the model; 0: none.
+        callbacks: called with each line of the history, a dictionary.
+        checkpoint: file to which the state of training is written at every evaluation.
+        resume_from: such a file, from which ``fit`` goes on as if it had not stopped: to the same weights, given the same data
+            and hyperparameters but for how long training is to last.
         training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 where the hardware has
             instructions for it; scoring never uses it.
 
@@ -61,6 +71,13 @@ class NeuralModel(SequenceModel, ABC):
     lr: float = 3e-3
     weight_decay: float = 0.05
     patience: int = 5
+    optimizer: Optimizer | None = None
+    schedule: Schedule | None = None
+    accumulate: int = 1
+    averaging: float = 0.0
+    callbacks: Sequence[Listener] = ()
+    checkpoint: str | None = None
+    resume_from: str | None = None
     training_precision: str = "auto"
 
     _carries: ClassVar[bool] = True  # whether training hands the memory from chunk to chunk
@@ -83,15 +100,16 @@ class NeuralModel(SequenceModel, ABC):
         return GaussianMixture(n_components=4, covariance_type="full") if kind == "vectors" else Categorical()
 
     def _check_hyperparameters(self) -> None:
-        for name in ("d_model", "n_layers", "batch_size", "patience"):
+        for name in ("d_model", "n_layers", "batch_size", "patience", "accumulate"):
             if getattr(self, name) != "auto" and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
         for name in ("max_steps", "max_epochs", "max_seconds"):
             limit = getattr(self, name)
             if not (limit is None or limit == "auto") and limit <= 0:
                 raise ValueError(f"{name} is {limit}; pass a number above zero, or None for no limit")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
+        for name in ("dropout", "averaging"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; pass a fraction from 0 up to 1")
         if self.training_precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
         if self._chunk() < 1:
@@ -110,16 +128,17 @@ class NeuralModel(SequenceModel, ABC):
             self.module_.to(device, torch.float32)
             rows = self._rows(train_examples)
             batching = Batching(self._batch_size(rows), self._chunk(), self._carries)
-            rng = np.random.default_rng(self.random_state)
             objective = _Objective(self, rows, _steps_to_units(train_examples))
             held_out = _limit(validation, VALIDATION_STEPS)
             self.history_, self.converged_ = train(
                 self.module_,
-                lambda _: batching.epoch(rows, rng),
+                lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
                 objective,
                 (lambda: self._nats_per_unit(held_out)) if held_out else None,
                 self._recipe(),
                 batching.n_chunks(rows),
+                memory=objective if self._carries else None,
+                resume_from=self.resume_from,
             )
 
     def _continue_from(self, before: SequenceModule) -> None:
@@ -142,7 +161,19 @@ class NeuralModel(SequenceModel, ABC):
         automatic = DEFAULT_STEPS if self.max_epochs is None and self.max_seconds is None else None
         steps = automatic if self.max_steps == "auto" else self.max_steps
         return Recipe(
-            steps, self.max_epochs, self.max_seconds, self.lr, self.weight_decay, self.patience, progress=self.verbose
+            steps,
+            self.max_epochs,
+            self.max_seconds,
+            self.lr,
+            self.weight_decay,
+            self.patience,
+            progress=self.verbose,
+            optimizer=self.optimizer or AdamW(),
+            schedule=self.schedule or Trapezoid(),
+            accumulate=self.accumulate,
+            averaging=self.averaging,
+            listeners=tuple(self.callbacks),
+            checkpoint=self.checkpoint,
         )
 
     def _build(self) -> None:

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from seqmodels.training import Objective, Recipe, Step, schedule, train
+from seqmodels.training import AdamW, Muon, Objective, Recipe, Step, Trapezoid, train
 
 RECIPE = Recipe(max_steps=40, max_epochs=None, max_seconds=None, lr=0.1, weight_decay=0.0, patience=100)
 
@@ -40,8 +41,11 @@ def objective(module: Point) -> Objective:
 
 
 def batches(seed: int = 0) -> Callable[[int], Iterator[torch.Tensor]]:
-    rng = np.random.default_rng(seed)
-    return lambda number: (torch.as_tensor(rng.normal(1.0, 0.1, 8), dtype=torch.float32) for _ in range(10))
+    def epoch(number: int) -> Iterator[torch.Tensor]:
+        rng = np.random.default_rng([seed, number])
+        return (torch.as_tensor(rng.normal(1.0, 0.1, 8), dtype=torch.float32) for _ in range(10))
+
+    return epoch
 
 
 def run(recipe: Recipe, evaluate: Callable[[Point], float] | None = None) -> tuple[Point, Any, bool]:
@@ -51,15 +55,6 @@ def run(recipe: Recipe, evaluate: Callable[[Point], float] | None = None) -> tup
         held_out = None if evaluate is None else lambda: evaluate(module)
         history, converged = train(module, batches(), objective(module), held_out, recipe, steps_per_epoch=10)
     return module, history, converged
-
-
-def test_the_schedule_rises_holds_and_falls_to_zero() -> None:
-    rates = np.array([schedule(p) for p in np.linspace(0, 1, 1001)])
-    assert rates[0] > 0
-    assert (np.diff(rates[:30]) > 0).all()
-    assert rates[30:401] == pytest.approx(1.0)
-    np.testing.assert_allclose(rates[400:], np.linspace(1, 0, 601), atol=1e-12)
-    assert schedule(1.5) == 0.0
 
 
 def test_steps_follow_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +67,7 @@ def test_steps_follow_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.optim.AdamW, "step", watch)
     run(RECIPE)
-    assert rates == pytest.approx([0.1 * schedule(k / 40) for k in range(40)])
+    assert rates == pytest.approx([0.1 * Trapezoid().at(k / 40) for k in range(40)])
 
 
 def test_training_maximises_and_keeps_a_history() -> None:
@@ -192,3 +187,101 @@ def test_a_gradient_that_is_not_finite_stops_training() -> None:
 
     with pytest.raises(RuntimeError, match="non-finite"):
         train(module, batches(), broken, None, RECIPE, steps_per_epoch=10)
+
+
+class Remembering:
+    """An objective whose figures depend on what it handed from batch to batch."""
+
+    def __init__(self, module: Point) -> None:
+        self.module, self.memory = module, (torch.zeros(1), None, (torch.zeros(2),))
+
+    def __call__(self, batch: torch.Tensor) -> Step:
+        self.memory = (0.5 * self.memory[0] + batch.mean(), None, (self.memory[2][0] + 1,))
+        return objective(self.module)(batch + 0.1 * self.memory[0])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"averaging": 0.3}, {"accumulate": 2}, {"optimizer": Muon()}],
+    ids=["plain", "averaging", "accumulate", "muon"],
+)
+@pytest.mark.parametrize("held_out", [False, True])
+def test_training_goes_on_from_a_checkpoint(tmp_path: Path, changes: dict[str, Any], held_out: bool) -> None:
+    recipe = replace(RECIPE, checkpoint=tmp_path / "checkpoint", evaluations=7, **changes)
+
+    def go(recipe: Recipe, resume_from: Path | None = None) -> tuple[dict[str, torch.Tensor], Any]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            module = Point()
+            module.inner = nn.Linear(3, 3)
+            remembering = Remembering(module)
+            evaluate = (lambda: -abs(module.position - 0.5)) if held_out else None
+            history, _ = train(
+                module, batches(), remembering, evaluate, recipe, 10, memory=remembering, resume_from=resume_from
+            )
+        return module.state_dict(), history
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(row: dict[str, float]) -> None:
+        if row["step"] > 20:
+            raise Interrupted  # before the checkpoint of this line: the run goes on from the one before
+
+    straight, whole = go(recipe)
+    with pytest.raises(Interrupted):
+        go(replace(recipe, listeners=[interrupt]))
+    weights, history = go(recipe, tmp_path / "checkpoint")
+    assert all(torch.equal(weights[name], straight[name]) for name in straight)
+    assert history.drop(columns="seconds").equals(whole.drop(columns="seconds"))
+
+
+def test_a_checkpoint_of_another_module_is_refused(tmp_path: Path) -> None:
+    run(replace(RECIPE, checkpoint=tmp_path / "checkpoint"))
+    other = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="other hyperparameters"):
+        train(other, batches(), objective(Point()), None, RECIPE, 10, resume_from=tmp_path / "checkpoint")
+
+
+def test_accumulated_batches_are_one_step() -> None:
+    taken = []
+
+    class Counting(AdamW):
+        def build(self, module: nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+            (optimizer,) = super().build(module, lr, weight_decay)
+            optimizer.register_step_post_hook(lambda *_: taken.append(module.at.item()))
+            return [optimizer]
+
+    _, history, _ = run(replace(RECIPE, max_steps=6, accumulate=3, optimizer=Counting()))
+    assert len(taken) == 6
+    assert history["step"].iloc[-1] == 6
+    assert history["floor_hits"].sum() == 2 * 18
+
+
+def test_the_mean_of_the_weights_is_what_is_kept() -> None:
+    ats: list[float] = []
+    seen: list[float] = []
+
+    def evaluate(module: Point) -> float:
+        seen.append(module.position)
+        return len(seen)
+
+    class Watching(AdamW):
+        def build(self, module: nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+            (optimizer,) = super().build(module, lr, weight_decay)
+            optimizer.register_step_post_hook(lambda *_: ats.append(module.at.item()))
+            return [optimizer]
+
+    module, _, _ = run(replace(RECIPE, averaging=0.25, optimizer=Watching()), evaluate)
+    mean = 0.0
+    for t, at in enumerate(ats, start=1):
+        mean += (at - mean) / max(1.0, 0.25 * t)
+    assert module.position == pytest.approx(mean, rel=1e-5)
+    assert module.position == seen[-1]
+    assert module.position != pytest.approx(ats[-1], rel=1e-5)
+
+
+def test_listeners_hear_every_line() -> None:
+    heard: list[dict[str, float]] = []
+    _, history, _ = run(replace(RECIPE, listeners=[heard.append]))
+    assert [row["step"] for row in heard] == history["step"].tolist()

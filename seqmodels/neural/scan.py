@@ -1,0 +1,129 @@
+"""Recurrences over time with a backward pass of our own: two or three operations a step each way, all else as matrix products.
+
+What a step back-propagates is linear in the gradient it receives, so its coefficients are computed for all steps at once
+beforehand, and the gradients of the weights afterwards (Rumelhart, Hinton and Williams, 1986). All is in the precision of
+the weights, but for the GRU's state, which changes by little at a step and has float32 at least.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Nonlinearity = Literal["tanh", "sigmoid", "relu"]
+
+
+def elman_scan(driven: Tensor, state: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> Tensor:
+    """``h_t = σ(driven_t + V h_{t-1})``.
+
+    Args:
+        driven: (T, B, d), what the inputs and biases add, in the precision of ``weight``.
+        state: (B, d), ``h_0``.
+        weight: ``V`` (d, d).
+        nonlinearity: ``σ``.
+
+    Returns:
+        (T, B, d), ``h_1 .. h_T``.
+    """
+    return _ElmanScan.apply(driven, state, weight, nonlinearity)
+
+
+def gru_scan(driven: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``h_t = n + z (h_{t-1} - n)``; ``r, z = σ(driven_rz + V_rz h_{t-1})``, ``n = tanh(driven_n + r (V_n h_{t-1} + b))``.
+
+    Args:
+        driven: (T, B, 3 d), what the inputs and biases add to r, z and n, in the precision of ``weight``.
+        state: (B, d), ``h_0``.
+        weight: ``V`` (3 d, d), for r, z and n.
+        bias: ``b`` (d,).
+
+    Returns:
+        (T, B, d), ``h_1 .. h_T``.
+    """
+    return _GruScan.apply(driven, state, weight, bias)
+
+
+class _ElmanScan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, driven: Tensor, state: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> Tensor:
+        states, into = _room(driven, state, weight), weight.t()
+        activate = {"tanh": torch.tanh_, "sigmoid": torch.sigmoid_, "relu": torch.relu_}[nonlinearity]
+        for t, drive in enumerate(driven.unbind(0)):
+            activate(torch.addmm(drive, states[t], into, out=states[t + 1]))
+        ctx.save_for_backward(states, weight)
+        ctx.nonlinearity, ctx.precision = nonlinearity, state.dtype
+        return states[1:]
+
+    @staticmethod
+    def backward(ctx: Any, *received: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        states, weight = ctx.saved_tensors
+        slope = {"tanh": lambda h: 1 - h * h, "sigmoid": lambda h: h * (1 - h), "relu": lambda h: (h > 0).to(h.dtype)}
+        slopes = slope[ctx.nonlinearity](states[1:])
+        delta, carried = torch.empty_like(slopes), torch.zeros_like(states[0])
+        for above, factor, d in reversed(
+            list(zip(received[0].unbind(0), slopes.unbind(0), delta.unbind(0), strict=True))
+        ):
+            torch.mul(carried.add_(above), factor, out=d)
+            torch.mm(d, weight, out=carried)
+        return delta, carried.to(ctx.precision), _outer(delta, states), None
+
+
+class _GruScan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, driven: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        n_steps, n_rows, d = len(driven), *state.shape
+        states, into = _room(driven, state, weight), weight.t()
+        gates, recalled, candidate = (weight.new_empty(n_steps, n_rows, width) for width in (2 * d, d, d))
+        h = state.to(torch.promote_types(weight.dtype, torch.float32)).clone()
+        for t in range(n_steps):
+            product, rz, n = torch.mm(states[t], into), gates[t], candidate[t]
+            torch.add(driven[t, :, : 2 * d], product[:, : 2 * d], out=rz).sigmoid_()
+            torch.add(product[:, 2 * d :], bias, out=recalled[t])
+            torch.addcmul(driven[t, :, 2 * d :], rz[:, :d], recalled[t], out=n).tanh_()
+            torch.lerp(n.to(h.dtype), h, rz[:, d:].to(h.dtype), out=h)
+            states[t + 1].copy_(h)
+        ctx.save_for_backward(states, gates, recalled, candidate, weight)
+        ctx.precision = state.dtype
+        return states[1:]
+
+    @staticmethod
+    def backward(ctx: Any, *received: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        states, gates, recalled, n, weight = ctx.saved_tensors
+        d = n.shape[-1]
+        factors, through = _gru_factors(states[:-1], gates, recalled, n)
+        delta, driven = torch.empty_like(factors), n.new_empty(*n.shape[:-1], 3 * d)
+        carried = torch.zeros_like(states[0])
+        for t in range(len(n) - 1, -1, -1):
+            carried.add_(received[0][t])
+            torch.mul(factors[t], carried[:, None], out=delta[t])
+            torch.mul(through[t], carried, out=driven[t, :, 2 * d :])
+            torch.addmm(carried.mul_(gates[t, :, d:]), delta[t].flatten(1), weight, out=carried)
+        delta = delta.flatten(2)
+        driven[..., : 2 * d] = delta[..., : 2 * d]
+        bias = delta[..., 2 * d :].sum((0, 1))
+        return driven, carried.to(ctx.precision), _outer(delta, states), bias
+
+
+def _gru_factors(before: Tensor, gates: Tensor, recalled: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+    """What the gradient of ``h_t`` is multiplied by: (T, B, 3, d) towards the products with V, (T, B, d) towards ``driven_n``."""
+    r, z = gates.chunk(2, -1)
+    factors = n.new_empty(*n.shape[:-1], 3, n.shape[-1])
+    through = (1 - z).mul_(1 - n * n)
+    torch.mul(through, r, out=factors[..., 2, :])
+    torch.mul((1 - r).mul_(recalled), factors[..., 2, :], out=factors[..., 0, :])
+    torch.mul((before - n).mul_(z), 1 - z, out=factors[..., 1, :])
+    return factors, through
+
+
+def _room(driven: Tensor, state: Tensor, weight: Tensor) -> Tensor:
+    """(T + 1, B, d) for the states before each step and after the last, the first of them filled."""
+    states = weight.new_empty(len(driven) + 1, *state.shape)
+    states[0].copy_(state)
+    return states
+
+
+def _outer(delta: Tensor, states: Tensor) -> Tensor:
+    """``Σ_t delta_tᵀ h_{t-1}``: (T, B, m) and (T + 1, B, d) -> (m, d)."""
+    return delta.flatten(0, 1).t() @ states[:-1].flatten(0, 1)

@@ -1,0 +1,34 @@
+"""What may listen to training: anything that takes a line of the history as a dictionary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from seqmodels.parameters import Configurable
+
+
+@dataclass(eq=False, repr=False)
+class TensorBoard(Configurable):
+    """Writes each line of the history as scalars; needs the package ``tensorboard``.
+
+    Args:
+        folder: where the event files go.
+    """
+
+    folder: str
+
+    def __call__(self, row: dict[str, float]) -> None:
+        writer = self._writer()
+        for name, value in row.items():
+            if name != "step" and not math.isnan(value):
+                writer.add_scalar(name, value, int(row["step"]))
+        writer.flush()
+
+    def _writer(self) -> Any:
+        if "writer" not in self.__dict__:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.writer = SummaryWriter(self.folder)
+        return self.writer

@@ -1,0 +1,272 @@
+"""The gradient loop: warm-up and decay, clipping, early stopping, the best weights kept, to be continued from where it stood."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Protocol
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from seqmodels.training import checkpoint
+from seqmodels.training.average import Average
+from seqmodels.training.memory import keep_freed_memory
+from seqmodels.training.optimizers import AdamW, Optimizer
+from seqmodels.training.schedules import Schedule, Trapezoid
+
+Listener = Callable[[dict[str, float]], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train.
+
+    Args:
+        max_steps, max_epochs, max_seconds: whichever comes first ends training. The schedule follows steps, or
+            time where only ``max_seconds`` is given.
+        lr: peak learning rate.
+        weight_decay: of matrices, decoupled.
+        patience: evaluations without a better validation figure before training stops.
+        accumulate: batches whose gradients make one step.
+        averaging: weights are evaluated and kept as their running mean over about this part of the steps taken; 0: as they are.
+        listeners: called with every line of the history.
+        checkpoint: file to which the state of training is written at every evaluation.
+    """
+
+    max_steps: int | None
+    max_epochs: int | None
+    max_seconds: float | None
+    lr: float
+    weight_decay: float
+    patience: int
+    max_grad_norm: float = 1.0
+    evaluations: int = 20
+    progress: bool = False
+    optimizer: Optimizer = field(default_factory=AdamW)
+    schedule: Schedule = field(default_factory=Trapezoid)
+    accumulate: int = 1
+    averaging: float = 0.0
+    listeners: Sequence[Listener] = ()
+    checkpoint: str | os.PathLike[str] | None = None
+
+
+class Objective(Protocol):
+    """What is maximised. ``total`` is differentiable; the rest is for the record."""
+
+    def __call__(self, batch: Any) -> Step:
+        """The weighted log-probability of one batch."""
+
+
+class Recall(Protocol):
+    """Something that hands ``memory``, nested tuples of tensors, from one batch to the next."""
+
+    memory: Any
+
+
+@dataclass(frozen=True)
+class Step:
+    """``total``: Σ weight · log p, differentiable; ``weight``: Σ weight; ``log_prob``: Σ log p over ``n_units`` raw units."""
+
+    total: Tensor
+    weight: float
+    log_prob: Tensor
+    n_units: float
+    floor_hits: Tensor
+
+
+def train(
+    module: nn.Module,
+    epoch: Callable[[int], Iterable[Any]],
+    objective: Objective,
+    evaluate: Callable[[], float] | None,
+    recipe: Recipe,
+    steps_per_epoch: int,
+    *,
+    memory: Recall | None = None,
+    resume_from: str | os.PathLike[str] | None = None,
+) -> tuple[pd.DataFrame, bool]:
+    """Maximise ``objective`` over batches of ``epoch(0), epoch(1), ...``; returns the history and whether it stopped by itself.
+
+    With ``evaluate`` (nats per unit on held-out data) the module ends with the weights that did best there. Each epoch must
+    be the same when asked for again, so that training can go on from a checkpoint in the middle of one.
+
+    Raises:
+        RuntimeError: a gradient is not finite.
+        ValueError: ``resume_from`` is no checkpoint of this module.
+    """
+    keep_freed_memory(module)
+    loop = _Loop(module, objective, evaluate, recipe, steps_per_epoch, memory)
+    if resume_from is not None:
+        loop.restore(checkpoint.read(resume_from))
+    while not loop.ended:
+        for batch in islice(epoch(loop.epoch), loop.in_epoch, None):
+            loop.step(batch)
+            if loop.ended:
+                break
+        else:
+            loop.epoch, loop.in_epoch = loop.epoch + 1, 0
+    return loop.finish()
+
+
+class _Loop:
+    def __init__(
+        self,
+        module: nn.Module,
+        objective: Objective,
+        evaluate: Callable[[], float] | None,
+        recipe: Recipe,
+        steps_per_epoch: int,
+        memory: Recall | None,
+    ) -> None:
+        self.module, self.objective, self.evaluate, self.recipe = module, objective, evaluate, recipe
+        self.memory = memory
+        epochs = None if recipe.max_epochs is None else recipe.max_epochs * steps_per_epoch
+        limits = [None if recipe.max_steps is None else recipe.max_steps * recipe.accumulate, epochs]
+        self.n_batches = min((limit for limit in limits if limit is not None), default=None)
+        self.optimizers = recipe.optimizer.build(module, recipe.lr, recipe.weight_decay)
+        self.average = Average(module, recipe.averaging)
+        self.epoch = self.in_epoch = self.batches = self.weight = 0
+        self.next_record, self.ended, self.converged = 0.0, False, False
+        self.best, self.stale = -math.inf, 0
+        self.best_weights: dict[str, Any] | None = None
+        self.rows: list[dict[str, float]] = []
+        self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}
+        self.began = time.perf_counter()
+        self.bar = tqdm(
+            total=100, disable=not recipe.progress, unit="%", bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}"
+        )
+        module.train()
+
+    @property
+    def taken(self) -> int:
+        """Steps of the optimiser."""
+        return self.batches // self.recipe.accumulate
+
+    def progress(self) -> float:
+        """From 0 to 1, by steps where their number is set, otherwise by time."""
+        if self.n_batches is not None:
+            return self.batches / self.n_batches
+        assert self.recipe.max_seconds is not None
+        return (time.perf_counter() - self.began) / self.recipe.max_seconds
+
+    def step(self, batch: Any) -> None:
+        result = self.objective(batch)
+        (-result.total / max(result.weight, 1e-30)).backward()
+        self.batches, self.in_epoch = self.batches + 1, self.in_epoch + 1
+        self.sums["log_prob"] += float(result.log_prob)
+        self.sums["n_units"] += result.n_units
+        self.sums["floor_hits"] += float(result.floor_hits)
+        whole = self.batches % self.recipe.accumulate == 0
+        if whole:
+            self._move()
+        limit = self.recipe.max_seconds
+        out_of_time = limit is not None and time.perf_counter() - self.began >= limit
+        done = self.progress() >= 1 or out_of_time
+        self.ended = done
+        if done or (whole and self.progress() >= self.next_record):
+            self.record()
+
+    def _move(self) -> None:
+        n = self.recipe.accumulate
+        rate = self.recipe.lr * self.recipe.schedule.at(self._progress_before(n))
+        parameters = list(self.module.parameters())
+        if n > 1:
+            torch._foreach_div_([p.grad for p in parameters if p.grad is not None], n)
+        nn.utils.clip_grad_norm_(parameters, self.recipe.max_grad_norm, error_if_nonfinite=True)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.average.update(self.taken)
+
+    def _progress_before(self, n: int) -> float:
+        return self.progress() if self.n_batches is None else (self.batches - n) / self.n_batches
+
+    def record(self) -> None:
+        """One line of history: the mean over the steps since the last line, and the validation figure."""
+        log_prob = self.sums["log_prob"] / max(self.sums["n_units"], 1)
+        validation = math.nan
+        if self.evaluate is not None:
+            with self.average.in_place():
+                validation = self.evaluate()
+                self._keep_best(validation)
+            self.module.train()
+        row = {
+            "step": self.taken,
+            "seconds": time.perf_counter() - self.began,
+            "log_prob": log_prob,
+            "validation": validation,
+            "objective": log_prob,
+            "floor_hits": self.sums["floor_hits"],
+        }
+        self.rows.append(row)
+        self.sums = dict.fromkeys(self.sums, 0.0)
+        self.next_record = self.progress() + 1 / self.recipe.evaluations
+        self.bar.set_postfix_str(f"{validation if self.evaluate else log_prob:.3f} nats per unit")
+        self.bar.update(min(100, round(100 * self.progress())) - self.bar.n)
+        for listen in self.recipe.listeners:
+            listen(row)
+        if self.recipe.checkpoint is not None:
+            checkpoint.write(self.recipe.checkpoint, self.state())
+
+    def _keep_best(self, validation: float) -> None:
+        if validation > self.best:
+            self.best, self.stale = validation, 0
+            self.best_weights = copy.deepcopy(self.module.state_dict())
+            return
+        self.stale += 1
+        if self.stale >= self.recipe.patience:
+            self.ended = self.converged = True
+
+    def finish(self) -> tuple[pd.DataFrame, bool]:
+        self.bar.close()
+        self.average.settle()
+        if self.best_weights is not None:
+            self.module.load_state_dict(self.best_weights)
+        self.module.eval()
+        return pd.DataFrame(self.rows), self.converged
+
+    # -- to be continued -----------------------------------------------------------------------------------
+
+    _COUNTS = ("epoch", "in_epoch", "batches", "next_record", "best", "stale", "converged")
+
+    def state(self) -> dict[str, Any]:
+        """All that the next step depends on."""
+        shape, carried = checkpoint.taken_apart(None if self.memory is None else self.memory.memory)
+        return {
+            "counts": {name: getattr(self, name) for name in self._COUNTS},
+            "seconds": time.perf_counter() - self.began,
+            "rows": self.rows,
+            "weights": checkpoint.to_arrays(self.module.state_dict()),
+            "average": checkpoint.to_arrays(self.average.weights),
+            "best_weights": checkpoint.to_arrays(self.best_weights or {}),
+            "optimizers": checkpoint.optimizer_state(self.optimizers),
+            "random": checkpoint.random_state(),
+            "memory": {"shape": shape, "tensors": checkpoint.to_arrays(carried)},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """The inverse of ``state``."""
+        checkpoint.load_weights(self.module, state["weights"])
+        checkpoint.restore_optimizers(self.optimizers, state["optimizers"])
+        checkpoint.restore_random_state(state["random"])
+        for name in self._COUNTS:
+            setattr(self, name, state["counts"][name])
+        self.rows, self.began = list(state["rows"]), time.perf_counter() - state["seconds"]
+        device = next(self.module.parameters()).device
+        best = {name: tensor.to(device) for name, tensor in checkpoint.to_tensors(state["best_weights"]).items()}
+        self.best_weights = best or None
+        self.average.restore(checkpoint.to_tensors(state["average"]))
+        if self.memory is not None:
+            carried = {n: t.to(device) for n, t in checkpoint.to_tensors(state["memory"]["tensors"]).items()}
+            self.memory.memory = checkpoint.put_together(state["memory"]["shape"], carried)
+        self.ended = self.converged or self.progress() >= 1
