@@ -32,9 +32,16 @@ class Embedding(nn.Module):
         self.map = nn.Embedding(ends.size, d_model) if ends.reads == "symbols" else nn.Linear(ends.size, d_model)
         nn.init.normal_(self.map.weight, std=1.0 if ends.reads == "symbols" else ends.size**-0.5)
 
-    def forward(self, steps: Tensor) -> Tensor:
-        out: Tensor = self.map(steps)
-        return out
+    def forward(self, steps: Tensor, is_start: Tensor | None = None, begin: Tensor | None = None) -> Tensor:
+        """``begin (d_model,)`` stands where ``is_start (...)``."""
+        if is_start is None or begin is None:
+            out: Tensor = self.map(steps)
+            return out
+        if isinstance(self.map, nn.Linear):
+            return torch.where(is_start.unsqueeze(-1), begin, self.map(steps))
+        # A start is one more row of the table: cheaper than to choose among embeddings.
+        table = torch.cat([self.map.weight, begin[None]])
+        return F.embedding(torch.where(is_start, len(table) - 1, steps), table)
 
 
 class SequenceModule(nn.Module):
@@ -76,7 +83,7 @@ class SequenceModule(nn.Module):
 
     def inputs(self, shown: Tensor, is_start: Tensor, is_target: Tensor) -> Tensor:
         """What the network reads, ``(B, T, d_model)``."""
-        embedded = torch.where(is_start.unsqueeze(-1), self.begin, self.embedding(shown))
+        embedded = self.embedding(shown, is_start, self.begin)
         if self.segment is not None:
             embedded = embedded + self.segment[is_target.long()]
         return embedded
