@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import statistics
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from process import EntrantFailed, Process
 from workloads import SIZES, Lengths
 
-HERE = Path(__file__).resolve().parent
-ONE_THREAD = {
-    **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")},
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-    "NPROC": "1",
-    "JAX_PLATFORMS": "cpu",
-    "CUDA_VISIBLE_DEVICES": "",
-    "PYTHONPATH": str(HERE.parent),
-}
 SLOW = 20.0  # seconds: a first iteration longer than this counts, since what it warms up is below a second
 MOST_A_TURN = 5
 
@@ -81,20 +70,13 @@ def entrants(workload: str, libraries: list[str]) -> list[Entrant]:
     return list(dict.fromkeys(chosen))
 
 
-class EntrantFailed(RuntimeError):
-    """A library could not go on."""
-
-
 class Runner:
     """The process of one entrant, started on the core this process is pinned to."""
 
     def __init__(self, entrant: Entrant, python: Path, workload: str, n_sequences: int) -> None:
-        command = [str(python), "-m", f"peers.{entrant.library}", workload, entrant.lengths, entrant.variant]
-        command += ["--sequences", str(n_sequences)]
-        pipe, environment = subprocess.PIPE, {**os.environ, **ONE_THREAD}
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=HERE, env=environment, text=True)
-        ready = self._answer()
-        self.run = Run(entrant, ready["versions"], ready["n_frames"])
+        arguments = [workload, entrant.lengths, entrant.variant, "--sequences", str(n_sequences)]
+        self.process = Process(python, entrant.library, *arguments)
+        self.run = Run(entrant, self.process.ready["versions"], self.process.ready["n_frames"])
 
     def warm_up(self) -> None:
         """One iteration, counted only if it is slow."""
@@ -110,10 +92,7 @@ class Runner:
 
     def iterate(self, n: int) -> None:
         """``n`` more iterations."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{n}\n")
-        self.process.stdin.flush()
-        answer = self._answer()
+        answer = self.process.ask(n)
         self.run.seconds += [i["seconds"] for i in answer["iterations"]]
         self.run.history += [i["log_prob"] for i in answer["iterations"]]
         self.run.busy.append(answer["busy"])
@@ -121,15 +100,7 @@ class Runner:
 
     def close(self) -> None:
         """End the process."""
-        self.process.kill()
-        self.process.communicate()
-
-    def _answer(self) -> dict:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise EntrantFailed(f"its process ended with status {self.process.wait()}; its own message is above")
-        return json.loads(line)
+        self.process.close()
 
 
 def race(

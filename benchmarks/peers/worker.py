@@ -45,13 +45,13 @@ class Trainer(ABC):
 
 def serve(build: Callable[[Workload, str], Trainer]) -> None:
     """Build a trainer for the workload and variant of the command line, and answer until the input ends."""
-    answers = _answers()
+    channel = answers()
     options = _options()
     workload = make(options.workload, options.lengths)
     if options.sequences:
         workload = workload.first(options.sequences)
     trainer = build(workload, options.variant)
-    _say(answers, {"versions": trainer.versions(), "n_frames": len(workload.x)})
+    say(channel, {"versions": trainer.versions(), "n_frames": len(workload.x)})
     for line in sys.stdin:
         n, wall, computing = int(line), time.perf_counter(), time.process_time()
         iterations = trainer.iterate(n)
@@ -59,14 +59,14 @@ def serve(build: Callable[[Workload, str], Trainer]) -> None:
         if len(iterations) != n:
             raise RuntimeError(f"asked for {n} iterations, the library did {len(iterations)}; it must not stop early")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kilobytes on Linux
-        _say(answers, {"iterations": [asdict(i) for i in iterations], "peak_mb": peak, "busy": busy})
+        say(channel, {"iterations": [asdict(i) for i in iterations], "peak_mb": peak, "busy": busy})
 
 
-def _answers() -> TextIO:
+def answers() -> TextIO:
     """The standard output, for answers alone: what a library prints goes to the standard error."""
-    answers = os.fdopen(os.dup(1), "w")
+    channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    return answers
+    return channel
 
 
 def _options() -> argparse.Namespace:
@@ -78,6 +78,6 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _say(answers: TextIO, message: dict[str, object]) -> None:
-    answers.write(json.dumps(message) + "\n")
-    answers.flush()
+def say(channel: TextIO, message: dict[str, object]) -> None:
+    channel.write(json.dumps(message) + "\n")
+    channel.flush()

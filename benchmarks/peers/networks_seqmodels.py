@@ -1,0 +1,66 @@
+"""seqmodels' networks, through the interface that users have."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+from peers.turns import N_SYMBOLS, Turn, serve, text, timed
+
+from seqmodels import GRU, LSTM, ElmanRNN, SequenceModel, Transformer
+
+SHAPE = {"d_model": 128, "n_layers": 4, "n_heads": 4, "context": 64, "batch_size": 12, "dropout": 0.0}
+RECURRENT = {"d_model": 256, "batch_size": 16, "bptt": 64, "dropout": 0.0}
+MODELS = {
+    "transformer": partial(Transformer, **SHAPE),
+    "lstm": partial(LSTM, **RECURRENT),
+    "gru": partial(GRU, **RECURRENT),
+    "elman": partial(ElmanRNN, **RECURRENT),
+}
+
+
+def train(family: str) -> Turn:
+    """Steps of the optimiser, as ``history_`` times them."""
+    data = [text()]
+
+    def turn(n: int) -> float:
+        model = MODELS[family](max_steps=n).fit(data, validation=None)
+        return float(model.history_["seconds"].iloc[-1])
+
+    return turn
+
+
+def generate(family: str, n_sequences: int) -> Turn:
+    """Symbols of each sequence."""
+    model = _fitted(family)
+    return lambda n: timed(lambda: model.sample(n_sequences, length=n))
+
+
+def score(family: str) -> Turn:
+    """Symbols of one long text."""
+    model, data = _fitted(family), text()
+    return lambda n: timed(lambda: model.log_prob([data[:n]]))
+
+
+def _fitted(family: str) -> SequenceModel:
+    return MODELS[family](max_steps=2, length="given").fit([text(5_000)], validation=None)
+
+
+def _version() -> str:
+    try:
+        return version("seqmodels")
+    except PackageNotFoundError:
+        return "from the repository"
+
+
+TASKS = {
+    **{f"train {family}": partial(train, family) for family in MODELS},
+    **{f"generate {n} {family}": partial(generate, family, n) for family in ("transformer", "lstm") for n in (1, 32)},
+    **{f"score {family}": partial(score, family) for family in ("transformer", "lstm")},
+}
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    assert N_SYMBOLS == 65
+    serve(TASKS, f"seqmodels {_version()}, torch {torch.__version__}")

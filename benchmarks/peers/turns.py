@@ -1,0 +1,47 @@
+"""What a process of the language-model benchmark does: so many steps or symbols of one task as it is asked for, timed."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+from peers.worker import answers, say
+
+N_SYMBOLS = 65
+Turn = Callable[[int], float]  # n -> seconds that n steps or symbols took
+
+
+def text(length: int = 200_000) -> np.ndarray:
+    """Symbols of a second-order chain: what they are has no bearing on speed, but a model must have something to learn."""
+    rng = np.random.default_rng(0)
+    table = rng.permutation(N_SYMBOLS * N_SYMBOLS) % N_SYMBOLS
+    found = rng.integers(0, N_SYMBOLS, length)
+    copied = rng.random(length) < 0.7
+    for t in range(2, length):
+        if copied[t]:
+            found[t] = table[found[t - 2] * N_SYMBOLS + found[t - 1]]
+    return found
+
+
+def serve(tasks: dict[str, Callable[[], Turn]], versions: str) -> None:
+    """Build the task of the command line, warm it up, and answer until the input ends."""
+    channel = answers()
+    turn = tasks[sys.argv[1]]()
+    turn(2)
+    say(channel, {"versions": versions})
+    for line in sys.stdin:
+        wall, computing = time.perf_counter(), time.process_time()
+        seconds = turn(int(line))
+        busy = (time.process_time() - computing) / (time.perf_counter() - wall)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kilobytes on Linux
+        say(channel, {"seconds": seconds, "peak_mb": peak, "busy": busy})
+
+
+def timed(act: Callable[[], object]) -> float:
+    """Seconds of wall clock."""
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
