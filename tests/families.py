@@ -41,6 +41,7 @@ class Family:
 
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
 KINDS: tuple[DataKind, ...] = ("vectors", "symbols", "text")  # text is symbols again: one of each architecture reads it
+DROPS = {"recurrent_dropout": 0.2, "embedding_dropout": 0.1, "weight_drop": 0.2}
 
 
 def _hmm(name: str, observation: Any, *kinds: DataKind) -> Family:
@@ -69,6 +70,9 @@ FAMILIES = (
     _network("elman-sigmoid", sm.ElmanRNN, nonlinearity="sigmoid"),
     _network("elman-relu", sm.ElmanRNN, "symbols", nonlinearity="relu"),
     _network("lstm", sm.LSTM, *KINDS, n_layers=2),
+    _network("lstm-regular", sm.LSTM, n_layers=2, layer_norm=True, residual=True, **DROPS),
+    _network("elman-regular", sm.ElmanRNN, "vectors", nonlinearity="sigmoid", layer_norm=True, **DROPS),
+    _network("gru-regular", sm.GRU, "symbols", n_layers=2, residual=True, **DROPS),
     _network("lstm-diag", sm.LSTM, "vectors", observation=sm.GaussianMixture(3)),
     _network("lstm-ar", sm.LSTM, "vectors", observation=sm.AutoregressiveGaussian(2)),
     _network("lstm-bernoulli", sm.LSTM, "bits", observation=sm.Bernoulli()),
