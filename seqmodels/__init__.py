@@ -8,6 +8,7 @@ from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
+from seqmodels.ngram import NGram
 from seqmodels.observations import (
     AutoregressiveGaussian,
     Bernoulli,
@@ -45,6 +46,7 @@ __all__ = [
     "LSTMSeq2Seq",
     "LeftToRight",
     "Measure",
+    "NGram",
     "NotFittedError",
     "Observation",
     "Poisson",

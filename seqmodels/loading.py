@@ -9,6 +9,7 @@ from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, S
 from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts
 from seqmodels.model import SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
+from seqmodels.ngram import NGram
 from seqmodels.observations import (
     AutoregressiveGaussian,
     Bernoulli,
@@ -21,7 +22,7 @@ from seqmodels.observations import (
 from seqmodels.parameters import Configurable
 from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
 
-MODELS = (HMM, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq)
+MODELS = (HMM, NGram, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq)
 ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
 OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Columns, GaussianMixture, Poisson)
 CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
 from typing import Any, Literal
@@ -15,6 +15,7 @@ import torch
 import seqmodels as sm
 from seqmodels.measure import Length
 from seqmodels.neural.model import NeuralModel
+from seqmodels.ngram.tables import Tables
 from seqmodels.sequences import Kind
 
 N_SYMBOLS = 3
@@ -40,6 +41,7 @@ class Family:
 
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
 KINDS: tuple[DataKind, ...] = ("vectors", "symbols", "text")  # text is symbols again: one of each architecture reads it
+DROPS = {"recurrent_dropout": 0.2, "embedding_dropout": 0.1, "weight_drop": 0.2}
 
 
 def _hmm(name: str, observation: Any, *kinds: DataKind) -> Family:
@@ -52,6 +54,8 @@ def _network(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **opt
 
 
 FAMILIES = (
+    Family("ngram-kneser-ney", partial(sm.NGram, 3), ("symbols", "text")),
+    Family("ngram-witten-bell", partial(sm.NGram, 3, smoothing="witten-bell"), ("symbols", "text")),
     _hmm("hmm-diag", sm.GaussianMixture(2), "vectors"),
     _hmm("hmm-full", sm.GaussianMixture(2, "full"), "vectors"),
     _hmm("hmm-tied", sm.GaussianMixture(2, "tied"), "vectors"),
@@ -66,6 +70,9 @@ FAMILIES = (
     _network("elman-sigmoid", sm.ElmanRNN, nonlinearity="sigmoid"),
     _network("elman-relu", sm.ElmanRNN, "symbols", nonlinearity="relu"),
     _network("lstm", sm.LSTM, *KINDS, n_layers=2),
+    _network("lstm-regular", sm.LSTM, n_layers=2, layer_norm=True, residual=True, **DROPS),
+    _network("elman-regular", sm.ElmanRNN, "vectors", nonlinearity="sigmoid", layer_norm=True, **DROPS),
+    _network("gru-regular", sm.GRU, "symbols", n_layers=2, residual=True, **DROPS),
     _network("lstm-diag", sm.LSTM, "vectors", observation=sm.GaussianMixture(3)),
     _network("lstm-ar", sm.LSTM, "vectors", observation=sm.AutoregressiveGaussian(2)),
     _network("lstm-bernoulli", sm.LSTM, "bits", observation=sm.Bernoulli()),
@@ -178,11 +185,24 @@ def fitted(row: Row) -> sm.SequenceModel:
 
 @cache
 def rough(row: Row) -> sm.SequenceModel:
-    """The fitted model with noise in every weight of a network: near its gentle start much would look alike."""
+    """The fitted model with noise in every weight of a network, every share of an n-gram: near its gentle start much would look alike."""
     model = copy.deepcopy(fitted(row))
     if isinstance(model, NeuralModel):
         generator = torch.Generator().manual_seed(3)
         for parameter in model.module_.parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             parameter.data += (0.1 * noise).to(parameter.dtype)
+    if isinstance(model, sm.NGram):
+        model.tables_ = _shaken(model.tables_)
     return model
+
+
+def _shaken(tables: Tables) -> Tables:
+    """Each gram hands a part of its share down: few counts are equal again, as many are in little data."""
+    rng, levels = np.random.default_rng(3), []
+    for level in tables.levels:
+        share = level.share * rng.uniform(0.8, 1.0, len(level.share))
+        context = level.grams // (tables.size + 1)
+        backoff = level.backoff + np.bincount(context, level.share - share, len(level.backoff))
+        levels.append(replace(level, share=share, backoff=backoff))
+    return replace(tables, levels=levels)

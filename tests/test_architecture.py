@@ -18,7 +18,7 @@ OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 GROUND = {"sequences", "measure", "parameters"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {*PREPARED, "training", "generation", "checkpoint", "distributed", "programs", "model"}
-LOADED = {*MODEL, "hmm", "neural", "loading"}
+LOADED = {*MODEL, "hmm", "neural", "ngram", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "sequences": set(),
     "measure": set(),
@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": MODEL,
     "hmm": MODEL,
     "neural": MODEL,
+    "ngram": MODEL,
     "loading": LOADED,
     "evaluation": {*LOADED, "data"},
     "cli": {*LOADED, "data", "evaluation"},

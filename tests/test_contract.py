@@ -261,7 +261,12 @@ def test_what_differs_is_named(field: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda **o: sm.HMM(2, max_iter=2, **o), lambda **o: sm.GRU(d_model=8, max_steps=2, **o)]
+    "make",
+    [
+        lambda **o: sm.HMM(2, max_iter=2, **o),
+        lambda **o: sm.GRU(d_model=8, max_steps=2, **o),
+        lambda **o: sm.NGram(3, **o),
+    ],
 )
 @pytest.mark.parametrize(
     ("encoding", "kind"), [(sm.Bytes(), "exact"), (sm.Characters(), "bound"), (sm.BPE(260), "bound")], ids=repr

@@ -1,5 +1,7 @@
 """The network wing: history (and source) -> state -> observation."""
 
-from seqmodels.neural.families import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
+from seqmodels.neural.families import LSTMSeq2Seq, Transformer, TransformerSeq2Seq
+from seqmodels.neural.gradients import gradient_by_lag
+from seqmodels.neural.recurrent_models import GRU, LSTM, ElmanRNN
 
-__all__ = ["GRU", "LSTM", "ElmanRNN", "LSTMSeq2Seq", "Transformer", "TransformerSeq2Seq"]
+__all__ = ["GRU", "LSTM", "ElmanRNN", "LSTMSeq2Seq", "Transformer", "TransformerSeq2Seq", "gradient_by_lag"]

@@ -1,4 +1,4 @@
-"""The users' networks: Elman, LSTM, GRU, LSTM encoder-decoder, Transformer, Transformer encoder-decoder."""
+"""The users' networks: LSTM encoder-decoder, Transformer, Transformer encoder-decoder."""
 
 from __future__ import annotations
 
@@ -11,81 +11,13 @@ import torch
 from seqmodels.neural.batches import Span, assemble
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
-from seqmodels.neural.recurrent import ElmanNetwork, GRUNetwork, LSTMNetwork
+from seqmodels.neural.recurrent_models import Recurrent
 from seqmodels.neural.seq2seq import LSTMSeq2SeqNetwork
 from seqmodels.neural.transformer import TransformerNetwork, TransformerSeq2SeqNetwork
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _Recurrent(NeuralModel):
-    """What the recurrent models share: they see the whole past, and are trained by truncated back-propagation.
-
-    Args:
-        bptt: steps back-propagated through at once; the state is carried on.
-    """
-
-    bptt: int = 64
-
-    @property
-    def context_(self) -> int | None:
-        return None
-
-    def _chunk(self) -> int:
-        return self.bptt
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class ElmanRNN(_Recurrent):
-    """``h_t = σ(V h_{t-1} + U x_t + b)`` (Elman 1990, *Finding structure in time*).
-
-    Args:
-        nonlinearity: σ: ``"tanh"``, ``"sigmoid"`` or ``"relu"``.
-        bptt: steps back-propagated through at once; the state is carried on.
-
-    The other arguments are those of ``NeuralModel``.
-    """
-
-    nonlinearity: Literal["tanh", "sigmoid", "relu"] = "tanh"
-    lr: float = 2e-3
-
-    def _network(self) -> Network:
-        return ElmanNetwork(self.d_model, self.n_layers, nonlinearity=self.nonlinearity, dropout=self.dropout)
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class LSTM(_Recurrent):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997; Gers et al. 2000 for the forget gate).
-
-    Args:
-        bptt: steps back-propagated through at once; the state is carried on.
-
-    The other arguments are those of ``NeuralModel``.
-    """
-
-    lr: float = 6e-3
-
-    def _network(self) -> Network:
-        return LSTMNetwork(self.d_model, self.n_layers, dropout=self.dropout)
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class GRU(_Recurrent):
-    """Gated recurrent unit (Cho et al. 2014).
-
-    Args:
-        bptt: steps back-propagated through at once; the state is carried on.
-
-    The other arguments are those of ``NeuralModel``.
-    """
-
-    lr: float = 4e-3
-
-    def _network(self) -> Network:
-        return GRUNetwork(self.d_model, self.n_layers, dropout=self.dropout)
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class LSTMSeq2Seq(_Recurrent):
+class LSTMSeq2Seq(Recurrent):
     """An LSTM encoder and an LSTM decoder that attends to it: p(y | x).
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -10,11 +11,69 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.recurrent_options import RecurrentOptions
 
 Nonlinearity = Literal["tanh", "sigmoid", "relu"]
+States = tuple[Tensor, ...]  # (h,) or (h, c)
+Weights = tuple[Tensor, ...]  # of one layer: of inputs, of states, and the two biases
+PLAIN = RecurrentOptions()
 
 
-class ElmanNetwork(Network):
+class RecurrentNetwork(Network):
+    """Layers of one recurrence, from zero states.
+
+    Without options all layers are one call of a fused kernel; with them each layer is one.
+
+    Args:
+        rnn: torch's layers, which hold the weights; inputs and states of one width.
+        dropout: on the states of every layer, upwards only, never along time, afresh at every step.
+        options: further ones.
+
+    To add one, define the two methods below, and ``n_states``, how many vectors a layer remembers.
+    """
+
+    n_states: int = 1
+
+    def __init__(self, rnn: nn.RNNBase, dropout: float, options: RecurrentOptions) -> None:
+        super().__init__()
+        self.d_model, self.options = rnn.hidden_size, options
+        self.rnn = rnn
+        self.dropout = nn.Dropout(dropout)
+        self.norms = nn.ModuleList(nn.LayerNorm(self.d_model) for _ in range(options.layer_norm * rnn.num_layers))
+
+    @abstractmethod
+    def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
+        """Inputs (B, T, d), states (L, B, d) -> hidden (B, T, d), last states."""
+
+    @abstractmethod
+    def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
+        """As ``all_layers``, of one layer with these weights; states (1, B, d)."""
+
+    def start(self, n: int, source: Source | None = None) -> Memory:
+        """Zeros (n, n_layers, d_model), ``(h,)`` or ``(h, c)``."""
+        return tuple(zeros(n, self.rnn) for _ in range(self.n_states))
+
+    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """See ``Network``."""
+        run = self._in_turn if self.options.acts(self.training) else self.all_layers
+        hidden, states = run(inputs, tuple(map(layers_first, memory)))
+        return self.dropout(hidden), tuple(map(layers_first, states))
+
+    def _in_turn(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
+        options, training, last = self.options, self.training, []
+        below = options.skip_steps(inputs, training)
+        for layer, (u, v, *biases) in enumerate(self.rnn.all_weights):
+            entering = F.dropout(below, self.rnn.dropout, training) if layer else below
+            before = tuple(part[layer : layer + 1] for part in states)
+            weights = (u, options.thin(v, training), *biases)
+            hidden, after = self.one_layer(options.lock(entering, training), before, weights)
+            hidden = self.norms[layer](hidden) if options.layer_norm else hidden
+            below = below + hidden if options.residual and layer else hidden
+            last.append(after)
+        return options.lock(below, training), tuple(map(torch.cat, zip(*last, strict=True)))
+
+
+class ElmanNetwork(RecurrentNetwork):
     """``h_t = σ(V h_{t-1} + U x_t + b)``, from ``h_0 = 0`` (Elman, 1990).
 
     ``b`` is kept as torch keeps it, as a sum of two vectors. ``V`` starts orthogonal, so that at first the past
@@ -24,40 +83,48 @@ class ElmanNetwork(Network):
         d_model: width of inputs and of ``h``.
         n_layers: each layer reads the states of the one below.
         nonlinearity: ``σ``; ``"sigmoid"`` is Elman's own, and slower: torch has no fused kernel for it.
-        dropout: on the states of every layer, upwards only, never along time.
+        dropout, options: see ``RecurrentNetwork``.
     """
 
     def __init__(
-        self, d_model: int, n_layers: int = 1, *, nonlinearity: Nonlinearity = "tanh", dropout: float = 0.0
+        self,
+        d_model: int,
+        n_layers: int = 1,
+        *,
+        nonlinearity: Nonlinearity = "tanh",
+        dropout: float = 0.0,
+        options: RecurrentOptions = PLAIN,
     ) -> None:
-        super().__init__()
         if nonlinearity not in get_args(Nonlinearity):
             raise ValueError(f'nonlinearity is {nonlinearity!r}; pass "tanh", "sigmoid" or "relu"')
-        self.d_model = d_model
-        self.nonlinearity = nonlinearity
         kernel = "tanh" if nonlinearity == "sigmoid" else nonlinearity  # with the sigmoid it only holds the weights
-        self.rnn = nn.RNN(d_model, d_model, n_layers, kernel, batch_first=True, dropout=between(dropout, n_layers))
-        self.dropout = nn.Dropout(dropout)
-        for _, recurrent, *_ in self.rnn.all_weights:
+        rnn = nn.RNN(d_model, d_model, n_layers, kernel, batch_first=True, dropout=between(dropout, n_layers))
+        super().__init__(rnn, dropout, options)
+        self.nonlinearity = nonlinearity
+        for _, recurrent, *_ in rnn.all_weights:
             nn.init.orthogonal_(recurrent)
         if nonlinearity == "sigmoid":
-            from_tanh_to_sigmoid(self.rnn)
+            from_tanh_to_sigmoid(rnn)
 
-    def start(self, n: int, source: Source | None = None) -> Memory:
-        """``(h,)``, zeros (n, n_layers, d_model)."""
-        return (zeros(n, self.rnn),)
-
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """See ``Network``."""
-        state = layers_first(memory[0])
+    def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
+        """See ``RecurrentNetwork``."""
         if self.nonlinearity == "sigmoid":
-            hidden, state = elman_loop(self.rnn, inputs, state, torch.sigmoid)
+            hidden, last = elman_loop(self.rnn, inputs, states[0], torch.sigmoid)
         else:
-            hidden, state = self.rnn(inputs, state)
-        return self.dropout(hidden), (layers_first(state),)
+            hidden, last = self.rnn(inputs, states[0])
+        return hidden, (last,)
+
+    def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
+        """See ``RecurrentNetwork``."""
+        if self.nonlinearity == "sigmoid":
+            hidden, last = elman_layer(weights, inputs, states[0][0], torch.sigmoid)
+            return hidden, (last[None],)
+        kernel = torch.rnn_tanh if self.nonlinearity == "tanh" else torch.rnn_relu
+        hidden, last = kernel(inputs, states[0], weights, True, 1, 0.0, self.training, False, True)
+        return hidden, (last,)
 
 
-class LSTMNetwork(Network):
+class LSTMNetwork(RecurrentNetwork):
     """``c_t = f c_{t-1} + i tanh(g)``, ``h_t = o tanh(c_t)``, gates from ``x_t`` and ``h_{t-1}``, from zero.
 
     Long short-term memory (Hochreiter and Schmidhuber, 1997) with forget gates (Gers et al., 2000), whose bias starts at
@@ -66,27 +133,30 @@ class LSTMNetwork(Network):
     Args:
         d_model: width of inputs, of ``h`` and of ``c``.
         n_layers: each layer reads the states of the one below.
-        dropout: on the states of every layer, upwards only, never along time.
+        dropout, options: see ``RecurrentNetwork``.
     """
 
-    def __init__(self, d_model: int, n_layers: int = 1, *, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.d_model = d_model
-        self.rnn = nn.LSTM(d_model, d_model, n_layers, batch_first=True, dropout=between(dropout, n_layers))
-        self.dropout = nn.Dropout(dropout)
-        open_forget_gates(self.rnn)
+    n_states = 2
 
-    def start(self, n: int, source: Source | None = None) -> Memory:
-        """``(h, c)``, zeros (n, n_layers, d_model) each."""
-        return zeros(n, self.rnn), zeros(n, self.rnn)
+    def __init__(
+        self, d_model: int, n_layers: int = 1, *, dropout: float = 0.0, options: RecurrentOptions = PLAIN
+    ) -> None:
+        rnn = nn.LSTM(d_model, d_model, n_layers, batch_first=True, dropout=between(dropout, n_layers))
+        super().__init__(rnn, dropout, options)
+        open_forget_gates(rnn)
 
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """See ``Network``."""
-        hidden, (h, c) = self.rnn(inputs, (layers_first(memory[0]), layers_first(memory[1])))
-        return self.dropout(hidden), (layers_first(h), layers_first(c))
+    def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
+        """See ``RecurrentNetwork``."""
+        hidden, last = self.rnn(inputs, states)
+        return hidden, last
+
+    def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
+        """See ``RecurrentNetwork``."""
+        hidden, h, c = torch.lstm(inputs, states, weights, True, 1, 0.0, self.training, False, True)
+        return hidden, (h, c)
 
 
-class GRUNetwork(Network):
+class GRUNetwork(RecurrentNetwork):
     """``h_t = z h_{t-1} + (1 - z) tanh(U x_t + b + r (V h_{t-1} + b'))``, gates z and r, from zero.
 
     Gated recurrent units (Cho et al., 2014), with the reset gate after the product, as in cuDNN.
@@ -94,39 +164,48 @@ class GRUNetwork(Network):
     Args:
         d_model: width of inputs and of ``h``.
         n_layers: each layer reads the states of the one below.
-        dropout: on the states of every layer, upwards only, never along time.
+        dropout, options: see ``RecurrentNetwork``.
     """
 
-    def __init__(self, d_model: int, n_layers: int = 1, *, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.d_model = d_model
-        self.rnn = nn.GRU(d_model, d_model, n_layers, batch_first=True, dropout=between(dropout, n_layers))
-        self.dropout = nn.Dropout(dropout)
+    def __init__(
+        self, d_model: int, n_layers: int = 1, *, dropout: float = 0.0, options: RecurrentOptions = PLAIN
+    ) -> None:
+        rnn = nn.GRU(d_model, d_model, n_layers, batch_first=True, dropout=between(dropout, n_layers))
+        super().__init__(rnn, dropout, options)
 
-    def start(self, n: int, source: Source | None = None) -> Memory:
-        """``(h,)``, zeros (n, n_layers, d_model)."""
-        return (zeros(n, self.rnn),)
+    def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
+        """See ``RecurrentNetwork``."""
+        hidden, last = self.rnn(inputs, states[0])
+        return hidden, (last,)
 
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """See ``Network``."""
-        hidden, state = self.rnn(inputs, layers_first(memory[0]))
-        return self.dropout(hidden), (layers_first(state),)
+    def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
+        """See ``RecurrentNetwork``."""
+        hidden, last = torch.gru(inputs, states[0], weights, True, 1, 0.0, self.training, False, True)
+        return hidden, (last,)
 
 
 def elman_loop(
-    rnn: nn.RNN, inputs: Tensor, state: Tensor, activation: Callable[[Tensor], Tensor]
+    rnn: nn.RNNBase, inputs: Tensor, state: Tensor, activation: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
     """What ``rnn`` computes, with any activation: inputs (B, T, d), state (L, B, d) -> hidden (B, T, d), last state."""
     last = []
-    for layer, (u, v, b, b_recurrent) in enumerate(rnn.all_weights):
+    for layer, weights in enumerate(rnn.all_weights):
         below = inputs if layer == 0 else F.dropout(inputs, rnn.dropout, rnn.training)
-        h, states = state[layer], []
-        for driven in F.linear(below, u, b + b_recurrent).unbind(1):
-            h = activation(torch.addmm(driven, h, v.t()))
-            states.append(h)
-        inputs = torch.stack(states, 1)
+        inputs, h = elman_layer(tuple(weights), below, state[layer], activation)
         last.append(h)
     return inputs, torch.stack(last)
+
+
+def elman_layer(
+    weights: Weights, inputs: Tensor, h: Tensor, activation: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """One layer of it: inputs (B, T, d), h (B, d) -> hidden (B, T, d), last h."""
+    u, v, b, b_recurrent = weights
+    states = []
+    for driven in F.linear(inputs, u, b + b_recurrent).unbind(1):
+        h = activation(torch.addmm(driven, h, v.t()))
+        states.append(h)
+    return torch.stack(states, 1), h
 
 
 def from_tanh_to_sigmoid(rnn: nn.RNN) -> None:

@@ -1,0 +1,65 @@
+"""An n-gram one step at a time: the state of the cursor is the last symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.generation import Prediction
+from seqmodels.ngram.events import NONE
+from seqmodels.ngram.tables import Tables
+from seqmodels.observations import Observation
+
+
+@dataclass(frozen=True)
+class NGramState:
+    """``recent (n, k)``: the last symbols, oldest first, the start among them; ``is_first``: nothing was scored yet."""
+
+    recent: np.ndarray
+    is_first: bool
+
+    def contexts(self) -> Iterator[np.ndarray]:
+        """The last symbol of each, the one before, and so on without end; ``NONE`` beyond the start."""
+        yield from self.recent.T[::-1]
+        while True:
+            yield np.full(len(self.recent), NONE)
+
+
+@dataclass(frozen=True)
+class NGramCursor:
+    """Tables as a chain of one-step predictions, given on ``device`` in ``dtype``."""
+
+    tables: Tables
+    observation: Observation
+    device: torch.device
+    dtype: torch.dtype
+
+    def start(self, source: np.ndarray | None, n: int) -> NGramState:
+        """Before the first scored step of ``n`` sequences, all after the same ``source``."""
+        row = np.concatenate([[self.tables.size], [] if source is None else source]).astype(np.int64)
+        return NGramState(self._kept(np.tile(row, (n, 1))), True)
+
+    def advance(self, state: NGramState, x: Tensor) -> NGramState:
+        """After ``x (n,)``."""
+        symbols = x.cpu().numpy().astype(np.int64)
+        return NGramState(self._kept(np.column_stack([state.recent, symbols])), False)
+
+    def distribution(self, state: NGramState) -> Prediction:
+        """The next symbol, given that there is one, and the end."""
+        places = [place[:, None] for place in self.tables.places(state.contexts())]
+        n, size = len(state.recent), self.tables.size
+        events = np.tile(np.arange(size + self.tables.stops), (n, 1))
+        p = torch.as_tensor(self.tables.probability(places, events), device=self.device)  # (n, V or V + 1)
+        log_weights = torch.zeros(n, 1, dtype=self.dtype, device=self.device)
+        log_end = None
+        if self.tables.stops:
+            log_end = torch.full_like(p[:, -1], -torch.inf) if state.is_first else p[:, -1].log()
+        return Prediction(self.observation, p[:, None, :size].log().to(self.dtype), log_weights, None, log_end)
+
+    def _kept(self, symbols: np.ndarray) -> np.ndarray:
+        """The last that any context can hold."""
+        return symbols[:, max(0, symbols.shape[1] - (len(self.tables.levels) - 1)) :]

@@ -1,0 +1,73 @@
+"""Encoded sequences -> events: what happened at every step, and which symbols came before it, oldest last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqmodels.preparation import Example
+
+NONE = -1  # there is no symbol so far back
+
+
+@dataclass(frozen=True)
+class Events:
+    """N events of rows that are laid end to end, each row after a start symbol of its own.
+
+    ``stream`` holds all symbols; event i comes after ``stream[at[i]]``, the ``depth[i]``-th symbol of its row, and is ``event[i]``.
+    The start (as context) and the end (as event) share the code V: neither is ever in the other's place.
+    """
+
+    stream: np.ndarray
+    at: np.ndarray
+    depth: np.ndarray
+    event: np.ndarray
+    weight: np.ndarray
+    is_first: np.ndarray  # bool: the first scored step of its row, which cannot be the end
+    lengths: list[int]  # events of each row
+
+    @classmethod
+    def of(cls, examples: list[Example], size: int, stops: bool) -> Events:
+        """Of the values, and their ends under ``stops``; what is before the values, a source, is context only."""
+        rows = [_Row.of(example, size, stops) for example in examples]
+        begins = np.cumsum([0, *(len(row.stream) for row in rows[:-1])])
+        depth = np.concatenate([row.depth for row in rows])
+        lengths = [len(row.event) for row in rows]
+        return cls(
+            np.concatenate([row.stream for row in rows]),
+            np.repeat(begins, lengths) + depth - 1,
+            depth,
+            np.concatenate([row.event for row in rows]),
+            np.repeat([example.weight for example in examples], lengths),
+            np.concatenate([row.depth == row.depth[0] for row in rows]),
+            lengths,
+        )
+
+    def contexts(self) -> Iterator[np.ndarray]:
+        """The symbol before each event, the one before that, and so on without end; ``NONE`` where the row had not begun."""
+        back = 0
+        while True:
+            yield np.where(back < self.depth, self.stream[np.maximum(self.at - back, 0)], NONE)
+            back += 1
+
+    def split(self, values: np.ndarray) -> list[np.ndarray]:
+        """What belongs to each row of ``values (N,)``."""
+        return np.split(values, np.cumsum(self.lengths)[:-1])
+
+
+@dataclass(frozen=True)
+class _Row:
+    stream: np.ndarray
+    depth: np.ndarray
+    event: np.ndarray
+
+    @classmethod
+    def of(cls, example: Example, size: int, stops: bool) -> _Row:
+        source = np.zeros(0, np.int64) if example.source is None else example.source
+        values = np.asarray(example.values)
+        end = [size] if stops else []
+        event = np.concatenate([values, end]).astype(np.int64)
+        depth = 1 + len(source) + np.arange(len(event))  # the start symbol counts
+        return cls(np.concatenate([[size], source, values]).astype(np.int64), depth, event)

@@ -1,0 +1,147 @@
+"""``NGram``: counts of short strings as a ``SequenceModel``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from seqmodels.generation import Prediction
+from seqmodels.model import DTYPES, SequenceModel
+from seqmodels.ngram.counts import count
+from seqmodels.ngram.cursor import NGramCursor, NGramState
+from seqmodels.ngram.events import Events
+from seqmodels.ngram.smoothing import Smoothing
+from seqmodels.ngram.tables import Tables
+from seqmodels.observations import Categorical, Observation
+from seqmodels.preparation import Example
+from seqmodels.sequences import Kind
+
+
+@dataclass(eq=False, repr=False)
+class NGram(SequenceModel):
+    """``p(x_t | the n - 1 symbols before)``, interpolated with all shorter contexts, down to all symbols alike.
+
+    Modified Kneser-Ney (Kneser & Ney 1995; Chen & Goodman 1999) or Witten-Bell (1991). Each sequence comes after a start symbol
+    that contexts may reach back to, so the first steps have shorter ones. Every symbol of the alphabet, and under
+    ``length="stop"`` the end, has a probability above zero everywhere.
+
+    Args:
+        order: n, the longest string counted: ``n - 1`` symbols and what follows them.
+        smoothing: ``"kneser-ney"``: shorter contexts count before how many different symbols a string stood, not how often;
+            ``"witten-bell"``: what is unseen gets as much as was new.
+
+    The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is counted is y, in contexts
+    that reach back into x. There is nothing to start from, so ``warm_start`` is refused; ``sample_weight`` repeats sequences, so
+    under Kneser-Ney, which asks what was seen once and twice, it takes whole numbers. ``n_parameters_`` is the number of
+    different strings counted, of all lengths. Sums are float64 whatever ``dtype`` is.
+
+    >>> model = NGram(2, smoothing="witten-bell", length="given").fit([np.array([0, 1, 0, 1])])
+    >>> [round(float(p), 3) for p in model.predict_next(np.array([0])).probs]  # after a zero: twice a one, nothing else
+    [0.167, 0.833]
+    """
+
+    order: int = 5
+    smoothing: Smoothing = "kneser-ney"
+
+    _holds_out: ClassVar[bool] = False
+
+    @property
+    def context_(self) -> int | None:
+        return self.order - 1
+
+    @property
+    def n_parameters_(self) -> int:
+        self._setting()
+        return self.tables_.n_grams
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        if kind == "vectors":
+            raise ValueError("NGram counts symbols and text, but the sequences are vectors; use an HMM or a network")
+        return Categorical()
+
+    def _check_hyperparameters(self) -> None:
+        if self.order < 1:
+            raise ValueError(f"order is {self.order}; pass at least 1")
+        if self.smoothing not in get_args(Smoothing):
+            raise ValueError(f"smoothing is {self.smoothing!r}; pass 'kneser-ney' or 'witten-bell'")
+        if self.warm_start:
+            raise ValueError("warm_start=True, but an n-gram has nothing to start from; fit on all of the data at once")
+        if self.observation != "auto" and repr(self.observation) != repr(Categorical()):
+            raise ValueError(
+                f"observation is {self.observation!r}, but NGram emits symbols by its own smoothing; leave observation='auto'"
+            )
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        began = time.perf_counter()
+        counted = [example for example in train if example.weight > 0]
+        self._check_weights(counted)
+        size, stops = self.encoding_.size, self.length_ == "stop"
+        counts = count(Events.of(counted, size, stops), self.order, size)
+        self.tables_ = Tables.of(counts, size, stops, self.smoothing)
+        log_prob = self._nats_per_unit(train)
+        self.converged_ = True
+        self.history_ = pd.DataFrame(
+            {
+                "step": [1],
+                "seconds": [time.perf_counter() - began],
+                "log_prob": [log_prob],
+                "validation": [self._nats_per_unit(validation)],
+                "objective": [log_prob],
+                "floor_hits": [0],
+            }
+        )
+
+    def _check_weights(self, examples: list[Example]) -> None:
+        broken = [example.weight for example in examples if example.weight % 1]
+        if broken and self.smoothing == "kneser-ney":
+            raise ValueError(
+                f"sample_weight has {broken[0]}, but Kneser-Ney counts whole sequences; pass whole numbers, or "
+                "smoothing='witten-bell'"
+            )
+
+    def _nats_per_unit(self, examples: list[Example]) -> float:
+        total = sum(e.weight * float(steps.sum()) for e, steps in zip(examples, self._steps(examples), strict=True))
+        return total / sum(e.weight * e.n_units for e in examples) if examples else np.nan
+
+    # -- many sequences at once ----------------------------------------------------------------------------
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        if not examples:
+            return []
+        tables = self.tables_
+        events = Events.of(examples, tables.size, tables.stops)
+        places = tables.places(events.contexts())
+        log_p = np.log(tables.probability(places, events.event))
+        if tables.stops:  # the first step goes on for certain
+            first = np.flatnonzero(events.is_first)
+            ends = tables.probability([place[first] for place in places], np.full(len(first), tables.size))
+            log_p[first] -= np.log1p(-ends)
+        return events.split(log_p)
+
+    # -- one step at a time --------------------------------------------------------------------------------
+
+    def _cursor(self) -> NGramCursor:
+        self._setting()
+        return NGramCursor(self.tables_, self.observation_, self._device(), DTYPES[self.dtype])
+
+    def start(self, source: np.ndarray | None = None, n: int = 1) -> NGramState:
+        return self._cursor().start(source, n)
+
+    def advance(self, state: NGramState, x: Tensor) -> NGramState:
+        return self._cursor().advance(state, x)
+
+    def distribution(self, state: NGramState) -> Prediction:
+        return self._cursor().distribution(state)
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        return self.tables_.to_state()
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.tables_ = Tables.from_state(state, self.encoding_.size, self.length_ == "stop")

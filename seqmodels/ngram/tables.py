@@ -1,0 +1,83 @@
+"""The fitted tables: look contexts up, mix all orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from seqmodels.ngram.counts import Counts
+from seqmodels.ngram.events import NONE
+from seqmodels.ngram.smoothing import Smoothing, smooth
+
+
+@dataclass(frozen=True)
+class Level:
+    """Contexts of one length, coded as in ``Counts``, with ``backoff (C,)``; grams with ``share (G,)``."""
+
+    contexts: np.ndarray
+    grams: np.ndarray
+    backoff: np.ndarray
+    share: np.ndarray
+
+
+@dataclass(frozen=True)
+class Tables:
+    """``p(event | symbols before)``: V symbols and, under ``stops``, the end, whose code is V."""
+
+    levels: list[Level]
+    size: int
+    stops: bool
+
+    @classmethod
+    def of(cls, counts: list[Counts], size: int, stops: bool, smoothing: Smoothing) -> Self:
+        """Smooth the counts of every order."""
+        levels = []
+        for each in counts:
+            share, backoff = smooth(each, size + 1, smoothing)
+            levels.append(Level(each.contexts, each.grams, backoff, share))
+        return cls(levels, size, stops)
+
+    @property
+    def n_grams(self) -> int:
+        """Different n-grams of all orders."""
+        return sum(len(level.grams) for level in self.levels)
+
+    def places(self, contexts: Iterable[np.ndarray]) -> list[np.ndarray]:
+        """The place of each context in the table of its length, for each length; ``NONE`` where it was never seen.
+
+        ``contexts`` gives the last symbols, the ones before them, and so on; ``NONE`` where there are none.
+        """
+        found: list[np.ndarray] = []
+        for level, symbols in zip(self.levels[1:], contexts, strict=False):
+            newer = found[-1] if found else np.zeros(len(symbols), np.int64)
+            real = (newer != NONE) & (symbols != NONE)
+            found.append(_find(level.contexts, np.where(real, newer * (self.size + 1) + symbols, NONE)))
+        n = len(found[0]) if found else len(next(iter(contexts)))
+        return [np.zeros(n, np.int64), *found]
+
+    def probability(self, places: list[np.ndarray], event: np.ndarray) -> np.ndarray:
+        """Of ``event``, of a shape to which that of each of ``places`` can be broadcast."""
+        p = np.full(event.shape, 1 / (self.size + self.stops))  # below the first order: all alike
+        for level, place in zip(self.levels, places, strict=False):
+            seen = place != NONE
+            gram = _find(level.grams, np.where(seen, place * (self.size + 1) + event, NONE))
+            p = np.where(gram == NONE, 0.0, level.share[gram]) + np.where(seen, level.backoff[place], 1.0) * p
+        return p
+
+    def to_state(self) -> dict[str, Any]:
+        """Arrays, by order."""
+        return {str(i): vars(level) for i, level in enumerate(self.levels)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], size: int, stops: bool) -> Self:
+        """What ``to_state`` gave."""
+        return cls([Level(**state[str(i)]) for i in range(len(state))], size, stops)
+
+
+def _find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """The place of each code in a sorted table, ``NONE`` where it is not there."""
+    place = np.minimum(np.searchsorted(table, codes), len(table) - 1)
+    return np.where(table[place] == codes, place, NONE)

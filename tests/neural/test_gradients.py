@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+import seqmodels as sm
+from seqmodels.neural import gradient_by_lag, gradients
+
+RNG = np.random.default_rng(0)
+SYMBOLS = [RNG.integers(4, size=n) for n in (12, 7, 9, 3)]
+VECTORS = [RNG.normal(size=(n, 2)).cumsum(0) for n in (10, 6)]
+SMALL = {"d_model": 8, "max_steps": 3, "dtype": "float64"}
+
+
+def test_elmans_gradient_is_a_product_of_jacobians() -> None:
+    """``∂h_t/∂e_{t-1} = diag(1 - h_t^2) U``, and ``diag(1 - h^2) V`` for every step more."""
+    model = sm.ElmanRNN(**SMALL, length="given").fit(SYMBOLS, validation=None)
+    x, module = SYMBOLS[0], model._ready()
+    u, v, b, b_recurrent = (w.detach() for w in module.network.rnn.all_weights[0])
+    inputs = torch.cat([module.begin[None], module.embedding(torch.as_tensor(x[:-1]))]).detach()
+    h, states = torch.zeros(8).double(), []
+    for e in inputs:
+        h = torch.tanh(u @ e + v @ h + b + b_recurrent)
+        states.append(h)
+    norms: dict[int, list[float]] = {1: [], 2: [], 5: []}
+    for t in range(1, len(x)):
+        outward = torch.eye(4)[x[t]].double() - torch.softmax(module.head(states[t]), -1).detach()
+        slope = outward @ module.head.weight.detach()  # d log p(x_t) / d h_t
+        for lag in range(1, t + 1):
+            slope = slope * (1 - states[t - lag + 1] ** 2)
+            if lag in norms:
+                norms[lag].append(float((slope @ u).norm()))
+            slope = slope @ v
+    found = gradient_by_lag(model, [x], [1, 2, 5])
+    assert found["lag"].tolist() == [1, 2, 5]
+    assert found["n_steps"].tolist() == [11, 10, 7]
+    assert_allclose(found["gradient"], [np.mean(each) for each in norms.values()], rtol=1e-10)
+
+
+@pytest.mark.parametrize("make", [sm.LSTM, sm.GRU, lambda **o: sm.Transformer(n_layers=1, n_heads=2, context=12, **o)])
+@pytest.mark.parametrize("data", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
+def test_batches_change_nothing_and_all_sequences_count(make, data, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, lags = make(**SMALL).fit(data, validation=None), [1, 3, 8]
+    together = gradient_by_lag(model, data, lags)
+    alone = [gradient_by_lag(model, [x], [lag for lag in lags if lag < len(x)]) for x in data]
+    for i, lag in enumerate(lags):
+        parts = [frame[frame["lag"] == lag].iloc[0] for frame in alone if lag in frame["lag"].tolist()]
+        n = sum(part["n_steps"] for part in parts)
+        assert together["n_steps"][i] == n == sum(max(0, len(x) - lag) for x in data)
+        mean = sum(part["gradient"] * part["n_steps"] for part in parts) / n
+        assert_allclose(together["gradient"][i], mean, rtol=1e-10)
+    monkeypatch.setattr(gradients, "STEPS_AT_ONCE", 1)
+    assert_allclose(gradient_by_lag(model, data, lags)["gradient"], together["gradient"], rtol=1e-10)
+
+
+def test_what_cannot_be_asked() -> None:
+    model = sm.LSTM(**SMALL).fit(SYMBOLS, validation=None)
+    for lags in ([], [0, 1]):
+        with pytest.raises(ValueError, match=r"lags are \["):
+            gradient_by_lag(model, SYMBOLS, lags)
+    with pytest.raises(ValueError, match="lag 12 is asked for but the longest sequence has 12 steps"):
+        gradient_by_lag(model, SYMBOLS, [12])
+    short = sm.Transformer(n_layers=1, n_heads=2, context=11, **SMALL).fit(SYMBOLS, validation=None)
+    with pytest.raises(ValueError, match="a sequence has 12 steps, but the model sees 11 at once"):
+        gradient_by_lag(short, SYMBOLS, [1])
+    given = sm.LSTM(**SMALL).fit(SYMBOLS, SYMBOLS, validation=None)
+    with pytest.raises(ValueError, match=r"of p\(x\); fit without y"):
+        gradient_by_lag(given, SYMBOLS, [1])

@@ -1,0 +1,160 @@
+"""N-grams against their definitions, written out with dictionaries."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import seqmodels as sm
+
+START, END, V = "start", "end", 4
+RNG = np.random.default_rng(0)
+X = [np.minimum(RNG.geometric(0.5, n) - 1, V - 1) for n in (30, 1, 12, 25, 2, 18)]
+Y = [np.minimum(RNG.geometric(0.4, n) - 1, V - 1) for n in (20, 4, 1, 12, 9, 3)]
+NEW = [RNG.integers(V, size=n) for n in (15, 1, 6)]
+SMOOTHINGS = ("kneser-ney", "witten-bell")
+Context = tuple[object, ...]
+
+
+@dataclass
+class ByDefinition:
+    """``events``: (everything before, what came) pairs."""
+
+    events: list[tuple[Context, object]]
+    order: int
+    smoothing: str
+    n_outcomes: int
+
+    def counts(self, n: int) -> dict[Context, Counter[object]]:
+        """Of what follows contexts of n symbols."""
+        raw: dict[Context, Counter[object]] = defaultdict(Counter)
+        older: dict[tuple[Context, object], set[object]] = defaultdict(set)
+        for before, w in self.events:
+            if len(before) >= n:
+                context = before[len(before) - n :]
+                raw[context][w] += 1
+                if len(before) > n:
+                    older[context, w].add(before[len(before) - n - 1])
+        if self.smoothing == "kneser-ney" and n < self.order - 1:
+            for context, after in raw.items():
+                if context[:1] != (START,):
+                    raw[context] = Counter({w: len(older[context, w]) for w in after})
+        return raw
+
+    def probability(self, w: object, before: Context) -> float:
+        p = 1 / self.n_outcomes
+        for n in range(min(self.order, len(before) + 1)):
+            counts = self.counts(n)
+            after = counts.get(before[len(before) - n :], Counter())
+            if after and self.smoothing == "witten-bell":
+                p = (after[w] + len(after) * p) / (after.total() + len(after))
+            elif after:
+                d = self.discounts([c for each in counts.values() for c in each.values()])
+                left = sum(d[min(c, 3)] for c in after.values())
+                p = (after[w] - d[min(after[w], 3)] + left * p) / after.total()
+        return p
+
+    @staticmethod
+    def discounts(counts: list[int]) -> list[float]:
+        n = [counts.count(k) for k in range(5)]
+        found = [0.0]
+        for k in (1, 2, 3):
+            d = k - (k + 1) * n[1] / (n[1] + 2 * n[2]) * n[k + 1] / n[k] if n[1] and n[k] else -1
+            found.append(d if 0 < d < k else k / 2)
+        return found
+
+
+def events_of(x: np.ndarray, y: np.ndarray | None, stops: bool) -> list[tuple[Context, object]]:
+    scored = x if y is None else y
+    first = 1 if y is None else 1 + len(x)
+    row = [START, *([] if y is None else x.tolist()), *scored.tolist(), *([END] if stops else [])]
+    return [(tuple(row[:i]), row[i]) for i in range(first, len(row))]
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "order", "length", "conditional"),
+    [*product(SMOOTHINGS, (1, 3), ("given", "stop"), (False, True)), *product(SMOOTHINGS, (5,), ("stop",), (False,))],
+)
+def test_it_is_the_definition(smoothing: str, order: int, length: str, conditional: bool) -> None:
+    targets, stops = Y if conditional else [None] * len(X), length == "stop"
+    events = [e for x, y in zip(X, targets, strict=True) for e in events_of(x, y, stops)]
+    by_definition = ByDefinition(events, order, smoothing, V + stops)
+    model = sm.NGram(order, smoothing=smoothing, length=length).fit(X, Y if conditional else None)
+    asked = [(NEW[0], NEW[1]), (NEW[1], NEW[0])] if conditional else [(x, None) for x in NEW]
+    found = model.log_prob_steps([x for x, _ in asked], [y for _, y in asked] if conditional else None)
+    for (x, y), steps in zip(asked, found, strict=True):
+        p = np.array([by_definition.probability(w, before) for before, w in events_of(x, y, stops)])
+        if stops:
+            p[0] /= 1 - by_definition.probability(END, events_of(x, y, stops)[0][0])
+        assert_allclose(steps, np.log(p), rtol=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+def test_all_symbols_and_the_end_sum_to_one_after_any_context(smoothing: str) -> None:
+    model = sm.NGram(4, smoothing=smoothing, encoding=sm.Symbols(V + 2), dtype="float64").fit(X)  # two were never seen
+    for prefix in product(range(V + 2), repeat=3):
+        p = model.predict_next(np.array(prefix)).probs.numpy()
+        assert p.shape == (V + 3,)
+        assert abs(p.sum() - 1) < 1e-13
+        assert (p > 0).all()
+
+
+def test_what_is_counted_grows_with_the_order_up_to_the_longest_sequence() -> None:
+    sizes = [sm.NGram(order).fit(X).n_parameters_ for order in (1, 2, 3, 32, 40)]
+    assert sizes[0] == V + 1
+    assert sizes[0] < sizes[1] < sizes[2] < sizes[3] == sizes[4]
+    assert sm.NGram(40).fit(X[:1]).score(X[:1]) > -0.2  # it knows the one sequence by heart
+
+
+def test_long_contexts_of_many_symbols_keep_their_codes_apart() -> None:
+    x = [np.random.default_rng(5).integers(100_000, size=500)]  # 100,000^12 is far beyond 64 bits
+    model = sm.NGram(12, smoothing="witten-bell", encoding=sm.Symbols(100_000), length="given").fit(x)
+    steps = model.log_prob_steps(x)[0]
+    assert steps[12:].max() < 0
+    assert np.exp(steps[12:]).min() > 0.5  # each came once, after a context seen once
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+def test_weights_repeat_sequences(smoothing: str) -> None:
+    weighted = sm.NGram(3, smoothing=smoothing).fit(X, sample_weight=[1, 2, 0, 1, 3, 1])
+    repeated = sm.NGram(3, smoothing=smoothing).fit([X[i] for i in (0, 1, 1, 3, 4, 4, 4, 5)])
+    assert_allclose(weighted.log_prob(NEW), repeated.log_prob(NEW), rtol=1e-13)
+    assert_allclose(weighted.history_["log_prob"], repeated.history_["log_prob"], rtol=1e-13)
+
+
+def test_broken_weights_are_for_witten_bell() -> None:
+    weights = [0.5] * len(X)
+    assert np.isfinite(sm.NGram(3, smoothing="witten-bell").fit(X, sample_weight=weights).score(X))
+    with pytest.raises(ValueError, match=r"sample_weight has 0.5, but Kneser-Ney counts whole sequences"):
+        sm.NGram(3).fit(X, sample_weight=weights)
+
+
+def test_the_history_is_one_row_of_what_score_says() -> None:
+    model = sm.NGram(3).fit(X, validation=NEW)
+    assert len(model.history_) == 1
+    assert_allclose(model.history_[["log_prob", "validation"]].iloc[0], [model.score(X), model.score(NEW)], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": 0}, "order is 0; pass at least 1"),
+        ({"smoothing": "good-turing"}, "smoothing is 'good-turing'; pass 'kneser-ney' or 'witten-bell'"),
+        ({"warm_start": True}, "nothing to start from"),
+        ({"observation": sm.Categorical(0.1)}, "leave observation='auto'"),
+        ({"observation": sm.GaussianMixture()}, "leave observation='auto'"),
+    ],
+)
+def test_options_that_cannot_be(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sm.NGram(**options).fit(X)
+
+
+def test_vectors_are_refused() -> None:
+    with pytest.raises(ValueError, match="NGram counts symbols and text, but the sequences are vectors"):
+        sm.NGram().fit([np.eye(3)])
