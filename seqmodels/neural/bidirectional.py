@@ -30,6 +30,8 @@ class BidirectionalModule(nn.Module):
         self.embedding = nn.Embedding(n_symbols + N_MARKS, d_model)
         self.positions, self.encoder = positions, encoder
         self.head = nn.Linear(d_model, n_symbols)
+        # A hidden symbol is told by its neighbours only, which attention finds by position: the symbols must not drown it.
+        nn.init.normal_(self.embedding.weight, std=0.3)
         nn.init.normal_(self.head.weight, std=d_model**-0.5)
         nn.init.zeros_(self.head.bias)
 
