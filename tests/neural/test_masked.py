@@ -121,6 +121,12 @@ def test_an_estimate_does_not_depend_on_the_order():
     assert (rough().pseudo_log_prob(SYMBOLS, n_samples=3, random_state=1) != found).any()
 
 
+def test_sequences_of_one_length_are_hidden_in_different_places():
+    draws = {tuple(pseudo.sampled_positions(np.full(20, v), 5, 0)) for v in range(6)}
+    assert len(draws) == 6
+    assert all(len(set(draw)) == 5 for draw in draws)
+
+
 def test_text_is_scored_per_byte():
     model = rough(texts=True)
     n_bytes = sum(len(text.encode()) for text in TEXTS)
@@ -257,6 +263,19 @@ def test_hidden_states_of_every_layer():
     assert_allclose(model.encode([x], layer=1)[0], found[0][0, 1:-1].detach(), rtol=1e-12)
     with pytest.raises(ValueError, match="layer is 3 but the model has 2"):
         model.encode([x], layer=3)
+
+
+def test_states_of_long_sequences_are_those_of_the_window_they_are_most_central_in():
+    model, x, size = rough(max_length=6), SYMBOLS[3], 6
+    module, row = model._ready(), torch.tensor([V + BEGIN, *x, V + END])
+    begins = range(0, len(row) - size // 2, size // 2)
+    with torch.no_grad():
+        windows = {b: module.encoder(module.inputs(row[None, b : b + size]))[0][0] for b in begins}
+    for t, found in enumerate(model.encode([x])[0], start=1):
+        inside = [b for b in begins if b <= t < b + size]
+        edge = {b: min(t - b if b else size, b + size - 1 - t if b + size < len(row) else size) for b in inside}
+        best = [windows[b][t - b] for b in inside if edge[b] == max(edge.values())]
+        assert any(np.allclose(found, state, rtol=1e-10) for state in best), t
 
 
 def test_pooled_states_are_means_over_real_positions():
