@@ -7,7 +7,7 @@ from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, 
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
+from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, MaskedTransformer, Transformer, TransformerSeq2Seq
 from seqmodels.ngram import NGram
 from seqmodels.observations import (
     AutoregressiveGaussian,
@@ -45,6 +45,7 @@ __all__ = [
     "IncomparableError",
     "LSTMSeq2Seq",
     "LeftToRight",
+    "MaskedTransformer",
     "Measure",
     "NGram",
     "NotFittedError",

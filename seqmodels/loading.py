@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from seqmodels import storage
 from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, Symbols
 from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts
-from seqmodels.model import SequenceModel
-from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
+from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, MaskedTransformer, Transformer, TransformerSeq2Seq
 from seqmodels.ngram import NGram
 from seqmodels.observations import (
     AutoregressiveGaussian,
@@ -22,7 +22,7 @@ from seqmodels.observations import (
 from seqmodels.parameters import Configurable
 from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
 
-MODELS = (HMM, NGram, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq)
+MODELS = (HMM, NGram, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq, MaskedTransformer)
 ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
 OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Columns, GaussianMixture, Poisson)
 CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames)
@@ -32,11 +32,13 @@ CLASSES: dict[str, type[Configurable]] = {
 }
 
 
-def load(path: str | os.PathLike[str]) -> SequenceModel:
-    """The fitted model that ``save`` wrote; the same figures to the last bit. Raises ``ValueError`` for other files."""
+def load(path: str | os.PathLike[str]) -> Any:
+    """The fitted model that ``save`` wrote; the same figures to the last bit. Raises ``ValueError`` for other files.
+
+    A ``SequenceModel``, or a ``MaskedTransformer``, which is none: only the file knows.
+    """
     content = storage.read(path)
     model = storage.build(content["model"], CLASSES)
     encoding = storage.build(content["encoding"], CLASSES)
     observation = storage.build(content["observation"], CLASSES)
-    loaded: SequenceModel = model._load(content, encoding, observation)
-    return loaded
+    return model._load(content, encoding, observation)

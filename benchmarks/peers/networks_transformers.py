@@ -61,7 +61,9 @@ def generate(n_sequences: int, cached: bool) -> Turn:
     def with_cache(n: int) -> None:
         for begin in range(0, n, CONTEXT - 1):
             new = min(CONTEXT - 1, n - begin)
-            model.generate(first, max_new_tokens=new, min_new_tokens=new, do_sample=True, top_k=0, pad_token_id=N_SYMBOLS - 1)
+            model.generate(
+                first, max_new_tokens=new, min_new_tokens=new, do_sample=True, top_k=0, pad_token_id=N_SYMBOLS - 1
+            )
 
     return lambda n: timed(lambda: with_cache(n) if cached else _generate_from_windows(model, n_sequences, n))
 

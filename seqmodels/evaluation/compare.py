@@ -13,7 +13,7 @@ import pandas as pd
 
 from seqmodels.evaluation.comparison import Comparison
 from seqmodels.evaluation.statistics import Difference, holm, moving_block_difference, paired_difference
-from seqmodels.measure import check_comparable
+from seqmodels.measure import IncomparableError, check_comparable
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
@@ -66,11 +66,14 @@ def compare(
         ``Comparison``: ``print`` it, or use ``.frame``, ``.to_html(path)``, ``.to_csv(path)``, ``.plot_forest()``.
 
     Raises:
-        IncomparableError: two models measure different things (named), for example one scores ends and another does not.
+        IncomparableError: two models measure different things (named), for example one scores ends and another does not; or
+            one has no likelihood at all, as a ``MaskedTransformer`` has not.
         ValueError: no model could be fitted, or a name that is not there. One model that fails does not lose the others.
     """
     if not models:
         raise ValueError("there are no models to compare; pass a dictionary of them by name")
+    for name, model in models.items():
+        _refuse_without_likelihood(name, model)
     first = baseline if baseline is not None else next(iter(models))
     if first not in models:
         raise ValueError(f"baseline {first!r} is not among the models: {', '.join(models)}")
@@ -100,6 +103,15 @@ def compare(
         {name: s.model for name, s in good.items()},
         held_out.scored,
     )
+
+
+def _refuse_without_likelihood(name: str, model: Any) -> None:
+    """Before any model is fitted: its row would not be one of failure."""
+    if not isinstance(model, SequenceModel):
+        raise IncomparableError(
+            f"{name!r} is a {type(model).__name__}, which is no SequenceModel and has no likelihood to compare (a "
+            "pseudo-log-likelihood is none); leave it out of the table"
+        )
 
 
 def _fit_and_score(name: str, model: SequenceModel, train: Data | None, held_out: Data, seeds: int) -> _Scored:

@@ -1,0 +1,225 @@
+"""``MaskedModel``: trained to predict hidden symbols from both sides. It has no likelihood, so it is no ``SequenceModel``."""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+import torch
+
+from seqmodels import storage
+from seqmodels.encodings import Encoding
+from seqmodels.model import DTYPES, NotFittedError
+from seqmodels.neural.batches import Batching
+from seqmodels.neural.bidirectional import BidirectionalModule
+from seqmodels.neural.masked_training import train_masked
+from seqmodels.neural.masking import Masking, MaskingObjective, bracket
+from seqmodels.neural.model import DEFAULT_STEPS, STEPS_A_BATCH
+from seqmodels.observations import Categorical, Observation
+from seqmodels.parameters import Configurable, undone_on_failure
+from seqmodels.preparation import Data, Setting, default_encoding, hold_out
+from seqmodels.sequences import Sequences
+from seqmodels.training import Recipe
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MaskedModel(Configurable, ABC):
+    """Symbols in, hidden ones out: how it is fitted and kept. To add one, define ``_check_architecture`` and ``_build``.
+
+    Args:
+        max_length: encoded steps seen at once, the marks of a sequence's beginning and end counted; longer sequences are
+            cut in training, and read in windows afterwards.
+        objective: ``"tokens"`` or ``"spans"``, see ``Masking``.
+        mask_fraction: of the symbols, hidden at a time.
+        span_mean: mean length of a span, symbols.
+        mask_share, random_share, keep_share: of the hidden symbols, replaced by the mask, by random ones, left as they are.
+        max_steps: optimiser steps; ``"auto"``: 2000 unless epochs or seconds are given. Runs of equal steps repeat exactly.
+        max_epochs: passes over the data.
+        max_seconds: a cap on time; given alone, the learning-rate schedule follows time.
+        batch_size: pieces in a batch; ``"auto"``: about 1024 steps, from 8 to 64 pieces.
+        lr: peak learning rate of AdamW.
+        weight_decay: of matrices, decoupled.
+        patience: evaluations (20 a run) without improvement on held-out data before training stops.
+        encoding: of text, ``"auto"`` is bytes; integers are read as they are.
+        random_state: seed of everything random.
+        device: ``"auto"`` takes a GPU where there is one.
+        dtype: ``"float32"`` or ``"float64"``, of the computation once fitted; sums are float64 in both.
+        verbose: show progress.
+
+    Attributes (fitted): ``encoding_``, ``module_``, ``history_`` (a frame: step, seconds, log_prob, validation, ...; nats
+    per hidden symbol), ``n_parameters_``, ``converged_``, ``fit_seconds_``.
+    """
+
+    max_length: int = 128
+    objective: MaskingObjective = "tokens"
+    mask_fraction: float = 0.15
+    span_mean: float = 3.0
+    mask_share: float = 0.8
+    random_share: float = 0.1
+    keep_share: float = 0.1
+    max_steps: int | Literal["auto"] | None = "auto"
+    max_epochs: int | None = None
+    max_seconds: float | None = None
+    batch_size: int | Literal["auto"] = "auto"
+    lr: float = 3e-3
+    weight_decay: float = 0.05
+    patience: int = 5
+    encoding: Encoding | Literal["auto"] = "auto"
+    random_state: int = 0
+    device: str = "auto"
+    dtype: str = "float32"
+    verbose: bool = False
+
+    @abstractmethod
+    def _check_architecture(self) -> None:
+        """Raise ``ValueError`` for hyperparameters of the module that cannot be, before any work."""
+
+    @abstractmethod
+    def _build(self) -> BidirectionalModule:
+        """The untrained module for symbols of ``encoding_``."""
+
+    # -- fitting -------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, *, validation: Any = "auto") -> Self:
+        """Fit to texts or integer sequences.
+
+        Args:
+            X: a list of ``str`` or of 1-D integer arrays, or ``Sequences``.
+            validation: ``"auto"`` holds out a tenth for early stopping (the tail of a single sequence); ``None`` holds
+                out nothing; or sequences.
+
+        Raises:
+            ValueError: bad input or hyperparameters, before any work; an earlier fit stays as it was.
+        """
+        self._check_budget()
+        self._check_architecture()
+        masking = self._masking()
+        data = Data.of(X)
+        if data.X.kind == "vectors":
+            raise ValueError(
+                f"{type(self).__name__} predicts hidden symbols but X is vectors; pass texts or integer sequences"
+            )
+        part, held_out = hold_out(data, validation, True, self.random_state)
+        encoding = default_encoding(data.X.kind) if self.encoding == "auto" else self.encoding
+        setting = Setting.learn(part, encoding, Categorical(), "given")
+        for checked in (data, held_out):
+            if checked is not None:
+                setting.check(checked, missing_is_summed_out=False)
+        began = time.perf_counter()
+        with undone_on_failure(self):
+            self.encoding_ = setting.encoding
+            self._train(self._rows(part.X), [] if held_out is None else self._rows(held_out.X), masking)
+        self.fit_seconds_ = time.perf_counter() - began
+        return self
+
+    def _train(self, rows: list[np.ndarray], held_out: list[np.ndarray], masking: Masking) -> None:
+        device = self._device()
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(self.random_state)
+            self.module_ = self._build().to(device)
+            self.history_, self.converged_ = train_masked(
+                self.module_,
+                rows,
+                held_out,
+                masking,
+                Batching(self._batch_size(rows), self.max_length, carry=False),
+                self._recipe(),
+                self.random_state,
+            )
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of free parameters."""
+        return sum(p.numel() for p in self.module_.parameters())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it."""
+        self._setting()
+        storage.write(
+            path,
+            {
+                "model": storage.describe(self),
+                "encoding": {**storage.describe(self.encoding_), "state": self.encoding_.state()},
+                "observation": storage.describe(Categorical()),
+                "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
+                "converged": bool(self.converged_),
+                "fit_seconds": float(self.fit_seconds_),
+                "state": {name: tensor.float().cpu().numpy() for name, tensor in self.module_.state_dict().items()},
+            },
+        )
+
+    def _load(self, content: dict[str, Any], encoding: Encoding, observation: Observation) -> Self:
+        self.encoding_ = encoding.restore(content["encoding"]["state"])
+        self.history_, self.converged_ = pd.DataFrame(content["history"]), content["converged"]
+        self.fit_seconds_ = content["fit_seconds"]
+        with torch.random.fork_rng(devices=[]):
+            self.module_ = self._build()
+        self.module_.load_state_dict({name: torch.from_numpy(a.copy()) for name, a in content["state"].items()})
+        return self
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _check_budget(self) -> None:
+        for name, smallest in (("max_length", 3), ("batch_size", 1), ("patience", 1)):
+            if getattr(self, name) != "auto" and getattr(self, name) < smallest:
+                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {smallest}")
+        for name in ("max_steps", "max_epochs", "max_seconds"):
+            limit = getattr(self, name)
+            if not (limit is None or limit == "auto") and limit <= 0:
+                raise ValueError(f"{name} is {limit}; pass a number above zero, or None for no limit")
+        if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:
+            raise ValueError("training would never end; give max_steps, max_epochs or max_seconds")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype is {self.dtype!r}; pass one of {', '.join(map(repr, DTYPES))}")
+
+    def _masking(self) -> Masking:
+        shares = (self.mask_share, self.random_share, self.keep_share)
+        return Masking(self.objective, self.mask_fraction, self.span_mean, *shares)
+
+    def _batch_size(self, rows: list[np.ndarray]) -> int:
+        if self.batch_size != "auto":
+            return self.batch_size
+        typical = np.mean([min(len(row), self.max_length) for row in rows])
+        return int(np.clip(STEPS_A_BATCH / typical, 8, 64))
+
+    def _recipe(self) -> Recipe:
+        automatic = DEFAULT_STEPS if self.max_epochs is None and self.max_seconds is None else None
+        steps = automatic if self.max_steps == "auto" else self.max_steps
+        return Recipe(
+            steps, self.max_epochs, self.max_seconds, self.lr, self.weight_decay, self.patience, progress=self.verbose
+        )
+
+    def _setting(self) -> Setting:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"this {type(self).__name__} is not fitted; call fit first")
+        return Setting.of(self.encoding_, Categorical(), "given", conditional=False)
+
+    def _readable(self, X: Any) -> Sequences:
+        data, setting = Data.of(X), self._setting()
+        setting.check(data, missing_is_summed_out=False)
+        return data.X
+
+    def _values(self, sequences: Sequences) -> list[np.ndarray]:
+        return [self.encoding_.encode(item) for item in sequences]
+
+    def _rows(self, sequences: Sequences) -> list[np.ndarray]:
+        return [bracket(values, self.encoding_.size) for values in self._values(sequences)]
+
+    def _ready(self) -> BidirectionalModule:
+        """The module on its device, in the dtype of computation, in evaluation mode."""
+        return self.module_.to(self._device(), DTYPES[self.dtype]).eval()
+
+    def _device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "module_")
