@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +11,8 @@ from torch import Tensor, nn
 
 from seqmodels.neural.network import Memory, Network, Source
 from seqmodels.neural.recurrent_options import RecurrentOptions
+from seqmodels.neural.scan import Nonlinearity, elman_scan, gru_scan
 
-Nonlinearity = Literal["tanh", "sigmoid", "relu"]
 States = tuple[Tensor, ...]  # (h,) or (h, c)
 Weights = tuple[Tensor, ...]  # of one layer: of inputs, of states, and the two biases
 PLAIN = RecurrentOptions()
@@ -22,7 +21,7 @@ PLAIN = RecurrentOptions()
 class RecurrentNetwork(Network):
     """Layers of one recurrence, from zero states.
 
-    Without options all layers are one call of a fused kernel; with them each layer is one.
+    Each layer is one call of a kernel, or all of them where a fused kernel takes them together and there are no options.
 
     Args:
         rnn: torch's layers, which hold the weights; inputs and states of one width.
@@ -42,12 +41,12 @@ class RecurrentNetwork(Network):
         self.norms = nn.ModuleList(nn.LayerNorm(self.d_model) for _ in range(options.layer_norm * rnn.num_layers))
 
     @abstractmethod
-    def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        """Inputs (B, T, d), states (L, B, d) -> hidden (B, T, d), last states."""
+    def is_fused(self, device: torch.device) -> bool:
+        """Whether ``rnn`` itself computes this recurrence, and fast."""
 
     @abstractmethod
     def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
-        """As ``all_layers``, of one layer with these weights; states (1, B, d)."""
+        """Inputs (B, T, d), states (1, B, d) -> hidden (B, T, d), last states, by one layer of these weights."""
 
     def start(self, n: int, source: Source | None = None) -> Memory:
         """Zeros (n, n_layers, d_model), ``(h,)`` or ``(h, c)``."""
@@ -55,9 +54,13 @@ class RecurrentNetwork(Network):
 
     def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """See ``Network``."""
-        run = self._in_turn if self.options.acts(self.training) else self.all_layers
-        hidden, states = run(inputs, tuple(map(layers_first, memory)))
+        fused = self.is_fused(inputs.device) and not self.options.acts(self.training)
+        hidden, states = (self._at_once if fused else self._in_turn)(inputs, tuple(map(layers_first, memory)))
         return self.dropout(hidden), tuple(map(layers_first, states))
+
+    def _at_once(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
+        hidden, last = self.rnn(inputs, states if self.n_states > 1 else states[0])
+        return hidden, last if self.n_states > 1 else (last,)
 
     def _in_turn(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
         options, training, last = self.options, self.training, []
@@ -82,7 +85,7 @@ class ElmanNetwork(RecurrentNetwork):
     Args:
         d_model: width of inputs and of ``h``.
         n_layers: each layer reads the states of the one below.
-        nonlinearity: ``σ``; ``"sigmoid"`` is Elman's own, and slower: torch has no fused kernel for it.
+        nonlinearity: ``σ``; ``"sigmoid"`` is Elman's own.
         dropout, options: see ``RecurrentNetwork``.
     """
 
@@ -106,22 +109,16 @@ class ElmanNetwork(RecurrentNetwork):
         if nonlinearity == "sigmoid":
             from_tanh_to_sigmoid(rnn)
 
-    def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
+    def is_fused(self, device: torch.device) -> bool:
         """See ``RecurrentNetwork``."""
-        if self.nonlinearity == "sigmoid":
-            hidden, last = elman_loop(self.rnn, inputs, states[0], torch.sigmoid)
-        else:
-            hidden, last = self.rnn(inputs, states[0])
-        return hidden, (last,)
+        return device.type != "cpu" and self.nonlinearity != "sigmoid"
 
     def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
         """See ``RecurrentNetwork``."""
-        if self.nonlinearity == "sigmoid":
-            hidden, last = elman_layer(weights, inputs, states[0][0], torch.sigmoid)
-            return hidden, (last[None],)
-        kernel = torch.rnn_tanh if self.nonlinearity == "tanh" else torch.rnn_relu
-        hidden, last = kernel(inputs, states[0], weights, True, 1, 0.0, self.training, False, True)
-        return hidden, (last,)
+        u, v, b, b_recurrent = weights
+        driven = F.linear(inputs, u, b + b_recurrent).transpose(0, 1)
+        hidden = elman_scan(driven, states[0][0], v.to(driven.dtype), self.nonlinearity)
+        return hidden.transpose(0, 1), (hidden[-1:],)
 
 
 class LSTMNetwork(RecurrentNetwork):
@@ -145,10 +142,9 @@ class LSTMNetwork(RecurrentNetwork):
         super().__init__(rnn, dropout, options)
         open_forget_gates(rnn)
 
-    def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
+    def is_fused(self, device: torch.device) -> bool:
         """See ``RecurrentNetwork``."""
-        hidden, last = self.rnn(inputs, states)
-        return hidden, last
+        return True
 
     def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
         """See ``RecurrentNetwork``."""
@@ -173,39 +169,17 @@ class GRUNetwork(RecurrentNetwork):
         rnn = nn.GRU(d_model, d_model, n_layers, batch_first=True, dropout=between(dropout, n_layers))
         super().__init__(rnn, dropout, options)
 
-    def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
+    def is_fused(self, device: torch.device) -> bool:
         """See ``RecurrentNetwork``."""
-        hidden, last = self.rnn(inputs, states[0])
-        return hidden, (last,)
+        return device.type != "cpu"
 
     def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
         """See ``RecurrentNetwork``."""
-        hidden, last = torch.gru(inputs, states[0], weights, True, 1, 0.0, self.training, False, True)
-        return hidden, (last,)
-
-
-def elman_loop(
-    rnn: nn.RNNBase, inputs: Tensor, state: Tensor, activation: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
-    """What ``rnn`` computes, with any activation: inputs (B, T, d), state (L, B, d) -> hidden (B, T, d), last state."""
-    last = []
-    for layer, weights in enumerate(rnn.all_weights):
-        below = inputs if layer == 0 else F.dropout(inputs, rnn.dropout, rnn.training)
-        inputs, h = elman_layer(tuple(weights), below, state[layer], activation)
-        last.append(h)
-    return inputs, torch.stack(last)
-
-
-def elman_layer(
-    weights: Weights, inputs: Tensor, h: Tensor, activation: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
-    """One layer of it: inputs (B, T, d), h (B, d) -> hidden (B, T, d), last h."""
-    u, v, b, b_recurrent = weights
-    states = []
-    for driven in F.linear(inputs, u, b + b_recurrent).unbind(1):
-        h = activation(torch.addmm(driven, h, v.t()))
-        states.append(h)
-    return torch.stack(states, 1), h
+        (u, v, b, b_recurrent), split = weights, 2 * self.d_model
+        outside = torch.cat([b_recurrent[:split], torch.zeros_like(b_recurrent[split:])])
+        driven = F.linear(inputs, u, b + outside).transpose(0, 1)
+        hidden = gru_scan(driven, states[0][0], v.to(driven.dtype), b_recurrent[split:].to(driven.dtype))
+        return hidden.transpose(0, 1), (hidden[-1:],)
 
 
 def from_tanh_to_sigmoid(rnn: nn.RNN) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Network, select
-from seqmodels.neural.recurrent import ElmanNetwork, GRUNetwork, LSTMNetwork, elman_loop
+from seqmodels.neural.recurrent import ElmanNetwork, GRUNetwork, LSTMNetwork
 
 B, T, D, L = 3, 7, 6, 2
 MAKERS: dict[str, Callable[..., Network]] = {
@@ -49,13 +49,6 @@ def test_states_are_torchs(name: str, dtype: torch.dtype) -> None:
     x = draw(B, T, D).to(dtype)
     tolerance = 1e-5 if dtype == torch.float32 else 1e-10
     torch.testing.assert_close(ours(x, ours.start(B))[0], theirs(x)[0], rtol=0, atol=tolerance)
-
-
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_the_loop_is_torchs_recurrence(activation: str) -> None:
-    rnn, x, start = seeded(TORCHS[activation]), draw(B, T, D), draw(L, B, D, seed=1)
-    found = elman_loop(rnn, x, start, getattr(torch, activation))
-    torch.testing.assert_close(found, rnn(x, start), rtol=0, atol=1e-12)
 
 
 def test_sigmoid_is_elmans_equation() -> None:
