@@ -21,7 +21,7 @@ from seqmodels.hmm.cursor import HMMCursor, HMMState
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.fitting import Fitting, blocks_of, check_states, corpus_of, raw_size
 from seqmodels.hmm.forward_backward import forward_of
-from seqmodels.hmm.given import given_chain, given_mixture, given_symbols
+from seqmodels.hmm.given import given_chain, given_table
 from seqmodels.hmm.inference import block_trellis, scored_steps
 from seqmodels.hmm.learning import Algorithm, Learning, check_algorithm, check_numbers, check_observation
 from seqmodels.hmm.parameters import Parameters
@@ -279,6 +279,8 @@ class HMM(Queries):
         covariances: Any = None,
         covariance_type: CovarianceType = "diag",
         emission: Any = None,
+        probabilities: Any = None,
+        rates: Any = None,
         encoding: Encoding | None = None,
         observation: Observation | None = None,
         **options: Any,
@@ -290,17 +292,25 @@ class HMM(Queries):
             weights, means, covariances: ``(K, M)``, ``(K, M, D)``, and ``(K, M, D)`` (diag), ``(K, M, D, D)`` (full), ``(D, D)`` (tied), ``(K, M)``
                 or ``(K, M, D)`` (spherical); without ``weights``, M = 1 and the M axis is left out.
             emission: ``(K, V)`` probabilities of symbols, instead of the three above.
+            probabilities: ``(K, D)`` of bits (``Bernoulli``). rates: ``(K, D)`` of counts (``Poisson``). Either instead of all above.
             encoding: a fitted one: how symbols are read (``Bytes()`` for text; by default integers as they are), or the units that
                 vectors are computed in (by default the model's own mean and deviation).
             observation: for its M-step (``pseudocount``, ``min_covariance``), if ``fit`` is to go on with ``warm_start=True``.
             options: other arguments of ``HMM``.
 
         Raises:
-            ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, a variance below the floor.
+            ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, values out of range, a variance below the floor.
         """
-        k, mixture = len(initial), (weights, means, covariances, covariance_type)
-        symbols = given_symbols(k, emission, encoding, observation) if emission is not None else None
-        reader, emits, table = symbols or given_mixture(k, *mixture, encoding, observation)
+        k = len(initial)
+        reader, emits, table = given_table(
+            k,
+            emission=emission,
+            probabilities=probabilities,
+            rates=rates,
+            mixture=(weights, means, covariances, covariance_type),
+            encoding=encoding,
+            observation=observation,
+        )
         parameters = given_chain(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
         model = cls(k, observation=emits, length=length, **options)

@@ -40,8 +40,8 @@ class TiedMixtureEmission(Emission):
         self.size = size
 
     def tie(self, table: Tensor) -> Tensor:
-        *own, shapes = self.observation.unpack(table, self.size)
-        return self.observation.pack(*own, shapes[:1].expand_as(shapes))
+        log_weights, means, shapes = self.observation.unpack(table, self.size)
+        return self.observation.pack(log_weights, means, shapes[:1].expand_as(shapes))
 
     # -- E-step --------------------------------------------------------------------------------------------
 
