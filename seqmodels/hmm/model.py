@@ -20,15 +20,14 @@ from seqmodels.hmm.constraints import Frozen
 from seqmodels.hmm.cursor import HMMCursor, HMMState
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.fitting import Fitting, blocks_of, check_states, corpus_of, raw_size
-from seqmodels.hmm.forward_backward import forward_of
 from seqmodels.hmm.given import given_chain, given_table
-from seqmodels.hmm.inference import block_trellis, scored_steps
 from seqmodels.hmm.learning import Algorithm, Learning, check_algorithm, check_numbers, check_observation
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Corpus
 from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.hmm.queries import Queries
 from seqmodels.hmm.restarts import warn_of_floor
+from seqmodels.hmm.scoring import score_steps
 from seqmodels.measure import Length
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.observations import Categorical, GaussianMixture, Observation
@@ -207,18 +206,8 @@ class HMM(Queries):
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         parameters = self.parameters_.to(self._device())
-        results: list[np.ndarray] = [np.empty(0)] * len(examples)
-        for block in self._blocks(examples, len(parameters.initial)):
-            densities, _ = self._emission().evaluate(
-                parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
-            )
-            found = forward_of(block_trellis(parameters, densities, block))
-            steps, beliefs = block.cutting.split(found.steps), block.cutting.split(found.alpha)
-            ends = None if parameters.final is None else found.ends
-            for j, i in enumerate(block.indices):
-                end = None if ends is None else float(ends[j])
-                results[i] = scored_steps(steps[j], beliefs[j], end, parameters.final, examples[i].source)
-        return results
+        corpus = self._corpus(examples, len(parameters.initial))
+        return score_steps(parameters, self._emission(), corpus, [e.source for e in examples])
 
     # -- one step at a time --------------------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ class Queries(SequenceModel, ABC):
         data = self._scorable(X, y)
         parameters = self._parameters().to(self._device())
         results: list[np.ndarray] = [np.empty(0)] * len(data.X)
-        for block in self._blocks(self._setting().examples(data), len(parameters.initial)):
+        for block in self._blocks(self._setting().examples(data, on_disk=True), len(parameters.initial)):
             densities, _ = self._emission().evaluate(
                 parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
             )
