@@ -22,7 +22,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "left-to-right": {"topology": "left-to-right"},
     "ends last": {"topology": LeftToRight(1, end="last"), "length": "stop"},
     "arcs": {"topology": Arcs(RING, initial=[1, 1, 0, 0], final=[0, 1, 1, 1]), "length": "stop"},
-    "tied": {"tied": [7, 1, 1, 7]},
+    "tied": {"tied": [7, 7, 1, 1]},
     "frozen": {"frozen": Frozen(transition=[0, 3], emission=[1])},
     "frozen tables": {"frozen": ("initial", "emission")},
     "counts": {"pseudocount": COUNTS},
@@ -60,7 +60,7 @@ def test_order_and_back_is_the_model_itself() -> None:
     back = model.reorder(ORDER).reorder(np.argsort(ORDER))
     assert back.get_params()["topology__transition"] == RING.tolist()
     assert_allclose(back.get_params()["pseudocount__transition"], COUNTS.transition)
-    assert back.tied == [7, 1, 1, 7]
+    assert back.tied == [7, 7, 1, 1]
     assert_allclose(back.transition_, model.transition_)
 
 

@@ -104,6 +104,10 @@ def test_a_chain_that_forgets_is_climbed_once_one_that_does_not_again(monkeypatc
     best_paths(trellis("apart", 128))
     assert len(sizes) > 2
     assert max(sizes[2:]) < 13
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    sizes.clear()
+    best_paths(trellis("apart", 128))
+    assert sizes == [13, 2, 2, 1, 1, 1]  # two sequences of 3 and 6 pieces, one after the other
 
 
 def test_scores_far_below_zero_stay_exact() -> None:
