@@ -49,8 +49,8 @@ class HMM(Queries):
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``
             (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.
-        topology: which transitions exist: ``"ergodic"``, ``"left-to-right"``, a ``(K, K)`` mask, or a ``LeftToRight``, ``Banded`` or
-            ``Arcs``. What is ruled out stays exactly zero.
+        topology: which transitions exist: ``"ergodic"``, ``"left-to-right"``, a ``(K, K)`` mask, or a ``LeftToRight``, ``Banded``,
+            ``Arcs`` or ``Series``. What is ruled out stays exactly zero.
         tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
         frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``; or a ``Frozen``.
         algorithm: ``"em"``, or ``"stepwise"``: an M-step after each of ``batches`` mini-batches an epoch (``max_iter`` counts
