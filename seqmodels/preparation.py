@@ -198,8 +198,9 @@ class Setting:
     def in_raw_units(self, item: Item, steps: np.ndarray) -> np.ndarray:
         """Encoded steps (and perhaps the end) of one sequence -> one log-probability a raw unit (and the end)."""
         if isinstance(item, np.memmap):  # a step a unit
-            steps[: len(item)] += OnDisk(self.encoding, item).log_det_steps()
-            return steps
+            raw = steps.copy()
+            raw[: len(item)] += OnDisk(self.encoding, item).log_det_steps()
+            return raw
         encoded = self.encoding.encode(item)
         n_units = len(item.encode()) if isinstance(item, str) else len(item)
         raw = np.zeros(n_units + len(steps) - len(encoded))

@@ -35,7 +35,7 @@ def climb(into: Tensor, log_b: Tensor, packing: Packing, arriving: Tensor) -> tu
     Returns:
         (w, K) by rank, scores after the last frames, the largest 0; and (N, K) the states before, but for first frames.
     """
-    came_from = torch.zeros(log_b.shape, dtype=torch.uint8 if len(into) <= 256 else torch.int32, device=log_b.device)
+    came_from = torch.zeros(log_b.shape, dtype=torch.uint8 if len(into) <= 256 else torch.int16, device=log_b.device)
     closing, delta, blocks = torch.empty_like(arriving), arriving, packing.blocks
     for start in range(0, len(blocks), RENEWED):
         window = blocks[start : start + RENEWED]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqmodels.hmm.cutting import Cutting
 from seqmodels.hmm.densities import LogDensities
-from seqmodels.hmm.max_plus import climb, on_grid, step, warm_up
+from seqmodels.hmm.max_plus import RENEWED, climb, on_grid, step, warm_up
 from seqmodels.hmm.packing import Packing
 from seqmodels.hmm.trellis import Trellis
 
@@ -68,6 +68,7 @@ def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
 def _climb(trellis: Trellis, log_b: Tensor) -> tuple[Tensor, Tensor]:
     """(w, K) by rank, scores after each piece, up to a constant; (N, K) the states before, but for the first frames of sequences."""
     cutting, packing = trellis.cutting, trellis.packing
+    assert cutting.is_whole or cutting.size % RENEWED == 0, "scores are renewed where those of the whole are"
     into = on_grid(trellis.transition.log()).T.contiguous()  # into[j, i] = log a_ij
     given, (before, after) = on_grid(trellis.starts(torch.float64).log()), cutting.links
     if len(after):
