@@ -3,7 +3,7 @@
 from seqmodels import data
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
 from seqmodels.evaluation import Comparison, compare
-from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Topology
+from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series, Topology
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
@@ -55,6 +55,7 @@ __all__ = [
     "Pseudocounts",
     "SequenceModel",
     "Sequences",
+    "Series",
     "Standardize",
     "Symbols",
     "Topology",

@@ -7,7 +7,7 @@ from typing import Any
 
 from seqmodels import storage
 from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, Symbols
-from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts
+from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, MaskedTransformer, Transformer, TransformerSeq2Seq
 from seqmodels.ngram import NGram
 from seqmodels.observations import (
@@ -25,7 +25,7 @@ from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
 MODELS = (HMM, NGram, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq, MaskedTransformer)
 ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
 OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Columns, GaussianMixture, Poisson)
-CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames)
+CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames, Series)
 TRAINING = (AdamW, Muon, Trapezoid, Cosine, TensorBoard)
 CLASSES: dict[str, type[Configurable]] = {
     cls.__name__: cls for cls in (*MODELS, *ENCODINGS, *OBSERVATIONS, *CHAINS, *TRAINING)

@@ -178,7 +178,7 @@ class SequenceModel(Configurable, ABC):
         stands on its last byte; the bytes before it have 0.
         """
         data, setting = self._scorable(X, y), self._setting()
-        steps = self._steps(setting.examples(data))
+        steps = self._steps(setting.examples(data, on_disk=self._reads_slices))
         return [setting.in_raw_units(item, s) for item, s in zip(data.scored, steps, strict=True)]
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -46,8 +47,16 @@ class OnDisk:
 
     def log_det(self) -> float:
         """Nats, of the whole sequence."""
-        parts = (self.item[t : t + AT_ONCE] for t in range(0, len(self), AT_ONCE))
-        return sum(float(np.sum(np.broadcast_to(self.encoding.log_det(part), len(part)))) for part in parts)
+        return sum(float(np.sum(part)) for part in self._log_dets())
+
+    def log_det_steps(self) -> np.ndarray:
+        """``(T,)`` nats."""
+        return np.concatenate(list(self._log_dets()))
+
+    def _log_dets(self) -> Iterator[np.ndarray]:
+        for t in range(0, len(self), AT_ONCE):
+            part = self.item[t : t + AT_ONCE]
+            yield np.broadcast_to(self.encoding.log_det(part), len(part))
 
 
 @dataclass(frozen=True)
@@ -188,6 +197,10 @@ class Setting:
 
     def in_raw_units(self, item: Item, steps: np.ndarray) -> np.ndarray:
         """Encoded steps (and perhaps the end) of one sequence -> one log-probability a raw unit (and the end)."""
+        if isinstance(item, np.memmap):  # a step a unit
+            raw = steps.copy()
+            raw[: len(item)] += OnDisk(self.encoding, item).log_det_steps()
+            return raw
         encoded = self.encoding.encode(item)
         n_units = len(item.encode()) if isinstance(item, str) else len(item)
         raw = np.zeros(n_units + len(steps) - len(encoded))

@@ -65,6 +65,8 @@ FAMILIES = (
     _hmm("hmm-bernoulli", sm.Bernoulli(0.5, 0.4), "bits"),
     _hmm("hmm-poisson", sm.Poisson(), "counts"),
     _hmm("hmm-columns", sm.Columns([(sm.GaussianMixture(2), 1), (sm.Poisson(), 1)]), "mixed"),
+    _hmm("hmm-tied-prior", sm.GaussianMixture(2, "tied", prior=sm.PseudoFrames(2.0)), "vectors"),
+    Family("hmm-series", partial(sm.HMM, 4, max_iter=3, topology=sm.Series(2), tied=sm.Series(2).tied(4))),
     Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, algorithm="gradient")),
     _network("elman-tanh", sm.ElmanRNN, *KINDS, n_layers=2),
     _network("elman-sigmoid", sm.ElmanRNN, nonlinearity="sigmoid"),

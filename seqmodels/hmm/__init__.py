@@ -3,6 +3,7 @@
 from seqmodels.hmm.constraints import Frozen
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.priors import Pseudocounts
+from seqmodels.hmm.series import Series
 from seqmodels.hmm.topology import Arcs, Banded, LeftToRight, Topology
 
-__all__ = ["HMM", "Arcs", "Banded", "Frozen", "LeftToRight", "Pseudocounts", "Topology"]
+__all__ = ["HMM", "Arcs", "Banded", "Frozen", "LeftToRight", "Pseudocounts", "Series", "Topology"]

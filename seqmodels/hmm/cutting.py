@@ -21,6 +21,9 @@ from seqmodels.hmm.packing import Packing
 
 MARGIN = {torch.float32: 128, torch.float64: 192}  # frames
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}  # of forward messages, relative; of gamma, absolute
+ROUND = (
+    16  # frames; pieces and margins are multiples, so that what is done every so often is done where the whole would
+)
 STEP, STATE, ARC = 10_000.0, 0.5, 0.025  # nanoseconds of a time step, and in it of each frame's states and their pairs
 
 
@@ -146,6 +149,6 @@ def _best_size(frames: int, longest: int, n_states: int, margin: int) -> int | N
     """The frames a piece should have, or None where pieces would not at least halve the time."""
     overhead = STEP / (STATE * n_states + ARC * n_states**2)  # a time step costs as much as this many frames
     # Minimises (size + margin) overhead + frames (1 + margin / size), the cost of pieces of this size.
-    size = max(margin, int(math.sqrt(margin * frames / overhead)))
+    size = max(margin, int(math.sqrt(margin * frames / overhead)) // ROUND * ROUND)
     cost = (size + margin) * overhead + frames * (1 + margin / size)
     return size if 2 * cost < longest * overhead + frames else None

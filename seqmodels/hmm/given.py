@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings import Encoding, Standardize, Symbols
+from seqmodels.encodings import Encoding, Features, Standardize, Symbols
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.observations import Bernoulli, Categorical, GaussianMixture, Observation, Poisson
+from seqmodels.observations.exponential import ExponentialFamily
 from seqmodels.observations.gaussian import CovarianceType, shape_of_covariance
 from seqmodels.observations.gaussian_mixture import SHAPE_TYPES
 
@@ -35,6 +36,62 @@ def given_chain(initial: Any, transition: Any, final: Any, table: Tensor) -> Par
         _check_rows("transition with final", np.concatenate([a, f[:, None]], axis=1), (k, k + 1))
     end = None if f is None else torch.as_tensor(f)
     return Parameters(torch.as_tensor(pi), torch.as_tensor(a), end, table)
+
+
+def given_table(
+    k: int,
+    *,
+    emission: Any,
+    probabilities: Any,
+    rates: Any,
+    mixture: tuple[Any, Any, Any, CovarianceType],
+    encoding: Encoding | None,
+    observation: Observation | None,
+) -> Table:
+    """Of whichever is given; ``mixture``: weights, means, covariances and their type. Raises ``ValueError`` for several at once."""
+    chosen = {"emission": emission, "probabilities": probabilities, "rates": rates, "means": mixture[1]}
+    given = [name for name, values in chosen.items() if values is not None]
+    if len(given) > 1 and given != ["emission", "means"]:
+        raise ValueError(f"{' and '.join(given)} are parameters of different observations; pass one of them")
+    if probabilities is not None:
+        emits: Observation = Bernoulli() if observation is None else observation
+        return given_expected(k, "probabilities", probabilities, Bernoulli, encoding, emits)
+    if rates is not None:
+        emits = Poisson() if observation is None else observation
+        return given_expected(k, "rates", rates, Poisson, encoding, emits)
+    if emission is not None:
+        return given_symbols(k, emission, encoding, observation)
+    return given_mixture(k, *mixture, encoding, observation)
+
+
+def given_expected(
+    k: int,
+    name: str,
+    expected: Any,
+    family: type[ExponentialFamily],
+    encoding: Encoding | None,
+    observation: Observation,
+) -> Table:
+    """From the expected value of each feature, ``(K, D)``."""
+    values = np.array(expected, dtype=np.float64)
+    if values.ndim != 2 or len(values) != k or not values.shape[1]:
+        raise ValueError(f"{name} have shape {values.shape}; pass ({k}, D): states, features")
+    if not (np.isfinite(values).all() and (values >= 0).all() and (values <= family.largest_mean).all()):
+        raise ValueError(f"{name} must be numbers from 0 to {family.largest_mean}, finite; they go {_range(values)}")
+    if not isinstance(observation, family):
+        raise ValueError(f"{name} belong to a {family.__name__} observation, not to {observation!r}")
+    observation.check(values.shape[1])
+    size = values.shape[1]
+    reader = encoding or Features(family.kind).restore({"mean": np.zeros(size), "scale": np.ones(size)})
+    if reader.size != size or reader.values() != observation.values(size):
+        raise ValueError(
+            f"{name} are of {size} features, {family.kind}, but {reader!r} reads others; leave encoding out"
+        )
+    return reader, observation, observation.natural(torch.as_tensor(values))
+
+
+def _range(values: np.ndarray) -> str:
+    return f"from {values.min():g} to {values.max():g}"
 
 
 def given_symbols(k: int, emission: Any, encoding: Encoding | None, observation: Observation | None) -> Table:

@@ -16,7 +16,7 @@ from seqmodels.hmm.forward_backward import forward_of, posterior_of
 from seqmodels.hmm.packing import Packing
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.trellis import Posterior, Trellis
-from seqmodels.hmm.viterbi import viterbi
+from seqmodels.hmm.viterbi import best_paths
 
 
 def block_trellis(parameters: Parameters, densities: Densities, block: Block) -> Trellis:
@@ -39,12 +39,12 @@ def block_beliefs(parameters: Parameters, densities: Densities, block: Block) ->
     return block.cutting.split(forward_of(block_trellis(parameters, densities, block)).alpha)
 
 
+@torch.no_grad()
 def block_paths(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
-    """The best path of each sequence; it is followed from end to end, so what was cut is joined."""
-    whole, log_b = _joined(densities, block)
-    paths, log_prob = viterbi(parameters.initial, parameters.transition, log_b, whole, parameters.final)
+    """The best path of each sequence, ``(T,)``."""
+    paths, log_prob = best_paths(block_trellis(parameters, densities, block))
     refuse_impossible(log_prob, block)
-    return whole.split(paths)
+    return list(paths.split(block.cutting.lengths.tolist()))
 
 
 def block_draws(

@@ -20,15 +20,14 @@ from seqmodels.hmm.constraints import Frozen
 from seqmodels.hmm.cursor import HMMCursor, HMMState
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.fitting import Fitting, blocks_of, check_states, corpus_of, raw_size
-from seqmodels.hmm.forward_backward import forward_of
-from seqmodels.hmm.given import given_chain, given_mixture, given_symbols
-from seqmodels.hmm.inference import block_trellis, scored_steps
+from seqmodels.hmm.given import given_chain, given_table
 from seqmodels.hmm.learning import Algorithm, Learning, check_algorithm, check_numbers, check_observation
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Corpus
 from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.hmm.queries import Queries
 from seqmodels.hmm.restarts import warn_of_floor
+from seqmodels.hmm.scoring import score_steps
 from seqmodels.measure import Length
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.observations import Categorical, GaussianMixture, Observation
@@ -50,8 +49,8 @@ class HMM(Queries):
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``
             (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.
-        topology: which transitions exist: ``"ergodic"``, ``"left-to-right"``, a ``(K, K)`` mask, or a ``LeftToRight``, ``Banded`` or
-            ``Arcs``. What is ruled out stays exactly zero.
+        topology: which transitions exist: ``"ergodic"``, ``"left-to-right"``, a ``(K, K)`` mask, or a ``LeftToRight``, ``Banded``,
+            ``Arcs`` or ``Series``. What is ruled out stays exactly zero.
         tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
         frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``; or a ``Frozen``.
         algorithm: ``"em"``, or ``"stepwise"``: an M-step after each of ``batches`` mini-batches an epoch (``max_iter`` counts
@@ -207,18 +206,8 @@ class HMM(Queries):
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         parameters = self.parameters_.to(self._device())
-        results: list[np.ndarray] = [np.empty(0)] * len(examples)
-        for block in self._blocks(examples, len(parameters.initial)):
-            densities, _ = self._emission().evaluate(
-                parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
-            )
-            found = forward_of(block_trellis(parameters, densities, block))
-            steps, beliefs = block.cutting.split(found.steps), block.cutting.split(found.alpha)
-            ends = None if parameters.final is None else found.ends
-            for j, i in enumerate(block.indices):
-                end = None if ends is None else float(ends[j])
-                results[i] = scored_steps(steps[j], beliefs[j], end, parameters.final, examples[i].source)
-        return results
+        corpus = self._corpus(examples, len(parameters.initial))
+        return score_steps(parameters, self._emission(), corpus, [e.source for e in examples])
 
     # -- one step at a time --------------------------------------------------------------------------------
 
@@ -279,6 +268,8 @@ class HMM(Queries):
         covariances: Any = None,
         covariance_type: CovarianceType = "diag",
         emission: Any = None,
+        probabilities: Any = None,
+        rates: Any = None,
         encoding: Encoding | None = None,
         observation: Observation | None = None,
         **options: Any,
@@ -290,17 +281,25 @@ class HMM(Queries):
             weights, means, covariances: ``(K, M)``, ``(K, M, D)``, and ``(K, M, D)`` (diag), ``(K, M, D, D)`` (full), ``(D, D)`` (tied), ``(K, M)``
                 or ``(K, M, D)`` (spherical); without ``weights``, M = 1 and the M axis is left out.
             emission: ``(K, V)`` probabilities of symbols, instead of the three above.
+            probabilities: ``(K, D)`` of bits (``Bernoulli``). rates: ``(K, D)`` of counts (``Poisson``). Either instead of all above.
             encoding: a fitted one: how symbols are read (``Bytes()`` for text; by default integers as they are), or the units that
                 vectors are computed in (by default the model's own mean and deviation).
             observation: for its M-step (``pseudocount``, ``min_covariance``), if ``fit`` is to go on with ``warm_start=True``.
             options: other arguments of ``HMM``.
 
         Raises:
-            ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, a variance below the floor.
+            ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, values out of range, a variance below the floor.
         """
-        k, mixture = len(initial), (weights, means, covariances, covariance_type)
-        symbols = given_symbols(k, emission, encoding, observation) if emission is not None else None
-        reader, emits, table = symbols or given_mixture(k, *mixture, encoding, observation)
+        k = len(initial)
+        reader, emits, table = given_table(
+            k,
+            emission=emission,
+            probabilities=probabilities,
+            rates=rates,
+            mixture=(weights, means, covariances, covariance_type),
+            encoding=encoding,
+            observation=observation,
+        )
         parameters = given_chain(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
         model = cls(k, observation=emits, length=length, **options)

@@ -18,6 +18,7 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.forecast import Forecast
 from seqmodels.hmm.inference import block_beliefs, block_draws, block_paths, block_posterior
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.reordering import reordered, reordered_observation
 from seqmodels.hmm.stationary import stationary
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.preparation import Example
@@ -126,7 +127,7 @@ class Queries(SequenceModel, ABC):
         data = self._scorable(X, y)
         parameters = self._parameters().to(self._device())
         results: list[np.ndarray] = [np.empty(0)] * len(data.X)
-        for block in self._blocks(self._setting().examples(data), len(parameters.initial)):
+        for block in self._blocks(self._setting().examples(data, on_disk=True), len(parameters.initial)):
             densities, _ = self._emission().evaluate(
                 parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
             )
@@ -156,6 +157,9 @@ class Queries(SequenceModel, ABC):
     def reorder(self, order: Sequence[int] | np.ndarray | Literal["mean", "stationary"]) -> Self:
         """A copy whose state i is this model's state ``order[i]``: the same probabilities under other names.
 
+        What was said of single states (a topology, ``tied``, ``frozen``, priors) goes with them, so that ``warm_start`` goes on
+        from the copy as it would from this model. What ``partial_fit`` remembers of earlier batches does not.
+
         Args:
             order: a permutation of the states; ``"mean"``: by the means of vectors, the first feature first;
                 ``"stationary"``: those visited most first.
@@ -164,8 +168,9 @@ class Queries(SequenceModel, ABC):
         chosen = self._order(order) if isinstance(order, str) else np.asarray(order)
         if chosen.shape != (len(parameters.initial),) or not np.array_equal(np.sort(chosen), np.arange(len(chosen))):
             raise ValueError(f"order is {order!r}; pass each of the states 0 to {len(parameters.initial) - 1} once")
-        other = copy.copy(self)
-        other.__dict__["parameters_"] = parameters.take(torch.as_tensor(chosen.astype(np.int64)))
+        other = copy.copy(self).set_params(**reordered(self.get_params(deep=False), chosen))
+        other.observation_ = reordered_observation(self.observation_, chosen)
+        other.__dict__ |= {"parameters_": parameters.take(torch.as_tensor(chosen.astype(np.int64))), "memory_": None}
         return other
 
     def _order(self, key: str) -> np.ndarray:

@@ -94,6 +94,8 @@ class Trellis:
         """The same problem in the pieces that suit its precision, and the row here of each of its rows."""
         lengths = self.cutting.lengths
         cutting = Cutting.of(lengths, len(self.transition), self.densities.dtype, self.densities.device, reach)
+        if cutting.is_whole and self.cutting.is_whole:
+            return self, torch.arange(self.packing.n_frames, device=lengths.device)
         return self._again(torch.arange(len(lengths), device=lengths.device), cutting)
 
     def _again(self, sequences: Tensor, cutting: Cutting) -> tuple[Trellis, Tensor]:

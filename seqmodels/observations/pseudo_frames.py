@@ -14,7 +14,8 @@ class PseudoFrames(Configurable):
 
     It is the conjugate prior of Gauvain and Lee (1994), with their τ = ``count`` for means, weights and, by α = τ + D, covariances:
     a Dirichlet on weights, ``w ∝ frames + count``, and a normal-Wishart on the rest,
-    ``mean = (Σ γ x + count mean_0) / (Σ γ + count)``; the diagonal form under diagonal covariances. Networks do not use it.
+    ``mean = (Σ γ x + count mean_0) / (Σ γ + count)``; the diagonal form under diagonal covariances. Under a
+    ``"tied"`` covariance the frames of all components are pooled with those seen. Networks do not use it.
 
     Args:
         count: a number, or ``(K, M)``, of frames; 0 or more.

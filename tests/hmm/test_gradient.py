@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from seqmodels import HMM, AutoregressiveGaussian, Categorical, GaussianMixture, Observation
+from seqmodels import HMM, AutoregressiveGaussian, Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.hmm import gradient
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.gradient import log_densities
@@ -44,6 +44,16 @@ def test_symbols_reach_the_objective_of_em_with_its_priors() -> None:
     ours = HMM(3, max_iter=100, **OPTIONS, **kind).fit(x)
     assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 1e-3
     assert_allclose(ours.history_["log_prob"].iloc[-1], ours.score(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("prior", [None, PseudoFrames(5.0, 0.2, 0.5)])
+def test_a_covariance_that_states_share_stays_one(prior: PseudoFrames | None) -> None:
+    x, observation = runs(), GaussianMixture(1, "tied", prior=prior)
+    em = HMM(3, observation=observation, dtype="float64", tol=0.0, max_iter=60).fit(x)
+    ours = HMM(3, observation=observation, max_iter=100, **OPTIONS).fit(x)
+    assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 1e-3
+    stream = ours.stream()  # reads each state's own row
+    assert_allclose([stream.update(frame) for frame in x[0]], ours.log_prob_steps(x[:1])[0], rtol=1e-9)
 
 
 def test_an_autoregression_is_scored_as_it_was_trained() -> None:

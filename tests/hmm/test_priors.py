@@ -84,7 +84,7 @@ def test_sticky_states_last() -> None:
 # -- Gaussian mixtures -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["diag", "full"])
+@pytest.mark.parametrize("kind", ["diag", "full", "tied"])
 def test_the_estimate_is_that_of_frames_seen_and_believed(kind: Any) -> None:
     """Frames that have the moments of the belief are added to those seen, in every state and component alike."""
     mean, variance, count = np.array([0.5, -1.0]), np.array([0.3, 2.0]), 4
@@ -120,30 +120,30 @@ def test_gauvain_and_lees_formulas() -> None:
     assert_allclose(found["covariances_"][0], (t * variance[0] + scatter + t * (mean[0] - m) ** 2) / total, rtol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["diag", "full"])
+@pytest.mark.parametrize("kind", ["diag", "full", "tied"])
 def test_the_prior_of_a_mixture_is_the_log_density_of_the_frames_believed_in(kind: Any) -> None:
     rng = np.random.default_rng(4)
     prior = PseudoFrames(4, [0.5, -1.0], [0.3, 2.0])
     w, mu = torch.as_tensor(rng.dirichlet(np.ones(M), size=K)), torch.as_tensor(rng.normal(size=(K, M, D)))
     root = torch.as_tensor(rng.normal(size=(K, M, D, D)))
     full = root @ root.transpose(-1, -2) + torch.eye(D)
-    sigma = full.diagonal(dim1=-2, dim2=-1) if kind == "diag" else full
+    sigma = {"diag": full.diagonal(dim1=-2, dim2=-1), "full": full, "tied": full[:1, :1]}[kind]
     corners = np.array([0.5, -1.0]) + np.sqrt([0.3, 2.0]) * np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])
     expected = 4 * D / 2 * np.log(2 * np.pi) * K * M
     for k in range(K):
         for m in range(M):
-            matrix = np.diag(sigma[k, m]) if kind == "diag" else sigma[k, m].numpy()
+            matrix = np.diag(sigma[k, m]) if kind == "diag" else sigma.expand_as(full)[k, m].numpy()
             expected += scipy.stats.multivariate_normal(mu[k, m].numpy(), matrix).logpdf(corners).sum()
             expected += 4 * np.log(float(w[k, m]))
     assert_allclose(log_density(prior, w.log(), mu, sigma, diagonal=kind == "diag"), expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["diag", "full"])
+@pytest.mark.parametrize("kind", ["diag", "full", "tied"])
 @pytest.mark.parametrize("m", [1, 3])
 @pytest.mark.parametrize("floor", [1e-6, 0.4])
 def test_em_with_a_mixtures_prior_never_goes_down(kind: Any, m: int, floor: float) -> None:
     observation = GaussianMixture(m, kind, floor, PseudoFrames(count=2.0, mean=0.3, covariance=0.2))
-    tied = [0, 0, 1] if floor == 0.4 else None
+    tied = [0, 0, 1] if floor == 0.4 and kind != "tied" else None
     model = HMM(K, observation=observation, tied=tied, max_iter=12, tol=0, dtype="float64")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*ended on the floor.*", UserWarning)
@@ -152,6 +152,34 @@ def test_em_with_a_mixtures_prior_never_goes_down(kind: Any, m: int, floor: floa
     objective = model.history_["objective"].to_numpy()
     assert (np.diff(objective) >= -1e-10 * np.abs(objective[1:])).all()
     assert objective[-1] > objective[0]
+
+
+def test_a_shared_covariance_pools_what_is_seen_and_believed() -> None:
+    """By hand: normal distributions on the means and an inverse Wishart, ``Σ_c τ_c Σ_c`` in all, on the one matrix."""
+    rng = np.random.default_rng(6)
+    x = torch.as_tensor(rng.normal(size=(50, D)) @ rng.normal(size=(D, D)))
+    tau, mean, variance = rng.uniform(1, 9, (K, M)), rng.normal(size=(K, M, D)), rng.uniform(0.5, 2, (K, M, D))
+    emission = emission_of(GaussianMixture(M, "tied", 1e-6, PseudoFrames(tau, mean, variance)), D)
+    table = emission.from_labels(x, None, torch.arange(50) % K, K, torch.Generator().manual_seed(0))
+    gamma = torch.as_tensor(rng.dirichlet(np.ones(K), size=50))
+    before = emission.raw_parameters(table, np.zeros(D), np.ones(D))
+    each = np.zeros((50, K, M))
+    for k, m in np.ndindex(K, M):
+        normal = scipy.stats.multivariate_normal(before["means_"][k, m], before["covariances_"])
+        each[:, k, m] = before["weights_"][k, m] * normal.pdf(x.numpy())
+    each *= (gamma.numpy() / each.sum(-1))[..., None]
+    counts = each.sum(0) + tau
+    means = (np.einsum("nkm,nd->kmd", each, x) + tau[..., None] * mean) / counts[..., None]
+    scatter = np.zeros((D, D))
+    for k, m in np.ndindex(K, M):
+        gone, moved = x.numpy() - means[k, m], mean[k, m] - means[k, m]
+        scatter += (each[:, k, m, None] * gone).T @ gone
+        scatter += tau[k, m] * (np.outer(moved, moved) + np.diag(variance[k, m]))
+    after = emission.maximise(emission.statistics(table, x, None, gamma), table)
+    found = emission.raw_parameters(after, np.zeros(D), np.ones(D))
+    assert_allclose(found["weights_"], counts / counts.sum(1, keepdims=True), rtol=1e-9)
+    assert_allclose(found["means_"], means, rtol=1e-9)
+    assert_allclose(found["covariances_"], scatter / counts.sum(), rtol=1e-9)
 
 
 def test_with_a_prior_no_floor_is_needed() -> None:

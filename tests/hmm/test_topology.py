@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import seqmodels as sm
-from seqmodels import HMM, Arcs, Banded, Categorical, Frozen, GaussianMixture, LeftToRight, Pseudocounts, PseudoFrames
+from seqmodels import HMM, Arcs, Banded, Categorical, Frozen, GaussianMixture, LeftToRight, Pseudocounts
 
 K = 4
 RING = [[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]]
@@ -173,7 +173,6 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
         ({"algorithm": "gradient", "tied": [0, 0, 1]}, "leave tied and frozen to 'em'"),
         ({"observation": GaussianMixture(1, "tied"), "tied": [0, 0, 1]}, "one covariance for all states"),
         ({"observation": GaussianMixture(1, "tied"), "frozen": Frozen(emission=[1])}, "one covariance for all states"),
-        ({"observation": GaussianMixture(1, "tied", prior=PseudoFrames(1.0))}, "takes no prior"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], message: str) -> None:

@@ -66,6 +66,14 @@ def test_an_impossible_sequence_has_minus_infinity_and_spoils_no_other() -> None
     assert best[1] == -torch.inf
 
 
+def test_states_beyond_a_byte_are_told_apart() -> None:
+    k, path = 300, torch.tensor([299, 3, 256, 255, 0, 43])
+    log_b = torch.zeros(len(path), k)
+    log_b[torch.arange(len(path)), path] = 1.0
+    even = torch.full((k, k), 1 / k)
+    assert torch.equal(viterbi(even[0], even, log_b, Packing.of([len(path)]))[0], path)
+
+
 def test_float32_emissions_are_added_in_float64() -> None:
     n = 3000
     log_b = torch.full((n, 2), -0.1)

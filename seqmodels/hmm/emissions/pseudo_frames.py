@@ -29,7 +29,10 @@ def sums(prior: PseudoFrames, log_weights: Tensor, size: int, *, diagonal: bool)
 def log_density(
     prior: PseudoFrames, log_weights: Tensor, means: Tensor, covariances: Tensor, *, diagonal: bool
 ) -> Tensor:
-    """``Σ count E[log w + log N(x)]`` in nats, less a constant; ``covariances (K, M, D)`` if ``diagonal``, else ``(K, M, D, D)``."""
+    """``Σ count E[log w + log N(x)]`` in nats, less a constant; ``covariances (K, M, D)`` if ``diagonal``, else ``(K, M, D, D)``.
+
+    Of a covariance that is shared one is enough: ``(1, 1, D, D)``.
+    """
     count, mean, variance = _moments(prior, log_weights, means.shape[-1])
     squares = (means - mean).square() + variance
     if diagonal:

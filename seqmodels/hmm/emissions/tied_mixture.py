@@ -3,6 +3,9 @@
 With ``L Lᵀ`` the precision and ``z = Lᵀ x``, ``log N(x) = log|L| - D/2 log 2π - ½|z|² + z · Lᵀμ - ½|Lᵀμ|²``: what is quadratic in x
 is the same for all components, so that frames are whitened once and each component costs D products. ``|z|²`` and the scatter
 that the M-step pools need no responsibilities but those of the frame as a whole.
+
+Under a prior (``PseudoFrames``) the frames believed in are pooled with those seen: a normal distribution on each mean, and an
+inverse Wishart on the one covariance.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.densities import LOG2E, Densities
-from seqmodels.hmm.emissions import components, missing, quadratic
+from seqmodels.hmm.emissions import components, missing, pseudo_frames, quadratic
 from seqmodels.hmm.emissions.base import Emission, Statistics, add_sums, chunks
 from seqmodels.hmm.emissions.components import Chunk, Memo
 from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission
@@ -33,10 +36,12 @@ class TiedMixtureEmission(Emission):
     """
 
     def __init__(self, observation: GaussianMixture, size: int) -> None:
-        if observation.prior is not None:
-            raise ValueError("covariance_type='tied' takes no prior; pass prior=None, or another covariance_type")
         self.observation: GaussianMixture = observation
         self.size = size
+
+    def tie(self, table: Tensor) -> Tensor:
+        log_weights, means, shapes = self.observation.unpack(table, self.size)
+        return self.observation.pack(log_weights, means, shapes[:1].expand_as(shapes))
 
     # -- E-step --------------------------------------------------------------------------------------------
 
@@ -107,8 +112,8 @@ class TiedMixtureEmission(Emission):
     # -- M-step --------------------------------------------------------------------------------------------
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        sums, scatter = statistics
         log_weights, means, shapes = self.observation.unpack(table, self.size)
+        sums, scatter = self._with_believed(statistics, log_weights)
         first, counts = sums[..., : self.size], torch.where(log_weights == -math.inf, 0.0, sums[..., self.size])
         # A component that no frame belongs to has nothing to learn from: it stays where it is.
         enough = (counts > 1e-10).unsqueeze(-1)
@@ -116,6 +121,15 @@ class TiedMixtureEmission(Emission):
         new_shapes = shapes if not bool(enough.any()) else self._shared(first, counts, new_means, scatter, shapes)
         new_weights = components.new_log_weights(counts, log_weights)
         return self.observation.pack(new_weights, new_means, new_shapes)
+
+    def _with_believed(self, statistics: Statistics, log_weights: Tensor) -> Statistics:
+        """The statistics of the frames seen and those that the prior adds."""
+        if self.observation.prior is None:
+            return statistics
+        believed = pseudo_frames.sums(self.observation.prior, log_weights, self.size, diagonal=False)
+        products, first, counts = quadratic.moments(believed, self.size)
+        sums, scatter = statistics
+        return sums + torch.cat([first, counts.unsqueeze(-1)], dim=-1), scatter + products.sum((0, 1))
 
     def _shared(self, first: Tensor, counts: Tensor, means: Tensor, scatter: Tensor, shapes: Tensor) -> Tensor:
         """The scatter about the components' own means, pooled, its eigenvalues at least the floor."""
@@ -126,7 +140,12 @@ class TiedMixtureEmission(Emission):
         return gaussian.shape_of_covariance(clipped).expand(shapes.shape)
 
     def log_prior(self, table: Tensor) -> Tensor:
-        return table.new_zeros(())
+        prior = self.observation.prior
+        if prior is None:
+            return table.new_zeros(())
+        log_weights, means, shapes = self.observation.unpack(table, self.size)
+        covariance = gaussian.covariance_of_shape(shapes[:1, :1], self.size, self.observation.min_covariance)
+        return pseudo_frames.log_density(prior, log_weights, means, covariance, diagonal=False)
 
     def floor_hits(self, table: Tensor) -> Tensor:
         low = quadratic.largest_precision(self._by_component(table)[1]) >= (1 - 1e-6) / self.observation.min_covariance
