@@ -12,14 +12,14 @@ import torch
 
 from seqmodels.encodings import Encoding
 from seqmodels.hmm.baum_welch import Fitted, Memory, Schedule, baum_welch
-from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, Block, make_blocks
+from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, Block
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.gradient import gradient_ascent
 from seqmodels.hmm.learning import Algorithm, Learning
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Corpus
 from seqmodels.hmm.restarts import best_of
-from seqmodels.hmm.start import start
+from seqmodels.hmm.start import starts
 from seqmodels.hmm.stepwise import Steps, expect_batch, stepwise_em
 from seqmodels.hmm.topology import forgets
 from seqmodels.preparation import Example
@@ -49,12 +49,13 @@ class Fitting:
             run = partial(
                 partial(gradient_ascent, lr=self.lr) if self.algorithm == "gradient" else em,
                 emission=self.emission,
-                blocks=blocks_of(corpus.share()),
+                blocks=corpus.share().blocks,
                 pseudocount=self.learning.pseudocount,
                 dtype=corpus.dtype,
             )
         run = partial(run, schedule=self.schedule, n_units=self.n_units, log_det=self.log_det)
-        return best_of(starts, run, max_iter=self.schedule.max_iter, verbose=verbose)
+        # All starts first: the frames they are guessed from, joined, need not stay.
+        return best_of(list(starts), run, max_iter=self.schedule.max_iter, verbose=verbose)
 
     def _stepwise(
         self,
@@ -101,17 +102,16 @@ class Fitting:
 
     def starts(self, corpus: Corpus, n_states: int, n_init: int, seed: int, *, stops: bool) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first."""
-        blocks = blocks_of(corpus) if self.algorithm != "stepwise" else self._first(corpus, n_states)
-        for i in range(n_init):
-            yield start(
-                self.emission,
-                blocks,
-                n_states,
-                stops=stops,
-                generator=torch.Generator().manual_seed(seed + i),
-                topology=self.learning.topology,
-                tying=self.learning.constraints.tying,
-            )
+        blocks = corpus.blocks if self.algorithm != "stepwise" else self._first(corpus, n_states)
+        return starts(
+            self.emission,
+            blocks,
+            n_states,
+            stops=stops,
+            generators=[torch.Generator().manual_seed(seed + i) for i in range(n_init)],
+            topology=self.learning.topology,
+            tying=self.learning.constraints.tying,
+        )
 
     def _first(self, corpus: Corpus, n_states: int) -> list[Block]:
         may_cut = forgets(self.learning.topology.arcs(n_states))
@@ -132,20 +132,6 @@ def corpus_of(
     if any(e.states is not None for e in examples):
         states = [np.full(len(x), -1) if e.states is None else e.states for x, e in zip(joined, examples, strict=True)]
     return Corpus(joined, [e.weight for e in examples], states, n_past, n_states, n_densities, device, dtype)
-
-
-def blocks_of(corpus: Corpus) -> list[Block]:
-    """All of it, in memory."""
-    return make_blocks(
-        corpus.sequences,
-        corpus.weights,
-        corpus.n_past,
-        corpus.n_states,
-        corpus.n_densities,
-        corpus.device,
-        corpus.dtype,
-        corpus.states,
-    )
 
 
 def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.constraints import Frozen
 from seqmodels.hmm.cursor import HMMCursor, HMMState
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.fitting import Fitting, blocks_of, check_states, corpus_of, raw_size
+from seqmodels.hmm.fitting import Fitting, check_states, corpus_of, raw_size
 from seqmodels.hmm.forward_backward import forward_of
 from seqmodels.hmm.given import given_chain, given_mixture, given_symbols
 from seqmodels.hmm.inference import block_trellis, scored_steps
@@ -203,7 +203,7 @@ class HMM(Queries):
         return corpus_of(examples, n_past, n_states, n_densities, self._device(), DTYPES[self.dtype])
 
     def _blocks(self, examples: list[Example], n_states: int) -> list[Block]:
-        return blocks_of(self._corpus(examples, n_states))
+        return self._corpus(examples, n_states).blocks
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         parameters = self.parameters_.to(self._device())

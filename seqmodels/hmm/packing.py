@@ -136,12 +136,6 @@ class Packing:
         part = Packing.of(self.lengths[sequences], device=self.lengths.device)
         return part, self.rows(sequences[part.sequence], part.time)
 
-    def to(self, device: torch.device | str) -> Packing:
-        """The same packing with its indices on this device; itself, with what it has worked out, if they are there."""
-        if self.lengths.device == torch.device(device):
-            return self
-        return Packing(self.lengths.to(device), self.order.to(device), self.batch_sizes, self.offsets.to(device))
-
     def _check(self, values: Tensor) -> None:
         if len(values) != self.n_frames:
             raise ValueError(f"there are {len(values)} rows but the sequences have {self.n_frames} frames in all")
