@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import torch
 
 from seqmodels.encodings import Encoding
-from seqmodels.hmm.baum_welch import Fitted, Memory, Schedule, baum_welch
+from seqmodels.hmm.baum_welch import Fitted, Memory, Observe, Schedule, baum_welch
 from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, Block
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.gradient import gradient_ascent
 from seqmodels.hmm.learning import Algorithm, Learning
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Corpus
-from seqmodels.hmm.restarts import best_of
+from seqmodels.hmm.restarts import best_of, in_groups
 from seqmodels.hmm.start import starts
 from seqmodels.hmm.stepwise import Steps, expect_batch, stepwise_em
 from seqmodels.hmm.topology import forgets
 from seqmodels.preparation import Example
 
+TOGETHER = (
+    1 << 20
+)  # densities of all starts that EM takes side by side: where there are more, they are what takes the time
 STARTED = 1 << 26  # densities of the frames that a start is guessed from, if data are read in batches
 
 
@@ -43,31 +46,58 @@ class Fitting:
 
     def run(self, starts: Iterator[Parameters], corpus: Corpus, generator: torch.Generator, *, verbose: bool) -> Fitted:
         """The best of EM from these starts."""
-        run: Callable[..., Fitted] = partial(self._stepwise, corpus=corpus, generator=generator)
+        run: Callable[..., list[Fitted]] = partial(self._stepwise, corpus, generator)
         if self.algorithm != "stepwise":
-            em = partial(baum_welch, constraints=self.learning.constraints)
-            run = partial(
-                partial(gradient_ascent, lr=self.lr) if self.algorithm == "gradient" else em,
-                emission=self.emission,
-                blocks=corpus.share().blocks,
-                pseudocount=self.learning.pseudocount,
-                dtype=corpus.dtype,
-            )
-        run = partial(run, schedule=self.schedule, n_units=self.n_units, log_det=self.log_det)
+            ascend = self._gradient if self.algorithm == "gradient" else self._em
+            run = partial(ascend, corpus.share().blocks, corpus.dtype)
         # All starts first: the frames they are guessed from, joined, need not stay.
-        return best_of(list(starts), run, max_iter=self.schedule.max_iter, verbose=verbose)
+        groups = in_groups(list(starts), self._at_once(corpus))
+        return best_of(groups, run, max_iter=self.schedule.max_iter, verbose=verbose)
+
+    def _at_once(self, corpus: Corpus) -> int:
+        """How many starts EM takes side by side; every process must find the same."""
+        if self.algorithm != "em" or self.emission.shares or corpus.device.type != "cpu":
+            return 1
+        return max(1, TOGETHER // (corpus.n_densities * sum(map(len, corpus.sequences))))
+
+    def _em(self, blocks: list[Block], dtype: torch.dtype, starts: list[Parameters], observe: Observe) -> list[Fitted]:
+        most = self.schedule.max_seconds
+        return baum_welch(
+            starts,
+            self.emission,
+            blocks,
+            pseudocount=self.learning.pseudocount,
+            schedule=replace(self.schedule, max_seconds=most and most * len(starts)),
+            dtype=dtype,
+            n_units=self.n_units,
+            log_det=self.log_det,
+            observe=observe,
+            constraints=self.learning.constraints,
+        )
+
+    def _gradient(
+        self, blocks: list[Block], dtype: torch.dtype, starts: list[Parameters], observe: Observe
+    ) -> list[Fitted]:
+        run = partial(
+            gradient_ascent,
+            emission=self.emission,
+            blocks=blocks,
+            pseudocount=self.learning.pseudocount,
+            schedule=self.schedule,
+            dtype=dtype,
+            lr=self.lr,
+            n_units=self.n_units,
+            log_det=self.log_det,
+            observe=observe,
+        )
+        return [run(first) for first in starts]
 
     def _stepwise(
-        self,
-        first: Parameters,
-        *,
-        corpus: Corpus,
-        generator: torch.Generator,
-        schedule: Schedule,
-        n_units: float,
-        log_det: float,
-        observe: Callable[[dict[str, float]], None],
-    ) -> Fitted:
+        self, corpus: Corpus, generator: torch.Generator, starts: list[Parameters], observe: Observe
+    ) -> list[Fitted]:
+        return [self._stepwise_from(first, corpus, generator, observe) for first in starts]
+
+    def _stepwise_from(self, first: Parameters, corpus: Corpus, generator: torch.Generator, observe: Observe) -> Fitted:
         batches = corpus.batches(self.batches, generator, may_cut=forgets(first.transition > 0))
         n_frames = sum(corpus.n_frames(batch) for batch in batches)
         return stepwise_em(
@@ -75,9 +105,9 @@ class Fitting:
             self._steps(n_frames),
             corpus,
             batches,
-            schedule=schedule,
-            n_units=n_units,
-            log_det=log_det,
+            schedule=self.schedule,
+            n_units=self.n_units,
+            log_det=self.log_det,
             observe=observe,
         )
 

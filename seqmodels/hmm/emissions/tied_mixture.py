@@ -38,6 +38,10 @@ class TiedMixtureEmission(Emission):
         self.observation: GaussianMixture = observation
         self.size = size
 
+    @property
+    def shares(self) -> bool:
+        return True
+
     # -- E-step --------------------------------------------------------------------------------------------
 
     def n_densities(self, n_states: int) -> int:
