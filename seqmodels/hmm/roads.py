@@ -68,7 +68,7 @@ def scaled_posterior(trellis: Trellis) -> tuple[Posterior, Tensor]:
     trellis.weighted(ahead, cutting.sequence)
     xi = scaled.expected_transitions(trellis, ran.alpha, ahead, failed)
     everyone = torch.arange(cutting.n_sequences, device=failed.device)
-    edges = (gamma.index_select(-2, rows) for rows in (cutting.first, cutting.last))
+    edges = (gamma[..., rows, :] for rows in (cutting.first, cutting.last))
     held = (edge.masked_fill_(failed.unsqueeze(-1), 0.0) for edge in edges)
     first, last = (trellis.weighted(edge, everyone).sum(-2, dtype=torch.float64) for edge in held)
     return Posterior(cutting.totals(ran.steps) + ran.ends, gamma, xi, first, last), failed

@@ -53,7 +53,7 @@ def forward(trellis: Trellis, *, guarded: bool = True) -> Pass:
         warm = recursions.warm_start(step, b, cutting.size, cutting.margin, packing)
         starts[..., after, :] = warm[..., before, :]
     alpha, scale = recursions.forward(step, b, starts, packing, trellis.scratch)
-    end_mass = (alpha.index_select(-2, cutting.last) * trellis.final.to(dtype)).sum(-1)
+    end_mass = (alpha[..., cutting.last, :] * trellis.final.to(dtype)).sum(-1)
     failed = ~torch.isfinite(end_mass)
     if len(after):
         handed, given = alpha[..., packing.last[packing.order[before]], :] @ step, starts[..., after, :]
@@ -77,7 +77,7 @@ def backward(trellis: Trellis, ran: Pass) -> tuple[Tensor, Tensor, Tensor]:
     before, after = cutting.links
     if len(before):
         ends[..., before, :] = recursions.warm_end(step, ran.b, ends, cutting.margin, packing)[..., after, :]
-    closing = ran.alpha.index_select(-2, packing.last[packing.order])
+    closing = ran.alpha[..., packing.last[packing.order], :]
     ends.div_((closing * ends).sum(-1, keepdim=True))
     gamma, ahead = trellis.scratch.like("gamma", ran.alpha), ran.b
     reach = (
@@ -121,8 +121,8 @@ def expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed:
                 summed = 0
     total += part
     before, after = cutting.links
-    ended = alpha.index_select(-2, packing.last[packing.order[before]])
-    total += ended.mT @ ahead.index_select(-2, after)  # a piece's first frame stands at its rank
+    ended = alpha[..., packing.last[packing.order[before]], :]
+    total += ended.mT @ ahead[..., after, :]  # a piece's first frame stands at its rank
     return total.mul_(trellis.transition)
 
 

@@ -78,7 +78,7 @@ class Trellis:
     def _by_piece(self, rows: Tensor) -> Tensor:
         """(..., 1, K) or (..., n, K) -> (..., w, K), by rank."""
         *lead, _, K = rows.shape
-        return rows.expand(*lead, self.cutting.n_sequences, K).index_select(-2, self.owner)
+        return rows.expand(*lead, self.cutting.n_sequences, K)[..., self.owner, :]
 
     @property
     def owner(self) -> Tensor:
