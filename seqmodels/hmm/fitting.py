@@ -24,9 +24,7 @@ from seqmodels.hmm.stepwise import Steps, expect_batch, stepwise_em
 from seqmodels.hmm.topology import forgets
 from seqmodels.preparation import Example
 
-TOGETHER = (
-    1 << 20
-)  # densities of all starts that EM takes side by side: where there are more, they are what takes the time
+TOGETHER = 1 << 22  # densities of all starts that EM takes side by side: bounds memory; more of them gain nothing
 STARTED = 1 << 26  # densities of the frames that a start is guessed from, if data are read in batches
 
 

@@ -46,7 +46,8 @@ class HMM(Queries):
         n_states: K.
         max_iter: most EM steps a start.
         tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
-        n_init: starts; the best objective wins, a start that ends on a floor loses to one that does not.
+        n_init: starts; the best objective wins, a start that ends on a floor loses to one that does not. On a CPU EM from
+            several runs side by side where data are small; ``seconds`` in ``history_`` are then those of all.
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``
             (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.

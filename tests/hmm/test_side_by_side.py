@@ -100,7 +100,11 @@ def test_pieces_of_a_long_sequence() -> None:
     initial, log_b = torch.full((2, 2), 0.5, dtype=F64), 0.1 * torch.rand(1200, 4, generator=generator, dtype=F64)
     cutting = Cutting.into(torch.tensor([1200]), 300, 192)
     packed = cutting.packing.pack(log_b)
-    assert_each_as_alone(Trellis.of(initial, transition, LogDensities(packed).chains(2), cutting))
+    found = assert_each_as_alone(Trellis.of(initial, transition, LogDensities(packed).chains(2), cutting))
+    whole = posterior_of(Trellis.of(initial, transition, LogDensities(log_b).chains(2), Cutting.whole([1200]))).chains
+    for a, b in zip(found, whole, strict=True):
+        assert_allclose(cutting.packing.unpack(a.gamma), b.gamma, rtol=1e-10)
+        assert_allclose(a.xi, b.xi, rtol=1e-10)
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
