@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import pandas as pd
 import torch
@@ -18,6 +18,9 @@ from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.inference import block_posterior
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.priors import Pseudocounts, as_pseudocounts
+from seqmodels.hmm.trellis import Posterior
+
+Observe = Callable[[dict[str, float]], None]  # is shown each line of a history
 
 
 @dataclass(frozen=True)
@@ -78,10 +81,25 @@ class Memory:
 
 def expect(parameters: Parameters, emission: Emission, block: Block, dtype: torch.dtype) -> Expectations:
     """The E-step on one block."""
-    densities, memo = emission.evaluate(parameters.table, block.x, block.past, dtype, block.scratch)
-    found = block_posterior(parameters, densities, block)
-    sums = emission.statistics(parameters.table, block.x, block.past, found.gamma, memo)
-    w = block.weight
+    (found,) = expect_each([parameters], emission, block, dtype)
+    return found
+
+
+def expect_each(
+    chains: Sequence[Parameters], emission: Emission, block: Block, dtype: torch.dtype
+) -> list[Expectations]:
+    """The E-step of several chains on one block, side by side: densities of all their states in one table."""
+    n, table = len(chains), torch.cat([chain.table for chain in chains])  # (R·K, P)
+    densities, memo = emission.evaluate(table, block.x, block.past, dtype, block.scratch)
+    together = chains[0] if n == 1 else Parameters.stack(chains)
+    found = block_posterior(together, densities if n == 1 else densities.chains(n), block)
+    gamma = found.gamma.mT.flatten(0, -2).T  # (N, R·K)
+    sums = emission.statistics(table, block.x, block.past, gamma, memo)
+    each = zip(found.chains, *(s.chunk(n) for s in sums), strict=True)
+    return [_weighted(posterior, statistics, block.weight) for posterior, *statistics in each]
+
+
+def _weighted(found: Posterior, sums: Sequence[Tensor], w: float) -> Expectations:
     return Expectations(
         w * float(found.log_prob.sum()),
         w * found.initial,
@@ -161,8 +179,36 @@ class Fitted:
         return bool(last["floor_hits"] == 0), float(last["objective"])
 
 
+@dataclass
+class _Climb:
+    """EM from one start, so far; ``memory`` is of its last E-step, once it has ended."""
+
+    parameters: Parameters
+    rows: list[dict[str, float]] = field(default_factory=list)
+    converged: bool = False
+    memory: Memory | None = None
+
+    def note(self, row: dict[str, float], schedule: Schedule) -> bool:
+        """Add a line to the history; whether to stop there."""
+        before = self.rows[-1]["objective"] if self.rows else -math.inf
+        self.rows.append(row)
+        self.converged = schedule.tol > 0 and row["objective"] - before < schedule.tol
+        out_of_time = schedule.max_seconds is not None and row["seconds"] > schedule.max_seconds
+        return self.converged or out_of_time or row["step"] == schedule.max_iter
+
+    def stop(self, found: Expectations) -> None:
+        """Where the last E-step found it."""
+        n_frames = float(found.xi.sum() + found.initial.sum())
+        self.memory = Memory(found.scaled(1 / n_frames), len(self.rows), n_frames)
+
+    @property
+    def fitted(self) -> Fitted:
+        """Where it ended."""
+        return Fitted(self.parameters, pd.DataFrame(self.rows), self.converged, self.memory)
+
+
 def baum_welch(
-    parameters: Parameters,
+    starts: Sequence[Parameters],
     emission: Emission,
     blocks: list[Block],
     *,
@@ -171,29 +217,41 @@ def baum_welch(
     dtype: torch.dtype,
     n_units: float,
     log_det: float,
-    observe: Callable[[dict[str, float]], None],
+    observe: Observe,
     constraints: Constraints | None = None,
-) -> Fitted:
-    """EM until it converges; the history is in nats per raw unit."""
-    began, rows, converged, before = time.perf_counter(), [], False, -math.inf
-    for iteration in range(schedule.max_iter + 1):
-        found = expect(parameters, emission, blocks[0], dtype)
-        for block in blocks[1:]:
-            found = found + expect(parameters, emission, block, dtype)
-        found = found.everywhere()
-        log_prob = (found.log_prob + log_det) / n_units
-        objective = log_prob + log_prior(parameters, emission, pseudocount, constraints) / n_units
-        hits = int(emission.floor_hits(parameters.table).sum())
-        seconds = time.perf_counter() - began
-        rows.append(
-            {"step": iteration, "seconds": seconds, "log_prob": log_prob, "objective": objective, "floor_hits": hits}
-        )
-        observe(rows[-1])
-        converged = schedule.tol > 0 and objective - before < schedule.tol
-        out_of_time = schedule.max_seconds is not None and seconds > schedule.max_seconds
-        if converged or out_of_time or iteration == schedule.max_iter:
-            break
-        parameters, before = maximise(parameters, emission, found, pseudocount, constraints), objective
-    n_frames = float(found.xi.sum() + found.initial.sum())
-    memory = Memory(found.scaled(1 / n_frames), iteration + 1, n_frames)
-    return Fitted(parameters, pd.DataFrame(rows), converged, memory)
+) -> list[Fitted]:
+    """EM from each start, side by side, until it converges; histories are in nats per raw unit, and ``observe`` sees the best.
+
+    The E-step is one for all that are still climbing; seconds are those of all.
+    """
+    began, climbs = time.perf_counter(), [_Climb(start) for start in starts]
+    going = climbs
+    while going:
+        all_found = _expect_all([climb.parameters for climb in going], emission, blocks, dtype)
+        for climb, found in zip(going, all_found, strict=True):
+            log_prob = (found.log_prob + log_det) / n_units
+            row = {
+                "step": len(climb.rows),
+                "seconds": time.perf_counter() - began,
+                "log_prob": log_prob,
+                "objective": log_prob + log_prior(climb.parameters, emission, pseudocount, constraints) / n_units,
+                "floor_hits": int(emission.floor_hits(climb.parameters.table).sum()),
+            }
+            if climb.note(row, schedule):
+                climb.stop(found)
+            else:
+                climb.parameters = maximise(climb.parameters, emission, found, pseudocount, constraints)
+        observe(max((climb.rows[-1] for climb in going), key=lambda row: row["objective"]))
+        going = [climb for climb in going if climb.memory is None]
+    return [climb.fitted for climb in climbs]
+
+
+def _expect_all(
+    chains: Sequence[Parameters], emission: Emission, blocks: list[Block], dtype: torch.dtype
+) -> list[Expectations]:
+    """The E-step on all blocks, and all processes."""
+    total = expect_each(chains, emission, blocks[0], dtype)
+    for block in blocks[1:]:
+        more = expect_each(chains, emission, block, dtype)
+        total = [a + b for a, b in zip(total, more, strict=True)]
+    return [found.everywhere() for found in total]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.packing import Packing
+from seqmodels.hmm.packing import Packing, any_of
 
 MARGIN = {torch.float32: 128, torch.float64: 192}  # frames
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}  # of forward messages, relative; of gamma, absolute
@@ -128,21 +128,17 @@ class Cutting:
         return list(self.packing.unpack(packed).split(self.lengths.tolist()))
 
     def totals(self, packed: Tensor) -> Tensor:
-        """(N,) values -> (n,) their sum over each sequence, in float64."""
-        return self._zeros(torch.float64).index_add_(0, self.owner, self.packing.totals(packed))
+        """(..., N) values -> (..., n) their sum over each sequence, in float64."""
+        each = self.packing.totals(packed)
+        return each.new_zeros(*each.shape[:-1], self.n_sequences).index_add_(-1, self.owner, each)
 
     def any(self, packed: Tensor) -> Tensor:
-        """(N,) truth values -> (n,) whether any frame of the sequence is true."""
+        """(..., N) truth values -> (..., n) whether any frame of the sequence is true."""
         return self.of_pieces(self.packing.any(packed))
 
     def of_pieces(self, flags: Tensor) -> Tensor:
-        """(w,) truth values of pieces -> (n,) whether any of the sequence is true."""
-        found = self._zeros(torch.bool)
-        found[self.owner[flags]] = True
-        return found
-
-    def _zeros(self, dtype: torch.dtype) -> Tensor:
-        return torch.zeros(self.n_sequences, dtype=dtype, device=self.lengths.device)
+        """(..., w) truth values of pieces -> (..., n) whether any of the sequence is true."""
+        return any_of(flags, self.owner, self.n_sequences)
 
 
 def _best_size(frames: int, longest: int, n_states: int, margin: int) -> int | None:

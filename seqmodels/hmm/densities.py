@@ -14,11 +14,11 @@ LOG2E = 1.4426950408889634  # powers of two are what processors are quick at
 
 
 class Densities(Protocol):
-    """(N, K) densities of N packed frames in K states."""
+    """(N, K) densities of N packed frames in K states; (R, N, K) in those of R chains side by side."""
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """(N, K)."""
+    def shape(self) -> tuple[int, ...]:
+        """(N, K) or (R, N, K)."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -29,16 +29,22 @@ class Densities(Protocol):
         """Where they are."""
 
     def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
-        """(N, K) densities over each frame's largest, written on scratch, and (N,) float64 nats, the logarithm of that largest."""
+        """(..., N, K) densities over each frame's largest, on scratch, and (..., N) float64 nats, the logarithm of that largest."""
 
     def log(self) -> Tensor:
-        """(N, K) nats."""
+        """(..., N, K) nats."""
 
     def take(self, rows: Tensor) -> Densities:
-        """Those of some frames."""
+        """Those of some frames, of one chain."""
 
     def double(self) -> Densities:
-        """The same in float64."""
+        """The same in float64, of one chain."""
+
+    def chains(self, n: int) -> Densities:
+        """(N, R·K), the states of R = n chains one chain after the other -> (R, N, K)."""
+
+    def chain(self, i: int) -> Densities:
+        """One of several chains."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +54,8 @@ class LogDensities:
     log_b: Tensor
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.log_b.shape[0], self.log_b.shape[1]
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.log_b.shape)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -60,8 +66,8 @@ class LogDensities:
         return self.log_b.device
 
     def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
-        peak = _largest(self.log_b.T, scratch)
-        b = torch.sub(self.log_b, peak[:, None], out=scratch.like("b", self.log_b))
+        peak = _largest(self.log_b.mT, scratch)
+        b = torch.sub(self.log_b, peak.unsqueeze(-1), out=scratch.like("b", self.log_b))
         return b.mul_(LOG2E).exp2_(), _double(peak, scratch)
 
     def log(self) -> Tensor:
@@ -73,17 +79,23 @@ class LogDensities:
     def double(self) -> LogDensities:
         return LogDensities(self.log_b.double())
 
+    def chains(self, n: int) -> LogDensities:
+        return LogDensities(self.log_b.T.unflatten(0, (n, -1)).mT)
+
+    def chain(self, i: int) -> LogDensities:
+        return LogDensities(self.log_b[i])
+
 
 @dataclass(frozen=True)
 class PowerDensities:
-    """Given as ``factor · 2^exponent``, both (K, N); the factors are of the order of one. ``factor`` None: all one."""
+    """Given as ``factor · 2^exponent``, both (..., K, N); the factors are of the order of one. ``factor`` None: all one."""
 
     exponent: Tensor
     factor: Tensor | None
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.exponent.shape[1], self.exponent.shape[0]
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.exponent.mT.shape)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -96,12 +108,12 @@ class PowerDensities:
     def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
         peak = _largest(self.exponent, scratch)
         b = scratch.take("b", tuple(self.exponent.shape), self.dtype, self.device)
-        torch.sub(self.exponent, peak, out=b).exp2_()
-        return (b if self.factor is None else b.mul_(self.factor)).T, _double(peak, scratch).div_(LOG2E)
+        torch.sub(self.exponent, peak.unsqueeze(-2), out=b).exp2_()
+        return (b if self.factor is None else b.mul_(self.factor)).mT, _double(peak, scratch).div_(LOG2E)
 
     def log(self) -> Tensor:
         nats = self.exponent / LOG2E
-        return (nats if self.factor is None else nats.add_(self.factor.log())).T
+        return (nats if self.factor is None else nats.add_(self.factor.log())).mT
 
     def take(self, rows: Tensor) -> LogDensities:
         factor = None if self.factor is None else self.factor[:, rows]
@@ -111,17 +123,24 @@ class PowerDensities:
         factor = None if self.factor is None else self.factor.double()
         return LogDensities(PowerDensities(self.exponent.double(), factor).log())
 
+    def chains(self, n: int) -> PowerDensities:
+        factor = None if self.factor is None else self.factor.unflatten(0, (n, -1))
+        return PowerDensities(self.exponent.unflatten(0, (n, -1)), factor)
+
+    def chain(self, i: int) -> PowerDensities:
+        return PowerDensities(self.exponent[i], None if self.factor is None else self.factor[i])
+
 
 @dataclass(frozen=True)
 class TableDensities:
-    """Looked up: ``log_table`` (V, K) nats of V symbols, ``symbols`` (N,). Exponents are taken of the table alone."""
+    """Looked up: ``log_table`` (..., V, K) nats of V symbols, ``symbols`` (N,). Exponents are taken of the table alone."""
 
     log_table: Tensor
     symbols: Tensor
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.symbols), self.log_table.shape[1]
+    def shape(self) -> tuple[int, ...]:
+        return (*self.log_table.shape[:-2], len(self.symbols), self.log_table.shape[-1])
 
     @property
     def dtype(self) -> torch.dtype:
@@ -132,14 +151,22 @@ class TableDensities:
         return self.log_table.device
 
     def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
-        peak = _finite(self.log_table.amax(1))
-        table = (self.log_table - peak[:, None]).exp()
-        b = scratch.take("b", self.shape, self.dtype, self.device)
-        torch.index_select(table, 0, self.symbols, out=b)
-        return b, peak.double().index_select(0, self.symbols)
+        peak = _finite(self.log_table.amax(-1))
+        b = self._look_up((self.log_table - peak.unsqueeze(-1)).exp(), scratch)
+        return b, peak.double().index_select(-1, self.symbols)
+
+    def _look_up(self, table: Tensor, scratch: Scratch) -> Tensor:
+        """In memory a row of states for each frame; of several chains a row of frames for each state, for products of many matrices."""
+        if table.dim() == 2:
+            return torch.index_select(
+                table, 0, self.symbols, out=scratch.take("b", self.shape, self.dtype, self.device)
+            )
+        *lead, n, k = self.shape
+        b = scratch.take("b", (*lead, k, n), self.dtype, self.device)
+        return torch.index_select(table.mT.contiguous(), -1, self.symbols, out=b).mT
 
     def log(self) -> Tensor:
-        return self.log_table.index_select(0, self.symbols)
+        return self.log_table.index_select(-2, self.symbols)
 
     def take(self, rows: Tensor) -> TableDensities:
         return TableDensities(self.log_table, self.symbols[rows])
@@ -147,11 +174,17 @@ class TableDensities:
     def double(self) -> TableDensities:
         return TableDensities(self.log_table.double(), self.symbols)
 
+    def chains(self, n: int) -> TableDensities:
+        return TableDensities(self.log_table.T.unflatten(0, (n, -1)).mT, self.symbols)
+
+    def chain(self, i: int) -> TableDensities:
+        return TableDensities(self.log_table[i], self.symbols)
+
 
 def _largest(rows: Tensor, scratch: Scratch) -> Tensor:
-    """(K, N) -> (N,)."""
-    found = scratch.take("largest", (rows.shape[1],), rows.dtype, rows.device)
-    return _finite(torch.amax(rows, 0, out=found))
+    """(..., K, N) -> (..., N)."""
+    found = scratch.take("largest", (*rows.shape[:-2], rows.shape[-1]), rows.dtype, rows.device)
+    return _finite(torch.amax(rows, -2, out=found))
 
 
 def _double(peak: Tensor, scratch: Scratch) -> Tensor:
@@ -161,7 +194,7 @@ def _double(peak: Tensor, scratch: Scratch) -> Tensor:
 def clamped(densities: Densities, states: Tensor) -> LogDensities:
     """Frames whose state is known, ``states (N,)`` not negative, are impossible in every other: what follows is exact."""
     log_b = densities.log()
-    others = torch.arange(log_b.shape[1], device=log_b.device) != states[:, None]
+    others = torch.arange(log_b.shape[-1], device=log_b.device) != states[:, None]
     return LogDensities(log_b.masked_fill(others & (states >= 0)[:, None], -torch.inf))
 
 

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import torch
 
 from seqmodels.encodings import Encoding
-from seqmodels.hmm.baum_welch import Fitted, Memory, Schedule, baum_welch
-from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, Block, make_blocks
+from seqmodels.hmm.baum_welch import Fitted, Memory, Observe, Schedule, baum_welch
+from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, Block
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.gradient import gradient_ascent
 from seqmodels.hmm.learning import Algorithm, Learning
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Corpus
-from seqmodels.hmm.restarts import best_of
-from seqmodels.hmm.start import start
+from seqmodels.hmm.restarts import best_of, in_groups
+from seqmodels.hmm.start import starts
 from seqmodels.hmm.stepwise import Steps, expect_batch, stepwise_em
 from seqmodels.hmm.topology import forgets
 from seqmodels.preparation import Example
 
+TOGETHER = 1 << 22  # densities of all starts that EM takes side by side: bounds memory; more of them gain nothing
 STARTED = 1 << 26  # densities of the frames that a start is guessed from, if data are read in batches
 
 
@@ -43,30 +44,58 @@ class Fitting:
 
     def run(self, starts: Iterator[Parameters], corpus: Corpus, generator: torch.Generator, *, verbose: bool) -> Fitted:
         """The best of EM from these starts."""
-        run: Callable[..., Fitted] = partial(self._stepwise, corpus=corpus, generator=generator)
+        run: Callable[..., list[Fitted]] = partial(self._stepwise, corpus, generator)
         if self.algorithm != "stepwise":
-            em = partial(baum_welch, constraints=self.learning.constraints)
-            run = partial(
-                partial(gradient_ascent, lr=self.lr) if self.algorithm == "gradient" else em,
-                emission=self.emission,
-                blocks=blocks_of(corpus.share()),
-                pseudocount=self.learning.pseudocount,
-                dtype=corpus.dtype,
-            )
-        run = partial(run, schedule=self.schedule, n_units=self.n_units, log_det=self.log_det)
-        return best_of(starts, run, max_iter=self.schedule.max_iter, verbose=verbose)
+            ascend = self._gradient if self.algorithm == "gradient" else self._em
+            run = partial(ascend, corpus.share().blocks, corpus.dtype)
+        # All starts first: the frames they are guessed from, joined, need not stay.
+        groups = in_groups(list(starts), self._at_once(corpus))
+        return best_of(groups, run, max_iter=self.schedule.max_iter, verbose=verbose)
+
+    def _at_once(self, corpus: Corpus) -> int:
+        """How many starts EM takes side by side; every process must find the same."""
+        if self.algorithm != "em" or self.emission.shares or corpus.device.type != "cpu":
+            return 1
+        return max(1, TOGETHER // (corpus.n_densities * sum(map(len, corpus.sequences))))
+
+    def _em(self, blocks: list[Block], dtype: torch.dtype, starts: list[Parameters], observe: Observe) -> list[Fitted]:
+        most = self.schedule.max_seconds
+        return baum_welch(
+            starts,
+            self.emission,
+            blocks,
+            pseudocount=self.learning.pseudocount,
+            schedule=replace(self.schedule, max_seconds=most and most * len(starts)),
+            dtype=dtype,
+            n_units=self.n_units,
+            log_det=self.log_det,
+            observe=observe,
+            constraints=self.learning.constraints,
+        )
+
+    def _gradient(
+        self, blocks: list[Block], dtype: torch.dtype, starts: list[Parameters], observe: Observe
+    ) -> list[Fitted]:
+        run = partial(
+            gradient_ascent,
+            emission=self.emission,
+            blocks=blocks,
+            pseudocount=self.learning.pseudocount,
+            schedule=self.schedule,
+            dtype=dtype,
+            lr=self.lr,
+            n_units=self.n_units,
+            log_det=self.log_det,
+            observe=observe,
+        )
+        return [run(first) for first in starts]
 
     def _stepwise(
-        self,
-        first: Parameters,
-        *,
-        corpus: Corpus,
-        generator: torch.Generator,
-        schedule: Schedule,
-        n_units: float,
-        log_det: float,
-        observe: Callable[[dict[str, float]], None],
-    ) -> Fitted:
+        self, corpus: Corpus, generator: torch.Generator, starts: list[Parameters], observe: Observe
+    ) -> list[Fitted]:
+        return [self._stepwise_from(first, corpus, generator, observe) for first in starts]
+
+    def _stepwise_from(self, first: Parameters, corpus: Corpus, generator: torch.Generator, observe: Observe) -> Fitted:
         batches = corpus.batches(self.batches, generator, may_cut=forgets(first.transition > 0))
         n_frames = sum(corpus.n_frames(batch) for batch in batches)
         return stepwise_em(
@@ -74,9 +103,9 @@ class Fitting:
             self._steps(n_frames),
             corpus,
             batches,
-            schedule=schedule,
-            n_units=n_units,
-            log_det=log_det,
+            schedule=self.schedule,
+            n_units=self.n_units,
+            log_det=self.log_det,
             observe=observe,
         )
 
@@ -101,17 +130,16 @@ class Fitting:
 
     def starts(self, corpus: Corpus, n_states: int, n_init: int, seed: int, *, stops: bool) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first."""
-        blocks = blocks_of(corpus) if self.algorithm != "stepwise" else self._first(corpus, n_states)
-        for i in range(n_init):
-            yield start(
-                self.emission,
-                blocks,
-                n_states,
-                stops=stops,
-                generator=torch.Generator().manual_seed(seed + i),
-                topology=self.learning.topology,
-                tying=self.learning.constraints.tying,
-            )
+        blocks = corpus.blocks if self.algorithm != "stepwise" else self._first(corpus, n_states)
+        return starts(
+            self.emission,
+            blocks,
+            n_states,
+            stops=stops,
+            generators=[torch.Generator().manual_seed(seed + i) for i in range(n_init)],
+            topology=self.learning.topology,
+            tying=self.learning.constraints.tying,
+        )
 
     def _first(self, corpus: Corpus, n_states: int) -> list[Block]:
         may_cut = forgets(self.learning.topology.arcs(n_states))
@@ -132,20 +160,6 @@ def corpus_of(
     if any(e.states is not None for e in examples):
         states = [np.full(len(x), -1) if e.states is None else e.states for x, e in zip(joined, examples, strict=True)]
     return Corpus(joined, [e.weight for e in examples], states, n_past, n_states, n_densities, device, dtype)
-
-
-def blocks_of(corpus: Corpus) -> list[Block]:
-    """All of it, in memory."""
-    return make_blocks(
-        corpus.sequences,
-        corpus.weights,
-        corpus.n_past,
-        corpus.n_states,
-        corpus.n_densities,
-        corpus.device,
-        corpus.dtype,
-        corpus.states,
-    )
 
 
 def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:

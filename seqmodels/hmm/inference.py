@@ -20,7 +20,7 @@ from seqmodels.hmm.viterbi import best_paths
 
 
 def block_trellis(parameters: Parameters, densities: Densities, block: Block) -> Trellis:
-    """The problem that one block poses; where states are known, no others are possible."""
+    """The problem that one block poses to a chain, or to several side by side; where states are known, no others are possible."""
     seen = densities if block.states is None else clamped(densities, block.states)
     return Trellis.of(parameters.initial, parameters.transition, seen, block.cutting, parameters.final, block.scratch)
 
@@ -60,8 +60,8 @@ def block_draws(
 
 
 def refuse_impossible(log_prob: Tensor, block: Block) -> None:
-    """Raise ``ValueError`` for a sequence of log-probability -inf, named by its place among all of them."""
-    impossible = [block.indices[i] for i in (log_prob == -math.inf).nonzero()[:, 0].tolist()]
+    """Raise ``ValueError`` for a sequence of log-probability -inf under any chain, named by its place among all of them."""
+    impossible = [block.indices[i] for i in (log_prob == -math.inf).nonzero()[:, -1].tolist()]
     if impossible:
         raise ValueError(
             f"sequence {min(impossible)} has probability zero under this HMM, so its states have no posterior; leave it "

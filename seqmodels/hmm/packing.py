@@ -121,27 +121,27 @@ class Packing:
         return list(self.unpack(packed).split(self.lengths.tolist()))
 
     def totals(self, packed: Tensor) -> Tensor:
-        """(N,) values -> (n,) their sum over each sequence, in float64 and in the order of time."""
-        zeros = torch.zeros(self.n_sequences, dtype=torch.float64, device=packed.device)
-        return zeros.index_add_(0, self.sequence.to(packed.device), packed.double())
+        """(..., N) values -> (..., n) their sum over each sequence, in float64 and in the order of time."""
+        zeros = packed.new_zeros(*packed.shape[:-1], self.n_sequences, dtype=torch.float64)
+        return zeros.index_add_(-1, self.sequence.to(packed.device), packed.double())
 
     def any(self, packed: Tensor) -> Tensor:
-        """(N,) truth values -> (n,) whether any frame of the sequence is true."""
-        found = torch.zeros(self.n_sequences, dtype=torch.bool, device=packed.device)
-        found[self.sequence.to(packed.device)[packed]] = True
-        return found
+        """(..., N) truth values -> (..., n) whether any frame of the sequence is true."""
+        return any_of(packed, self.sequence.to(packed.device), self.n_sequences)
 
     def take(self, sequences: Tensor) -> tuple[Packing, Tensor]:
         """The packing of these sequences alone, and the row here of each of its rows."""
         part = Packing.of(self.lengths[sequences], device=self.lengths.device)
         return part, self.rows(sequences[part.sequence], part.time)
 
-    def to(self, device: torch.device | str) -> Packing:
-        """The same packing with its indices on this device; itself, with what it has worked out, if they are there."""
-        if self.lengths.device == torch.device(device):
-            return self
-        return Packing(self.lengths.to(device), self.order.to(device), self.batch_sizes, self.offsets.to(device))
-
     def _check(self, values: Tensor) -> None:
         if len(values) != self.n_frames:
             raise ValueError(f"there are {len(values)} rows but the sequences have {self.n_frames} frames in all")
+
+
+def any_of(flags: Tensor, owner: Tensor, n_owners: int) -> Tensor:
+    """(..., m) truth values of items -> (..., n) whether any of an owner's is true; ``owner`` (m,)."""
+    found = flags.new_zeros(*flags.shape[:-1], n_owners)
+    *lead, items = flags.nonzero(as_tuple=True)
+    found[(*lead, owner[items])] = True
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,15 @@ class Parameters:
     transition: Tensor
     final: Tensor | None
     table: Tensor
+
+    @classmethod
+    def stack(cls, chains: Sequence[Parameters]) -> Parameters:
+        """Those of R chains, each with a leading axis R."""
+        ends = [chain.final for chain in chains if chain.final is not None]
+        initial, transition, table = (
+            torch.stack(each) for each in zip(*((c.initial, c.transition, c.table) for c in chains), strict=True)
+        )
+        return cls(initial, transition, torch.stack(ends) if ends else None, table)
 
     def to(self, device: torch.device) -> Parameters:
         """On another device."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import torch
 
 from seqmodels.distributed import share
-from seqmodels.hmm.blocks import Block, frames_at_once, grouped, piece_block
+from seqmodels.hmm.blocks import Block, frames_at_once, grouped, make_blocks, piece_block
 from seqmodels.hmm.scratch import Scratch
 
 STREAMS = 32  # pieces side by side in a batch of one long sequence: enough for matrix products to be fast
@@ -69,6 +70,20 @@ class Corpus:
         states = None if self.states is None else [self.states[i] for i in chosen]
         sequences, weights = [self.sequences[i] for i in chosen], [self.weights[i] for i in chosen]
         return replace(self, sequences=sequences, weights=weights, states=states)
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """All of it, packed once and kept: a start is guessed from what EM then reads."""
+        return make_blocks(
+            self.sequences,
+            self.weights,
+            self.n_past,
+            self.n_states,
+            self.n_densities,
+            self.device,
+            self.dtype,
+            self.states,
+        )
 
     def block(self, pieces: list[Piece]) -> Block:
         """Pieces of one weight, packed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,16 +14,23 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Observation
 
 
-def best_of(starts: Iterable[Parameters], run: Callable[..., Fitted], *, max_iter: int, verbose: bool) -> Fitted:
-    """``run(start, observe=...)`` for every start, with a bar each if ``verbose``; the one of highest rank."""
-    best: Fitted | None = None
-    for i, start in enumerate(starts):
-        with tqdm(total=max_iter, disable=not verbose, desc=f"EM {i + 1}") as bar:
-            fitted = run(start, observe=partial(_show, bar))
-        if best is None or fitted.rank > best.rank:
-            best = fitted
-    assert best is not None
-    return best
+def in_groups(starts: Sequence[Parameters], size: int) -> list[Sequence[Parameters]]:
+    """At most ``size`` in each."""
+    return [starts[i : i + size] for i in range(0, len(starts), size)]
+
+
+def best_of(
+    groups: Sequence[Sequence[Parameters]], run: Callable[..., list[Fitted]], *, max_iter: int, verbose: bool
+) -> Fitted:
+    """``run(starts, observe=...)`` for every group of starts, with a bar each if ``verbose``; the one of highest rank."""
+    best, n = list[Fitted](), 0
+    for group in groups:
+        n += len(group)
+        name = f"EM {n}" if len(group) == 1 else f"EM {n - len(group) + 1} to {n}"
+        with tqdm(total=max_iter, disable=not verbose, desc=name) as bar:
+            found = run(group, observe=partial(_show, bar))
+        best = [max([*best, *found], key=lambda fitted: fitted.rank)]
+    return best[0]
 
 
 def warn_of_floor(fitted: Fitted, observation: Observation) -> None:

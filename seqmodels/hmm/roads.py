@@ -17,18 +17,29 @@ WIDE = 16  # times the usual margins, for a chain that is slow to forget
 
 
 def travel(trellis: Trellis, run: Road[Answer], exact: Callable[[Trellis], Answer]) -> Answer:
-    """``run`` as the trellis is cut and in its precision, then in wider margins, in float64, uncut, and at last ``exact``."""
+    """``run`` as the trellis is cut and in its precision, then in wider margins, in float64, uncut, and at last ``exact``.
+
+    Of chains side by side each mends its own failures alone.
+    """
     answer, failed = run(trellis)
     if failed.any():
-        sequences = failed.nonzero()[:, 0]
-        whole, rows = trellis.take(sequences)
-        following = _next(trellis, whole)
-        if following is None:
-            answer.patch(rows, sequences, exact(whole))
-        else:
-            again, places = following
-            answer.patch(rows[places], sequences, travel(again, run, exact))
+        for chain, own, lost in zip(trellis.chains, answer.chains, torch.atleast_2d(failed), strict=True):
+            if lost.any():
+                _mend(chain, own, lost.nonzero()[:, 0], run, exact)
     return answer
+
+
+def _mend(
+    trellis: Trellis, answer: Answer, sequences: Tensor, run: Road[Answer], exact: Callable[[Trellis], Answer]
+) -> None:
+    """Put the answer of the next road in place of what this one could not vouch for."""
+    whole, rows = trellis.take(sequences)
+    following = _next(trellis, whole)
+    if following is None:
+        answer.patch(rows, sequences, exact(whole))
+    else:
+        again, places = following
+        answer.patch(rows[places], sequences, travel(again, run, exact))
 
 
 def _next(tried: Trellis, whole: Trellis) -> tuple[Trellis, Tensor] | None:
@@ -55,7 +66,9 @@ def scaled_posterior(trellis: Trellis) -> tuple[Posterior, Tensor]:
     ran, cutting = scaled.forward(trellis, guarded=False), trellis.cutting
     gamma, ahead, failed = scaled.backward(trellis, ran)
     trellis.weighted(ahead, cutting.sequence)
-    xi, held = scaled.expected_transitions(trellis, ran.alpha, ahead, failed), (~failed).nonzero()[:, 0]
-    edges = (cutting.first[held], cutting.last[held])
-    first, last = (trellis.weighted(gamma[rows], held).sum(0, dtype=torch.float64) for rows in edges)
+    xi = scaled.expected_transitions(trellis, ran.alpha, ahead, failed)
+    everyone = torch.arange(cutting.n_sequences, device=failed.device)
+    edges = (gamma[..., rows, :] for rows in (cutting.first, cutting.last))
+    held = (edge.masked_fill_(failed.unsqueeze(-1), 0.0) for edge in edges)
+    first, last = (trellis.weighted(edge, everyone).sum(-2, dtype=torch.float64) for edge in held)
     return Posterior(cutting.totals(ran.steps) + ran.ends, gamma, xi, first, last), failed

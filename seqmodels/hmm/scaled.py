@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seqmodels.hmm import recursions
 from seqmodels.hmm.cutting import TOLERANCE
-from seqmodels.hmm.packing import Packing
+from seqmodels.hmm.packing import Packing, any_of
 from seqmodels.hmm.recursions import LIMITS
 from seqmodels.hmm.scratch import Scratch
 from seqmodels.hmm.trellis import Trellis
@@ -28,8 +28,8 @@ SUMMED = {torch.float32: 1 << 11, torch.float64: 1 << 16}  # rows multiplied up 
 
 @dataclass(frozen=True)
 class Pass:
-    """A forward pass: beliefs ``alpha`` (N, K), ``b`` scaled to a maximum of one (N, K), the factors ``scale`` (N,),
-    float64 ``steps`` (N,) and ``ends`` (n,) in nats, and which sequences ``failed`` (n,)."""
+    """A forward pass: beliefs ``alpha`` (..., N, K), ``b`` scaled to a maximum of one (..., N, K), the factors ``scale`` (..., N),
+    float64 ``steps`` (..., N) and ``ends`` (..., n) in nats, and which sequences ``failed`` (..., n)."""
 
     alpha: Tensor
     b: Tensor
@@ -40,21 +40,25 @@ class Pass:
 
 
 def forward(trellis: Trellis, *, guarded: bool = True) -> Pass:
-    """The forward pass in the precision of the densities; not ``guarded`` where ``backward`` follows, which sees what was lost."""
+    """The forward pass in the precision of the densities; not ``guarded`` where ``backward`` follows, which sees what was lost.
+
+    Chains side by side are not ``guarded``.
+    """
     dtype, cutting, packing = trellis.densities.dtype, trellis.cutting, trellis.packing
     b, peak = trellis.densities.scaled(trellis.scratch)
     torch.threshold_(b, LIMITS[dtype].flush, 0.0)
     step, starts = trellis.transition.to(dtype), trellis.starts(dtype)
     before, after = cutting.links
     if len(after):
-        starts[after] = recursions.warm_start(step, b, cutting.size, cutting.margin, packing)[before]
+        warm = recursions.warm_start(step, b, cutting.size, cutting.margin, packing)
+        starts[..., after, :] = warm[..., before, :]
     alpha, scale = recursions.forward(step, b, starts, packing, trellis.scratch)
-    end_mass = (alpha[cutting.last] * trellis.final.to(dtype)).sum(1)
+    end_mass = (alpha[..., cutting.last, :] * trellis.final.to(dtype)).sum(-1)
     failed = ~torch.isfinite(end_mass)
     if len(after):
-        handed, given = alpha[packing.last[packing.order[before]]] @ step, starts[after]
+        handed, given = alpha[..., packing.last[packing.order[before]], :] @ step, starts[..., after, :]
         close = (handed - given).abs() <= TOLERANCE[dtype] * torch.maximum(handed, given)
-        failed |= _by_sequence(trellis, after[~close.all(1)])
+        failed |= any_of(~close.all(-1), trellis.owner[after], cutting.n_sequences)
     suspect = _suspects(trellis, alpha, scale) if guarded else failed[:0]
     if suspect.any():
         failed |= cutting.of_pieces(_bounds_differ(trellis, suspect.nonzero()[:, 0], alpha, b, scale, starts))
@@ -63,7 +67,7 @@ def forward(trellis: Trellis, *, guarded: bool = True) -> Pass:
 
 
 def backward(trellis: Trellis, ran: Pass) -> tuple[Tensor, Tensor, Tensor]:
-    """The backward pass: ``gamma`` (N, K), ``ahead`` (N, K) = b beta / c, and which sequences ``failed`` (n,).
+    """The backward pass: ``gamma`` (..., N, K), ``ahead`` (..., N, K) = b beta / c, and which sequences ``failed`` (..., n).
 
     Then ``xi_t(i, j) = alpha_t(i) a_ij ahead_t+1(j)``. ``ran.b`` is used up: ``ahead`` is written over it. Where the
     forward pass holds, beta is bounded: a state whose future outweighs the floor would have parted the bounds.
@@ -72,42 +76,44 @@ def backward(trellis: Trellis, ran: Pass) -> tuple[Tensor, Tensor, Tensor]:
     step, ends = trellis.transition.to(dtype), trellis.ends(dtype)
     before, after = cutting.links
     if len(before):
-        ends[before] = recursions.warm_end(step, ran.b, ends, cutting.margin, packing)[after]
-    closing = ran.alpha[packing.last[packing.order]]
-    ends.div_((closing * ends).sum(1, keepdim=True))
+        ends[..., before, :] = recursions.warm_end(step, ran.b, ends, cutting.margin, packing)[..., after, :]
+    closing = ran.alpha[..., packing.last[packing.order], :]
+    ends.div_((closing * ends).sum(-1, keepdim=True))
     gamma, ahead = trellis.scratch.like("gamma", ran.alpha), ran.b
     reach = (
         None if _refills(trellis, ran.scale) else trellis.scratch.take("reach", ran.scale.shape, dtype, gamma.device)
     )
     messages, drifted = recursions.backward(step, ran.alpha, ahead, ran.scale, ends, gamma, packing, reach)
-    failed = ran.failed | _by_sequence(trellis, drifted.nonzero()[:, 0])
-    failed |= ~(ran.ends.exp() > _least(gamma.shape[1], dtype))
+    least, n = _least(gamma.shape[-1], dtype), cutting.n_sequences
+    failed = ran.failed | any_of(drifted, trellis.owner, n)
+    failed |= ~(ran.ends.exp() > least)
     if reach is not None:
-        failed |= cutting.any(~(reach.mul_(_least(gamma.shape[1], dtype)) < ran.scale))
+        failed |= cutting.any(~(reach.mul_(least) < ran.scale))
     if len(before):
-        given, found = closing[before] * ends[before], closing[before] * messages[after]
-        difference = (given - found / found.sum(1, keepdim=True)).abs().sum(1)
-        failed |= _by_sequence(trellis, before[~(difference <= TOLERANCE[dtype])])
+        given, found = (closing[..., before, :] * m for m in (ends[..., before, :], messages[..., after, :]))
+        difference = (given - found / found.sum(-1, keepdim=True)).abs().sum(-1)
+        failed |= any_of(~(difference <= TOLERANCE[dtype]), trellis.owner[before], n)
     return gamma, ahead, failed
 
 
 def expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed: Tensor) -> Tensor:
-    """(K, K) float64 expected transitions of the sequences that have not ``failed`` (n,); the others are zeroed in ``ahead``.
+    """(..., K, K) float64 expected transitions of the sequences that have not ``failed`` (..., n); the others are zeroed in ``ahead``.
 
     The frames before a run of rows are a run of rows too: one product a run, nothing copied.
     """
     cutting, packing = trellis.cutting, trellis.packing
     if failed.any():
-        left_out = failed[cutting.sequence].nonzero()[:, 0]
-        ahead.index_fill_(0, left_out, 0.0)
-        alpha.index_fill_(0, left_out, 0.0)
+        left_out = failed[..., cutting.sequence].unsqueeze(-1)
+        ahead.masked_fill_(left_out, 0.0)
+        alpha.masked_fill_(left_out, 0.0)
     total = torch.zeros_like(trellis.transition)
     size = BLOCK if alpha.is_cuda else SUMMED[alpha.dtype]  # a GPU adds up in pieces by itself
     part, summed = torch.zeros_like(total, dtype=alpha.dtype), 0
+    add = part.addmm_ if part.dim() == 2 else part.baddbmm_
     for shift, low, high in packing.spans:
         for start in range(low, high, size):
             stop = min(start + size, high)
-            part.addmm_(alpha[start - shift : stop - shift].T, ahead[start:stop])
+            add(alpha[..., start - shift : stop - shift, :].mT, ahead[..., start:stop, :])
             summed += stop - start
             if summed >= size:
                 total += part
@@ -115,15 +121,9 @@ def expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed:
                 summed = 0
     total += part
     before, after = cutting.links
-    total += alpha[packing.last[packing.order[before]]].T @ ahead[after]  # a piece's first frame stands at its rank
+    ended = alpha[..., packing.last[packing.order[before]], :]
+    total += ended.mT @ ahead[..., after, :]  # a piece's first frame stands at its rank
     return total.mul_(trellis.transition)
-
-
-def _by_sequence(trellis: Trellis, ranks: Tensor) -> Tensor:
-    """(n,) whether any of these pieces, by rank, is of the sequence."""
-    found = torch.zeros(trellis.cutting.n_sequences, dtype=torch.bool, device=ranks.device)
-    found[trellis.cutting.owner[trellis.packing.order[ranks]]] = True
-    return found
 
 
 def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
@@ -147,8 +147,9 @@ def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
 
 
 def _refills(trellis: Trellis, scale: Tensor) -> bool:
-    """Whether at every frame all states are handed more than can have been lost of any."""
-    return bool(scale.amin() * trellis.transition.amin().to(scale.dtype) > _least(len(trellis.transition), scale.dtype))
+    """Whether at every frame all states, of every chain, are handed more than can have been lost of any."""
+    handed = scale.amin(-1) * trellis.transition.amin((-2, -1)).to(scale.dtype)
+    return bool((handed > _least(trellis.transition.shape[-1], scale.dtype)).all())
 
 
 def _least(n_states: int, dtype: torch.dtype) -> float:

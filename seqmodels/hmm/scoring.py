@@ -10,7 +10,6 @@ import torch
 
 from seqmodels.hmm.blocks import Block, frames_at_once
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.fitting import blocks_of
 from seqmodels.hmm.forward_backward import forward_of
 from seqmodels.hmm.inference import block_trellis, scored_steps
 from seqmodels.hmm.parameters import Parameters
@@ -27,7 +26,7 @@ def score_steps(
     results: list[np.ndarray] = [np.empty(0)] * len(sources)
     sliced = _sliced(parameters, corpus, sources)
     weights = [0.0 if i in sliced else w for i, w in enumerate(corpus.weights)]
-    for block in blocks_of(replace(corpus, weights=weights)):
+    for block in replace(corpus, weights=weights).blocks():
         found = _forward(parameters, emission, corpus, block)
         steps, beliefs = block.cutting.split(found.steps), block.cutting.split(found.alpha)
         for j, i in enumerate(block.indices):

@@ -27,10 +27,10 @@ class Scratch:
         return kept[:size].view(shape)
 
     def like(self, name: str, matrix: Tensor) -> Tensor:
-        """An uninitialised matrix of the shape of this one, along memory as it is."""
-        flipped = matrix.stride(0) == 1
-        found = self.take(name, tuple((matrix.T if flipped else matrix).shape), matrix.dtype, matrix.device)
-        return found.T if flipped else found
+        """An uninitialised matrix, or a run of them, of the shape of this, along memory as it is."""
+        flipped = matrix.stride(-2) == 1
+        found = self.take(name, tuple((matrix.mT if flipped else matrix).shape), matrix.dtype, matrix.device)
+        return found.mT if flipped else found
 
     def once(self, source: Tensor, make: Callable[[Tensor], Made]) -> Made:
         """``make(source)``, from before if the source is that of the last call; ``make`` must always be the same."""

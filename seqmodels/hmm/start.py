@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,22 @@ SMOOTHING = 0.1  # the share of a first guess that is spread evenly: every arc s
 SCORED = 1 << 16  # frames whose densities are compared at once
 
 
+def starts(
+    emission: Emission,
+    blocks: list[Block],
+    n_states: int,
+    *,
+    stops: bool,
+    generators: Sequence[torch.Generator],
+    topology: Topology | None = None,
+    tying: Tying | None = None,
+) -> Iterator[Parameters]:
+    """A first guess from each generator; every sequence counts once, whatever its weight. Tied states begin with one emission."""
+    shape, ties, seen = topology or Banded(), tying or Tying.of(None, n_states), _Seen.of(blocks)
+    for generator in generators:
+        yield _start(emission, seen, shape, ties, generator, stops=stops)
+
+
 def start(
     emission: Emission,
     blocks: list[Block],
@@ -28,9 +45,14 @@ def start(
     topology: Topology | None = None,
     tying: Tying | None = None,
 ) -> Parameters:
-    """A first guess; every sequence counts once, whatever its weight. States that are tied begin with one emission."""
-    shape, ties = topology or Banded(), tying or Tying.of(None, n_states)
-    seen = _Seen.of(blocks)
+    """One of ``starts``."""
+    return next(starts(emission, blocks, n_states, stops=stops, generators=[generator], topology=topology, tying=tying))
+
+
+def _start(
+    emission: Emission, seen: _Seen, shape: Topology, ties: Tying, generator: torch.Generator, *, stops: bool
+) -> Parameters:
+    n_states = len(ties.group)
     labels = _labels(emission, seen, shape, ties, generator)
     group = ties.group.to(labels.device)
     table = ties.spread(emission.from_labels(seen.x, seen.past, group[labels], ties.n_groups, generator))

@@ -15,13 +15,13 @@ from seqmodels.hmm.scratch import Scratch
 
 @dataclass(frozen=True)
 class Trellis:
-    """One problem of inference over n sequences and K states.
+    """One problem of inference over n sequences and K states; or, with a leading axis R, those of R chains, for the E-step alone.
 
     Attributes:
-        initial: (1, K) or (n, K) float64, one row a sequence, in the caller's order.
-        transition: (K, K) float64.
-        final: (1, K) or (n, K) float64; ones where the end is no event.
-        densities: (N, K), by the rows of ``cutting.packing``.
+        initial: (..., 1, K) or (..., n, K) float64, one row a sequence, in the caller's order.
+        transition: (..., K, K) float64.
+        final: (..., 1, K) or (..., n, K) float64; ones where the end is no event.
+        densities: (..., N, K), by the rows of ``cutting.packing``.
         cutting: how the N rows make up the n sequences.
         scratch: what the passes write on; of two answers from one scratch only the later holds.
         weights: (n,) float64, what each sequence counts in sums over sequences; None: one.
@@ -46,18 +46,20 @@ class Trellis:
         scratch: Scratch | None = None,
     ) -> Trellis:
         """Check shapes, and bring the parameters to float64 on the device of the densities."""
-        K, n, N = transition.shape[0], cutting.n_sequences, cutting.packing.n_frames
+        *lead, _, K = transition.shape
+        n, N = cutting.n_sequences, cutting.packing.n_frames
         if densities.dtype not in (torch.float32, torch.float64):
             raise ValueError(f"log_b is {densities.dtype}; pass float32 or float64")
-        if densities.shape != (N, K):
-            raise ValueError(f"log_b has shape {tuple(densities.shape)}, expected ({N}, {K}): frames, states")
-        if initial.shape not in ((K,), (n, K)):
-            raise ValueError(f"initial has shape {tuple(initial.shape)}, expected ({K},) or ({n}, {K})")
-        if final is not None and final.shape != (K,):
-            raise ValueError(f"final has shape {tuple(final.shape)}, expected ({K},)")
-        ends = torch.ones(K) if final is None else final
+        if densities.shape != (*lead, N, K):
+            raise ValueError(f"log_b has shape {tuple(densities.shape)}, expected {(*lead, N, K)}: frames, states")
+        if initial.shape not in ((*lead, K), (*lead, n, K)):
+            raise ValueError(f"initial has shape {tuple(initial.shape)}, expected {(*lead, K)} or {(*lead, n, K)}")
+        if final is not None and final.shape != (*lead, K):
+            raise ValueError(f"final has shape {tuple(final.shape)}, expected {(*lead, K)}")
+        ends = torch.ones(*lead, K) if final is None else final
         start, step, end = (p.detach().to(densities.device, torch.float64) for p in (initial, transition, ends))
-        return cls(start.reshape(-1, K), step, end.reshape(-1, K), densities, cutting, scratch or Scratch())
+        rows = (*lead, -1, K)
+        return cls(start.reshape(rows), step, end.reshape(rows), densities, cutting, scratch or Scratch())
 
     @property
     def packing(self) -> Packing:
@@ -65,21 +67,37 @@ class Trellis:
         return self.cutting.packing
 
     def starts(self, dtype: torch.dtype) -> Tensor:
-        """(w, K) by rank: ``initial`` where a piece is the first of its sequence, flat elsewhere."""
-        starts = self.initial.to(dtype).expand(self.cutting.n_sequences, -1)[self._owner]
-        return starts.index_fill_(0, self.cutting.links[1], 1 / len(self.transition))
+        """(..., w, K) by rank: ``initial`` where a piece is the first of its sequence, flat elsewhere."""
+        starts = self._by_piece(self.initial.to(dtype))
+        return starts.index_fill_(-2, self.cutting.links[1], 1 / self.transition.shape[-1])
 
     def ends(self, dtype: torch.dtype) -> Tensor:
-        """(w, K) by rank: ``final`` where a piece is the last of its sequence, ones elsewhere."""
-        ends = self.final.to(dtype).expand(self.cutting.n_sequences, -1)[self._owner]
-        return ends.index_fill_(0, self.cutting.links[0], 1.0)
+        """(..., w, K) by rank: ``final`` where a piece is the last of its sequence, ones elsewhere."""
+        return self._by_piece(self.final.to(dtype)).index_fill_(-2, self.cutting.links[0], 1.0)
+
+    def _by_piece(self, rows: Tensor) -> Tensor:
+        """(..., 1, K) or (..., n, K) -> (..., w, K), by rank."""
+        *lead, _, K = rows.shape
+        return rows.expand(*lead, self.cutting.n_sequences, K)[..., self.owner, :]
 
     @property
-    def _owner(self) -> Tensor:
+    def owner(self) -> Tensor:
+        """(w,) by rank: the sequence of each piece."""
         return self.cutting.owner[self.packing.order]
 
+    @property
+    def chains(self) -> list[Trellis]:
+        """The problem of each chain; of one, itself."""
+        if self.transition.dim() == 2:
+            return [self]
+        each = zip(self.initial, self.transition, self.final, strict=True)
+        return [
+            replace(self, initial=initial, transition=step, final=final, densities=self.densities.chain(i))
+            for i, (initial, step, final) in enumerate(each)
+        ]
+
     def weighted(self, rows: Tensor, sequence: Tensor) -> Tensor:
-        """(m, K) rows that belong to sequences (m,), each times the sequence's weight, in place."""
+        """(..., m, K) rows that belong to sequences (m,), each times the sequence's weight, in place."""
         return rows if self.weights is None else rows.mul_(self.weights.to(rows.dtype)[sequence, None])
 
     def double(self) -> Trellis:
@@ -120,6 +138,11 @@ class Forward:
     ends: Tensor | None
     alpha: Tensor
 
+    @property
+    def chains(self) -> list[Forward]:
+        """Itself."""
+        return [self]
+
     def patch(self, rows: Tensor, sequences: Tensor, part: Forward) -> None:
         """Put the answer for some sequences in place of what stands here."""
         self.steps[rows] = part.steps
@@ -130,14 +153,14 @@ class Forward:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The E-step: what the states did, given all of each sequence.
+    """The E-step: what the states did, given all of each sequence; or, with a leading axis, those of each of several chains.
 
     Attributes:
-        log_prob: (n,) float64 nats, the end included where there is a ``final``.
-        gamma: (N, K) packed, p(z_t | x); rows sum to one.
-        xi: (K, K) float64, expected transitions i -> j, summed over all frames and sequences, by their weights.
-        initial: (K,) float64, expected starts in each state, summed likewise.
-        final: (K,) float64, expected ends in each state (the last frames' gamma), summed likewise.
+        log_prob: (..., n) float64 nats, the end included where there is a ``final``.
+        gamma: (..., N, K) packed, p(z_t | x); rows sum to one.
+        xi: (..., K, K) float64, expected transitions i -> j, summed over all frames and sequences, by their weights.
+        initial: (..., K) float64, expected starts in each state, summed likewise.
+        final: (..., K) float64, expected ends in each state (the last frames' gamma), summed likewise.
     """
 
     log_prob: Tensor
@@ -145,6 +168,14 @@ class Posterior:
     xi: Tensor
     initial: Tensor
     final: Tensor
+
+    @property
+    def chains(self) -> list[Posterior]:
+        """Views of the answer for each chain; of one, itself."""
+        if self.xi.dim() == 2:
+            return [self]
+        parts = (self.log_prob, self.gamma, self.xi, self.initial, self.final)
+        return [Posterior(*each) for each in zip(*parts, strict=True)]
 
     def patch(self, rows: Tensor, sequences: Tensor, part: Posterior) -> None:
         """Put the answer for some sequences, absent from the sums so far, in place of what stands here."""

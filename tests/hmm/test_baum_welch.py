@@ -59,7 +59,7 @@ def run(first: Parameters, emission: Emission, dealt: list[Block], steps: int, *
         "log_det": 0.0,
         "observe": lambda row: None,
     }
-    return baum_welch(first, emission, dealt, schedule=Schedule(steps, 0.0, None), **(options | change))
+    return baum_welch([first], emission, dealt, schedule=Schedule(steps, 0.0, None), **(options | change))[0]
 
 
 def begin(emission: Emission, dealt: list[Block], k: int = 4, stops: bool = False, seed: int = 0) -> Parameters:

@@ -279,7 +279,9 @@ def test_n_init_keeps_the_best() -> None:
     alone = [HMM(3, random_state=seed, **options).fit(x).history_["objective"].iloc[-1] for seed in range(5)]
     assert len(set(alone)) > 1
     together = HMM(3, n_init=5, **options).fit(x)
-    assert together.history_["objective"].iloc[-1] == max(alone) > alone[0]
+    assert max(alone) > alone[0]
+    # Side by side the sums are those of each alone, in another order.
+    assert_allclose(together.history_["objective"].iloc[-1], max(alone), rtol=1e-13)
 
 
 def test_a_start_that_ends_on_the_floor_loses() -> None:

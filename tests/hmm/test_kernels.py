@@ -42,7 +42,7 @@ def case(K: int, by_state: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Packin
 def test_kernels_equal_the_recursions(K: int, by_state: bool) -> None:
     transition, b, starts, ends, packing = case(K, by_state)
     cpu = [a.cpu() for a in (transition, b, starts)]
-    wanted_alpha, wanted_scale = recursions.forward(*cpu, packing.to("cpu"), Scratch())
+    wanted_alpha, wanted_scale = recursions.forward(*cpu, Packing.of(LENGTHS), Scratch())
     alpha, scale = torch.empty_like(b), b.new_empty(len(b))
     kernels.forward(transition, b, starts, packing, alpha, scale, flush=1e-34)
     assert_allclose(alpha.cpu(), wanted_alpha, rtol=2e-6, atol=1e-7)
@@ -51,7 +51,7 @@ def test_kernels_equal_the_recursions(K: int, by_state: bool) -> None:
     closing = alpha[packing.last[packing.order]]
     ends = ends / (closing * ends).sum(1, keepdim=True)
     wanted_gamma, wanted_ahead = torch.empty_like(cpu[1]), cpu[1].clone()
-    given = (cpu[0], wanted_alpha, wanted_ahead, wanted_scale, ends.cpu(), wanted_gamma, packing.to("cpu"))
+    given = (cpu[0], wanted_alpha, wanted_ahead, wanted_scale, ends.cpu(), wanted_gamma, Packing.of(LENGTHS))
     wanted_reach, reach = wanted_scale.clone(), scale.clone()
     wanted_messages, drifted = recursions.backward(*given, wanted_reach)
     assert not drifted.any()

@@ -34,6 +34,10 @@ class AutoregressiveEmission(Emission):
         *own, first_mean, first_shape = self.observation.unpack(table, self.size)
         return self.observation.pack(*own, first_mean[:1].expand_as(first_mean), first_shape[:1].expand_as(first_shape))
 
+    @property
+    def shares(self) -> bool:
+        return True
+
     # -- E-step --------------------------------------------------------------------------------------------
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:

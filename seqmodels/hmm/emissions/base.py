@@ -36,6 +36,11 @@ class Emission(ABC):
         """How many tensors ``statistics`` returns."""
         return 1
 
+    @property
+    def shares(self) -> bool:
+        """Whether states share numbers, so that a table cannot hold those of several chains."""
+        return False
+
     def n_densities(self, n_states: int) -> int:
         """Densities evaluated for each frame."""
         return n_states

@@ -24,6 +24,10 @@ class ColumnsEmission(Emission):
         self.groups = list(observation.parts())
         self.parts = [emission_of(g.observation, g.size) for g in self.groups]
 
+    @property
+    def shares(self) -> bool:
+        return any(part.shares for part in self.parts)
+
     # -- E-step --------------------------------------------------------------------------------------------
 
     def n_densities(self, n_states: int) -> int:

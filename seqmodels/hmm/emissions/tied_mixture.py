@@ -43,6 +43,10 @@ class TiedMixtureEmission(Emission):
         log_weights, means, shapes = self.observation.unpack(table, self.size)
         return self.observation.pack(log_weights, means, shapes[:1].expand_as(shapes))
 
+    @property
+    def shares(self) -> bool:
+        return True
+
     # -- E-step --------------------------------------------------------------------------------------------
 
     def n_densities(self, n_states: int) -> int:
