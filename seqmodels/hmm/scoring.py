@@ -26,7 +26,7 @@ def score_steps(
     results: list[np.ndarray] = [np.empty(0)] * len(sources)
     sliced = _sliced(parameters, corpus, sources)
     weights = [0.0 if i in sliced else w for i, w in enumerate(corpus.weights)]
-    for block in replace(corpus, weights=weights).blocks():
+    for block in replace(corpus, weights=weights).blocks:
         found = _forward(parameters, emission, corpus, block)
         steps, beliefs = block.cutting.split(found.steps), block.cutting.split(found.alpha)
         for j, i in enumerate(block.indices):
