@@ -1,0 +1,116 @@
+"""Attention in several heads: to the past of the same sequence, and to a source."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqmodels.neural.cache import Extension, KeyValue
+from seqmodels.neural.dropout import Dropout
+from seqmodels.neural.norms import RMSNorm
+from seqmodels.neural.options import TransformerOptions
+from seqmodels.neural.relative import rotate
+from seqmodels.neural.sight import Sight
+
+
+class SelfAttention(nn.Module):
+    """``n_heads`` scaled dot products side by side (Vaswani et al., 2017), queries, keys and values from one projection.
+
+    The keys' part of its bias adds the same to all scores of a query and is idle, unless keys are rotated or normalised.
+
+    Args:
+        options: ``n_heads``, ``n_kv_heads``, ``qk_norm``, ``bias`` and ``attention_dropout`` of them.
+    """
+
+    def __init__(self, options: TransformerOptions) -> None:
+        super().__init__()
+        self.d_head, self.n_heads, self.n_kv_heads = options.d_head, options.n_heads, options.key_heads
+        width = (self.n_heads + 2 * self.n_kv_heads) * self.d_head
+        self.project = nn.Linear(options.d_model, width, bias=options.bias)
+        self.norm = _head_norm(options, self.n_heads + self.n_kv_heads)
+        self.dropout = Dropout(options.attention_dropout)
+        self.output = nn.Linear(options.d_model, options.d_model, bias=options.bias)
+
+    def forward(self, x: Tensor, past: KeyValue | None, extension: Extension, sight: Sight) -> tuple[Tensor, KeyValue]:
+        """Context (B, T, d) of ``x`` (B, T, d), and buffers of keys and values with those of ``x`` in them."""
+        heads = self.project(x).unflatten(-1, (-1, self.d_head))  # (B, T, H + 2 G, d_head)
+        n = self.n_heads + self.n_kv_heads
+        turned, value = heads[:, :, :n], heads[:, :, n:]
+        if self.norm is not None:
+            turned = self.norm(turned)
+        if sight.rotation is not None:
+            turned = rotate(turned, sight.rotation)
+        query, key = turned[:, :, : self.n_heads], turned[:, :, self.n_heads :]
+        buffers = extension.place(past, (key.transpose(1, 2), value.transpose(1, 2)))
+        context, _ = attend(query.transpose(1, 2), *extension.seen(buffers, sight.first), sight, self.dropout)
+        return self.output(context.transpose(1, 2).flatten(2)), buffers
+
+
+class CrossAttention(nn.Module):
+    """Attention to a source, whose keys and values are computed once by ``prepare``. Knows of no positions.
+
+    Args:
+        options: those of ``SelfAttention``.
+    """
+
+    def __init__(self, options: TransformerOptions) -> None:
+        super().__init__()
+        self.d_head, width = options.d_head, options.key_heads * options.d_head
+        self.query = nn.Linear(options.d_model, options.d_model, bias=options.bias)
+        # A bias of the keys would be idle, see SelfAttention.
+        self.key = nn.Linear(options.d_model, width, bias=False)
+        self.value = nn.Linear(options.d_model, width, bias=options.bias)
+        self.query_norm = _head_norm(options, options.n_heads)
+        self.key_norm = _head_norm(options, options.key_heads)
+        self.dropout = Dropout(options.attention_dropout)
+        self.output = nn.Linear(options.d_model, options.d_model, bias=options.bias)
+
+    def prepare(self, source: Tensor, mask: Tensor | None = None) -> KeyValue:
+        """What is attended to (B, S, d) and its mask (B, S) -> keys and values (B, G, S, d_head), finite where masked."""
+        if mask is not None:  # a weight of zero times NaN is NaN
+            source = source.masked_fill(~mask[..., None], 0.0)
+        return self._split(self.key(source), self.key_norm), self._split(self.value(source), None)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, sight: Sight, *, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Context (B, T, d) of raw queries (B, T, d), and on request the weights (B, H, T, S), which is slower."""
+        split = self._split(self.query(query), self.query_norm)
+        context, weights = attend(split, key, value, sight, self.dropout, need_weights=need_weights)
+        return self.output(context.transpose(1, 2).flatten(2)), weights
+
+    def _split(self, x: Tensor, norm: RMSNorm | None) -> Tensor:
+        heads = x.unflatten(-1, (-1, self.d_head))
+        return (heads if norm is None else norm(heads)).transpose(1, 2)  # (B, T, d) -> (B, H, T, d_head)
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, sight: Sight, dropout: Dropout, *, need_weights: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Context (B, H, T, d_head) of queries (B, H, T, d_head), and the weights if asked for.
+
+    Args:
+        query: (B, H, T, d_head).
+        key: (B, G, S, d_head); H / G neighbouring heads of queries share one.
+        value: (B, G, S, d_head).
+        sight: what is seen.
+        dropout: of the weights.
+        need_weights: return (B, H, T, S) before dropout; needs a sight that is not ``causal``.
+    """
+    key, value = _shared(key, query.shape[1]), _shared(value, query.shape[1])
+    if not (sight.explicit or need_weights):
+        p = dropout.p if dropout.training else 0.0
+        return F.scaled_dot_product_attention(query, key, value, sight.bias, p, sight.causal), None
+    assert not sight.causal, "the mask must be a bias where products are written out"
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)  # (B, H, T, S)
+    weights = (scores if sight.bias is None else scores + sight.bias).softmax(-1).to(value.dtype)
+    return dropout(weights) @ value, weights if need_weights else None
+
+
+def _shared(x: Tensor, n_heads: int) -> Tensor:
+    groups = n_heads // x.shape[1]
+    return x if groups == 1 else x.repeat_interleave(groups, 1)
+
+
+def _head_norm(options: TransformerOptions, n_heads: int) -> RMSNorm | None:
+    return RMSNorm(n_heads, options.d_head, affine=options.norm_affine) if options.qk_norm else None
