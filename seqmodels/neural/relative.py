@@ -50,7 +50,8 @@ class T5Bias(ScoreBias):
 
     Args:
         n_heads: H.
-        causal: keys are never later than queries; else half of the buckets are for those that are.
+        causal: keys are never later than queries; else half of the buckets are for those that are (one of them, as in
+            T5's code, for later by nothing, and idle).
         n_buckets: rows of the table.
         max_distance: from here on all distances are one.
     """
