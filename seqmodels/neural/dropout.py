@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 LEVELS = 1 << 16  # probabilities are whole multiples of 1 / LEVELS
 
 
-class Dropout(nn.Module):
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """``x * kept / P(kept)`` in training, ``x`` otherwise (Srivastava et al., 2014).
 
     Four entries share one 64-bit draw of torch's generator, so that on a CPU a mask costs a quarter of the draws; the
@@ -17,23 +17,18 @@ class Dropout(nn.Module):
     other devices it is torch's own.
 
     Args:
+        x: of any shape.
         p: fraction dropped, from 0 to 1.
+        training: whether to drop at all.
     """
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Same shape as ``x``."""
-        if not self.training or self.p == 0.0:
-            return x
-        if x.device.type != "cpu":
-            return F.dropout(x, self.p)
-        dropped = round(self.p * LEVELS)
-        if dropped == LEVELS:
-            return x * 0.0
-        return x * mask(x.shape, dropped).to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
+    if not training or p == 0.0:
+        return x
+    if x.device.type != "cpu":
+        return F.dropout(x, p)
+    dropped = round(p * LEVELS)
+    if dropped == LEVELS:
+        return x * 0.0
+    return x * mask(x.shape, dropped).to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
 
 
 def mask(shape: torch.Size, dropped: int) -> Tensor:

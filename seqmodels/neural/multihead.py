@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodels.neural.cache import Extension, KeyValue
-from seqmodels.neural.dropout import Dropout
+from seqmodels.neural.dropout import dropout
 from seqmodels.neural.norms import RMSNorm
 from seqmodels.neural.options import TransformerOptions
-from seqmodels.neural.relative import rotate
+from seqmodels.neural.relative import Rotation, rotate
 from seqmodels.neural.sight import Sight
 
 
@@ -28,22 +28,26 @@ class SelfAttention(nn.Module):
         width = (self.n_heads + 2 * self.n_kv_heads) * self.d_head
         self.project = nn.Linear(options.d_model, width, bias=options.bias)
         self.norm = _head_norm(options, self.n_heads + self.n_kv_heads)
-        self.dropout = Dropout(options.attention_dropout)
+        self.p = options.attention_dropout
         self.output = nn.Linear(options.d_model, options.d_model, bias=options.bias)
 
     def forward(self, x: Tensor, past: KeyValue | None, extension: Extension, sight: Sight) -> tuple[Tensor, KeyValue]:
         """Context (B, T, d) of ``x`` (B, T, d), and buffers of keys and values with those of ``x`` in them."""
-        heads = self.project(x).unflatten(-1, (-1, self.d_head))  # (B, T, H + 2 G, d_head)
-        n = self.n_heads + self.n_kv_heads
-        turned, value = heads[:, :, :n], heads[:, :, n:]
-        if self.norm is not None:
-            turned = self.norm(turned)
-        if sight.rotation is not None:
-            turned = rotate(turned, sight.rotation)
-        query, key = turned[:, :, : self.n_heads], turned[:, :, self.n_heads :]
-        buffers = extension.place(past, (key.transpose(1, 2), value.transpose(1, 2)))
-        context, _ = attend(query.transpose(1, 2), *extension.seen(buffers, sight.first), sight, self.dropout)
+        heads = _heads(self.project(x), self.d_head)  # (B, H + 2 G, T, d_head)
+        query, key, value = heads.split((self.n_heads, self.n_kv_heads, self.n_kv_heads), 1)
+        if self.norm is not None or sight.rotation is not None:
+            turned = self._turn(heads[:, : -self.n_kv_heads], sight.rotation)
+            query, key = turned.split((self.n_heads, self.n_kv_heads), 1)
+        buffers = extension.place(past, (key, value))
+        p = self.p if self.training else 0.0
+        context, _ = attend(query, *extension.seen(buffers, sight.first), sight, p)
         return self.output(context.transpose(1, 2).flatten(2)), buffers
+
+    def _turn(self, x: Tensor, turn: Rotation | None) -> Tensor:
+        """Queries and keys (B, H + G, T, d_head), normalised first, then rotated, if at all."""
+        if self.norm is not None:
+            x = self.norm(x)
+        return x if turn is None else rotate(x, turn)
 
 
 class CrossAttention(nn.Module):
@@ -62,7 +66,7 @@ class CrossAttention(nn.Module):
         self.value = nn.Linear(options.d_model, width, bias=options.bias)
         self.query_norm = _head_norm(options, options.n_heads)
         self.key_norm = _head_norm(options, options.key_heads)
-        self.dropout = Dropout(options.attention_dropout)
+        self.p = options.attention_dropout
         self.output = nn.Linear(options.d_model, options.d_model, bias=options.bias)
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> KeyValue:
@@ -76,16 +80,16 @@ class CrossAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Context (B, T, d) of raw queries (B, T, d), and on request the weights (B, H, T, S), which is slower."""
         split = self._split(self.query(query), self.query_norm)
-        context, weights = attend(split, key, value, sight, self.dropout, need_weights=need_weights)
+        context, weights = attend(split, key, value, sight, self.p if self.training else 0.0, need_weights=need_weights)
         return self.output(context.transpose(1, 2).flatten(2)), weights
 
     def _split(self, x: Tensor, norm: RMSNorm | None) -> Tensor:
-        heads = x.unflatten(-1, (-1, self.d_head))
-        return (heads if norm is None else norm(heads)).transpose(1, 2)  # (B, T, d) -> (B, H, T, d_head)
+        heads = _heads(x, self.d_head)
+        return heads if norm is None else norm(heads)
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, sight: Sight, dropout: Dropout, *, need_weights: bool = False
+    query: Tensor, key: Tensor, value: Tensor, sight: Sight, p: float, *, need_weights: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Context (B, H, T, d_head) of queries (B, H, T, d_head), and the weights if asked for.
 
@@ -94,17 +98,20 @@ def attend(
         key: (B, G, S, d_head); H / G neighbouring heads of queries share one.
         value: (B, G, S, d_head).
         sight: what is seen.
-        dropout: of the weights.
+        p: fraction of the weights to drop, zero outside of training.
         need_weights: return (B, H, T, S) before dropout; needs a sight that is not ``causal``.
     """
     key, value = _shared(key, query.shape[1]), _shared(value, query.shape[1])
     if not (sight.explicit or need_weights):
-        p = dropout.p if dropout.training else 0.0
         return F.scaled_dot_product_attention(query, key, value, sight.bias, p, sight.causal), None
     assert not sight.causal, "the mask must be a bias where products are written out"
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)  # (B, H, T, S)
     weights = (scores if sight.bias is None else scores + sight.bias).softmax(-1).to(value.dtype)
-    return dropout(weights) @ value, weights if need_weights else None
+    return dropout(weights, p, p > 0) @ value, weights if need_weights else None
+
+
+def _heads(x: Tensor, d_head: int) -> Tensor:
+    return x.view(*x.shape[:2], -1, d_head).transpose(1, 2)  # (B, T, H d_head) -> (B, H, T, d_head)
 
 
 def _shared(x: Tensor, n_heads: int) -> Tensor:
@@ -113,4 +120,4 @@ def _shared(x: Tensor, n_heads: int) -> Tensor:
 
 
 def _head_norm(options: TransformerOptions, n_heads: int) -> RMSNorm | None:
-    return RMSNorm(n_heads, options.d_head, affine=options.norm_affine) if options.qk_norm else None
+    return RMSNorm(n_heads, 1, options.d_head, affine=options.norm_affine) if options.qk_norm else None

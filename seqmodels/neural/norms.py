@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from seqmodels.neural.dropout import dropout
+
 Norm = Literal["pre", "post", "residual"]
 NormType = Literal["layer", "rms"]
 EPSILON = 1e-5  # inside the root, in squared units of the input; torch's own for LayerNorm
@@ -18,7 +20,7 @@ class RMSNorm(nn.Module):
     Written out: on a CPU torch's own is several times slower than these four operations.
 
     Args:
-        shape: of the gain, the last the width that is normalised: ``d``, or ``n_heads, d_head`` for a gain a head.
+        shape: of the gain, the last the width that is normalised: ``d``, or ``n_heads, 1, d_head`` for a gain a head.
         affine: learn the gain; without, there is nothing to learn.
     """
 
@@ -44,14 +46,14 @@ class Residual(nn.Module):
     Args:
         norm: which.
         layer: the norm itself.
-        dropout: of what is added.
+        p: fraction of what is added that is dropped in training.
     """
 
-    def __init__(self, norm: Norm, layer: nn.Module, dropout: nn.Module) -> None:
+    def __init__(self, norm: Norm, layer: nn.Module, p: float) -> None:
         super().__init__()
         self.where: Norm = norm
         self.norm = layer
-        self.dropout = dropout
+        self.p = p
 
     def enter(self, x: Tensor) -> Tensor:
         """What ``f`` reads."""
@@ -60,8 +62,8 @@ class Residual(nn.Module):
     def leave(self, x: Tensor, added: Tensor) -> Tensor:
         """The sum, with the norm on what is added or on all of it if it comes last."""
         if self.where == "residual":
-            return x + self.dropout(self.norm(added))
-        total = x + self.dropout(added)
+            return x + dropout(self.norm(added), self.p, self.training)
+        total = x + dropout(added, self.p, self.training)
         return self.norm(total) if self.where == "post" else total
 
 

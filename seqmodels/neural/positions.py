@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 PositionKind = Literal["sinusoidal", "learned", "binary", "rotary", "alibi", "t5"] | None
 KINDS: tuple[PositionKind, ...] = ("sinusoidal", "learned", "binary", "rotary", "alibi", "t5", None)
+KEPT = 1 << 10  # positions whose waves are kept where the longest sequence is not known
 ENDLESS = 1 << 16  # positions of the binary kind where the longest sequence is not known
 
 
@@ -34,11 +35,27 @@ class SinusoidalPositions(Positions):
     """``p_t[2i] = sin(t / 10000^(2i/d))``, ``p_t[2i+1] = cos(t / 10000^(2i/d))`` (Vaswani et al., 2017).
 
     Nothing to learn and no end. The waves have amplitude one, so inputs should be of that order too.
+
+    Args:
+        d_model: width of the inputs.
+        max_length: how many of the first positions to keep; ``None``: 1024. Past them they are worked out anew.
     """
+
+    table: Tensor
+
+    def __init__(self, d_model: int, max_length: int | None = None) -> None:
+        super().__init__()
+        table = sinusoids(0, max_length or KEPT, d_model, like=torch.zeros(()))
+        self.register_buffer("table", table, persistent=False)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         """``x`` (B, T, d) plus waves."""
-        return x + sinusoids(offset, x.shape[1], x.shape[2], like=x)
+        end, kept = offset + x.shape[1], len(self.table)
+        rows = self.table[offset:end].to(x.dtype)
+        if end > kept:  # step by step or at once, a position's row must come from the same place
+            begin = max(offset, kept)
+            rows = torch.cat([rows, sinusoids(begin, end - begin, x.shape[2], like=x)])
+        return x + rows
 
 
 class LearnedPositions(Positions):
@@ -99,7 +116,7 @@ def make_positions(kind: PositionKind, d_model: int, max_length: int | None = No
         case None | "rotary" | "alibi" | "t5":
             return NoPositions()
         case "sinusoidal":
-            return SinusoidalPositions()
+            return SinusoidalPositions(d_model, max_length)
         case "binary":
             return BinaryPositions(d_model, max_length)
         case "learned" if max_length is None:

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.positions import PositionKind
+from seqmodels.neural.positions import KEPT, PositionKind
 
-Rotation = tuple[Tensor, Tensor]  # cosines and sines (T, 1, d_head)
+Rotation = tuple[Tensor, Tensor]  # cosines and sines (T, d_head)
 
 
 class ScoreBias(nn.Module, ABC):
@@ -96,19 +96,53 @@ def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, *, causal: b
     return buckets if causal else buckets + n * (distance < 0)
 
 
+class Rotary(nn.Module):
+    """The turns of queries and keys, of which the first are kept (Su et al., 2021, *RoFormer*).
+
+    Args:
+        d_head: width of heads, even.
+        max_length: how many steps to keep; ``None``: 1024. Past them they are worked out anew.
+    """
+
+    cosine: Tensor
+    sine: Tensor
+
+    def __init__(self, d_head: int, max_length: int | None = None) -> None:
+        super().__init__()
+        cosine, sine = rotation(0, max_length or KEPT, d_head, like=torch.zeros(()))
+        self.register_buffer("cosine", cosine, persistent=False)
+        self.register_buffer("sine", sine, persistent=False)
+
+    def forward(self, x: Tensor, offset: int = 0) -> Rotation:
+        """Of the steps of ``x`` (B, T, d), which stand at ``offset`` and after, in the type that products have."""
+        end, kept, dtype = offset + x.shape[1], len(self.cosine), computed_in(x)
+        turn = self.cosine[offset:end].to(dtype), self.sine[offset:end].to(dtype)
+        if end <= kept:
+            return turn
+        begin = max(offset, kept)  # step by step or at once, a step's turn must come from the same place
+        far = rotation(begin, end - begin, self.cosine.shape[1], like=turn[0])
+        return torch.cat([turn[0], far[0]]), torch.cat([turn[1], far[1]])
+
+
 def rotation(offset: int, length: int, d_head: int, *, like: Tensor) -> Rotation:
-    """Cosines and sines (length, 1, d_head) of the angles at positions from ``offset`` on, of the type of ``like``.
+    """Cosines and sines (length, d_head) of the angles at positions from ``offset`` on, of the type of ``like``.
 
     Pair i turns by ``t / 10000^(2 i / d_head)`` at position t (Su et al., 2021, *RoFormer*); its two are entries i and i + d_head / 2.
     """
     dtype = torch.promote_types(like.dtype, torch.float32)  # as of sinusoids: half precision cannot count
     time = torch.arange(offset, offset + length, device=like.device).to(dtype)
     pairs = torch.arange(0, d_head, 2, device=like.device).to(dtype)
-    angles = time[:, None, None] * torch.exp(pairs * (-math.log(10000.0) / d_head))  # (T, 1, d_head / 2)
+    angles = time[:, None] * torch.exp(pairs * (-math.log(10000.0) / d_head))  # (T, d_head / 2)
     return torch.cat([angles.cos()] * 2, -1).to(like.dtype), torch.cat([-angles.sin(), angles.sin()], -1).to(like.dtype)
 
 
 def rotate(x: Tensor, turn: Rotation) -> Tensor:
-    """Queries or keys (B, T, H, d_head), each pair turned by the angle of its position; lengths stay."""
+    """Queries or keys (B, H, T, d_head), each pair turned by the angle of its position; lengths stay."""
     cosine, sine = turn
     return x * cosine + x.roll(x.shape[-1] // 2, -1) * sine
+
+
+def computed_in(x: Tensor) -> torch.dtype:
+    """The type of matrix products of ``x``: its own, or that of autocast."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.neural.relative import Rotation, ScoreBias, rotation
+from seqmodels.neural.relative import Rotation, ScoreBias, computed_in
 
 
 @dataclass(frozen=True)
@@ -36,38 +36,42 @@ class Outlook:
     Attributes:
         causal: no query sees a later key.
         window: see ``TransformerOptions``.
-        turned: width of heads that are rotated, or ``None``.
     """
 
     causal: bool
     window: int | None
-    turned: int | None
 
-    def sight(self, x: Tensor, past: int, mask: Tensor | None, relative: ScoreBias | None, *, explicit: bool) -> Sight:
+    def sight(
+        self,
+        x: Tensor,
+        past: int,
+        mask: Tensor | None = None,
+        relative: ScoreBias | None = None,
+        turn: Rotation | None = None,
+        *,
+        explicit: bool = False,
+    ) -> Sight:
         """The sight of inputs (B, T, d) that stand behind ``past`` others, real where ``mask`` (B, T) is, if given."""
-        length, like = x.shape[1], x.new_empty((), dtype=computed_in(x))
-        turn = None if self.turned is None else rotation(past, length, self.turned, like=like)
+        length = x.shape[1]
         first = 0 if self.window is None or not self.causal else max(0, past - self.window + 1)
         if mask is None and relative is None and self._sees_all(length, past + length - first):
             return Sight(None, False, turn, first, explicit)
         square = self.causal and past == 0 and mask is None and relative is None and not explicit
         if square and (self.window is None or self.window >= length):
             return Sight(None, True, turn, first, explicit)
-        return Sight(self._bias(like, length, past, first, mask, relative), False, turn, first, explicit)
+        return Sight(self._bias(x, past, first, mask, relative), False, turn, first, explicit)
 
     def _sees_all(self, n_queries: int, n_keys: int) -> bool:
         if self.window is not None and n_keys > self.window:
             return False
         return n_queries == 1 or not self.causal
 
-    def _bias(
-        self, like: Tensor, length: int, past: int, first: int, mask: Tensor | None, relative: ScoreBias | None
-    ) -> Tensor:
-        query = torch.arange(past, past + length, device=like.device)
-        key = torch.arange(first, past + length, device=like.device)
+    def _bias(self, x: Tensor, past: int, first: int, mask: Tensor | None, relative: ScoreBias | None) -> Tensor:
+        steps = torch.arange(first, past + x.shape[1], device=x.device)
+        query, key, dtype = steps[past - first :], steps, computed_in(x)
         distance = query[:, None] - key  # (T, S)
         allowed = self._allowed(distance, mask)  # (1 or B, 1, T, S)
-        scores = like.new_zeros(()) if relative is None else relative(distance).to(like.dtype)  # (H, T, S)
+        scores = x.new_zeros((), dtype=dtype) if relative is None else relative(distance).to(dtype)  # (H, T, S)
         return torch.where(allowed, scores, -torch.inf)
 
     def _allowed(self, distance: Tensor, mask: Tensor | None) -> Tensor:
@@ -93,9 +97,3 @@ def explicit_pays(x: Tensor, attention_dropout: float) -> bool:
     if x.device.type != "cpu":
         return False
     return attention_dropout > 0 or (computed_in(x) == torch.bfloat16 and torch.is_grad_enabled())
-
-
-def computed_in(x: Tensor) -> torch.dtype:
-    """The type of matrix products of ``x``: its own, or that of autocast."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

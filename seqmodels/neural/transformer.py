@@ -9,14 +9,14 @@ from typing import cast
 from torch import Tensor, nn
 
 from seqmodels.neural.cache import Cache, Extension, Fill, KeyValue, extend
-from seqmodels.neural.dropout import Dropout
+from seqmodels.neural.dropout import dropout
 from seqmodels.neural.feedforward import FeedForward
 from seqmodels.neural.multihead import CrossAttention, SelfAttention
 from seqmodels.neural.network import Memory, Network, Source
 from seqmodels.neural.norms import Residual, make_norm
 from seqmodels.neural.options import TransformerOptions
 from seqmodels.neural.positions import make_positions
-from seqmodels.neural.relative import make_score_bias
+from seqmodels.neural.relative import Rotary, make_score_bias
 from seqmodels.neural.sight import Outlook, Sight, explicit_pays, padding_sight
 
 
@@ -97,10 +97,10 @@ class TransformerStack(nn.Module):
     def __init__(self, options: TransformerOptions, *, causal: bool = False, cross: bool = False) -> None:
         super().__init__()
         self.options = options
-        self.outlook = Outlook(causal, options.window, options.d_head if options.positions == "rotary" else None)
+        self.outlook = Outlook(causal, options.window)
+        self.rotary = Rotary(options.d_head, options.max_length) if options.positions == "rotary" else None
         self.score_bias = make_score_bias(options.positions, options.n_heads, causal=causal)
         self.blocks = nn.ModuleList(TransformerBlock(options, cross=cross) for _ in range(options.n_layers))
-        self.dropout = Dropout(options.dropout)
         self.final_norm = nn.Identity() if options.norm == "post" else _norm(options)
         self._initialise(n_additions=(3 if cross else 2) * options.n_layers)
 
@@ -149,9 +149,10 @@ class TransformerStack(nn.Module):
         if mask is not None:  # a weight of zero times NaN is NaN
             x = x.masked_fill(~mask[..., None], 0.0)
         extension, fill = extend(cache, x.shape[1], self.options.max_length)
-        sight = self.outlook.sight(x, extension.length, mask, self.score_bias, explicit=explicit)
+        turn = None if self.rotary is None else self.rotary(x, extension.length)
+        sight = self.outlook.sight(x, extension.length, mask, self.score_bias, turn, explicit=explicit)
         source_sight = None if source_mask is None else padding_sight(source_mask, x, explicit=explicit)
-        x, buffers = self.dropout(x), []
+        x, buffers = dropout(x, self.options.dropout, self.training), []
         for i, block in enumerate(self):
             past = None if cache is None else cache[0][i]
             x, grown = block(x, past, extension, sight, None if prepared is None else prepared[i], source_sight)
@@ -210,4 +211,4 @@ def _norm(options: TransformerOptions) -> nn.Module:
 
 
 def _residual(options: TransformerOptions) -> Residual:
-    return Residual(options.norm, _norm(options), Dropout(options.dropout))
+    return Residual(options.norm, _norm(options), options.dropout)

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.cache import extend
-from seqmodels.neural.dropout import Dropout
 from seqmodels.neural.multihead import CrossAttention, SelfAttention, attend
 from seqmodels.neural.options import TransformerOptions
-from seqmodels.neural.relative import AlibiBias, T5Bias, make_score_bias
+from seqmodels.neural.relative import AlibiBias, Rotary, T5Bias, make_score_bias
 from seqmodels.neural.sight import Outlook, Sight, explicit_pays, padding_sight
 
 B, T, S, D, H = 3, 4, 6, 8, 2
@@ -112,14 +111,14 @@ def test_self_attention_is_its_definition(
         bias.double()
     if isinstance(bias, T5Bias):
         bias.table.data = draw(*bias.table.shape, seed=4)
-    sight = Outlook(causal, window, None).sight(x, 0, None, bias, explicit=explicit)
+    sight = Outlook(causal, window).sight(x, 0, None, bias, explicit=explicit)
     expected = looped(module, x, causal, window or S, bias)
     torch.testing.assert_close(self_attend(module, x, sight), expected, rtol=0, atol=1e-12)
 
 
 def test_as_many_shared_heads_as_heads_are_plain_heads() -> None:
     plain, x = build(SelfAttention), draw(B, S, D)
-    sight = Outlook(True, None, None).sight(x, 0, None, None, explicit=False)
+    sight = Outlook(True, None).sight(x, 0)
     assert torch.equal(self_attend(build(SelfAttention, n_kv_heads=H), x, sight), self_attend(plain, x, sight))
     shared = build(SelfAttention, n_kv_heads=1)
     with torch.no_grad():  # the one head of keys and values, copied for every head of queries
@@ -134,7 +133,7 @@ def test_as_many_shared_heads_as_heads_are_plain_heads() -> None:
 
 def test_normalised_queries_and_keys_forget_their_lengths() -> None:
     module, x = build(SelfAttention, qk_norm=True), draw(B, S, D)
-    sight = Outlook(True, None, None).sight(x, 0, None, None, explicit=False)
+    sight = Outlook(True, None).sight(x, 0)
     before = self_attend(module, x, sight)
     with torch.no_grad():
         module.project.weight[: 2 * D] *= 1000
@@ -152,8 +151,8 @@ def test_normalised_queries_and_keys_forget_their_lengths() -> None:
 @pytest.mark.parametrize("bias", [None, AlibiBias(H)])
 def test_an_encoder_never_looks_at_padding_nor_at_nothing(mask: Any, window: Any, bias: Any) -> None:
     x = draw(B, S, D)
-    sight = Outlook(False, window, None).sight(x, 0, mask, bias, explicit=False)
-    _, weights = attend(*(draw(B, H, S, 4, seed=i) for i in range(3)), sight, Dropout(0.0), need_weights=True)
+    sight = Outlook(False, window).sight(x, 0, mask, bias)
+    _, weights = attend(*(draw(B, H, S, 4, seed=i) for i in range(3)), sight, 0.0, need_weights=True)
     assert weights.isfinite().all()
     if mask is not None:
         real = mask[:, None, :, None] & ~mask[:, None, None, :]
@@ -161,11 +160,11 @@ def test_an_encoder_never_looks_at_padding_nor_at_nothing(mask: Any, window: Any
 
 
 def test_a_plain_square_is_left_to_the_kernel_and_one_query_sees_all() -> None:
-    x, plain = draw(B, S, D), Outlook(True, None, None)
-    assert plain.sight(x, 0, None, None, explicit=False) == Sight(causal=True)
-    assert plain.sight(x[:, :1], 5, None, None, explicit=False) == Sight()
-    assert Outlook(True, 3, None).sight(x[:, :1], 5, None, None, explicit=False) == Sight(first=3)
-    written = plain.sight(x, 0, None, None, explicit=True)
+    x, plain = draw(B, S, D), Outlook(True, None)
+    assert plain.sight(x, 0) == Sight(causal=True)
+    assert plain.sight(x[:, :1], 5) == Sight()
+    assert Outlook(True, 3).sight(x[:, :1], 5) == Sight(first=3)
+    written = plain.sight(x, 0, explicit=True)
     assert not written.causal
     assert written.bias.isneginf().equal(torch.ones(1, 1, S, S, dtype=torch.bool).triu(1))
 
@@ -187,17 +186,18 @@ def test_half_precision_is_near_full_precision(kind: Any) -> None:
         torch.manual_seed(0)
         module = SelfAttention(options(positions=kind))
     x, bias = draw(B, S, D).float(), make_score_bias(kind, H, causal=True)
-    outlook = Outlook(True, None, D // H if kind == "rotary" else None)
-    full = self_attend(module, x, outlook.sight(x, 0, None, bias, explicit=False))
+    outlook, rotary = Outlook(True, None), Rotary(D // H)
+    turn = (lambda: rotary(x)) if kind == "rotary" else (lambda: None)
+    full = self_attend(module, x, outlook.sight(x, 0, None, bias, turn()))
     with torch.autocast("cpu", torch.bfloat16):
-        half = self_attend(module, x, outlook.sight(x, 0, None, bias, explicit=explicit_pays(x, 0.0)))
+        half = self_attend(module, x, outlook.sight(x, 0, None, bias, turn(), explicit=explicit_pays(x, 0.0)))
     assert half.dtype == torch.bfloat16
     torch.testing.assert_close(half.float(), full, rtol=0, atol=0.02)
 
 
 def test_dropout_of_weights_is_in_training_only() -> None:
     module, x = build(SelfAttention, attention_dropout=1.0), draw(B, S, D)
-    sight = Outlook(True, None, None).sight(x, 0, None, None, explicit=True)
+    sight = Outlook(True, None).sight(x, 0, explicit=True)
     assert torch.equal(self_attend(module, x, sight), module.output.bias.expand(B, S, D))
     kept = build(SelfAttention)
     module.eval()

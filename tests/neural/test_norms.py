@@ -23,9 +23,9 @@ def test_rms_is_torchs(affine: bool) -> None:
 
 
 def test_a_gain_for_each_head() -> None:
-    norm = RMSNorm(2, 4)
+    norm = RMSNorm(2, 1, 4)
     norm.weight.data[1] = 3.0
-    out = norm(torch.ones(5, 2, 4))
+    out = norm(torch.ones(5, 2, 3, 4))
     torch.testing.assert_close(out[:, 1], 3 * out[:, 0])
 
 
@@ -41,7 +41,7 @@ def test_where_the_norm_stands() -> None:
     layer.weight.data, layer.bias.data = draw(6, seed=1), draw(6, seed=2)
     expected = {"pre": x + f(layer(x)), "post": layer(x + f(x)), "residual": x + layer(f(x))}
     for norm, value in expected.items():
-        residual = Residual(norm, layer, nn.Identity())
+        residual = Residual(norm, layer, 0.0)
         assert torch.equal(residual.leave(x, f(residual.enter(x))), value)
 
 

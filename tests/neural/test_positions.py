@@ -45,7 +45,9 @@ def test_half_precision_still_tells_neighbours_apart() -> None:
     assert float(near[1, 0]) == pytest.approx(math.sin(1001), abs=1e-2)
 
 
-@pytest.mark.parametrize("positions", [SinusoidalPositions(), learned(6, 12), binary(6, 12), NoPositions()], ids=type)
+@pytest.mark.parametrize(
+    "positions", [SinusoidalPositions(6, 5), learned(6, 12), binary(6, 12), NoPositions()], ids=type
+)
 def test_an_offset_continues(positions: torch.nn.Module) -> None:
     x = torch.arange(2 * 10 * 6, dtype=torch.float32).reshape(2, 10, 6)
     pieces: list[Tensor] = [positions(x[:, :3], 0), positions(x[:, 3:4], 3), positions(x[:, 4:], 4)]
@@ -56,7 +58,7 @@ def test_positions_are_added() -> None:
     x, table = torch.ones(2, 3, 6), learned(6, 12)
     assert torch.equal(NoPositions()(x), x)
     assert torch.equal(table(x, 2) - x, (1 + table.table[2:5]).expand(2, 3, 6) - 1)
-    torch.testing.assert_close(SinusoidalPositions()(x, 2) - x, sinusoids(2, 3, 6, like=x).expand(2, 3, 6))
+    torch.testing.assert_close(SinusoidalPositions(6)(x, 2) - x, sinusoids(2, 3, 6, like=x).expand(2, 3, 6))
 
 
 def test_learned_positions_end_at_max_length() -> None:
@@ -91,3 +93,10 @@ def test_the_factory_knows_every_kind_and_no_other() -> None:
         make_positions("learned", 4)
     with pytest.raises(ValueError, match="positions is 'spiral'"):
         make_positions("spiral", 4)  # type: ignore[arg-type]
+
+
+def test_waves_past_the_kept_ones_do_not_depend_on_where_a_piece_began() -> None:
+    positions, x = SinusoidalPositions(6, 5).double(), torch.zeros(1, 9, 6, dtype=torch.float64)
+    pieces = torch.cat([positions(x[:, :2]), positions(x[:, 2:7], 2), positions(x[:, 7:], 7)], 1)
+    assert torch.equal(pieces, positions(x))
+    torch.testing.assert_close(pieces[0], sinusoids(0, 9, 6, like=x), rtol=0, atol=1e-6)

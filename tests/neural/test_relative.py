@@ -6,6 +6,7 @@ from torch import Tensor
 
 from seqmodels.neural.relative import (
     AlibiBias,
+    Rotary,
     T5Bias,
     alibi_slopes,
     make_score_bias,
@@ -22,28 +23,36 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 
 def test_rotation_is_a_complex_product() -> None:
-    x, offset = draw(2, 5, 3, 6), 4
+    x, offset = draw(2, 3, 5, 6), 4
     turned = rotate(x, rotation(offset, 5, 6, like=LIKE))
     for t in range(5):
         for i in range(3):
             angle = (offset + t) / 10000 ** (2 * i / 6)
-            expected = torch.complex(x[:, t, :, i], x[:, t, :, i + 3]) * complex(math.cos(angle), math.sin(angle))
-            torch.testing.assert_close(turned[:, t, :, i], expected.real, rtol=1e-12, atol=1e-12)
-            torch.testing.assert_close(turned[:, t, :, i + 3], expected.imag, rtol=1e-12, atol=1e-12)
+            expected = torch.complex(x[:, :, t, i], x[:, :, t, i + 3]) * complex(math.cos(angle), math.sin(angle))
+            torch.testing.assert_close(turned[:, :, t, i], expected.real, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(turned[:, :, t, i + 3], expected.imag, rtol=1e-12, atol=1e-12)
 
 
 def test_rotated_scores_depend_on_differences_only() -> None:
-    query, key = draw(1, 6, 1, 8).expand(1, 6, 1, 8), draw(1, 6, 1, 8, seed=1)
+    query, key = draw(6, 8), draw(6, 8, seed=1)
     scores = {}
     for offset in (0, 100):
         turn = rotation(offset, 6, 8, like=LIKE)
-        scores[offset] = (rotate(query, turn)[0, :, 0] @ rotate(key, turn)[0, :, 0].T).clone()
+        scores[offset] = rotate(query, turn) @ rotate(key, turn).T
     torch.testing.assert_close(scores[0], scores[100], rtol=0, atol=1e-11)
-    same = draw(1, 1, 1, 8).expand(1, 6, 1, 8)  # the same vector everywhere: a Toeplitz matrix
-    turned = rotate(same, rotation(0, 6, 8, like=LIKE))[0, :, 0]
+    same = draw(1, 8).expand(6, 8)  # the same vector everywhere: a Toeplitz matrix
+    turned = rotate(same, rotation(0, 6, 8, like=LIKE))
     table = turned @ turned.T
     torch.testing.assert_close(table[1:, 1:], table[:-1, :-1], rtol=0, atol=1e-12)
     assert (table[0] - table[0, 0]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 5), (3, 2), (3, 3), (9, 1)])
+def test_kept_turns_are_those_worked_out(offset: int, length: int) -> None:
+    rotary, x = Rotary(8, 5), torch.zeros(2, length, 16)
+    torch.testing.assert_close(rotary(x, offset), rotation(offset, length, 8, like=x), rtol=0, atol=1e-6)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert rotary(x, offset)[0].dtype == torch.bfloat16
 
 
 def test_alibi_slopes_are_the_papers() -> None:
