@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -101,7 +103,10 @@ def attend(
         p: fraction of the weights to drop, zero outside of training.
         need_weights: return (B, H, T, S) before dropout; needs a sight that is not ``causal``.
     """
-    key, value = _shared(key, query.shape[1]), _shared(value, query.shape[1])
+    if query.shape[1] > key.shape[1]:
+        if query.shape[2] == 1 and not need_weights:
+            return _attend_to_shared(query, key, value, sight, p), None
+        key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
     if not (sight.explicit or need_weights):
         return F.scaled_dot_product_attention(query, key, value, sight.bias, p, sight.causal), None
     assert not sight.causal, "the mask must be a bias where products are written out"
@@ -114,9 +119,13 @@ def _heads(x: Tensor, d_head: int) -> Tensor:
     return x.view(*x.shape[:2], -1, d_head).transpose(1, 2)  # (B, T, H d_head) -> (B, H, T, d_head)
 
 
-def _shared(x: Tensor, n_heads: int) -> Tensor:
-    groups = n_heads // x.shape[1]
-    return x if groups == 1 else x.repeat_interleave(groups, 1)
+def _attend_to_shared(query: Tensor, key: Tensor, value: Tensor, sight: Sight, p: float) -> Tensor:
+    """One query a head (B, H, 1, d_head): those that share keys stand side by side as queries, so no key is copied."""
+    shape = query.shape[0], key.shape[1], -1, query.shape[3]  # (B, G, H / G, d_head)
+    if sight.bias is not None and sight.bias.shape[1] > 1:
+        sight = replace(sight, bias=sight.bias.unflatten(1, (key.shape[1], -1)).squeeze(3))  # (., H, 1, S)
+    context, _ = attend(query.reshape(shape), key, value, sight, p)
+    return context.reshape(query.shape)
 
 
 def _head_norm(options: TransformerOptions, n_heads: int) -> RMSNorm | None:

@@ -22,7 +22,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "plain rms": {"norm_type": "rms", "norm_affine": False, "bias": False, "activation": "gelu-tanh"},
     "binary": {"positions": "binary", "norm_affine": False},
     "rotary swiglu": {"positions": "rotary", "activation": "swiglu", "qk_norm": True},
-    "alibi shared": {"positions": "alibi", "n_kv_heads": 1},
+    "alibi shared": {"positions": "alibi", "n_heads": 4, "n_kv_heads": 2},
     "t5": {"positions": "t5", "activation": "relu"},
     "window": {"window": 3},
     "window shared rotary": {"window": 3, "positions": "rotary", "n_kv_heads": 1, "qk_norm": True},
