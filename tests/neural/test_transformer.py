@@ -243,3 +243,14 @@ def test_dropout_is_on_the_inputs_and_on_every_addition(make: Callable[..., Netw
     network = build(make, dropout=1.0)
     hidden = in_pieces(network, draw(B, T, D), [T])
     assert torch.equal(hidden, network.decoder.final_norm.bias.expand(B, T, D))  # of a stream that stayed zero
+
+
+@pytest.mark.parametrize("make", NETWORKS)
+@pytest.mark.parametrize("norm", ["pre", "residual"])
+@pytest.mark.parametrize("norm_type", ["layer", "rms"])
+def test_layers_that_start_at_zero_add_nothing(make: Callable[..., Network], norm: Any, norm_type: Any) -> None:
+    options = TransformerOptions(**SIZES, norm=norm, norm_type=norm_type, positions=None, zero_init=True)
+    with torch.random.fork_rng(devices=[]):
+        network = make(options).double()
+    x = draw(B, T, D)
+    torch.testing.assert_close(in_pieces(network, x, [T]), network.decoder.final_norm(x), rtol=0, atol=1e-12)
