@@ -10,6 +10,7 @@ import torch
 
 from seqmodels.neural.module import Ends, SequenceModule
 from seqmodels.neural.network import Network
+from seqmodels.neural.options import TransformerOptions
 from seqmodels.neural.recurrent import GRUNetwork, LSTMNetwork
 from seqmodels.neural.seq2seq import LSTMSeq2SeqNetwork
 from seqmodels.neural.transformer import TransformerNetwork, TransformerSeq2SeqNetwork
@@ -18,9 +19,9 @@ from seqmodels.observations import AutoregressiveGaussian, Categorical, Gaussian
 NETWORKS: dict[str, Callable[[], Network]] = {
     "gru": lambda: GRUNetwork(8),
     "lstm": lambda: LSTMNetwork(8, 2, dropout=0.3),
-    "transformer": lambda: TransformerNetwork(8, 2, 2, max_length=64),
+    "transformer": lambda: TransformerNetwork(TransformerOptions(d_model=8, n_layers=2, n_heads=2)),
     "lstm seq2seq": lambda: LSTMSeq2SeqNetwork(8),
-    "transformer seq2seq": lambda: TransformerSeq2SeqNetwork(8, 1, 2, max_length=64),
+    "transformer seq2seq": lambda: TransformerSeq2SeqNetwork(TransformerOptions(d_model=8, n_layers=1, n_heads=2)),
 }
 OBSERVATIONS: dict[str, Observation] = {
     "symbols": Categorical(),

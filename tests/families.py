@@ -86,10 +86,18 @@ FAMILIES = (
     _network("transformer-pre", sm.Transformer, *KINDS, n_heads=2, context=4),
     _network("transformer-post", sm.Transformer, n_heads=2, context=3, norm="post", positions="learned"),
     _network("transformer-unplaced", sm.Transformer, n_layers=2, context=2, positions=None, activation="relu"),
+    _network(
+        *("transformer-modern", sm.Transformer),
+        **{"n_heads": 2, "n_kv_heads": 1, "context": 4, "positions": "rotary", "qk_norm": True, "bias": False},
+        **{"norm_type": "rms", "activation": "swiglu"},
+    ),
+    _network("transformer-alibi", sm.Transformer, "symbols", context=4, positions="alibi", norm="residual", window=2),
+    _network("transformer-binary", sm.Transformer, "symbols", context=5, positions="binary", zero_init=True),
     _network("transformer-long", sm.Transformer, "vectors", n_heads=2, context=64),
     _network("transformer-ar", sm.Transformer, "vectors", context=4, observation=sm.AutoregressiveGaussian(3, "diag")),
     _network("transformer-seq2seq-pre", sm.TransformerSeq2Seq, *KINDS, n_heads=2),
     _network("transformer-seq2seq-post", sm.TransformerSeq2Seq, norm="post", positions="learned", max_length=32),
+    _network("transformer-seq2seq-t5", sm.TransformerSeq2Seq, n_heads=2, positions="t5", activation="relu2", window=3),
     _network("transformer-seq2seq-unplaced", sm.TransformerSeq2Seq, positions=None),
 )
 

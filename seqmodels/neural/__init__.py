@@ -1,9 +1,10 @@
 """The network wing: history (and source) -> state -> observation."""
 
-from seqmodels.neural.families import LSTMSeq2Seq, Transformer, TransformerSeq2Seq
 from seqmodels.neural.gradients import gradient_by_lag
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.recurrent_models import GRU, LSTM, ElmanRNN
+from seqmodels.neural.seq2seq_models import LSTMSeq2Seq
+from seqmodels.neural.transformer_models import Transformer, TransformerSeq2Seq
 
 __all__ = [
     "GRU",

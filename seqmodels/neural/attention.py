@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -92,91 +91,6 @@ class MultiplicativeAttention(Attention):
     def score(self, query: Tensor, key: Tensor) -> Tensor:
         """``qᵀ k / √d``."""
         return self.query(query) @ key.transpose(-2, -1) / math.sqrt(key.shape[-1])
-
-
-class MultiHeadAttention(nn.Module):
-    """``n_heads`` scaled dot products side by side, in slices of width ``d_model / n_heads`` (Vaswani et al., 2017).
-
-    The keys and values of earlier steps are the cache of self-attention; those of a source are computed once.
-
-    Args:
-        d_model: width of queries, keys, values and contexts.
-        n_heads: must divide ``d_model``.
-
-    Raises:
-        ValueError: if ``n_heads`` does not divide ``d_model``.
-    """
-
-    def __init__(self, d_model: int, n_heads: int) -> None:
-        super().__init__()
-        if n_heads < 1 or d_model % n_heads:
-            raise ValueError(f"n_heads={n_heads} does not divide d_model={d_model}; pass a divisor of d_model")
-        self.n_heads = n_heads
-        self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model, bias=False)  # see MultiplicativeAttention
-        self.value = nn.Linear(d_model, d_model)
-        self.output = nn.Linear(d_model, d_model)
-
-    def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What is attended to (B, S, d) and its mask (B, S) -> keys and values (B, H, S, d_head), finite where masked."""
-        source = _zero_masked(source, mask)
-        return self._split(self.key(source)), self._split(self.value(source))
-
-    def empty_cache(self, n: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of no positions (n, H, 0, d_head), to which those of the first steps are joined."""
-        nothing = self.query.weight.new_zeros(n, 0, self.query.out_features)
-        return self._split(nothing), self._split(nothing)
-
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None = None,
-        *,
-        causal: bool = False,
-        need_weights: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Context (B, T, d) and, on request, weights (B, H, T, S).
-
-        Args:
-            query: raw queries (B, T, d).
-            key: (B, H, S, d_head) as ``prepare`` made them.
-            value: (B, H, S, d_head) as ``prepare`` made them.
-            mask: (B, S), True where real, at least once in every row; masked positions weigh exactly zero.
-            causal: the queries are the last T of the S positions and see none after their own.
-            need_weights: return the weights too; slower, without the fused kernels.
-        """
-        split = self._split(self.query(query))  # (B, H, T, d_head)
-        n_queries, n_keys = split.shape[2], key.shape[2]
-        # The kernels' is_causal lines the first query up with the first key, which is right for a square only.
-        explicit = need_weights or _fused_is_slow(split)
-        square = causal and mask is None and n_queries == n_keys and not explicit
-        allowed = None if square else _allowed(mask, n_queries, n_keys, causal, query.device)
-        weights: Tensor | None = None
-        if explicit:
-            weights = _normalise(split @ key.transpose(-2, -1) / math.sqrt(key.shape[-1]), allowed)
-            context = weights.to(value.dtype) @ value
-        else:
-            context = F.scaled_dot_product_attention(split, key, value, attn_mask=allowed, is_causal=square)
-        return self.output(context.transpose(1, 2).flatten(2)), weights if need_weights else None
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, T, d) -> (B, H, T, d_head)
-
-
-def _fused_is_slow(query: Tensor) -> bool:
-    """On CPU the fused kernel's backward pass in bfloat16 is several times slower than two matrix products."""
-    return query.device.type == "cpu" and query.dtype == torch.bfloat16 and torch.is_grad_enabled()
-
-
-def _allowed(mask: Tensor | None, n_queries: int, n_keys: int, causal: bool, device: torch.device) -> Tensor | None:
-    """Which query may see which key, broadcastable to (B, H, T, S); None if every one may see all."""
-    allowed = None if mask is None else mask[:, None, None, :]
-    if not causal or n_queries == 1:
-        return allowed
-    past = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries)
-    return past if allowed is None else allowed & past
 
 
 def _normalise(scores: Tensor, mask: Tensor | None) -> Tensor:

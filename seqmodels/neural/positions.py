@@ -1,4 +1,4 @@
-"""Positions: what tells a Transformer the order of its inputs, added to them: ``x_t + p_t``."""
+"""Positions: what tells a Transformer the order of its inputs; here those added to them: ``x_t + p_t``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-PositionKind = Literal["sinusoidal", "learned"] | None
+PositionKind = Literal["sinusoidal", "learned", "binary", "rotary", "alibi", "t5"] | None
+KINDS: tuple[PositionKind, ...] = ("sinusoidal", "learned", "binary", "rotary", "alibi", "t5", None)
+KEPT = 1 << 10  # positions whose waves are kept where the longest sequence is not known
+ENDLESS = 1 << 16  # positions of the binary kind where the longest sequence is not known
 
 
 class Positions(nn.Module, ABC):
@@ -21,7 +24,7 @@ class Positions(nn.Module, ABC):
 
 
 class NoPositions(Positions):
-    """The inputs as they are: order is then known from the causal mask only, and to an encoder not at all."""
+    """The inputs as they are: order is then known from attention (relative kinds, the causal mask) or not at all."""
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         """``x``, untouched."""
@@ -32,11 +35,27 @@ class SinusoidalPositions(Positions):
     """``p_t[2i] = sin(t / 10000^(2i/d))``, ``p_t[2i+1] = cos(t / 10000^(2i/d))`` (Vaswani et al., 2017).
 
     Nothing to learn and no end. The waves have amplitude one, so inputs should be of that order too.
+
+    Args:
+        d_model: width of the inputs.
+        max_length: how many of the first positions to keep; ``None``: 1024. Past them they are worked out anew.
     """
+
+    table: Tensor
+
+    def __init__(self, d_model: int, max_length: int | None = None) -> None:
+        super().__init__()
+        table = sinusoids(0, max_length or KEPT, d_model, like=torch.zeros(()))
+        self.register_buffer("table", table, persistent=False)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         """``x`` (B, T, d) plus waves."""
-        return x + sinusoids(offset, x.shape[1], x.shape[2], like=x)
+        end, kept = offset + x.shape[1], len(self.table)
+        rows = self.table[offset:end].to(x.dtype)
+        if end > kept:  # step by step or at once, a position's row must come from the same place
+            begin = max(offset, kept)
+            rows = torch.cat([rows, sinusoids(begin, end - begin, x.shape[2], like=x)])
+        return x + rows
 
 
 class LearnedPositions(Positions):
@@ -56,25 +75,62 @@ class LearnedPositions(Positions):
         """``x`` (B, T, d) plus rows; raises ``ValueError`` past the last row."""
         end, max_length = offset + x.shape[1], len(self.table)
         if end > max_length:
-            raise ValueError(
-                f"the sequence has {end} steps but positions were learned for max_length={max_length}; "
-                'pass a larger max_length, or positions="sinusoidal", which has no end'
-            )
+            raise _too_long(end, max_length, "positions were learned for")
         return x + self.table[offset:end]
 
 
+class BinaryPositions(Positions):
+    """``p_t = W b_t``, ``b_t`` the binary digits of t as -1 and +1, lowest first; W is learned.
+
+    As many columns as digits, where a learned table has as many rows as positions.
+
+    Args:
+        d_model: width of the inputs.
+        max_length: the longest sequence; ``None``: 65536.
+    """
+
+    def __init__(self, d_model: int, max_length: int | None = None) -> None:
+        super().__init__()
+        self.max_length = ENDLESS if max_length is None else max_length
+        n_digits = max(1, (self.max_length - 1).bit_length())
+        self.map = nn.Parameter(torch.empty(n_digits, d_model))
+        nn.init.normal_(self.map, std=n_digits**-0.5)  # so that p_t is of order one
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        """``x`` (B, T, d) plus digits' columns; raises ``ValueError`` past ``max_length``."""
+        end = offset + x.shape[1]
+        if end > self.max_length:
+            raise _too_long(end, self.max_length, "binary positions end at")
+        time = torch.arange(offset, end, device=x.device)
+        digits = time[:, None] >> torch.arange(len(self.map), device=x.device) & 1  # (T, n_digits)
+        return x + (2 * digits - 1).to(self.map.dtype) @ self.map
+
+
 def make_positions(kind: PositionKind, d_model: int, max_length: int | None = None) -> Positions:
-    """Positions by name; ``"learned"`` needs ``max_length``. Raises ``ValueError`` for a kind that does not exist."""
+    """What positions of this kind add to the inputs: nothing for those that act in attention.
+
+    Raises:
+        ValueError: for a kind that does not exist, or ``"learned"`` without ``max_length``.
+    """
     match kind:
-        case None:
+        case None | "rotary" | "alibi" | "t5":
             return NoPositions()
         case "sinusoidal":
-            return SinusoidalPositions()
+            return SinusoidalPositions(d_model, max_length)
+        case "binary":
+            return BinaryPositions(d_model, max_length)
         case "learned" if max_length is None:
             raise ValueError('positions="learned" need max_length, the longest sequence; pass max_length=...')
         case "learned":
             return LearnedPositions(d_model, max_length)
-    raise ValueError(f'positions is {kind!r}; pass "sinusoidal", "learned" or None')
+    raise ValueError(f"positions is {kind!r}; pass one of {', '.join(map(repr, KINDS))}")
+
+
+def _too_long(end: int, max_length: int, what: str) -> ValueError:
+    return ValueError(
+        f"the sequence has {end} steps but {what} max_length={max_length}; "
+        'pass a larger max_length, or positions="sinusoidal", which has no end'
+    )
 
 
 def sinusoids(offset: int, length: int, d_model: int, *, like: Tensor) -> Tensor:

@@ -2,17 +2,16 @@ import math
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from seqmodels.neural.attention import AdditiveAttention, Attention, MultiHeadAttention, MultiplicativeAttention
+from seqmodels.neural.attention import AdditiveAttention, Attention, MultiplicativeAttention
 
-B, T, S, D, H = 3, 4, 6, 8, 2
+B, T, S, D = 3, 4, 6, 8
 MASK = torch.arange(S) < torch.tensor([[6], [2], [4]])
 MAKERS = {
     "additive": lambda: AdditiveAttention(D),
     "multiplicative": lambda: MultiplicativeAttention(D),
     "dot": lambda: MultiplicativeAttention(D, projections=False),
-    "heads": lambda: MultiHeadAttention(D, H),
 }
 
 
@@ -20,7 +19,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def build(name: str) -> nn.Module:
+def build(name: str) -> Attention:
     with torch.random.fork_rng(devices=[]):
         module = MAKERS[name]().double()
     for i, parameter in enumerate(module.parameters()):
@@ -28,12 +27,9 @@ def build(name: str) -> nn.Module:
     return module
 
 
-def attend(module: nn.Module, query: Tensor, source: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    prepared = module.prepare(source, mask)
-    if isinstance(module, Attention):
-        context, weights = module(query, *prepared, mask)
-        return context, weights[:, None]  # (B, 1, T, S)
-    return module(query, *prepared, mask, need_weights=True)
+def attend(module: Attention, query: Tensor, source: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    context, weights = module(query, *module.prepare(source, mask), mask)
+    return context, weights[:, None]  # (B, 1, T, S)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -102,58 +98,7 @@ def test_multiplicative_attention_is_a_scaled_dot_product(name: str) -> None:
     torch.testing.assert_close(context, torch.einsum("bts,bsd->btd", expected, v), rtol=1e-12, atol=1e-12)
 
 
-def torch_heads(ours: MultiHeadAttention) -> nn.MultiheadAttention:
-    with torch.random.fork_rng(devices=[]):
-        theirs = nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64)
-    state = theirs.state_dict()
-    state["in_proj_weight"].copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
-    state["in_proj_bias"].copy_(torch.cat([ours.query.bias, torch.zeros(D), ours.value.bias]))
-    state["out_proj.weight"].copy_(ours.output.weight)
-    state["out_proj.bias"].copy_(ours.output.bias)
-    return theirs
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_heads_are_torchs_with_and_without_weights(causal: bool) -> None:
-    ours, query = build("heads"), draw(B, S, D)
-    source = query if causal else draw(B, S, D, seed=1)
-    prepared = ours.prepare(source, MASK)
-    fast, _ = ours(query, *prepared, MASK, causal=causal)
-    slow, weights = ours(query, *prepared, MASK, causal=causal, need_weights=True)
-    expected, expected_weights = torch_heads(ours)(
-        *(query, source, source),
-        key_padding_mask=~MASK,
-        attn_mask=torch.ones(S, S, dtype=torch.bool).triu(1) if causal else None,
-        average_attn_weights=False,
-    )
-    torch.testing.assert_close(weights, expected_weights, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(slow, expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(fast, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("n_last", [1, 2, 5])
-@pytest.mark.parametrize("need_weights", [False, True])
-def test_last_queries_on_a_filled_cache_are_those_of_the_whole(n_last: int, need_weights: bool) -> None:
-    module, x = build("heads"), draw(B, S, D)
-    prepared = module.prepare(x)
-    whole, _ = module(x, *prepared, causal=True)
-    last, _ = module(x[:, -n_last:], *prepared, causal=True, need_weights=need_weights)
-    torch.testing.assert_close(last, whole[:, -n_last:], rtol=1e-13, atol=1e-13)
-
-
-def test_an_empty_cache_holds_no_positions() -> None:
-    key, value = build("heads").empty_cache(5)
-    assert key.shape == value.shape == (5, H, 0, D // H)
-    assert key.dtype == torch.float64
-
-
-@pytest.mark.parametrize("n_heads", [0, 3])
-def test_heads_must_divide_the_width(n_heads: int) -> None:
-    with pytest.raises(ValueError, match=f"n_heads={n_heads} does not divide d_model=8"):
-        MultiHeadAttention(8, n_heads)
-
-
-@pytest.mark.parametrize("name", ["additive", "multiplicative", "heads"])
+@pytest.mark.parametrize("name", ["additive", "multiplicative"])
 def test_every_parameter_gets_a_gradient(name: str) -> None:
     module = build(name)
     attend(module, draw(B, T, D), draw(B, S, D, seed=1), MASK)[0].pow(2).sum().backward()
