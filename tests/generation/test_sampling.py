@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Prediction, Stream, sample_steps
+from seqmodels.generation import Decoding, Prediction, Stream, sample_steps
+from seqmodels.generation.decoding import draw as draw_step
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture
 
 CHAIN = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.2, 0.3], [0.0, 1.0, 0.0]])
@@ -101,7 +102,7 @@ def test_a_draw_picks_a_component_and_then_a_value() -> None:
         None,
         None,
     )
-    shares = torch.bincount(many.sample(seeded()), minlength=3) / 20_000
+    shares = torch.bincount(draw_step(many, Decoding(), seeded()).x, minlength=3) / 20_000
     torch.testing.assert_close(shares, 0.25 * FIRST + 0.75 * CHAIN[0], rtol=0, atol=0.015)
 
 
