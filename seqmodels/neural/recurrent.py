@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.network import Memory, Network, Source, Stepper
+from seqmodels.neural.stepper import ElmanStepper, GRUStepper, LSTMStepper
 
 Nonlinearity = Literal["tanh", "sigmoid", "relu"]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
 
 
 class ElmanNetwork(Network):
@@ -56,6 +58,10 @@ class ElmanNetwork(Network):
             hidden, state = self.rnn(inputs, state)
         return self.dropout(hidden), (layers_first(state),)
 
+    def stepper(self, inputs: Tensor) -> Stepper:
+        """See ``Network``."""
+        return ElmanStepper(self.rnn, ACTIVATIONS[self.nonlinearity], inputs)
+
 
 class LSTMNetwork(Network):
     """``c_t = f c_{t-1} + i tanh(g)``, ``h_t = o tanh(c_t)``, gates from ``x_t`` and ``h_{t-1}``, from zero.
@@ -85,6 +91,10 @@ class LSTMNetwork(Network):
         hidden, (h, c) = self.rnn(inputs, (layers_first(memory[0]), layers_first(memory[1])))
         return self.dropout(hidden), (layers_first(h), layers_first(c))
 
+    def stepper(self, inputs: Tensor) -> Stepper:
+        """See ``Network``."""
+        return LSTMStepper(self.rnn, inputs)
+
 
 class GRUNetwork(Network):
     """``h_t = z h_{t-1} + (1 - z) tanh(U x_t + b + r (V h_{t-1} + b'))``, gates z and r, from zero.
@@ -111,6 +121,10 @@ class GRUNetwork(Network):
         """See ``Network``."""
         hidden, state = self.rnn(inputs, layers_first(memory[0]))
         return self.dropout(hidden), (layers_first(state),)
+
+    def stepper(self, inputs: Tensor) -> Stepper:
+        """See ``Network``."""
+        return GRUStepper(self.rnn, inputs)
 
 
 def elman_loop(
