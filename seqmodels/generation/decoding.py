@@ -83,6 +83,9 @@ class Decoding:
         return torch.where(torch.zeros_like(kept).scatter(-1, order, kept), p, 0.0)
 
 
+PLAIN = Decoding()
+
+
 @dataclass(frozen=True)
 class Draw:
     """The next step of n sequences, ``x (n, D)`` or ``(n,)``; ``ended (n,)``: or the sequence ended before it.
@@ -100,24 +103,38 @@ def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator,
     log_end = prediction.log_end if may_end else None
     if prediction.observation.emits == "vectors":
         return _draw_vectors(prediction, log_end, decoding.temperature, generator)
-    if decoding == Decoding():
-        p = _with_end(_one_component(prediction, generator), log_end)
-    else:
-        p = decoding.probabilities(prediction.log_probs(with_end=may_end))
+    if decoding == PLAIN:
+        return _draw_symbols(prediction, log_end, generator)
     n_symbols = prediction.parameters.shape[-1]
-    index, total = inverse_cdf(p, generator)
+    index, total = inverse_cdf(decoding.probabilities(prediction.log_probs(with_end=may_end)), generator)
     ended = None if log_end is None else index == n_symbols
-    impossible = None if prediction.log_weights is None else total == 0
+    return Draw(index.clamp_(max=n_symbols - 1), ended, None if prediction.log_weights is None else total == 0)
+
+
+def _draw_symbols(prediction: Prediction, log_end: Tensor | None, generator: torch.Generator) -> Draw:
+    """From the model's own distribution."""
+    p, n_symbols = _one_component(prediction, generator), prediction.parameters.shape[-1]
+    index, total = inverse_cdf(p, generator, log_end)
+    ended = None if log_end is None else index == n_symbols
+    impossible = None
+    if prediction.log_weights is not None:
+        impossible = total == 0 if log_end is None else (total == 0) & torch.isneginf(log_end)
     return Draw(index.clamp_(max=n_symbols - 1), ended, impossible)
 
 
-def inverse_cdf(p: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """``(n,)`` one category for each row of ``p (n, V)``, and the row's total; what has no probability never comes."""
+def inverse_cdf(p: Tensor, generator: torch.Generator, log_end: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """``(n,)`` one category for each row of ``p (n, V)``, and the row's total; what has no probability never comes.
+
+    With ``log_end (n,)`` V, the end, comes with that log-probability, the others otherwise. A row of zeros gives V.
+    """
     cumulative = p.cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1:]
     u = torch.rand(len(p), 1, generator=generator, dtype=torch.float64, device=p.device)
-    index = torch.searchsorted(cumulative, u.mul_(BELOW_ONE).mul_(total), right=True)
-    return index.squeeze(-1), total.squeeze(-1)
+    threshold = u.mul_(BELOW_ONE).mul_(total)
+    if log_end is not None:
+        # As if the end were one more category, of total · p / (1 - p).
+        threshold.div_(torch.expm1(log_end).abs_().unsqueeze(-1))
+    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1), total.squeeze(-1)
 
 
 def _one_component(prediction: Prediction, generator: torch.Generator) -> Tensor:
@@ -128,13 +145,6 @@ def _one_component(prediction: Prediction, generator: torch.Generator) -> Tensor
     rows = torch.arange(len(chosen), device=chosen.device)
     table = prediction.parameters[rows, chosen.clamp(max=prediction.log_weights.shape[-1] - 1)]
     return torch.softmax(table, dim=-1) * (total > 0).unsqueeze(-1)
-
-
-def _with_end(p: Tensor, log_end: Tensor | None) -> Tensor:
-    if log_end is None:
-        return p
-    end = log_end.exp().unsqueeze(-1)
-    return torch.cat([p * (1 - end), end], dim=-1)
 
 
 def _draw_vectors(

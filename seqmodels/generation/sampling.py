@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation.cursor import Cursor, CursorState, begin
-from seqmodels.generation.decoding import Decoding, Draw, draw
+from seqmodels.generation.decoding import PLAIN, Decoding, Draw, draw
 from seqmodels.generation.text import Watch
 
 CHECK_EVERY = 16  # steps between looks at whether all sequences have ended: a look waits for the device
-PLAIN = Decoding()
 
 
 def draws(
@@ -102,15 +101,15 @@ def stream_steps(
     total = max_length if length is None else length
     steps = draws(cursor, begin(cursor, source, prefix, 1), decoding, generator, may_end=length is None)
     for t, each in enumerate(islice(steps, max(0, total - len(prefix)))):
-        if each.ended is not None and bool(each.ended):
-            return
         if each.impossible is not None and bool(each.impossible):
             _refuse_step(len(prefix) + t)
+        if each.ended is not None and bool(each.ended):
+            return
         yield each.x[0].cpu().numpy()
 
 
 def _refuse_impossible(first: np.ndarray, ended: np.ndarray, n_drawn: int, n_prefix: int) -> None:
-    stuck = (first < n_drawn) & (first < ended)
+    stuck = (first < n_drawn) & (first <= ended)
     if stuck.any():
         _refuse_step(n_prefix + int(first[stuck].min()))
 

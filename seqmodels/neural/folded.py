@@ -25,7 +25,7 @@ class FoldedState:
 
 @dataclass(frozen=True)
 class FoldedCursor:
-    """What ``whole`` says, up to rounding; ``stepper`` makes its steps, ``weight (P, d)`` and ``bias (P,)`` are the head's."""
+    """What ``whole`` says, up to rounding; ``stepper`` makes its steps, ``weight (d, P)`` and ``bias (P,)`` are the head's."""
 
     whole: NetworkCursor
     stepper: Stepper
@@ -43,7 +43,7 @@ class FoldedCursor:
         stepper = module.network.stepper(inputs if module.segment is None else inputs + module.segment[1])
         if stepper is None:
             return None
-        return cls(whole, stepper, module.head.weight.detach(), module.head.bias.detach())
+        return cls(whole, stepper, module.head.weight.detach().t().contiguous(), module.head.bias.detach())
 
     def start(self, source: np.ndarray | None = None, n: int = 1) -> FoldedState:
         """Before the first scored step."""
@@ -53,7 +53,7 @@ class FoldedCursor:
     def advance(self, state: FoldedState, x: Tensor) -> FoldedState:
         """Take each sequence's next symbol, ``x (n,)``."""
         hidden, memory = self.stepper.step(x.to(self.bias.device), state.memory)
-        return FoldedState(memory, F.linear(hidden, self.weight, self.bias), begun=True)
+        return FoldedState(memory, torch.addmm(self.bias, hidden, self.weight), begun=True)
 
     def distribution(self, state: FoldedState) -> Prediction:
         """What comes next."""

@@ -32,7 +32,7 @@ class LSTMStepper(Stepper):
         below, after = rows, []
         for i, (layer, (h, c)) in enumerate(zip(self.layers, memory, strict=True)):
             gates = torch.addmm(_driven(layer, below, first=i == 0), h, layer[1]).sigmoid_()  # (n, 4d)
-            enter, keep, candidate, leave = gates.split(self.size, dim=1)
+            enter, keep, candidate, leave = gates.chunk(4, dim=1)
             # The candidate is tanh(x) = 2 σ(2x) - 1, so that one pass over all gates serves.
             cell = torch.addcmul(keep * c, enter, candidate, value=2.0).sub_(enter)
             below = leave * cell.tanh()
@@ -57,7 +57,7 @@ class GRUStepper(Stepper):
         for i, (layer, bias, h) in enumerate(zip(self.layers, self.biases, memory, strict=True)):
             driven = _driven(layer, below, first=i == 0)
             recurrent = torch.addmm(bias, h, layer[1])  # (n, 3d): reset, update, candidate
-            reset, update = (driven[:, :two] + recurrent[:, :two]).sigmoid_().split(self.size, dim=1)
+            reset, update = (driven[:, :two] + recurrent[:, :two]).sigmoid_().chunk(2, dim=1)
             candidate = torch.addcmul(driven[:, two:], reset, recurrent[:, two:]).tanh_()
             below = torch.lerp(candidate, h, update)
             after.append(below)
