@@ -15,7 +15,7 @@ from torch import Tensor
 
 from seqmodels import storage
 from seqmodels.encodings import Encoding
-from seqmodels.generation import Generative
+from seqmodels.generation import Drawing, Searching
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
 from seqmodels.parameters import undone_on_failure
@@ -30,7 +30,7 @@ class NotFittedError(ValueError, AttributeError):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceModel(Generative, ABC):
+class SequenceModel(Drawing, Searching, ABC):
     """``log p(x_1 .. x_T) = Σ_t log p(x_t | x_<t)``, in raw units, for every model alike.
 
     Args:
@@ -44,7 +44,7 @@ class SequenceModel(Generative, ABC):
         warm_start: ``fit`` continues from where the model stands.
         verbose: show progress.
 
-    To add a model, define the abstract methods: fit encoded examples, score them in batches, and the cursor
+    To add a model, define the abstract methods: fit encoded examples, score them in batches (``_steps``), and the cursor
     (``start``, ``advance``, ``distribution``) that predicts one step at a time. Both roads must agree.
 
     Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step, seconds, log_prob,
@@ -87,10 +87,6 @@ class SequenceModel(Generative, ABC):
     @abstractmethod
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         """Fit encoded examples; sets ``history_`` and ``converged_``."""
-
-    @abstractmethod
-    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps."""
 
     @abstractmethod
     def _state(self) -> dict[str, Any]:
