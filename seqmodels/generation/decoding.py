@@ -115,10 +115,12 @@ def _draw_symbols(prediction: Prediction, log_end: Tensor | None, generator: tor
     """From the model's own distribution."""
     p, n_symbols = _one_component(prediction, generator), prediction.parameters.shape[-1]
     index, total = inverse_cdf(p, generator, log_end)
-    ended = None if log_end is None else index == n_symbols
     impossible = None
     if prediction.log_weights is not None:
         impossible = total == 0 if log_end is None else (total == 0) & torch.isneginf(log_end)
+    if log_end is None and impossible is None:
+        return Draw(index, None, None)
+    ended = None if log_end is None else index == n_symbols
     return Draw(index.clamp_(max=n_symbols - 1), ended, impossible)
 
 
