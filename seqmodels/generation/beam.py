@@ -69,6 +69,7 @@ class Beam:
     state: CursorState
 
 
+@torch.inference_mode()
 def beam_search(
     cursor: Cursor, search: Search, *, prefix: np.ndarray, source: np.ndarray | None = None
 ) -> list[Hypothesis]:

@@ -18,7 +18,15 @@ from seqmodels.sequences import Item
 
 
 class Drawing(Generative, ABC):
-    """``sample`` and ``generate``. What a model defines is what ``Generative`` asks for."""
+    """``sample`` and ``generate``. What a model defines is what ``Generative`` asks for.
+
+    >>> from seqmodels import HMM
+    >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
+    >>> model.sample(temperature=0)  # after a symbol the end is likelier than another
+    [array([0])]
+    >>> [int(symbol) for symbol in model.generate([1], length=4, top_k=1)]
+    [0, 0, 0]
+    """
 
     def sample(
         self,

@@ -29,7 +29,13 @@ class Candidate:
 
 
 class Searching(Generative, ABC):
-    """``n_best`` and ``predict``. What a model defines is what ``Generative`` asks for."""
+    """``n_best`` and ``predict``. What a model defines is what ``Generative`` asks for.
+
+    >>> from seqmodels import HMM
+    >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
+    >>> [(each.item.tolist(), round(each.log_prob, 2)) for each in model.n_best(3)]
+    [([0], -0.8), ([0, 0], -1.6), ([0, 0, 0], -2.4)]
+    """
 
     def n_best(
         self,
@@ -79,7 +85,7 @@ class Searching(Generative, ABC):
             raise ValueError(
                 "the model was fitted without y, so there are no targets to predict; n_best(prefix=) continues"
             )
-        lengths = [length] * len(sources) if length is None or isinstance(length, int) else list(length)
+        lengths = [length] * len(sources) if length is None or isinstance(length, int | np.integer) else list(length)
         if len(lengths) != len(sources):
             raise ValueError(f"there are {len(sources)} sources but {len(lengths)} lengths; pass one for each")
         cursor, none = self._cursor(), self._encode_one(None)
