@@ -13,14 +13,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from seqmodels import generation, storage
+from seqmodels import storage
 from seqmodels.encodings import Encoding
-from seqmodels.generation import CursorState, Prediction, Stream
+from seqmodels.generation import Drawing, Searching
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
-from seqmodels.parameters import Configurable, undone_on_failure
+from seqmodels.parameters import undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
-from seqmodels.sequences import Item, Kind, Sequences
+from seqmodels.sequences import Kind
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -30,7 +30,7 @@ class NotFittedError(ValueError, AttributeError):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceModel(Configurable, ABC):
+class SequenceModel(Drawing, Searching, ABC):
     """``log p(x_1 .. x_T) = Σ_t log p(x_t | x_<t)``, in raw units, for every model alike.
 
     Args:
@@ -44,7 +44,7 @@ class SequenceModel(Configurable, ABC):
         warm_start: ``fit`` continues from where the model stands.
         verbose: show progress.
 
-    To add a model, define the abstract methods: fit encoded examples, score them in batches, and the cursor
+    To add a model, define the abstract methods: fit encoded examples, score them in batches (``_steps``), and the cursor
     (``start``, ``advance``, ``distribution``) that predicts one step at a time. Both roads must agree.
 
     Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step, seconds, log_prob,
@@ -87,22 +87,6 @@ class SequenceModel(Configurable, ABC):
     @abstractmethod
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         """Fit encoded examples; sets ``history_`` and ``converged_``."""
-
-    @abstractmethod
-    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps."""
-
-    @abstractmethod
-    def start(self, source: np.ndarray | None = None, n: int = 1) -> CursorState:
-        """The cursor before the first step of ``n`` sequences, all given the same encoded ``source``."""
-
-    @abstractmethod
-    def advance(self, state: CursorState, x: Tensor) -> CursorState:
-        """The cursor after ``x (n, D)`` or ``(n,)``, encoded."""
-
-    @abstractmethod
-    def distribution(self, state: CursorState) -> Prediction:
-        """What the model says of the next encoded step."""
 
     @abstractmethod
     def _state(self) -> dict[str, Any]:
@@ -201,71 +185,6 @@ class SequenceModel(Configurable, ABC):
             says = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
             raise ValueError(f"the model was fitted as {says}")
         setting.check(data, self._missing_is_summed_out(setting.observation))
-
-    # -- one step at a time --------------------------------------------------------------------------------
-
-    def predict_next(self, prefix: Any = None, *, source: Any = None) -> Any:
-        """A Pyro distribution over the raw step after ``prefix`` (None: the first step), given ``source``.
-
-        Symbols under ``length="stop"`` have one more category, the last: the end.
-        """
-        steps, context = self._encode_one(prefix), self._encode_source(source)
-        state = self.start(context, 1)
-        for step in steps:
-            state = self.advance(state, torch.as_tensor(step).unsqueeze(0))
-        return self.distribution(state).as_distribution(*self._affine())
-
-    def stream(self, *, source: Any = None) -> Stream:
-        """A listener: ``s.update(x_t)`` is ``log p(x_t | past)`` in nats, ``s.predict_next()`` what comes next."""
-        context = self._encode_source(source)
-        return Stream(self, self._encode_step, self._affine(), context)
-
-    def sample(
-        self,
-        n: int = 1,
-        *,
-        length: int | None = None,
-        prefix: Any = None,
-        source: Any = None,
-        max_length: int = 1000,
-        random_state: int | None = None,
-    ) -> list[Item]:
-        """Draw ``n`` raw sequences, continuing ``prefix``, given ``source``.
-
-        Args:
-            length: number of encoded steps; None draws until the end (``length="stop"`` only), at most ``max_length``. A
-                forced length masks the end, which is not p(x | T).
-            random_state: seed; None takes the model's.
-        """
-        steps, context = self._encode_one(prefix), self._encode_source(source)
-        if length is None and self.length_ == "given":
-            raise ValueError('the model was fitted with length="given", so it has no ends; pass length=')
-        seed = self.random_state if random_state is None else random_state
-        generator = torch.Generator(self._device()).manual_seed(seed)
-        drawn = generation.sample_steps(
-            self, n, prefix=steps, source=context, length=length, max_length=max_length, generator=generator
-        )
-        return [self.encoding_.decode(steps) for steps in drawn]
-
-    def _encode_one(self, item: Any) -> np.ndarray:
-        setting = self._setting()
-        if item is None or len(item) == 0:
-            shape = (0, self.encoding_.size) if self.encoding_.reads == "vectors" else (0,)
-            return np.zeros(shape, dtype=np.float64 if self.encoding_.reads == "vectors" else np.int64)
-        sequences = Sequences([item])
-        setting.check(Data.of(sequences), self._missing_is_summed_out(setting.observation))
-        return self.encoding_.encode(sequences.items[0])
-
-    def _encode_source(self, source: Any) -> np.ndarray | None:
-        if (source is not None) != self._setting().measure.conditional:
-            wanted = "p(y | x): pass source=" if self.measure_.conditional else "p(x): leave source out"
-            raise ValueError(f"the model was fitted as {wanted}")
-        return None if source is None else self._encode_one(source)
-
-    def _encode_step(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        item = x if isinstance(x, str) else np.asarray(x)[None]
-        steps = self._encode_one(item)
-        return steps, np.broadcast_to(self.encoding_.log_det(item), len(steps))
 
     def _affine(self) -> tuple[Tensor, Tensor]:
         shift, scale = self.encoding_.affine()

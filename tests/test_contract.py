@@ -345,6 +345,79 @@ def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
     assert global_state() == before
 
 
+@every()
+def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
+    model, prefix = rough(row), row.scored[3][:2]
+    wanted = {"length": 6} if row.length == "given" else {"max_length": 8}
+    for seed, decoding in ((1, {}), (2, {"temperature": 1.5} if row.kind not in ("counts", "mixed") else {})):
+        given = {"prefix": prefix, "source": row.source, "random_state": seed, **wanted, **decoding}
+        whole, pieces = model.sample(**given)[0], list(model.generate(**given))
+        if row.kind == "text":
+            assert prefix + "".join(pieces) == whole
+            assert "" not in pieces
+        else:
+            assert_allclose(np.array([*prefix, *pieces]), whole, rtol=1e-12)
+
+
+@every("symbols")
+def test_the_widest_beam_finds_the_most_probable_strings(row: Row) -> None:
+    model, (strings, log_prob) = rough(row), outcomes(row)
+    given = {"source": row.source, "n_beams": N_SYMBOLS ** (LONGEST + 1)}
+    given |= {"length": LONGEST} if row.length == "given" else {"max_length": LONGEST}
+    found = model.n_best(5, **given)
+    # What is searched are whole strings, so the longest have their end too.
+    whole = model.log_prob(*row.ask(strings)) if row.length == "stop" else log_prob
+    assert_allclose([each.log_prob for each in found], np.sort(whole)[::-1][:5], rtol=0, atol=1e-9)
+    assert_allclose(
+        [each.log_prob for each in found], model.log_prob(*row.ask([each.item for each in found])), atol=1e-9
+    )
+    normalised = model.n_best(5, alpha=2.0, **given)
+    scores = whole / ((6 + np.array([len(s) for s in strings])) / 6) ** 2
+    assert_allclose([each.score for each in normalised], np.sort(scores)[::-1][:5], rtol=0, atol=1e-9)
+
+
+@every("symbols", "text")
+def test_a_beam_of_one_is_greedy(row: Row) -> None:
+    model, prefix = rough(row), None if row.kind == "text" else row.scored[3][:2]
+    wanted = {"length": 5} if row.length == "given" else {"max_length": 5}
+    greedy = model.sample(prefix=prefix, source=row.source, temperature=0, **wanted)[0]
+    found = model.n_best(1, prefix=prefix, source=row.source, n_beams=1, **wanted)[0].item
+    assert np.array_equal(found, greedy)
+    if row.conditional:
+        first, second = row.source, row.data[0][0]
+        assert np.array_equal(
+            model.predict([first], **wanted)[0], model.n_best(1, source=first, n_beams=1, **wanted)[0].item
+        )
+        assert len(model.predict([first, second], n_beams=2, **wanted)) == 2
+    else:
+        with pytest.raises(ValueError, match="fitted without y"):
+            model.predict(row.data[0], **wanted)
+
+
+def test_a_search_and_a_draw_say_what_they_cannot() -> None:
+    vectors, symbols = (next(r for r in rows(k) if r.length == "given") for k in ("vectors", "symbols"))
+    for ask in ({"top_k": 2}, {"top_p": 0.5}, {"min_p": 0.1}, {"temperature": 0}):
+        with pytest.raises(ValueError, match="vectors have a density"):
+            rough(vectors).sample(length=3, **ask)
+    with pytest.raises(ValueError, match="draw from the model with sample"):
+        rough(vectors).n_best(length=3)
+    with pytest.raises(ValueError, match="stop is for text"):
+        rough(symbols).sample(length=3, stop=["a"])
+    with pytest.raises(ValueError, match="pass length="):
+        rough(symbols).n_best()
+
+
+def test_texts_end_where_they_are_told_to() -> None:
+    row = next(r for r in rows("text") if r.family.name == "hmm-categorical" and not r.conditional)
+    given = {"random_state": 4, "max_length": 60, "stop": ["e", " \n"], "temperature": 0.8}
+    texts = rough(row).sample(20, **given)
+    assert any(text.endswith("e") for text in texts)
+    assert all(text.find("e") in (-1, len(text) - 1) for text in texts)
+    plain = rough(row).sample(20, random_state=4, max_length=60, temperature=0.8)
+    assert all(whole.startswith(text) for text, whole in zip(texts, plain, strict=True))
+    assert "".join(rough(row).generate(**given)) == rough(row).sample(**given)[0]
+
+
 # -- keeping and repeating ---------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,10 +12,14 @@ from seqmodels.encodings.base import Encoding, State
 from seqmodels.sequences import Item, Sequences
 
 
-class _Text(Encoding, ABC):
-    """What every text encoding shares: nothing to check, nothing to add, no scale."""
+class Text(Encoding, ABC):
+    """What every text encoding shares: nothing to check, nothing to add, no scale. To add one, say how symbols are spelled."""
 
     reads = "text"
+
+    @abstractmethod
+    def spelling(self) -> list[bytes]:
+        """The bytes of each symbol; a text is theirs, one after the other."""
 
     def check(self, i: int, item: Item) -> None:
         """Any text has a spelling."""
@@ -28,7 +32,7 @@ class _Text(Encoding, ABC):
 
 
 @dataclass(eq=False, repr=False)
-class Bytes(_Text):
+class Bytes(Text):
     """UTF-8 bytes: 256 symbols, one spelling a text, so likelihoods are exact.
 
     >>> Bytes().fit(Sequences(["a"])).encode("né").tolist()
@@ -37,6 +41,9 @@ class Bytes(_Text):
 
     def fit(self, sequences: Sequences) -> Self:
         return self.restore({})
+
+    def spelling(self) -> list[bytes]:
+        return [bytes([b]) for b in range(256)]
 
     def encode(self, item: Item) -> np.ndarray:
         return np.frombuffer(str(item).encode(), dtype=np.uint8).astype(np.int64)
@@ -56,7 +63,7 @@ class Bytes(_Text):
 
 
 @dataclass(eq=False, repr=False)
-class Characters(_Text):
+class Characters(Text):
     """The characters of the training text, and bytes for all others.
 
     A known character can also be spelled in bytes, so log p of its usual spelling is a lower bound of the text's.
@@ -66,6 +73,9 @@ class Characters(_Text):
 
     def fit(self, sequences: Sequences) -> Self:
         return self.restore({"alphabet": "".join(sorted({c for text in sequences for c in str(text)}))})
+
+    def spelling(self) -> list[bytes]:
+        return self._spelling
 
     def encode(self, item: Item) -> np.ndarray:
         steps: list[int] = []
@@ -93,7 +103,7 @@ class Characters(_Text):
 
 
 @dataclass(eq=False, repr=False)
-class BPE(_Text):
+class BPE(Text):
     """Byte-level byte-pair encoding, learned from the training text (Sennrich et al. 2016; the ``tokenizers`` package).
 
     A text has several spellings in pieces; log p of the one the merges give is a lower bound of the text's.
@@ -120,6 +130,10 @@ class BPE(_Text):
         tokenizer.train_from_iterator((str(text) for text in sequences), trainer)
         return self.restore({"tokenizer": tokenizer.to_str()})
 
+    def spelling(self) -> list[bytes]:
+        byte_of = _byte_level_alphabet()
+        return [bytes(byte_of[c] for c in self._tokenizer.id_to_token(i)) for i in range(self.size)]
+
     def encode(self, item: Item) -> np.ndarray:
         return np.array(self._tokenizer.encode(str(item)).ids, dtype=np.int64)
 
@@ -138,6 +152,13 @@ class BPE(_Text):
         # In the byte-level alphabet a piece has one character a byte.
         self._n_bytes = np.array([len(self._tokenizer.id_to_token(i)) for i in range(self.size)])
         return self
+
+
+def _byte_level_alphabet() -> dict[str, int]:
+    """The byte that each character of the byte-level alphabet stands for: printable ones for themselves, others from U+0100 on."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
 def _import_tokenizers() -> Any:

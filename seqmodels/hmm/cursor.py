@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Prediction
+from seqmodels.generation import Prediction, select_rows
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Observation
 
@@ -31,7 +31,7 @@ class HMMCursor:
     size: int
     dtype: torch.dtype
 
-    def start(self, source: np.ndarray | None, n: int) -> HMMState:
+    def start(self, source: np.ndarray | None = None, n: int = 1) -> HMMState:
         """The state before the first scored step of ``n`` sequences; a ``source`` runs through the same chain."""
         device, width = self.parameters.initial.device, self.size if self.observation.emits == "vectors" else 1
         past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=device)
@@ -42,14 +42,13 @@ class HMMCursor:
 
     def advance(self, state: HMMState, x: Tensor) -> HMMState:
         """Predict and weigh by what came, ``x (n, D)`` or ``(n,)``."""
-        prediction = self.distribution(state)
         x = x.to(self.parameters.initial.device)
         if self.observation.emits == "vectors":
             x = x.to(self.dtype)
-        past = None if prediction.past is None else prediction.past.unsqueeze(1)
-        each = self.observation.log_prob(prediction.parameters, x.unsqueeze(1), past).double()  # (n, K)
+        past = state.past.unsqueeze(1) if self.observation.n_past else None
+        each = self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()  # (n, K)
         # After an impossible step no state is left: all that follows is impossible too, as in the batched road.
-        belief = torch.nan_to_num(torch.softmax(prediction.log_weights + each, dim=-1), nan=0.0)
+        belief = torch.nan_to_num(torch.softmax(self._log_weights(state) + each, dim=-1), nan=0.0)
         kept = state.past
         if self.observation.n_past:
             kept = torch.cat([kept[:, 1:], x.unsqueeze(1)], dim=1)
@@ -57,14 +56,26 @@ class HMMCursor:
 
     def distribution(self, state: HMMState) -> Prediction:
         """The mixture of all states' observations, and the end; a sequence cannot end before its first scored step."""
-        initial, final, n = self.parameters.initial, self.parameters.final, len(state.past)
-        weights = initial.expand(n, -1) if state.belief is None else state.belief @ self.parameters.transition
-        log_end = None
+        final, n, log_end = self.parameters.final, len(state.past), None
         if final is not None:
-            never = torch.full((n,), -torch.inf, dtype=torch.float64, device=weights.device)
+            never = torch.full((n,), -torch.inf, dtype=torch.float64, device=final.device)
             log_end = (state.belief @ final).log() if state.belief is not None and state.n_scored else never
-        total = weights.sum(-1, keepdim=True)
-        log_weights = torch.where(total > 0, weights / total, 0.0).log()
-        table = self.parameters.table.to(self.dtype).expand(n, -1, -1)
         past = state.past if self.observation.n_past else None
-        return Prediction(self.observation, table, log_weights, past, log_end)
+        return Prediction(self.observation, self._table(n), self._log_weights(state), past, log_end)
+
+    def select(self, state: HMMState, index: Tensor) -> HMMState:
+        """The state of the sequences ``index (m,)``, in this order."""
+        return select_rows(state, index)
+
+    def _log_weights(self, state: HMMState) -> Tensor:
+        """``(n, K)`` of the states of the next step, given that there is one; -inf everywhere if there cannot be."""
+        if state.belief is None:
+            weights = self.parameters.initial.expand(len(state.past), -1)
+        else:
+            weights = state.belief @ self.parameters.transition
+        total = weights.sum(-1, keepdim=True)
+        return torch.where(total > 0, weights / total, 0.0).log()
+
+    def _table(self, n: int) -> Tensor:
+        """``(n, K, P)``, without copies."""
+        return self.parameters.table.to(self.dtype).expand(n, -1, -1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from seqmodels.generation import Prediction
 from seqmodels.neural.batches import windows
 from seqmodels.neural.module import SequenceModule, split_end
-from seqmodels.neural.network import Memory
+from seqmodels.neural.network import Memory, select
 from seqmodels.observations import Observation
 
 
@@ -40,7 +40,7 @@ class NetworkCursor:
     context: int | None
 
     @torch.no_grad()
-    def start(self, source: np.ndarray | None, n: int) -> NetworkState:
+    def start(self, source: np.ndarray | None = None, n: int = 1) -> NetworkState:
         """Before the first scored step; a network without an encoder reads the source as the row's beginning."""
         parameter = next(self.module.parameters())
         vectors = self.module.ends.reads == "vectors"
@@ -87,9 +87,13 @@ class NetworkCursor:
         """What comes next."""
         may_end = torch.full((len(state.outputs),), state.position > state.first, device=state.outputs.device)
         parameters, end = split_end(state.outputs, may_end, self.module.ends.stops)
-        weights = torch.zeros(len(parameters), 1, dtype=parameters.dtype, device=parameters.device)
         log_end = None if end is None else F.logsigmoid(end)
-        return Prediction(self.observation, parameters.unsqueeze(1), weights, self._past(state), log_end)
+        return Prediction(self.observation, parameters.unsqueeze(1), None, self._past(state), log_end)
+
+    def select(self, state: NetworkState, index: Tensor) -> NetworkState:
+        """The state of the sequences ``index (m,)``, in this order."""
+        memory, outputs, recent = (select(part, index) for part in (state.memory, state.outputs, state.recent))
+        return replace(state, memory=memory, outputs=outputs, recent=recent)
 
     def _past(self, state: NetworkState) -> Tensor | None:
         n_past = self.observation.n_past

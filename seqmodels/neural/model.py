@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Prediction
+from seqmodels.generation import Cursor, Prediction
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Row, Span, assemble
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
+from seqmodels.neural.folded import FoldedCursor
 from seqmodels.neural.module import Ends, SequenceModule, chunk_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
 from seqmodels.neural.scoring import log_prob_steps
@@ -206,17 +207,21 @@ class NeuralModel(SequenceModel, ABC):
 
     # -- the cursor ----------------------------------------------------------------------------------------
 
-    def _cursor(self) -> NetworkCursor:
+    def _network_cursor(self) -> NetworkCursor:
         return NetworkCursor(self._ready(), self.observation_, self.context_)
 
+    def _cursor(self) -> Cursor:
+        whole = self._network_cursor()
+        return FoldedCursor.of(whole) or whole
+
     def start(self, source: np.ndarray | None = None, n: int = 1) -> NetworkState:
-        return self._cursor().start(source, n)
+        return self._network_cursor().start(source, n)
 
     def advance(self, state: NetworkState, x: Tensor) -> NetworkState:
-        return self._cursor().advance(state, x)
+        return self._network_cursor().advance(state, x)
 
     def distribution(self, state: NetworkState) -> Prediction:
-        return self._cursor().distribution(state)
+        return self._network_cursor().distribution(state)
 
     # -- keeping -------------------------------------------------------------------------------------------
 

@@ -22,6 +22,21 @@ class Source:
     mask: Tensor
 
 
+class Stepper(ABC):
+    """What ``Network.forward`` computes, in evaluation, of one step for n sequences, of inputs that are known before.
+
+    To add one, define ``begin`` and ``step``.
+    """
+
+    @abstractmethod
+    def begin(self, memory: Memory) -> Memory:
+        """A network's memory in the form that ``step`` takes."""
+
+    @abstractmethod
+    def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """Which input each sequence reads, ``rows (n,)``, -> hidden states ``(n, d_model)`` and the memory after the step."""
+
+
 class Network(nn.Module, ABC):
     """``hidden_t = f(input_1 .. input_t, source)``.
 
@@ -45,6 +60,10 @@ class Network(nn.Module, ABC):
     @abstractmethod
     def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """``inputs`` (B, T, d_model) -> hidden states (B, T, d_model) and the memory after the last step."""
+
+    def stepper(self, inputs: Tensor) -> Stepper | None:
+        """A faster road for many single steps, whose inputs are rows of ``inputs (R, d_model)``; None: there is none."""
+        return None
 
 
 def map_memory(function: Callable[[Tensor], Tensor], memory: Memory) -> Memory:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+<<<<<<< HEAD
 from seqmodels.neural.network import Memory, Network, Source
 from seqmodels.neural.recurrent_options import RecurrentOptions
 from seqmodels.neural.scan import Nonlinearity, elman_scan, gru_scan
@@ -16,6 +17,13 @@ from seqmodels.neural.scan import Nonlinearity, elman_scan, gru_scan
 States = tuple[Tensor, ...]  # (h,) or (h, c)
 Weights = tuple[Tensor, ...]  # of one layer: of inputs, of states, and the two biases
 PLAIN = RecurrentOptions()
+=======
+from seqmodels.neural.network import Memory, Network, Source, Stepper
+from seqmodels.neural.stepper import ElmanStepper, GRUStepper, LSTMStepper
+
+Nonlinearity = Literal["tanh", "sigmoid", "relu"]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
+>>>>>>> generation
 
 
 class RecurrentNetwork(Network):
@@ -120,6 +128,10 @@ class ElmanNetwork(RecurrentNetwork):
         hidden = elman_scan(driven, states[0][0], v.to(driven.dtype), self.nonlinearity)
         return hidden.transpose(0, 1), (hidden[-1:],)
 
+    def stepper(self, inputs: Tensor) -> Stepper:
+        """See ``Network``."""
+        return ElmanStepper(self.rnn, ACTIVATIONS[self.nonlinearity], inputs)
+
 
 class LSTMNetwork(RecurrentNetwork):
     """``c_t = f c_{t-1} + i tanh(g)``, ``h_t = o tanh(c_t)``, gates from ``x_t`` and ``h_{t-1}``, from zero.
@@ -151,6 +163,10 @@ class LSTMNetwork(RecurrentNetwork):
         hidden, h, c = torch.lstm(inputs, states, weights, True, 1, 0.0, self.training, False, True)
         return hidden, (h, c)
 
+    def stepper(self, inputs: Tensor) -> Stepper:
+        """See ``Network``."""
+        return LSTMStepper(self.rnn, inputs)
+
 
 class GRUNetwork(RecurrentNetwork):
     """``h_t = z h_{t-1} + (1 - z) tanh(U x_t + b + r (V h_{t-1} + b'))``, gates z and r, from zero.
@@ -173,6 +189,7 @@ class GRUNetwork(RecurrentNetwork):
         """See ``RecurrentNetwork``."""
         return device.type != "cpu"
 
+<<<<<<< HEAD
     def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
         """See ``RecurrentNetwork``."""
         (u, v, b, b_recurrent), split = weights, 2 * self.d_model
@@ -180,6 +197,32 @@ class GRUNetwork(RecurrentNetwork):
         driven = F.linear(inputs, u, b + outside).transpose(0, 1)
         hidden = gru_scan(driven, states[0][0], v.to(driven.dtype), b_recurrent[split:].to(driven.dtype))
         return hidden.transpose(0, 1), (hidden[-1:],)
+=======
+    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """See ``Network``."""
+        hidden, state = self.rnn(inputs, layers_first(memory[0]))
+        return self.dropout(hidden), (layers_first(state),)
+
+    def stepper(self, inputs: Tensor) -> Stepper:
+        """See ``Network``."""
+        return GRUStepper(self.rnn, inputs)
+
+
+def elman_loop(
+    rnn: nn.RNN, inputs: Tensor, state: Tensor, activation: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """What ``rnn`` computes, with any activation: inputs (B, T, d), state (L, B, d) -> hidden (B, T, d), last state."""
+    last = []
+    for layer, (u, v, b, b_recurrent) in enumerate(rnn.all_weights):
+        below = inputs if layer == 0 else F.dropout(inputs, rnn.dropout, rnn.training)
+        h, states = state[layer], []
+        for driven in F.linear(below, u, b + b_recurrent).unbind(1):
+            h = activation(torch.addmm(driven, h, v.t()))
+            states.append(h)
+        inputs = torch.stack(states, 1)
+        last.append(h)
+    return inputs, torch.stack(last)
+>>>>>>> generation
 
 
 def from_tanh_to_sigmoid(rnn: nn.RNN) -> None:

@@ -72,6 +72,13 @@ class AutoregressiveGaussian(Observation):
         predicted = intercept + torch.einsum("...ij,...j->...i", coefficients, torch.where(begun, history, 0.0))
         return torch.where(begun, predicted, first_mean), torch.where(begun, shape, first_shape)
 
+    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
+        """Covariances times the temperature, but not below the floor."""
+        size = next(d for d in range(1, parameters.shape[-1]) if self.n_parameters(d) == parameters.shape[-1])
+        coefficients, intercept, shape, first_mean, first_shape = self.unpack(parameters, size)
+        wide, first_wide = (gaussian.scaled(s, size, self.covariance_type, temperature) for s in (shape, first_shape))
+        return self.pack(coefficients, intercept, wide, first_mean, first_wide)
+
     def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         assert past is not None
         mean, shape = self._conditional(parameters, past.shape[-1], past)

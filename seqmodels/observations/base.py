@@ -55,6 +55,18 @@ class Observation(Configurable, ABC):
     def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         """One draw for each of ``parameters (n, P)``: ``(n, D)`` or ``(n,)``."""
 
+    def log_probs(self, parameters: Tensor) -> Tensor:
+        """``(..., V)`` log-probability of every symbol; ``ValueError`` for observations of vectors, which cannot be listed."""
+        raise ValueError(f"the observation {self!r} emits vectors, which cannot be listed as symbols can")
+
+    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
+        """The parameters ``(..., P)`` of ``p^(1/temperature)``, normalised (of a mixture: its weights and its components each).
+
+        Raises:
+            ValueError: an observation that has no such parameters.
+        """
+        raise ValueError(f"the observation {self!r} has no temperature; leave temperature at 1")
+
     @abstractmethod
     def distribution(
         self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor

@@ -45,6 +45,9 @@ class Bernoulli(ExponentialFamily):
     def natural(self, mean: Tensor) -> Tensor:
         return torch.logit(mean)
 
+    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
+        return parameters / temperature
+
     def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         return torch.bernoulli(torch.sigmoid(parameters), generator=generator)
 

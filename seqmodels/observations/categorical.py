@@ -35,9 +35,15 @@ class Categorical(Observation):
         return size
 
     def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        log_p = torch.log_softmax(parameters, dim=-1)  # (..., V)
+        log_p = self.log_probs(parameters)  # (..., V)
         shape = torch.broadcast_shapes(log_p.shape[:-1], x.shape)
         return log_p.expand(*shape, -1).gather(-1, x.expand(shape).unsqueeze(-1)).squeeze(-1)
+
+    def log_probs(self, parameters: Tensor) -> Tensor:
+        return torch.log_softmax(parameters, dim=-1)
+
+    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
+        return parameters / temperature
 
     def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         return torch.multinomial(torch.softmax(parameters, dim=-1), 1, generator=generator).squeeze(-1)

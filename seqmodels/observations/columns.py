@@ -94,6 +94,9 @@ class Columns(Observation):
         each = [g.observation.log_prob(parameters[..., g.parameters], g.of(x), g.before(past)) for g in self.parts()]
         return torch.stack(each).sum(0)
 
+    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
+        return torch.cat([g.observation.tempered(parameters[..., g.parameters], temperature) for g in self.parts()], -1)
+
     def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         drawn = [g.observation.sample(parameters[..., g.parameters], g.before(past), generator) for g in self.parts()]
         return torch.cat(drawn, dim=-1)

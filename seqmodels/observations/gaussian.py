@@ -102,6 +102,14 @@ def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise
     return mean + coloured.squeeze(-1)
 
 
+def scaled(shape: Tensor, size: int, shape_type: ShapeType, factor: float) -> Tensor:
+    """The shapes of covariances times ``factor``."""
+    if shape_type == "diag":
+        return shape + math.log(factor)
+    log_diagonal, below = shape[..., :size], shape[..., size:]
+    return torch.cat([log_diagonal - 0.5 * math.log(factor), below * factor**-0.5], dim=-1)
+
+
 def at_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> Tensor:
     """Whether any variance sits on the floor (within 1e-6 relative): ``(...)`` bool."""
     if shape_type == "diag":

@@ -94,6 +94,12 @@ class GaussianMixture(Observation):
         density = gaussian.log_density(x.unsqueeze(-2), means, shapes, self.shape_type, self.min_covariance)
         return torch.logsumexp(log_weights + density, dim=-1)
 
+    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
+        """Weights to the power of 1/temperature, covariances times it, but not below the floor."""
+        size = self._size(parameters.shape[-1])
+        log_weights, means, shapes = self.unpack(parameters, size)
+        return self.pack(log_weights / temperature, means, gaussian.scaled(shapes, size, self.shape_type, temperature))
+
     def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         size = self._size(parameters.shape[-1])
         log_weights, means, shapes = self.unpack(parameters, size)

@@ -92,3 +92,17 @@ def test_memory_stays_bounded(build_module: Build) -> None:
         state = cursor.advance(state, torch.zeros(1, 2))
     assert state.recent.shape == (1, observation.n_past, 2)
     assert state.position == 10
+
+
+@pytest.mark.parametrize(("network", "context"), ROADS)
+def test_selected_rows_go_on_as_they_would_have(build_module: Build, network: str, context: int | None) -> None:
+    module, observation = build_module(network)
+    cursor, index = NetworkCursor(module, observation, context), torch.tensor([2, 0, 2])
+    state = cursor.start(None, 3)
+    for x in sequences("symbols", 7, 3):
+        state = cursor.advance(state, torch.as_tensor(x))
+    chosen, symbols = cursor.select(state, index), torch.tensor([1, 0, 2])
+    for _ in range(2):
+        found = cursor.distribution(chosen).parameters
+        torch.testing.assert_close(found, cursor.distribution(state).parameters[index], rtol=0, atol=1e-12)
+        chosen, state = cursor.advance(chosen, symbols[index]), cursor.advance(state, symbols)

@@ -1,0 +1,28 @@
+"""Sampling, streaming and beam search, written once on the cursor that every model has."""
+
+from seqmodels.generation.beam import Hypothesis, Search, beam_search
+from seqmodels.generation.cursor import Cursor, CursorState, select_rows
+from seqmodels.generation.decoding import Decoding
+from seqmodels.generation.drawing import Drawing
+from seqmodels.generation.generative import Generative
+from seqmodels.generation.prediction import Prediction
+from seqmodels.generation.sampling import sample_steps
+from seqmodels.generation.searching import Candidate, Searching
+from seqmodels.generation.stream import Stream
+
+__all__ = [
+    "Candidate",
+    "Cursor",
+    "CursorState",
+    "Decoding",
+    "Drawing",
+    "Generative",
+    "Hypothesis",
+    "Prediction",
+    "Search",
+    "Searching",
+    "Stream",
+    "beam_search",
+    "sample_steps",
+    "select_rows",
+]

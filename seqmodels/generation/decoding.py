@@ -1,0 +1,168 @@
+"""How the next step is chosen from what a model says of it. It changes what is drawn, never what is scored."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqmodels.generation.prediction import Prediction
+
+BELOW_ONE = 1 - 2.0**-52  # a uniform number times this, times a total, is below the total
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The distribution that is drawn from; by default the model's own.
+
+    Of symbols, the end among them where ends are events: first ``p^(1/temperature)``, normalised; of these a symbol stays if it
+    passes every one of ``top_k``, ``top_p`` and ``min_p``, and what stays is normalised again. The symbols of an HMM are judged
+    with the states summed out.
+
+    Args:
+        temperature: 0 takes the most probable symbol (greedy). Of vectors, ``weights^(1/temperature)`` of states and of mixture
+            components, and covariances times ``temperature``, log-odds of bits divided by it; ends are drawn as they are.
+        top_k: the k most probable symbols stay; of equal ones the lowest.
+        top_p: the fewest most probable symbols that together have at least this probability (Holtzman et al. 2020, *The
+            curious case of neural text degeneration*).
+        min_p: symbols at least this fraction as probable as the most probable one (Nguyen et al. 2024, *Min-p sampling*).
+
+    Raises:
+        ValueError: a number out of its range.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(
+                f"temperature is {self.temperature}; pass a finite number, 0 (greedy) or more; 1 draws as the model says"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k is {self.top_k}; pass at least 1, or None to keep every symbol")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; pass a probability above 0, or None to keep every symbol")
+        if self.min_p is not None and not 0 <= self.min_p <= 1:
+            raise ValueError(f"min_p is {self.min_p}; pass a fraction from 0 to 1, or None to keep every symbol")
+
+    @property
+    def truncates(self) -> bool:
+        """Whether some symbols may be left out."""
+        return self.top_k is not None or self.top_p is not None or self.min_p is not None
+
+    def check_for_vectors(self) -> None:
+        """Raise ``ValueError`` for what only symbols have."""
+        if self.truncates or self.temperature == 0:
+            raise ValueError(
+                "vectors have a density, of which top_k, top_p, min_p and temperature=0 cannot say what stays; pass a temperature "
+                "above 0, or none of them"
+            )
+
+    def probabilities(self, log_probs: Tensor) -> Tensor:
+        """``(n, V)`` what is drawn from, of ``log_probs (n, V)``; zeros for a row of which nothing is possible."""
+        if self.temperature == 0:
+            best = torch.nn.functional.one_hot(log_probs.argmax(-1), log_probs.shape[-1])
+            return best.to(log_probs.dtype) * log_probs.isfinite().any(-1, keepdim=True)
+        p = torch.nan_to_num(torch.softmax(log_probs / self.temperature, dim=-1))
+        return self._truncated(p) if self.truncates else p
+
+    def _truncated(self, p: Tensor) -> Tensor:
+        ordered, order = p.sort(dim=-1, descending=True, stable=True)
+        kept = torch.ones_like(ordered, dtype=torch.bool)
+        if self.top_k is not None:
+            kept[:, self.top_k :] = False
+        if self.top_p is not None:
+            kept &= ordered.cumsum(-1) - ordered < self.top_p  # the probability of those before it
+        if self.min_p is not None:
+            kept &= ordered >= self.min_p * ordered[:, :1]
+        return torch.where(torch.zeros_like(kept).scatter(-1, order, kept), p, 0.0)
+
+
+PLAIN = Decoding()
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The next step of n sequences, ``x (n, D)`` or ``(n,)``; ``ended (n,)``: or the sequence ended before it.
+
+    ``impossible (n,)``: neither a step nor an end was possible. None: never. ``x`` of such rows means nothing.
+    """
+
+    x: Tensor
+    ended: Tensor | None
+    impossible: Tensor | None
+
+
+def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator, *, may_end: bool = True) -> Draw:
+    """One step each; without ``may_end`` given that the sequences go on."""
+    log_end = prediction.log_end if may_end else None
+    if prediction.observation.emits == "vectors":
+        return _draw_vectors(prediction, log_end, decoding.temperature, generator)
+    if decoding == PLAIN:
+        return _draw_symbols(prediction, log_end, generator)
+    n_symbols = prediction.parameters.shape[-1]
+    index, total = inverse_cdf(decoding.probabilities(prediction.log_probs(with_end=may_end)), generator)
+    ended = None if log_end is None else index == n_symbols
+    return Draw(index.clamp_(max=n_symbols - 1), ended, None if prediction.log_weights is None else total == 0)
+
+
+def _draw_symbols(prediction: Prediction, log_end: Tensor | None, generator: torch.Generator) -> Draw:
+    """From the model's own distribution."""
+    p, n_symbols = _one_component(prediction, generator), prediction.parameters.shape[-1]
+    index, total = inverse_cdf(p, generator, log_end)
+    impossible = None
+    if prediction.log_weights is not None:
+        impossible = total == 0 if log_end is None else (total == 0) & torch.isneginf(log_end)
+    if log_end is None and impossible is None:
+        return Draw(index, None, None)
+    ended = None if log_end is None else index == n_symbols
+    return Draw(index.clamp_(max=n_symbols - 1), ended, impossible)
+
+
+def inverse_cdf(p: Tensor, generator: torch.Generator, log_end: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """``(n,)`` one category for each row of ``p (n, V)``, and the row's total; what has no probability never comes.
+
+    With ``log_end (n,)`` V, the end, comes with that log-probability, the others otherwise. A row of zeros gives V.
+    """
+    cumulative = p.cumsum(-1, dtype=torch.float64)
+    total = cumulative[:, -1:]
+    u = torch.rand(len(p), 1, generator=generator, dtype=torch.float64, device=p.device)
+    threshold = u.mul_(BELOW_ONE).mul_(total)
+    if log_end is not None:
+        # As if the end were one more category, of total · p / (1 - p).
+        threshold.div_(torch.expm1(log_end).abs_().unsqueeze(-1))
+    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1), total.squeeze(-1)
+
+
+def _one_component(prediction: Prediction, generator: torch.Generator) -> Tensor:
+    """``(n, V)`` probabilities of the symbols of one component each, drawn by its weight; zeros where stuck."""
+    if prediction.log_weights is None:
+        return torch.softmax(prediction.parameters.squeeze(1), dim=-1)
+    chosen, total = inverse_cdf(prediction.log_weights.exp(), generator)
+    rows = torch.arange(len(chosen), device=chosen.device)
+    table = prediction.parameters[rows, chosen.clamp(max=prediction.log_weights.shape[-1] - 1)]
+    return torch.softmax(table, dim=-1) * (total > 0).unsqueeze(-1)
+
+
+def _draw_vectors(
+    prediction: Prediction, log_end: Tensor | None, temperature: float, generator: torch.Generator
+) -> Draw:
+    ended, parameters, weights = None, prediction.parameters, prediction.weights()
+    if log_end is not None:
+        chance = torch.rand(len(parameters), generator=generator, dtype=torch.float64, device=generator.device)
+        ended = chance < log_end.exp()
+    if temperature != 1:
+        parameters = prediction.observation.tempered(parameters, temperature)
+        weights = (weights.log() / temperature).softmax(-1)
+    chosen = inverse_cdf(weights, generator)[0]
+    rows = torch.arange(len(chosen), device=chosen.device)
+    x = prediction.observation.sample(parameters[rows, chosen], prediction.past, generator)
+    impossible = None
+    if prediction.log_weights is not None:
+        impossible = prediction.stuck if ended is None else prediction.stuck & ~ended
+    return Draw(x, ended, impossible)

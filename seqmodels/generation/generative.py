@@ -1,0 +1,113 @@
+"""Any fitted model as a cursor, and what one can ask of it step by step, over raw sequences."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings import Encoding
+from seqmodels.generation.cursor import Cursor, CursorState, begin, select_rows
+from seqmodels.generation.prediction import Prediction
+from seqmodels.generation.stream import Stream
+from seqmodels.measure import Length, Measure
+from seqmodels.observations import Observation
+from seqmodels.parameters import Configurable
+from seqmodels.preparation import Data, Example, Setting
+from seqmodels.sequences import Sequences
+
+
+class Generative(Configurable, ABC):
+    """A model as a cursor over encoded steps, and what follows from that, over raw ones.
+
+    To add one, define the cursor (``start``, ``advance``, ``distribution``); ``_cursor`` may return another, faster one.
+    """
+
+    encoding_: Encoding
+    measure_: Measure
+    length_: Length
+    random_state: int
+
+    @abstractmethod
+    def start(self, source: np.ndarray | None = None, n: int = 1) -> CursorState:
+        """The cursor before the first step of ``n`` sequences, all given the same encoded ``source``."""
+
+    @abstractmethod
+    def advance(self, state: CursorState, x: Tensor) -> CursorState:
+        """The cursor after ``x (n, D)`` or ``(n,)``, encoded."""
+
+    @abstractmethod
+    def distribution(self, state: CursorState) -> Prediction:
+        """What the model says of the next encoded step."""
+
+    def select(self, state: CursorState, index: Tensor) -> CursorState:
+        """The cursor of the sequences ``index (m,)``, in this order."""
+        return select_rows(state, index)
+
+    def _cursor(self) -> Cursor:
+        """A cursor for many steps: what they share may be computed once."""
+        return self
+
+    @abstractmethod
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps."""
+
+    @abstractmethod
+    def _setting(self) -> Setting:
+        """How data are encoded and measured; raises ``NotFittedError``."""
+
+    @abstractmethod
+    def _missing_is_summed_out(self, observation: Observation) -> bool:
+        """Whether frames may have missing values."""
+
+    @abstractmethod
+    def _device(self) -> torch.device:
+        """Where the model computes."""
+
+    @abstractmethod
+    def _affine(self) -> tuple[Tensor, Tensor]:
+        """``(shift, scale)`` from encoded to raw values."""
+
+    # -- what comes next -------------------------------------------------------------------------------------
+
+    def predict_next(self, prefix: Any = None, *, source: Any = None) -> Any:
+        """A Pyro distribution over the raw step after ``prefix`` (None: the first step), given ``source``.
+
+        Symbols under ``length="stop"`` have one more category, the last: the end.
+        """
+        steps, context = self._encode_one(prefix), self._encode_source(source)
+        return self.distribution(begin(self, context, steps, 1)).as_distribution(*self._affine())
+
+    def stream(self, *, source: Any = None) -> Stream:
+        """A listener: ``s.update(x_t)`` is ``log p(x_t | past)`` in nats, ``s.predict_next()`` what comes next."""
+        context = self._encode_source(source)
+        return Stream(self._cursor(), self._encode_step, self._affine(), context)
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _check_length(self, length: int | None) -> None:
+        if length is None and self.length_ == "given":
+            raise ValueError('the model was fitted with length="given", so it has no ends; pass length=')
+
+    def _encode_one(self, item: Any) -> np.ndarray:
+        setting = self._setting()
+        if item is None or len(item) == 0:
+            shape = (0, self.encoding_.size) if self.encoding_.reads == "vectors" else (0,)
+            return np.zeros(shape, dtype=np.float64 if self.encoding_.reads == "vectors" else np.int64)
+        sequences = Sequences([item])
+        setting.check(Data.of(sequences), self._missing_is_summed_out(setting.observation))
+        return self.encoding_.encode(sequences.items[0])
+
+    def _encode_source(self, source: Any) -> np.ndarray | None:
+        if (source is not None) != self._setting().measure.conditional:
+            wanted = "p(y | x): pass source=" if self.measure_.conditional else "p(x): leave source out"
+            raise ValueError(f"the model was fitted as {wanted}")
+        return None if source is None else self._encode_one(source)
+
+    def _encode_step(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        item = x if isinstance(x, str) else np.asarray(x)[None]
+        steps = self._encode_one(item)
+        return steps, np.broadcast_to(self.encoding_.log_det(item), len(steps))

@@ -1,0 +1,87 @@
+"""What a model says of the next step: a mixture of K observations, and the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodels.observations import Observation
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The next step of n sequences at once.
+
+    Shapes: ``parameters (n, K, P)``, ``log_weights (n, K)`` normalised (None where K is 1), ``past (n, p, D)`` or None,
+    ``log_end (n,)`` the log-probability that the sequence has ended (None where its length is given).
+    """
+
+    observation: Observation
+    parameters: Tensor
+    log_weights: Tensor | None
+    past: Tensor | None
+    log_end: Tensor | None
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """``(n,)`` log-probability that the sequence goes on, and with ``x``."""
+        past = None if self.past is None else self.past.unsqueeze(1)
+        x = x.to(self.parameters.dtype) if x.is_floating_point() else x  # a stream's steps come in float64
+        each = self.observation.log_prob(self.parameters, x.unsqueeze(1), past)  # (n, K)
+        return self._mixed(each) + self.log_continue
+
+    def log_probs(self, *, with_end: bool = True) -> Tensor:
+        """``(n, V)`` float64 log-probability of every symbol; ``with_end``: ``(n, V + 1)``, the end last, where ends are events.
+
+        Without the end, given that the sequences go on.
+        """
+        each = self.observation.log_probs(self.parameters.double())  # (n, K, V)
+        mixed = self._mixed(each)
+        if not with_end or self.log_end is None:
+            return mixed
+        log_continue = torch.as_tensor(self.log_continue).double()
+        return torch.cat([mixed + log_continue.unsqueeze(-1), self.log_end.double().unsqueeze(-1)], dim=-1)
+
+    def _mixed(self, each: Tensor) -> Tensor:
+        """The components' log-probabilities ``(n, K, ...)`` mixed, ``(n, ...)``."""
+        if self.log_weights is None:
+            return each.squeeze(1)
+        weights = self.log_weights.view(*self.log_weights.shape, *[1] * (each.ndim - 2))
+        return torch.logsumexp(weights + each, dim=1)
+
+    @property
+    def log_continue(self) -> Tensor | float:
+        """``(n,)`` log-probability that the sequence goes on."""
+        return 0.0 if self.log_end is None else torch.log(-torch.expm1(self.log_end))
+
+    @property
+    def stuck(self) -> Tensor:
+        """``(n,)`` bool: no next step has any probability (the sequence must end, or was impossible already)."""
+        if self.log_weights is None:
+            return torch.zeros(len(self.parameters), dtype=torch.bool, device=self.parameters.device)
+        return torch.isneginf(self.log_weights).all(-1)
+
+    def weights(self) -> Tensor:
+        """``(n, K)``; flat where stuck, so that sequences that have ended can be carried along with the others."""
+        if self.log_weights is None:
+            return torch.ones(len(self.parameters), 1, dtype=self.parameters.dtype, device=self.parameters.device)
+        return torch.where(self.stuck.unsqueeze(-1), 1 / self.log_weights.shape[-1], self.log_weights.exp())
+
+    def as_distribution(self, shift: Tensor, scale: Tensor) -> Any:
+        """The first sequence's prediction as a Pyro distribution over raw values.
+
+        Symbols whose length is not given have one more category, the last: the end. Vectors: given that they go on.
+        """
+        import pyro.distributions as dist
+
+        if self.stuck[0] and (self.log_end is None or self.log_end[0] < 0):
+            raise ValueError("what came before has probability zero, so the model says nothing of what comes next")
+        past = None if self.past is None else self.past[:1]
+        weights = self.weights()[0].to(self.parameters.dtype)  # an HMM's belief is float64
+        result = self.observation.distribution(self.parameters[0], weights, past, shift, scale)
+        if self.log_end is None or self.observation.emits == "vectors":
+            return result
+        end = self.log_end[:1].exp()
+        return dist.Categorical(probs=torch.cat([result.probs * (1 - end), end]))

@@ -1,0 +1,84 @@
+"""Text while it is written: strings that end it, and whole characters of unfinished bytes."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+
+class Watch:
+    """Ends texts with the symbol that completes one of some strings; the text is cut after the string.
+
+    Args:
+        stop: the strings.
+        spelling: the bytes of each symbol.
+        prefix: symbols with which all texts begin: a string may begin in it, but not end.
+        n: how many texts are written at once.
+
+    Raises:
+        ValueError: no string, or an empty one.
+    """
+
+    def __init__(self, stop: Sequence[str], spelling: Sequence[bytes], prefix: np.ndarray, n: int) -> None:
+        if isinstance(stop, str) or not stop or not all(isinstance(s, str) and s for s in stop):
+            raise ValueError(f'stop is {stop!r}; pass a list of strings that are not empty, ["\\n\\n"], or None')
+        self._stop, self._spelling = [s.encode() for s in stop], spelling
+        self._kept = max(map(len, self._stop)) - 1  # bytes in which a string may have begun
+        self._prefix = b"".join(spelling[s] for s in prefix.tolist())
+        self._tails = [self._last(self._prefix)] * n
+
+    def _last(self, text: bytes) -> bytes:
+        return text[-self._kept :] if self._kept else b""
+
+    def take(self, i: int, symbol: int) -> int | None:
+        """Take the next symbol of text ``i``: how many of its bytes complete a string, None if it completes none."""
+        tail, part = self._tails[i], self._spelling[symbol]
+        self._tails[i] = self._last(tail + part)
+        end = self._end(tail + part, len(tail))
+        return None if end is None else end - len(tail)
+
+    def _end(self, text: bytes, n_before: int) -> int | None:
+        """Where the first string ends that ends after the first ``n_before`` bytes."""
+        ends = []
+        for stop in self._stop:
+            at = text.find(stop, max(0, n_before - len(stop) + 1))
+            if at >= 0:
+                ends.append(at + len(stop))
+        return min(ends, default=None)
+
+    def cut(self, symbols: np.ndarray) -> bytes:
+        """The bytes of a text, prefix included, up to the end of the first string that ends in what was written."""
+        text = b"".join(self._spelling[s] for s in symbols.tolist())
+        return text[: self._end(text, len(self._prefix))]
+
+
+def pieces_of_text(steps: Iterator[np.ndarray], spelling: Sequence[bytes], watch: Watch | None) -> Iterator[str]:
+    """What can be read after each of some symbols, where there is something, until the watch ends the text."""
+    characters = Characters()
+    for step in steps:
+        symbol = int(step)
+        end = None if watch is None else watch.take(0, symbol)
+        part = characters.add(spelling[symbol][:end])
+        if part:
+            yield part
+        if end is not None:
+            break
+    rest = characters.add(b"", last=True)
+    if rest:
+        yield rest
+
+
+class Characters:
+    """Whole characters out of bytes as they come; those of an unfinished character are held back.
+
+    Bytes that are no UTF-8 become U+FFFD, as when the whole text is decoded at once.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def add(self, part: bytes, *, last: bool = False) -> str:
+        """What can be read now; after the ``last`` part everything."""
+        return self._decoder.decode(part, final=last)
