@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from seqmodels.neural.positions import make_positions
 from seqmodels.neural.pseudo import conditionals, sampled_positions
 from seqmodels.neural.states import hidden_states
 from seqmodels.neural.transformer import TransformerStack
+from seqmodels.neural.transformer_shape import TransformerShape
 from seqmodels.sequences import Item
 
 
@@ -30,7 +31,7 @@ class Filled(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MaskedTransformer(MaskedModel):
+class MaskedTransformer(TransformerShape, MaskedModel):
     """A Transformer encoder trained to predict hidden symbols from both sides (BERT: Devlin et al. 2019).
 
     Reads text and integer symbols. Its conditionals ``p(x_t | x_\\t)`` are in general those of no joint distribution, so
@@ -38,31 +39,12 @@ class MaskedTransformer(MaskedModel):
     (a byte is easier to guess from its neighbours than a whole piece). Pseudo-log-likelihoods stand next to those of
     other masked models of the same encoding, never next to likelihoods.
 
-    Args:
-        d_model: width of the hidden states.
-        n_layers: blocks.
-        n_heads: must divide ``d_model``; ``"auto"``: the largest divisor with heads of at least 32.
-        d_feedforward: width of the position-wise network; None: 4 d_model.
-        dropout: fraction dropped in training.
-        norm: ``"pre"`` or ``"post"`` (Devlin et al.).
-        activation: ``"gelu"`` or ``"relu"``.
-        positions: ``"sinusoidal"``, ``"learned"`` or None (order is then unknown).
-
-    The other arguments, and the attributes, are those of ``MaskedModel``.
+    Its arguments are those of ``TransformerShape`` (``norm="post"`` is Devlin et al.'s) and, as the attributes, of ``MaskedModel``.
 
     >>> model = MaskedTransformer(d_model=8, n_layers=1, max_steps=2).fit(["to be", "or not"], validation=None)
     >>> model.pseudo_log_prob(["to", "not"]).shape, model.encode(["to", "not"])[1].shape
     ((2,), (3, 8))
     """
-
-    d_model: int = 128
-    n_layers: int = 4
-    n_heads: int | Literal["auto"] = "auto"
-    d_feedforward: int | None = None
-    dropout: float = 0.1
-    norm: Literal["pre", "post"] = "pre"
-    activation: Literal["gelu", "relu"] = "gelu"
-    positions: Literal["sinusoidal", "learned"] | None = "sinusoidal"
 
     # -- what it says of sequences -------------------------------------------------------------------------
 
@@ -143,24 +125,9 @@ class MaskedTransformer(MaskedModel):
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
-        if self.d_model % self._heads():
-            raise ValueError(f"n_heads={self.n_heads} does not divide d_model={self.d_model}; change one of them")
+        self._options(self.max_length)  # checks them
 
     def _build(self) -> BidirectionalModule:
-        encoder = TransformerStack(
-            self.d_model,
-            self.n_layers,
-            self._heads(),
-            self.d_feedforward,
-            dropout=self.dropout,
-            norm=self.norm,
-            activation=self.activation,
-            causal=False,
-        )
+        encoder = TransformerStack(self._options(self.max_length))
         positions = make_positions(self.positions, self.d_model, self.max_length)
         return BidirectionalModule(self.encoding_.size, self.d_model, positions, encoder)
-
-    def _heads(self) -> int:
-        if self.n_heads == "auto":
-            return max(h for h in range(1, max(1, self.d_model // 32) + 1) if self.d_model % h == 0)
-        return self.n_heads

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-<<<<<<< HEAD
-from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.dropout import dropout as apply_dropout
+from seqmodels.neural.network import Memory, Network, Source, Stepper
 from seqmodels.neural.recurrent_options import RecurrentOptions
 from seqmodels.neural.scan import Nonlinearity, elman_scan, gru_scan
+from seqmodels.neural.stepper import ElmanStepper, GRUStepper, LSTMStepper
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
 States = tuple[Tensor, ...]  # (h,) or (h, c)
 Weights = tuple[Tensor, ...]  # of one layer: of inputs, of states, and the two biases
 PLAIN = RecurrentOptions()
-=======
-from seqmodels.neural.network import Memory, Network, Source, Stepper
-from seqmodels.neural.stepper import ElmanStepper, GRUStepper, LSTMStepper
-
-Nonlinearity = Literal["tanh", "sigmoid", "relu"]
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
->>>>>>> generation
 
 
 class RecurrentNetwork(Network):
@@ -33,7 +29,7 @@ class RecurrentNetwork(Network):
 
     Args:
         rnn: torch's layers, which hold the weights; inputs and states of one width.
-        dropout: on the states of every layer, upwards only, never along time, afresh at every step.
+        drop: fraction dropped of the states of every layer, upwards only, never along time, afresh at every step.
         options: further ones.
 
     To add one, define the two methods below, and ``n_states``, how many vectors a layer remembers.
@@ -41,11 +37,11 @@ class RecurrentNetwork(Network):
 
     n_states: int = 1
 
-    def __init__(self, rnn: nn.RNNBase, dropout: float, options: RecurrentOptions) -> None:
+    def __init__(self, rnn: nn.RNNBase, drop: float, options: RecurrentOptions) -> None:
         super().__init__()
         self.d_model, self.options = rnn.hidden_size, options
         self.rnn = rnn
-        self.dropout = nn.Dropout(dropout)
+        self.drop = drop
         self.norms = nn.ModuleList(nn.LayerNorm(self.d_model) for _ in range(options.layer_norm * rnn.num_layers))
 
     @abstractmethod
@@ -64,7 +60,7 @@ class RecurrentNetwork(Network):
         """See ``Network``."""
         fused = self.is_fused(inputs.device) and not self.options.acts(self.training)
         hidden, states = (self._at_once if fused else self._in_turn)(inputs, tuple(map(layers_first, memory)))
-        return self.dropout(hidden), tuple(map(layers_first, states))
+        return apply_dropout(hidden, self.drop, self.training), tuple(map(layers_first, states))
 
     def _at_once(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
         hidden, last = self.rnn(inputs, states if self.n_states > 1 else states[0])
@@ -74,7 +70,7 @@ class RecurrentNetwork(Network):
         options, training, last = self.options, self.training, []
         below = options.skip_steps(inputs, training)
         for layer, (u, v, *biases) in enumerate(self.rnn.all_weights):
-            entering = F.dropout(below, self.rnn.dropout, training) if layer else below
+            entering = apply_dropout(below, self.rnn.dropout, training) if layer else below
             before = tuple(part[layer : layer + 1] for part in states)
             weights = (u, options.thin(v, training), *biases)
             hidden, after = self.one_layer(options.lock(entering, training), before, weights)
@@ -94,7 +90,7 @@ class ElmanNetwork(RecurrentNetwork):
         d_model: width of inputs and of ``h``.
         n_layers: each layer reads the states of the one below.
         nonlinearity: ``σ``; ``"sigmoid"`` is Elman's own.
-        dropout, options: see ``RecurrentNetwork``.
+        dropout, options: see ``RecurrentNetwork``, where the first is ``drop``.
     """
 
     def __init__(
@@ -128,9 +124,13 @@ class ElmanNetwork(RecurrentNetwork):
         hidden = elman_scan(driven, states[0][0], v.to(driven.dtype), self.nonlinearity)
         return hidden.transpose(0, 1), (hidden[-1:],)
 
-    def stepper(self, inputs: Tensor) -> Stepper:
+    def stepper(self, inputs: Tensor) -> Stepper | None:
         """See ``Network``."""
-        return ElmanStepper(self.rnn, ACTIVATIONS[self.nonlinearity], inputs)
+        return (
+            None
+            if self.options.acts(training=False)
+            else ElmanStepper(self.rnn, ACTIVATIONS[self.nonlinearity], inputs)
+        )
 
 
 class LSTMNetwork(RecurrentNetwork):
@@ -142,7 +142,7 @@ class LSTMNetwork(RecurrentNetwork):
     Args:
         d_model: width of inputs, of ``h`` and of ``c``.
         n_layers: each layer reads the states of the one below.
-        dropout, options: see ``RecurrentNetwork``.
+        dropout, options: see ``RecurrentNetwork``, where the first is ``drop``.
     """
 
     n_states = 2
@@ -163,9 +163,9 @@ class LSTMNetwork(RecurrentNetwork):
         hidden, h, c = torch.lstm(inputs, states, weights, True, 1, 0.0, self.training, False, True)
         return hidden, (h, c)
 
-    def stepper(self, inputs: Tensor) -> Stepper:
+    def stepper(self, inputs: Tensor) -> Stepper | None:
         """See ``Network``."""
-        return LSTMStepper(self.rnn, inputs)
+        return None if self.options.acts(training=False) else LSTMStepper(self.rnn, inputs)
 
 
 class GRUNetwork(RecurrentNetwork):
@@ -176,7 +176,7 @@ class GRUNetwork(RecurrentNetwork):
     Args:
         d_model: width of inputs and of ``h``.
         n_layers: each layer reads the states of the one below.
-        dropout, options: see ``RecurrentNetwork``.
+        dropout, options: see ``RecurrentNetwork``, where the first is ``drop``.
     """
 
     def __init__(
@@ -189,7 +189,6 @@ class GRUNetwork(RecurrentNetwork):
         """See ``RecurrentNetwork``."""
         return device.type != "cpu"
 
-<<<<<<< HEAD
     def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
         """See ``RecurrentNetwork``."""
         (u, v, b, b_recurrent), split = weights, 2 * self.d_model
@@ -197,32 +196,10 @@ class GRUNetwork(RecurrentNetwork):
         driven = F.linear(inputs, u, b + outside).transpose(0, 1)
         hidden = gru_scan(driven, states[0][0], v.to(driven.dtype), b_recurrent[split:].to(driven.dtype))
         return hidden.transpose(0, 1), (hidden[-1:],)
-=======
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+
+    def stepper(self, inputs: Tensor) -> Stepper | None:
         """See ``Network``."""
-        hidden, state = self.rnn(inputs, layers_first(memory[0]))
-        return self.dropout(hidden), (layers_first(state),)
-
-    def stepper(self, inputs: Tensor) -> Stepper:
-        """See ``Network``."""
-        return GRUStepper(self.rnn, inputs)
-
-
-def elman_loop(
-    rnn: nn.RNN, inputs: Tensor, state: Tensor, activation: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
-    """What ``rnn`` computes, with any activation: inputs (B, T, d), state (L, B, d) -> hidden (B, T, d), last state."""
-    last = []
-    for layer, (u, v, b, b_recurrent) in enumerate(rnn.all_weights):
-        below = inputs if layer == 0 else F.dropout(inputs, rnn.dropout, rnn.training)
-        h, states = state[layer], []
-        for driven in F.linear(below, u, b + b_recurrent).unbind(1):
-            h = activation(torch.addmm(driven, h, v.t()))
-            states.append(h)
-        inputs = torch.stack(states, 1)
-        last.append(h)
-    return inputs, torch.stack(last)
->>>>>>> generation
+        return None if self.options.acts(training=False) else GRUStepper(self.rnn, inputs)
 
 
 def from_tanh_to_sigmoid(rnn: nn.RNN) -> None:

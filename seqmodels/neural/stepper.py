@@ -19,7 +19,7 @@ Layer = tuple[Tensor, Tensor, Tensor]  # U x + b as a table (first layer) or U; 
 class LSTMStepper(Stepper):
     """The steps of ``rnn`` in evaluation, on ``inputs (R, d)``, of which each step names one."""
 
-    def __init__(self, rnn: nn.LSTM, inputs: Tensor) -> None:
+    def __init__(self, rnn: nn.RNNBase, inputs: Tensor) -> None:
         self.size = rnn.hidden_size
         weights = [[_doubled(w, self.size) for w in (u, v, b + c)] for u, v, b, c in rnn.all_weights]
         self.layers = [_layer(inputs if i == 0 else None, *layer) for i, layer in enumerate(weights)]
@@ -43,7 +43,7 @@ class LSTMStepper(Stepper):
 class GRUStepper(Stepper):
     """The steps of ``rnn`` in evaluation, on ``inputs (R, d)``, of which each step names one."""
 
-    def __init__(self, rnn: nn.GRU, inputs: Tensor) -> None:
+    def __init__(self, rnn: nn.RNNBase, inputs: Tensor) -> None:
         self.size, self.biases = rnn.hidden_size, [c.detach() for *_, c in rnn.all_weights]
         weights = [(u.detach(), v.detach(), b.detach()) for u, v, b, _ in rnn.all_weights]
         self.layers = [_layer(inputs if i == 0 else None, *layer) for i, layer in enumerate(weights)]
@@ -67,7 +67,7 @@ class GRUStepper(Stepper):
 class ElmanStepper(Stepper):
     """The steps of ``rnn`` with any ``activation``, on ``inputs (R, d)``, of which each step names one."""
 
-    def __init__(self, rnn: nn.RNN, activation: Callable[[Tensor], Tensor], inputs: Tensor) -> None:
+    def __init__(self, rnn: nn.RNNBase, activation: Callable[[Tensor], Tensor], inputs: Tensor) -> None:
         self.activation = activation
         weights = [(u.detach(), v.detach(), (b + c).detach()) for u, v, b, c in rnn.all_weights]
         self.layers = [_layer(inputs if i == 0 else None, *layer) for i, layer in enumerate(weights)]

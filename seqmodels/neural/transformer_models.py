@@ -3,86 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from seqmodels.neural.feedforward import Activation
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
-from seqmodels.neural.norms import Norm, NormType
-from seqmodels.neural.options import TransformerOptions
-from seqmodels.neural.positions import PositionKind
 from seqmodels.neural.transformer import TransformerNetwork, TransformerSeq2SeqNetwork
+from seqmodels.neural.transformer_shape import TransformerShape
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _Attending(NeuralModel):
-    """The arguments that both Transformers share.
-
-    Args:
-        n_heads: must divide ``d_model``; ``"auto"``: the largest divisor with heads of at least 32.
-        n_kv_heads: heads of keys and values, shared by groups of heads (Ainslie et al. 2023); None: as many as heads.
-        d_feedforward: width of the position-wise network; None: 4 d_model (8/3 d_model under ``"swiglu"``).
-        norm: ``"pre"`` (x + f(Norm(x))), ``"post"`` (Norm(x + f(x)), Vaswani et al. 2017) or ``"residual"``
-            (x + Norm(f(x)), Liu et al. 2022).
-        norm_type: ``"layer"`` or ``"rms"`` (Zhang and Sennrich 2019).
-        norm_affine: whether norms learn a gain.
-        activation: of the position-wise network: ``"gelu"``, ``"gelu-tanh"``, ``"relu"``, ``"relu2"`` (its square, So et al.
-            2021) or ``"swiglu"`` (Shazeer 2020).
-        positions: ``"sinusoidal"``, ``"learned"`` or ``"binary"`` (digits), added to the inputs; ``"rotary"`` (Su et al. 2021),
-            ``"alibi"`` (Press et al. 2022) or ``"t5"`` (Raffel et al. 2020), which see differences only; or None.
-        qk_norm: normalise each head's queries and keys (Henry et al. 2020).
-        window: how many steps each layer looks back, itself among them (in an encoder: to both sides); None: all.
-        bias: whether linear maps and layer norms have one.
-        attention_dropout: of attention weights.
-        zero_init: start from layers that add nothing.
-    """
-
-    d_model: int = 128
-    n_layers: int = 4
-    n_heads: int | Literal["auto"] = "auto"
-    n_kv_heads: int | None = None
-    d_feedforward: int | None = None
-    norm: Norm = "pre"
-    norm_type: NormType = "layer"
-    norm_affine: bool = True
-    activation: Activation = "gelu"
-    positions: PositionKind = "sinusoidal"
-    qk_norm: bool = False
-    window: int | None = None
-    bias: bool = True
-    attention_dropout: float = 0.0
-    zero_init: bool = False
-    lr: float = 3e-3
-
-    def _heads(self) -> int:
-        if self.n_heads == "auto":
-            return max(h for h in range(1, max(1, self.d_model // 32) + 1) if self.d_model % h == 0)
-        return self.n_heads
-
-    def _options(self, max_length: int) -> TransformerOptions:
-        return TransformerOptions(
-            d_model=self.d_model,
-            n_layers=self.n_layers,
-            n_heads=self._heads(),
-            n_kv_heads=self.n_kv_heads,
-            d_feedforward=self.d_feedforward,
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            norm=self.norm,
-            norm_type=self.norm_type,
-            norm_affine=self.norm_affine,
-            activation=self.activation,
-            positions=self.positions,
-            qk_norm=self.qk_norm,
-            window=self.window,
-            bias=self.bias,
-            zero_init=self.zero_init,
-            max_length=max_length,
-        )
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class Transformer(_Attending):
+class Transformer(TransformerShape, NeuralModel):
     """A causal (decoder-only) Transformer (Vaswani et al. 2017; Radford et al. 2018).
 
     Args:
@@ -92,6 +22,7 @@ class Transformer(_Attending):
     """
 
     context: int = 128
+    lr: float = 3e-3
     _carries: ClassVar[bool] = False
 
     @property
@@ -106,7 +37,7 @@ class Transformer(_Attending):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TransformerSeq2Seq(_Attending):
+class TransformerSeq2Seq(TransformerShape, NeuralModel):
     """A Transformer encoder, and a decoder with cross-attention (Vaswani et al. 2017): p(y | x).
 
     Args:
@@ -133,6 +64,7 @@ class TransformerSeq2Seq(_Attending):
 
     n_layers: int = 2
     max_length: int = 1024
+    lr: float = 3e-3
 
     @property
     def context_(self) -> int | None:

@@ -38,7 +38,7 @@ class NGramCursor:
     device: torch.device
     dtype: torch.dtype
 
-    def start(self, source: np.ndarray | None, n: int) -> NGramState:
+    def start(self, source: np.ndarray | None = None, n: int = 1) -> NGramState:
         """Before the first scored step of ``n`` sequences, all after the same ``source``."""
         row = np.concatenate([[self.tables.size], [] if source is None else source]).astype(np.int64)
         return NGramState(self._kept(np.tile(row, (n, 1))), True)
@@ -59,6 +59,10 @@ class NGramCursor:
         if self.tables.stops:
             log_end = torch.full_like(p[:, -1], -torch.inf) if state.is_first else p[:, -1].log()
         return Prediction(self.observation, p[:, None, :size].log().to(self.dtype), log_weights, None, log_end)
+
+    def select(self, state: NGramState, index: Tensor) -> NGramState:
+        """Of sequences ``index (m,)``."""
+        return NGramState(state.recent[index.cpu().numpy()], state.is_first)
 
     def _kept(self, symbols: np.ndarray) -> np.ndarray:
         """The last that any context can hold."""
