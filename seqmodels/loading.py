@@ -13,6 +13,7 @@ from seqmodels.observations import (
     AutoregressiveGaussian,
     Bernoulli,
     Categorical,
+    Chords,
     Columns,
     GaussianMixture,
     Poisson,
@@ -22,7 +23,7 @@ from seqmodels.parameters import Configurable
 
 MODELS = (HMM, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq)
 ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
-OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Columns, GaussianMixture, Poisson)
+OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Chords, Columns, GaussianMixture, Poisson)
 CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames)
 CLASSES: dict[str, type[Configurable]] = {cls.__name__: cls for cls in (*MODELS, *ENCODINGS, *OBSERVATIONS, *CHAINS)}
 

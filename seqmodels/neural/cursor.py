@@ -89,7 +89,8 @@ class NetworkCursor:
         parameters, end = split_end(state.outputs, may_end, self.module.ends.stops)
         weights = torch.zeros(len(parameters), 1, dtype=parameters.dtype, device=parameters.device)
         log_end = None if end is None else F.logsigmoid(end)
-        return Prediction(self.observation, parameters.unsqueeze(1), weights, self._past(state), log_end)
+        observation = self.observation.bound(self.module.shared)
+        return Prediction(observation, parameters.unsqueeze(1), weights, self._past(state), log_end)
 
     def _past(self, state: NetworkState) -> Tensor | None:
         n_past = self.observation.n_past

@@ -47,6 +47,7 @@ class SequenceModule(nn.Module):
         super().__init__()
         d, n_outputs = network.d_model, observation.n_parameters(ends.size) + ends.stops
         self.network, self.ends = network, ends
+        self.shared = observation.shared(ends.size)
         self.embedding = Embedding(ends, d)
         self.begin = nn.Parameter(torch.zeros(d))
         self.segment = nn.Parameter(torch.zeros(2, d)) if ends.conditional and not network.reads_source else None
@@ -112,7 +113,7 @@ def chunk_log_prob(
         outputs, memory = module(chunk.shown, chunk.is_start, chunk.is_target, memory)
     outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
     parameters, end = split_end(outputs, chunk.may_end, module.ends.stops)
-    log_prob = observation.log_prob(parameters, chunk.asked, chunk.past)
+    log_prob = observation.bound(module.shared).log_prob(parameters, chunk.asked, chunk.past)
     if end is not None:
         # log sigmoid of -inf has a NaN gradient, so the impossible end is masked before and after.
         possible = torch.where(chunk.may_end, end, 0.0)
