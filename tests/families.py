@@ -67,6 +67,7 @@ FAMILIES = (
     _network("elman-relu", sm.ElmanRNN, "symbols", nonlinearity="relu"),
     _network("lstm", sm.LSTM, *KINDS, n_layers=2),
     _network("lstm-diag", sm.LSTM, "vectors", observation=sm.GaussianMixture(3)),
+    _network("lstm-lowrank", sm.LSTM, "vectors", observation=sm.GaussianMixture(2, "lowrank", rank=1)),
     _network("lstm-ar", sm.LSTM, "vectors", observation=sm.AutoregressiveGaussian(2)),
     _network("lstm-bernoulli", sm.LSTM, "bits", observation=sm.Bernoulli()),
     _network("lstm-poisson", sm.LSTM, "counts", observation=sm.Poisson()),

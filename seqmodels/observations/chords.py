@@ -92,7 +92,9 @@ class Chords(Observation):
     def weights(self) -> ChordWeights:
         """Those it is bound to; raises ``ValueError`` where it has none."""
         if self._weights is None:
-            raise ValueError(f"{self!r} has learned weights of its own, and these are a network's; bind it to them first")
+            raise ValueError(
+                f"{self!r} has learned weights of its own, and these are a network's; bind it to them first"
+            )
         return self._weights
 
     # -- Observation ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqmodels.measure import Values
 from seqmodels.observations.base import Observation
@@ -86,6 +86,17 @@ class Columns(Observation):
             width = observation.n_parameters(n)
             yield Group(observation, n, slice(column, column + n), slice(parameter, parameter + width))
             column, parameter = column + n, parameter + width
+
+    def shared(self, size: int) -> nn.Module | None:
+        made = {str(i): g.observation.shared(g.size) for i, g in enumerate(self.parts())}
+        there = {i: weights for i, weights in made.items() if weights is not None}
+        return nn.ModuleDict(there) if there else None
+
+    def bound(self, shared: nn.Module | None) -> Columns:
+        if shared is None:
+            return self
+        there = dict(shared.named_children())
+        return Columns([(observation.bound(there.get(str(i))), n) for i, (observation, n) in enumerate(self.groups)])
 
     def n_parameters(self, size: int) -> int:
         return sum(observation.n_parameters(n) for observation, n in self.groups)
