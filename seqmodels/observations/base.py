@@ -74,6 +74,10 @@ class Observation(Configurable, ABC):
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         """``(P,)`` numbers from which gradient training starts: the bias of a network's output layer."""
 
+    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
+        """``start (P,)`` moved to ``n`` training frames that sum to ``total (D,)``: for bits and counts, which are not standardised."""
+        return start
+
     @abstractmethod
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
         """For each of ``parameters (..., P)``, whether a floor set its density: ``(...)`` bool."""

@@ -129,6 +129,10 @@ class Columns(Observation):
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return torch.cat([g.observation.starting_point(g.size, generator) for g in self.parts()])
 
+    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
+        each = [g.observation.starting_near(start[g.parameters], g.of(total), n) for g in self.parts()]
+        return torch.cat(each)
+
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
         hits = [g.observation.floor_hits(parameters[..., g.parameters], g.size) for g in self.parts()]
         return torch.stack(hits).any(0)
