@@ -1,7 +1,7 @@
-"""How well do networks know Bach's chords? ``python experiments/chorale_networks.py FILE [SECONDS]``, the JSON of ``chorales.py``.
+"""How well do networks know Bach's chords? ``python experiments/chorale_networks.py FILE [STEPS [NETWORK ...]]``, the JSON of ``chorales.py``.
 
 Nats a frame as there: total over total, lengths given, 88 keys. Networks name the notes of a chord one after another (``Chords``), are trained
-on every chorale in all twelve keys for so many seconds each, and keep the weights that do best on the validation part, on which the
+on every chorale in all twelve keys for so many steps each, and keep the weights that do best on the validation part, on which the
 LSTM's settings were chosen. HMMs of independent keys stand beside them; they get the chorales as they are, and EM takes what it takes.
 """
 
@@ -23,9 +23,9 @@ SHIFTS = range(-5, 7)  # semitones: every key once
 HMMS = (64, 256)
 
 
-def networks(seconds: float) -> dict[str, NeuralModel]:
+def networks(steps: int) -> dict[str, NeuralModel]:
     """Every architecture with the density that was chosen with the LSTM, and the LSTM with independent keys."""
-    same: dict[str, Any] = {"dropout": 0.3, "batch_size": 16, "patience": 20, "max_seconds": seconds}
+    same: dict[str, Any] = {"dropout": 0.3, "batch_size": 16, "patience": 20, "max_steps": steps}
     chords = Chords(n_hidden=256, dropout=0.2)
     return {
         "lstm": LSTM(d_model=256, observation=chords, **same),
@@ -58,9 +58,12 @@ def fit(name: str, model: NeuralModel, parts: dict[str, Sequences]) -> dict[str,
 
 if __name__ == "__main__":
     parts = piano_rolls(sys.argv[1])
-    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 120.0
-    rows = [fit_hmm(parts, n_states) for n_states in HMMS]
-    rows += [fit(name, model, parts) for name, model in networks(seconds).items()]
-    frame = stamped(pd.DataFrame(rows)[list(rows[-1])])  # of the HMMs what networks have too
+    models = networks(int(sys.argv[2]) if len(sys.argv) > 2 else 1_500)
+    rows = []
+    for name in sys.argv[3:] or models:
+        rows.append(fit(name, models[name], parts))
+        print(rows[-1], flush=True)
+    rows += [fit_hmm(parts, n_states) for n_states in HMMS]
+    frame = stamped(pd.DataFrame(rows)[list(rows[0])])  # of the HMMs what networks have too
     frame.to_csv(RESULTS, index=False)
     print(frame.drop(columns=["command", "date", "hardware"]).to_string(index=False))
