@@ -15,6 +15,8 @@ from seqmodels.observations.base import Observation
 class MixtureOfObservations(TorchDistribution):
     """``p(x) = Σ_k w_k p(x | parameters_k)`` over vectors of ``size`` features, for an observation that looks at no past.
 
+    Its mean and variance are not known in closed form, so it has none.
+
     Args:
         parameters: ``(K, P)``.
         weights: ``(K,)``, summing to one.
