@@ -14,6 +14,7 @@ from seqmodels.observations import (
     AutoregressiveGaussian,
     Bernoulli,
     Categorical,
+    Chords,
     Columns,
     GaussianMixture,
     Poisson,
@@ -24,7 +25,7 @@ from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
 
 MODELS = (HMM, NGram, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq, MaskedTransformer)
 ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
-OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Columns, GaussianMixture, Poisson)
+OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Chords, Columns, GaussianMixture, Poisson)
 CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames, Series)
 TRAINING = (AdamW, Muon, Trapezoid, Cosine, TensorBoard)
 CLASSES: dict[str, type[Configurable]] = {

@@ -25,6 +25,7 @@ class Prediction:
     past: Tensor | None
     log_end: Tensor | None
 
+    @torch.no_grad()
     def log_prob(self, x: Tensor) -> Tensor:
         """``(n,)`` log-probability that the sequence goes on, and with ``x``."""
         past = None if self.past is None else self.past.unsqueeze(1)

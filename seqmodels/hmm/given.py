@@ -14,7 +14,7 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Bernoulli, Categorical, GaussianMixture, Observation, Poisson
 from seqmodels.observations.exponential import ExponentialFamily
 from seqmodels.observations.gaussian import CovarianceType, shape_of_covariance
-from seqmodels.observations.gaussian_mixture import SHAPE_TYPES
+from seqmodels.observations.gaussian_mixture import EM_TYPES
 
 Table = tuple[Encoding, Observation, Tensor]
 
@@ -153,8 +153,8 @@ def _mixture_arrays(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if means is None or covariances is None:
         raise ValueError("pass means and covariances (and weights), or emission")
-    if covariance_type not in SHAPE_TYPES:
-        raise ValueError(f"covariance_type is {covariance_type!r}; pass one of {', '.join(map(repr, SHAPE_TYPES))}")
+    if covariance_type not in EM_TYPES:
+        raise ValueError(f"covariance_type is {covariance_type!r}; pass one of {', '.join(map(repr, EM_TYPES))}")
     mu, sigma = np.array(means, dtype=np.float64), np.array(covariances, dtype=np.float64)
     if weights is None:
         w, mu = np.ones((k, 1)), mu[:, None]

@@ -88,7 +88,8 @@ class NetworkCursor:
         may_end = torch.full((len(state.outputs),), state.position > state.first, device=state.outputs.device)
         parameters, end = split_end(state.outputs, may_end, self.module.ends.stops)
         log_end = None if end is None else F.logsigmoid(end)
-        return Prediction(self.observation, parameters.unsqueeze(1), None, self._past(state), log_end)
+        observation = self.observation.bound(self.module.shared)
+        return Prediction(observation, parameters.unsqueeze(1), None, self._past(state), log_end)
 
     def select(self, state: NetworkState, index: Tensor) -> NetworkState:
         """The state of the sequences ``index (m,)``, in this order."""

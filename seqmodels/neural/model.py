@@ -124,6 +124,8 @@ class NeuralModel(SequenceModel, ABC):
             torch.manual_seed(self.random_state)
             before = self.module_ if self.warm_start and hasattr(self, "module_") else None
             self._build()
+            if self.observation_.emits == "vectors":
+                self.module_.begin_near(self.observation_, *_total(train_examples))
             if before is not None:
                 self._continue_from(before)
             self.module_.to(device, torch.float32)
@@ -264,6 +266,12 @@ class _Objective:
             n_units=self.units_per_step * chunk.n_steps,
             floor_hits=(hits & scored).sum(),
         )
+
+
+def _total(examples: list[Example]) -> tuple[Tensor, float]:
+    """The sum of all frames ``(D,)`` and their number, by the weights of their sequences."""
+    sums = [e.weight * np.nansum(e.values, axis=0) for e in examples]
+    return torch.as_tensor(np.sum(sums, axis=0)), sum(e.weight * len(e.values) for e in examples)
 
 
 def _steps_to_units(examples: list[Example]) -> tuple[float, float]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqmodels.measure import Values
 from seqmodels.neural.batches import Chunk
 from seqmodels.neural.network import Memory, Network, Source
 from seqmodels.observations import Observation
@@ -22,6 +23,18 @@ class Ends:
     size: int
     conditional: bool
     stops: bool
+
+
+class Logarithms(nn.Module):
+    """Counts n as ``log(1 + n)``, other features as they are: counts of any size are read, since no encoding standardises them."""
+
+    def __init__(self, values: tuple[Values, ...]) -> None:
+        super().__init__()
+        self.register_buffer("counts", torch.tensor([value == "counts" for value in values]), persistent=False)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """``(..., D)`` -> ``(..., D)``."""
+        return torch.where(self.get_buffer("counts"), torch.log1p(frames), frames)
 
 
 class Embedding(nn.Module):
@@ -54,6 +67,9 @@ class SequenceModule(nn.Module):
         super().__init__()
         d, n_outputs = network.d_model, observation.n_parameters(ends.size) + ends.stops
         self.network, self.ends = network, ends
+        self.shared = observation.shared(ends.size)
+        counts = ends.reads == "vectors" and "counts" in observation.values(ends.size)
+        self.reading = Logarithms(observation.values(ends.size)) if counts else nn.Identity()
         self.embedding = Embedding(ends, d)
         self.begin = nn.Parameter(torch.zeros(d))
         self.segment = nn.Parameter(torch.zeros(2, d)) if ends.conditional and not network.reads_source else None
@@ -71,6 +87,12 @@ class SequenceModule(nn.Module):
         if self.skip is not None:
             nn.init.zeros_(self.skip.weight)
 
+    @torch.no_grad()
+    def begin_near(self, observation: Observation, total: Tensor, n: float) -> None:
+        """Let an untrained network predict about what training frames are: ``n`` of them that sum to ``total (D,)``."""
+        start = self.head.bias[: len(self.head.bias) - self.ends.stops]
+        start.copy_(observation.starting_near(start, total, n))
+
     def start(self, n: int, source: Tensor | None, mask: Tensor | None) -> Memory:
         """The network's memory before the first step, for a batch of n."""
         if self.no_source is not None:
@@ -79,11 +101,11 @@ class SequenceModule(nn.Module):
         if source is None or self.source_embedding is None:
             return self.network.start(n)
         assert mask is not None
-        return self.network.start(n, Source(self.source_embedding(source) * mask.unsqueeze(-1), mask))
+        return self.network.start(n, Source(self.source_embedding(self.reading(source)) * mask.unsqueeze(-1), mask))
 
     def inputs(self, shown: Tensor, is_start: Tensor, is_target: Tensor) -> Tensor:
         """What the network reads, ``(B, T, d_model)``."""
-        embedded = self.embedding(shown, is_start, self.begin)
+        embedded = self.embedding(self.reading(shown), is_start, self.begin)
         if self.segment is not None:
             embedded = embedded + self.segment[is_target.long()]
         return embedded
@@ -93,7 +115,7 @@ class SequenceModule(nn.Module):
         hidden, memory = self.network(self.inputs(shown, is_start, is_target), memory)
         outputs = self.head(hidden)
         if self.skip is not None:
-            outputs = outputs + self.skip(torch.where(is_start.unsqueeze(-1), 0.0, shown))
+            outputs = outputs + self.skip(torch.where(is_start.unsqueeze(-1), 0.0, self.reading(shown)))
         return outputs, memory
 
 
@@ -119,7 +141,7 @@ def chunk_log_prob(
         outputs, memory = module(chunk.shown, chunk.is_start, chunk.is_target, memory)
     outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
     parameters, end = split_end(outputs, chunk.may_end, module.ends.stops)
-    log_prob = observation.log_prob(parameters, chunk.asked, chunk.past)
+    log_prob = observation.bound(module.shared).log_prob(parameters, chunk.asked, chunk.past)
     if end is not None:
         # log sigmoid of -inf has a NaN gradient, so the impossible end is masked before and after.
         possible = torch.where(chunk.may_end, end, 0.0)

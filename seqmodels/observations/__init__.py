@@ -4,6 +4,7 @@ from seqmodels.observations.autoregressive import AutoregressiveGaussian
 from seqmodels.observations.base import Observation, past_steps
 from seqmodels.observations.bernoulli import Bernoulli
 from seqmodels.observations.categorical import Categorical
+from seqmodels.observations.chords import Chords
 from seqmodels.observations.columns import Columns
 from seqmodels.observations.gaussian_mixture import GaussianMixture
 from seqmodels.observations.poisson import Poisson
@@ -13,6 +14,7 @@ __all__ = [
     "AutoregressiveGaussian",
     "Bernoulli",
     "Categorical",
+    "Chords",
     "Columns",
     "GaussianMixture",
     "Observation",

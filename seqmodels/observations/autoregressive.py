@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import Observation
-from seqmodels.observations.gaussian import ShapeType
 
 
 @dataclass(eq=False, repr=False)
@@ -30,10 +29,14 @@ class AutoregressiveGaussian(Observation):
     """
 
     order: int = 1
-    covariance_type: ShapeType = "full"
+    covariance_type: Literal["diag", "full"] = "full"
     min_covariance: float = 1e-6
     ridge: float = 1e-3
     emits = "vectors"
+
+    def check(self, size: int) -> None:
+        if self.covariance_type not in ("diag", "full"):
+            raise ValueError(f"covariance_type is {self.covariance_type!r}; pass 'diag' or 'full'")
 
     @property
     def n_past(self) -> int:

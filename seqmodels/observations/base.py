@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqmodels.measure import Values
 from seqmodels.parameters import Configurable
@@ -17,7 +17,8 @@ class Observation(Configurable, ABC):
 
     An HMM keeps the numbers in a ``(K, P)`` table, a network projects its hidden state to them. To add one, define
     ``n_parameters``, ``log_prob``, ``sample``, ``distribution`` and ``starting_point``; add a file under
-    ``seqmodels/hmm/emissions`` if EM is to fit it.
+    ``seqmodels/hmm/emissions`` if EM is to fit it. One that needs learned weights besides, the same at every step, makes
+    them in ``shared`` and gets them in ``bound``; only networks have such.
 
     Shapes: ``parameters (..., P)``; ``x (..., D)`` for vectors, ``(...)`` integers for symbols; ``past (..., p, D)``, the
     last p steps, oldest first, NaN where the sequence had not begun. ``size`` is D, or the number of symbols V.
@@ -32,6 +33,14 @@ class Observation(Configurable, ABC):
 
     def check(self, size: int) -> None:
         """Raise ``ValueError`` for hyperparameters that cannot be, or not with ``size`` features, before any work."""
+
+    def shared(self, size: int) -> nn.Module | None:
+        """New weights that every step's density has in common, learned with a network's; None: parameters say it all."""
+        return None
+
+    def bound(self, shared: nn.Module | None) -> Observation:
+        """The observation with its ``shared`` weights: what is asked for densities and draws."""
+        return self
 
     @property
     @abstractmethod
@@ -76,6 +85,10 @@ class Observation(Configurable, ABC):
     @abstractmethod
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         """``(P,)`` numbers from which gradient training starts: the bias of a network's output layer."""
+
+    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
+        """``start (P,)`` moved to ``n`` training frames that sum to ``total (D,)``: for bits and counts, which are not standardised."""
+        return start
 
     @abstractmethod
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqmodels.measure import Values
 from seqmodels.observations.base import Observation
@@ -87,6 +87,17 @@ class Columns(Observation):
             yield Group(observation, n, slice(column, column + n), slice(parameter, parameter + width))
             column, parameter = column + n, parameter + width
 
+    def shared(self, size: int) -> nn.Module | None:
+        made = {str(i): g.observation.shared(g.size) for i, g in enumerate(self.parts())}
+        there = {i: weights for i, weights in made.items() if weights is not None}
+        return nn.ModuleDict(there) if there else None
+
+    def bound(self, shared: nn.Module | None) -> Columns:
+        if shared is None:
+            return self
+        there = dict(shared.named_children())
+        return Columns([(observation.bound(there.get(str(i))), n) for i, (observation, n) in enumerate(self.groups)])
+
     def n_parameters(self, size: int) -> int:
         return sum(observation.n_parameters(n) for observation, n in self.groups)
 
@@ -120,6 +131,10 @@ class Columns(Observation):
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return torch.cat([g.observation.starting_point(g.size, generator) for g in self.parts()])
+
+    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
+        each = [g.observation.starting_near(start[g.parameters], g.of(total), n) for g in self.parts()]
+        return torch.cat(each)
 
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
         hits = [g.observation.floor_hits(parameters[..., g.parameters], g.size) for g in self.parts()]

@@ -89,5 +89,9 @@ class ExponentialFamily(Observation, ABC):
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return self.natural(self.prior_mean(size)).float()
 
+    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
+        """With one more frame, of the mean that the user gave: features that are never on stay possible."""
+        return self.natural((total + self.prior_mean(len(total))) / (n + 1)).to(start)
+
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
         return torch.zeros(parameters.shape[:-1], dtype=torch.bool, device=parameters.device)

@@ -1,7 +1,7 @@
 """Gaussian densities from unconstrained numbers, with a floor: what mixtures and autoregressions share.
 
-Both shapes, ``diag`` and ``full``, sum missing values out. ``full``: the numbers are a lower triangular L with precision ``L Lᵀ``: D log-diagonals, then the entries below it row by row.
-``diag``: D log-variances. The floor v bounds the density: every variance of a feature given the ones after it is at least v.
+All shapes, ``diag``, ``full`` and ``lowrank``, sum missing values out. ``full``: the numbers are a lower triangular L with precision ``L Lᵀ``: D log-diagonals, then the entries below it row by row.
+``diag``: D log-variances. ``lowrank``: as in ``seqmodels.observations.lowrank``. The floor v bounds the density: every variance of a feature given the ones after it is at least v.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-ShapeType = Literal["diag", "full"]
-CovarianceType = Literal["diag", "full", "tied", "spherical"]
+from seqmodels.observations import lowrank
+
+ShapeType = Literal["diag", "full", "lowrank"]
+CovarianceType = Literal["diag", "full", "tied", "spherical", "lowrank"]
 
 
-def n_shape_parameters(shape_type: ShapeType, size: int) -> int:
-    """How many numbers describe the covariance of D features."""
+def n_shape_parameters(shape_type: ShapeType, size: int, rank: int = 0) -> int:
+    """How many numbers describe the covariance of D features; ``rank`` of W, where there is one."""
+    if shape_type == "lowrank":
+        return size * (1 + rank)
     return size if shape_type == "diag" else size * (size + 1) // 2
 
 
@@ -62,6 +66,8 @@ def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, f
     """``log N(x; mean, covariance)``, ``(...)``; NaN features of x are summed out."""
     if shape_type == "diag":
         return _diagonal_log_density(x, mean, shape.clamp(min=math.log(floor)))
+    if shape_type == "lowrank":
+        return lowrank.log_density(x, mean, shape, floor)
     if bool(torch.isnan(x).any()):
         return _marginal_log_density(x, mean, shape, floor)
     size = x.shape[-1]
@@ -93,8 +99,15 @@ def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) 
     return (-log_det - constant - 0.5 * whitened.square().sum(-1)).to(x.dtype)
 
 
+def n_noise(shape_type: ShapeType, size: int, rank: int = 0) -> int:
+    """How many standard normal numbers one draw takes."""
+    return size + rank if shape_type == "lowrank" else size
+
+
 def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise: Tensor) -> Tensor:
-    """``mean`` plus standard normal ``noise (..., D)`` coloured by the covariance."""
+    """``mean`` plus standard normal ``noise (..., n_noise)`` coloured by the covariance."""
+    if shape_type == "lowrank":
+        return lowrank.draw(mean, shape, floor, noise)
     if shape_type == "diag":
         return mean + noise * variances_of_shape(shape, floor).sqrt()
     factor = precision_cholesky(shape, mean.shape[-1], floor)
@@ -112,6 +125,6 @@ def scaled(shape: Tensor, size: int, shape_type: ShapeType, factor: float) -> Te
 
 def at_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> Tensor:
     """Whether any variance sits on the floor (within 1e-6 relative): ``(...)`` bool."""
-    if shape_type == "diag":
-        return (shape <= math.log(floor) + 1e-6).any(-1)
+    if shape_type in ("diag", "lowrank"):
+        return (shape[..., :size] <= math.log(floor) + 1e-6).any(-1)
     return (shape[..., :size] >= -0.5 * math.log(floor) - 1e-6).any(-1)

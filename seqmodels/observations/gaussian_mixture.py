@@ -8,12 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.observations import gaussian
+from seqmodels.observations import gaussian, lowrank
 from seqmodels.observations.base import Observation
 from seqmodels.observations.gaussian import CovarianceType, ShapeType
 from seqmodels.observations.pseudo_frames import PseudoFrames
 
-SHAPE_TYPES: dict[str, ShapeType] = {"diag": "diag", "spherical": "diag", "full": "full", "tied": "full"}
+SHAPE_TYPES: dict[str, ShapeType] = {
+    "diag": "diag",
+    "spherical": "diag",
+    "full": "full",
+    "tied": "full",
+    "lowrank": "lowrank",
+}
+EM_TYPES = ("diag", "spherical", "full", "tied")  # those that EM can fit
 
 
 @dataclass(eq=False, repr=False)
@@ -24,23 +31,30 @@ class GaussianMixture(Observation):
         n_components: M.
         covariance_type: ``"diag"``: a variance for each feature of each component; ``"spherical"``: one variance a
             component, in standardised units; ``"full"``: a matrix a component; ``"tied"``: one full matrix that all
-            components of all states share (EM only).
+            components of all states share (EM only); ``"lowrank"``: a variance for each feature of each component and
+            ``rank`` directions in which they vary together, ``diag(v) + W Wᵀ`` (networks only).
         min_covariance: floor of the variances, in units of the standardised data (1 is the variance of a feature
             over the training frames). Under ``full`` and ``tied`` of the eigenvalues in EM; in a network, of each
-            feature's variance given the later ones.
+            feature's variance given the later ones; under ``lowrank`` of v.
         prior: what EM believes before it has seen any frames; None: nothing.
+        rank: r, columns of W, under ``lowrank``: at most D.
 
     The parameters of a state are M log-weights, M means and the numbers of its covariances (``seqmodels.observations.gaussian``):
     under ``spherical`` M of them, under ``tied`` those of one matrix, the same in every state's row. Missing values are
     summed out exactly under every type. Reference: Bishop (1994), *Mixture density networks*; Williams (1996) for the
-    Cholesky factor of the precision.
+    Cholesky factor of the precision; Ghahramani and Hinton (1996), *The EM algorithm for mixtures of factor analyzers*.
     """
 
     n_components: int = 4
     covariance_type: CovarianceType = "diag"
     min_covariance: float = 1e-4
     prior: PseudoFrames | None = None
+    rank: int = 1
     emits = "vectors"
+
+    def check(self, size: int) -> None:
+        if self.covariance_type == "lowrank" and not 1 <= self.rank <= size:
+            raise ValueError(f"rank is {self.rank}; pass at least 1, and at most {size}, the number of features")
 
     @property
     def n_past(self) -> int:
@@ -63,7 +77,7 @@ class GaussianMixture(Observation):
         return self.n_components * (1 + size) + self._n_shape_parameters(size)
 
     def _n_shape_parameters(self, size: int) -> int:
-        each = gaussian.n_shape_parameters(self.shape_type, size)
+        each = gaussian.n_shape_parameters(self.shape_type, size, self.rank)
         return {"spherical": self.n_components, "tied": each}.get(self.covariance_type, self.n_components * each)
 
     def unpack(self, parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,7 +120,8 @@ class GaussianMixture(Observation):
         chosen = torch.multinomial(log_weights.exp(), 1, generator=generator)  # (n, 1)
         rows = torch.arange(len(parameters), device=parameters.device).unsqueeze(-1)
         mean, shape = means[rows, chosen].squeeze(1), shapes[rows, chosen].squeeze(1)
-        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        width = gaussian.n_noise(self.shape_type, size, self.rank)
+        noise = torch.randn(len(mean), width, generator=generator, dtype=mean.dtype, device=mean.device)
         return gaussian.draw(mean, shape, self.shape_type, self.min_covariance, noise)
 
     def distribution(
@@ -120,6 +135,12 @@ class GaussianMixture(Observation):
         if self.shape_type == "diag":
             deviation = scale * gaussian.variances_of_shape(shapes, self.min_covariance).sqrt().flatten(0, 1)
             return dist.MixtureSameFamily(dist.Categorical(probs), dist.Normal(loc, deviation).to_event(1))
+        if self.shape_type == "lowrank":
+            # In float64: torch's density is a difference of squares.
+            log_variance, w = lowrank.unpack(shapes.flatten(0, 1).double(), len(shift), self.min_covariance)
+            variance = scale.square() * log_variance.exp()
+            wide = dist.LowRankMultivariateNormal(loc.double(), scale.unsqueeze(-1) * w, variance)
+            return dist.MixtureSameFamily(dist.Categorical(probs), wide)
         factor = gaussian.covariance_cholesky(shapes, len(shift), self.min_covariance).flatten(0, 1)
         normal = dist.MultivariateNormal(loc, scale_tril=scale.unsqueeze(-1) * factor)
         return dist.MixtureSameFamily(dist.Categorical(probs), normal)
@@ -128,10 +149,12 @@ class GaussianMixture(Observation):
         if self.covariance_type == "tied":
             raise ValueError(
                 'covariance_type="tied" shares one matrix over the states of an HMM, and a network has no states; '
-                'use "full", "diag" or "spherical"'
+                'use "full", "lowrank", "diag" or "spherical"'
             )
         means = 0.5 * torch.randn(self.n_components, size, generator=generator)
-        shapes = torch.zeros(self.n_components, gaussian.n_shape_parameters(self.shape_type, size))
+        shapes = torch.zeros(self.n_components, gaussian.n_shape_parameters(self.shape_type, size, self.rank))
+        if self.shape_type == "lowrank":  # at W = 0 its gradient is zero
+            shapes[:, size:] = 0.1 * torch.randn(self.n_components, size * self.rank, generator=generator)
         return self.pack(torch.zeros(self.n_components), means, shapes)
 
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:

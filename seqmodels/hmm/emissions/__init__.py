@@ -7,14 +7,20 @@ from seqmodels.hmm.emissions.columns import ColumnsEmission
 from seqmodels.hmm.emissions.exponential import ExponentialEmission
 from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission
 from seqmodels.hmm.emissions.tied_mixture import TiedMixtureEmission
-from seqmodels.observations import AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Observation
+from seqmodels.observations import AutoregressiveGaussian, Categorical, Chords, Columns, GaussianMixture, Observation
 from seqmodels.observations.exponential import ExponentialFamily
 
 __all__ = ["Emission", "Statistics", "emission_of"]
 
 
 def emission_of(observation: Observation, size: int) -> Emission:
-    """The EM side of an observation over D features or V symbols."""
+    """The EM side of an observation over D features or V symbols; raises ``ValueError`` for those that only networks have."""
+    if isinstance(observation, GaussianMixture) and observation.covariance_type == "lowrank":
+        raise ValueError(
+            "covariance_type='lowrank' is for networks; under an HMM use 'full', 'tied', 'diag' or 'spherical'"
+        )
+    if isinstance(observation, Chords):
+        raise ValueError(f"{observation!r} has weights that only a network trains; under an HMM use Bernoulli")
     if isinstance(observation, GaussianMixture) and observation.covariance_type == "tied":
         return TiedMixtureEmission(observation, size)
     if isinstance(observation, GaussianMixture):
