@@ -349,7 +349,8 @@ def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
 def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
     model, prefix = rough(row), row.scored[3][:2]
     wanted = {"length": 6} if row.length == "given" else {"max_length": 8}
-    for seed, decoding in ((1, {}), (2, {"temperature": 1.5} if row.kind not in ("counts", "mixed") else {})):
+    has_temperature = row.kind not in ("counts", "mixed") and "chords" not in row.family.name
+    for seed, decoding in ((1, {}), (2, {"temperature": 1.5} if has_temperature else {})):
         given = {"prefix": prefix, "source": row.source, "random_state": seed, **wanted, **decoding}
         whole, pieces = model.sample(**given)[0], list(model.generate(**given))
         if row.kind == "text":
