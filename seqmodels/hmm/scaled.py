@@ -20,6 +20,7 @@ from seqmodels.hmm.cutting import TOLERANCE
 from seqmodels.hmm.packing import Packing, any_of
 from seqmodels.hmm.recursions import LIMITS
 from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.threads import one_if_small
 from seqmodels.hmm.trellis import Trellis
 
 BLOCK = 1 << 16  # rows looked at at once
@@ -49,10 +50,11 @@ def forward(trellis: Trellis, *, guarded: bool = True) -> Pass:
     torch.threshold_(b, LIMITS[dtype].flush, 0.0)
     step, starts = trellis.transition.to(dtype), trellis.starts(dtype)
     before, after = cutting.links
-    if len(after):
-        warm = recursions.warm_start(step, b, cutting.size, cutting.margin, packing)
-        starts[..., after, :] = warm[..., before, :]
-    alpha, scale = recursions.forward(step, b, starts, packing, trellis.scratch)
+    with one_if_small(step, packing.batch_sizes[0]):
+        if len(after):
+            warm = recursions.warm_start(step, b, cutting.size, cutting.margin, packing)
+            starts[..., after, :] = warm[..., before, :]
+        alpha, scale = recursions.forward(step, b, starts, packing, trellis.scratch)
     end_mass = (alpha[..., cutting.last, :] * trellis.final.to(dtype)).sum(-1)
     failed = ~torch.isfinite(end_mass)
     if len(after):
@@ -76,14 +78,16 @@ def backward(trellis: Trellis, ran: Pass) -> tuple[Tensor, Tensor, Tensor]:
     step, ends = trellis.transition.to(dtype), trellis.ends(dtype)
     before, after = cutting.links
     if len(before):
-        ends[..., before, :] = recursions.warm_end(step, ran.b, ends, cutting.margin, packing)[..., after, :]
+        with one_if_small(step, packing.batch_sizes[0]):
+            ends[..., before, :] = recursions.warm_end(step, ran.b, ends, cutting.margin, packing)[..., after, :]
     closing = ran.alpha[..., packing.last[packing.order], :]
     ends.div_((closing * ends).sum(-1, keepdim=True))
     gamma, ahead = trellis.scratch.like("gamma", ran.alpha), ran.b
     reach = (
         None if _refills(trellis, ran.scale) else trellis.scratch.take("reach", ran.scale.shape, dtype, gamma.device)
     )
-    messages, drifted = recursions.backward(step, ran.alpha, ahead, ran.scale, ends, gamma, packing, reach)
+    with one_if_small(step, packing.batch_sizes[0]):
+        messages, drifted = recursions.backward(step, ran.alpha, ahead, ran.scale, ends, gamma, packing, reach)
     least, n = _least(gamma.shape[-1], dtype), cutting.n_sequences
     failed = ran.failed | any_of(drifted, trellis.owner, n)
     failed |= ~(ran.ends.exp() > least)
