@@ -11,8 +11,11 @@ from torch.nn import functional as F
 
 from seqmodels.measure import Values
 from seqmodels.neural.batches import Chunk
+from seqmodels.neural.large_vocabulary import linear_log_prob
 from seqmodels.neural.network import Memory, Network, Source
-from seqmodels.observations import Observation
+from seqmodels.observations import Categorical, Observation
+
+LARGE = 8_192  # symbols, from which the output layer and its softmax are taken together, in pieces
 
 
 @dataclass(frozen=True)
@@ -110,9 +113,13 @@ class SequenceModule(nn.Module):
             embedded = embedded + self.segment[is_target.long()]
         return embedded
 
+    def hidden(self, shown: Tensor, is_start: Tensor, is_target: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """States ``(B, T, d_model)``, and the memory after the last."""
+        return self.network(self.inputs(shown, is_start, is_target), memory)
+
     def forward(self, shown: Tensor, is_start: Tensor, is_target: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Observation parameters (and the end's logit) of each step, ``(B, T, P)``, and the memory after the last."""
-        hidden, memory = self.network(self.inputs(shown, is_start, is_target), memory)
+        hidden, memory = self.hidden(shown, is_start, is_target, memory)
         outputs = self.head(hidden)
         if self.skip is not None:
             outputs = outputs + self.skip(torch.where(is_start.unsqueeze(-1), 0.0, self.reading(shown)))
@@ -137,14 +144,45 @@ def chunk_log_prob(
 
     ``precision`` is that of the network under autocast (training only); densities are computed in at least float32.
     """
-    with torch.autocast(chunk.shown.device.type, dtype=precision, enabled=precision is not None):
-        outputs, memory = module(chunk.shown, chunk.is_start, chunk.is_target, memory)
-    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-    parameters, end = split_end(outputs, chunk.may_end, module.ends.stops)
-    log_prob = observation.bound(module.shared).log_prob(parameters, chunk.asked, chunk.past)
+    predict = _predicted_by_pieces if has_large_vocabulary(module, observation) else _predicted
+    log_prob, parameters, end, memory = predict(module, observation, chunk, memory, precision)
     if end is not None:
         # log sigmoid of -inf has a NaN gradient, so the impossible end is masked before and after.
         possible = torch.where(chunk.may_end, end, 0.0)
         goes_on = torch.where(chunk.may_end, F.logsigmoid(-possible), 0.0)
         log_prob = torch.where(chunk.is_end, F.logsigmoid(possible), log_prob + goes_on)
     return log_prob, parameters, memory
+
+
+Predicted = tuple[
+    Tensor, Tensor, Tensor | None, Memory
+]  # log p given that it goes on, parameters, the end's log-odds, memory
+
+
+def _predicted(
+    module: SequenceModule, observation: Observation, chunk: Chunk, memory: Memory, precision: torch.dtype | None
+) -> Predicted:
+    with torch.autocast(chunk.shown.device.type, dtype=precision, enabled=precision is not None):
+        outputs, memory = module(chunk.shown, chunk.is_start, chunk.is_target, memory)
+    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+    parameters, end = split_end(outputs, chunk.may_end, module.ends.stops)
+    return observation.bound(module.shared).log_prob(parameters, chunk.asked, chunk.past), parameters, end, memory
+
+
+def _predicted_by_pieces(
+    module: SequenceModule, observation: Observation, chunk: Chunk, memory: Memory, precision: torch.dtype | None
+) -> Predicted:
+    """The same without ever holding the parameters; the states stand for them."""
+    size, weight, bias, end = module.ends.size, module.head.weight, module.head.bias, None
+    with torch.autocast(chunk.shown.device.type, dtype=precision, enabled=precision is not None):
+        hidden, memory = module.hidden(chunk.shown, chunk.is_start, chunk.is_target, memory)
+        log_prob = linear_log_prob(hidden, weight[:size], bias[:size], chunk.asked)
+        if module.ends.stops:
+            logit = F.linear(hidden, weight[size:], bias[size:])[..., 0]
+            end = torch.where(chunk.may_end, logit.to(log_prob.dtype), -torch.inf)
+    return log_prob, hidden, end, memory
+
+
+def has_large_vocabulary(module: SequenceModule, observation: Observation) -> bool:
+    """Whether logits of all symbols at all steps would be by far the largest array."""
+    return isinstance(observation, Categorical) and module.ends.size >= LARGE
