@@ -119,18 +119,44 @@ def _pad_sources(
     return (padded.to(dtype) if padded.is_floating_point() else padded), mask
 
 
-def windows(n_steps: int, context: int) -> list[tuple[int, int, int]]:
-    """``(begin, end, scored_from)``: windows anchored at the start that overlap by half; each step is scored once.
+def windows(n_steps: int, context: int, stride: int | None = None) -> list[tuple[int, int, int]]:
+    """``(begin, end, scored_from)``: windows anchored at the start, ``stride`` apart (half their length); each step is scored once.
 
     >>> windows(10, 4)
     [(0, 4, 0), (2, 6, 4), (4, 8, 6), (6, 10, 8)]
     """
-    hop = max(1, context // 2)
+    hop = stride or max(1, context // 2)
     result = [(0, min(context, n_steps), 0)]
     while result[-1][1] < n_steps:
         begin = result[-1][0] + hop
         result.append((begin, min(begin + context, n_steps), result[-1][1]))
     return result
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far back a network sees: ``context`` steps, in windows ``stride`` apart (None: half of it); or all of the past.
+
+    Raises:
+        ValueError: windows that would leave steps out.
+    """
+
+    context: int | None = None
+    stride: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.context is not None and not 1 <= self.hop <= self.context:
+            raise ValueError(f"stride is {self.stride}; pass a number from 1 to the context, which is {self.context}")
+
+    @property
+    def hop(self) -> int:
+        """Steps from a window to the next."""
+        assert self.context is not None
+        return max(1, self.context // 2) if self.stride is None else self.stride
+
+    def windows(self, n_steps: int) -> list[tuple[int, int, int]]:
+        """Those of a row: ``(begin, end, scored_from)``."""
+        return [(0, n_steps, 0)] if self.context is None else windows(n_steps, self.context, self.hop)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodels.generation import Prediction
-from seqmodels.neural.batches import windows
+from seqmodels.neural.batches import Reach
 from seqmodels.neural.module import SequenceModule, split_end
 from seqmodels.neural.network import Memory, select
 from seqmodels.observations import Observation
@@ -37,7 +37,7 @@ class NetworkCursor:
 
     module: SequenceModule
     observation: Observation
-    context: int | None
+    reach: Reach
 
     @torch.no_grad()
     def start(self, source: np.ndarray | None = None, n: int = 1) -> NetworkState:
@@ -55,7 +55,7 @@ class NetworkCursor:
             recent = torch.zeros(n, 0, *width, dtype=dtype, device=parameter.device)
             return self._feed(NetworkState(memory, recent, recent, 0, 0, 0), 1)
         first = given.shape[1]
-        window = 0 if self.context is None else windows(first + 1, self.context)[-1][0]
+        window = self.reach.windows(first + 1)[-1][0]
         memory = self.module.start(n, None, None)
         return self._feed(NetworkState(memory, given, given, first, window, first), first - window + 1)
 
@@ -65,10 +65,10 @@ class NetworkCursor:
         recent = torch.cat([state.recent, x.to(state.recent).unsqueeze(1)], dim=1)
         position, window, memory = state.position + 1, state.window, state.memory
         n_inputs = 1
-        if self.context is not None and position == window + self.context:
-            window += max(1, self.context // 2)
+        if self.reach.context is not None and position == window + self.reach.context:
+            window += self.reach.hop
             memory, n_inputs = self.module.start(len(x), None, None), position - window + 1
-        keep = max(self.context or 0, self.observation.n_past, 1)
+        keep = max(self.reach.context or 0, self.observation.n_past, 1)
         moved = NetworkState(memory, state.outputs, recent[:, -keep:], position, window, state.first)
         return self._feed(moved, n_inputs)
 

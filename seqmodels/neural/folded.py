@@ -37,7 +37,7 @@ class FoldedCursor:
     def of(cls, whole: NetworkCursor) -> FoldedCursor | None:
         """None where there is nothing to fold: vectors, windows, networks without a ``stepper``."""
         module = whole.module
-        if module.ends.reads == "vectors" or whole.context is not None or whole.observation.n_past:
+        if module.ends.reads == "vectors" or whole.reach.context is not None or whole.observation.n_past:
             return None
         inputs = module.embedding(torch.arange(module.ends.size, device=module.begin.device))
         stepper = module.network.stepper(inputs if module.segment is None else inputs + module.segment[1])

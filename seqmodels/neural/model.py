@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqmodels.generation import Cursor, Prediction
 from seqmodels.model import DTYPES, SequenceModel
-from seqmodels.neural.batches import Batching, Row, Span, assemble
+from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
 from seqmodels.neural.folded import FoldedCursor
 from seqmodels.neural.module import Ends, SequenceModule, chunk_log_prob
@@ -35,7 +35,7 @@ VALIDATION_PIECE = 512
 class NeuralModel(SequenceModel, ABC):
     """A network trained by gradient on the log-likelihood.
 
-    To add one, subclass with the network's own hyperparameters and define ``_network``, ``context_`` and ``_carries``.
+    To add one, subclass with the network's own hyperparameters and define ``_network``, ``_reach``, ``_chunk`` and ``_carries``.
 
     Args:
         d_model: width of the hidden state.
@@ -88,10 +88,18 @@ class NeuralModel(SequenceModel, ABC):
         """The untrained network."""
 
     @abstractmethod
+    def _reach(self) -> Reach:
+        """How far back it sees when it scores; raises ``ValueError`` for what cannot be."""
+
+    @abstractmethod
     def _chunk(self) -> int:
         """Steps back-propagated through at once."""
 
     # -- SequenceModel -------------------------------------------------------------------------------------
+
+    @property
+    def context_(self) -> int | None:
+        return self._reach().context
 
     @property
     def n_parameters_(self) -> int:
@@ -115,6 +123,7 @@ class NeuralModel(SequenceModel, ABC):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
         if self._chunk() < 1:
             raise ValueError(f"context or bptt is {self._chunk()}; pass at least 1")
+        self._reach()
         if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:
             raise ValueError("training would never end; give max_steps, max_epochs or max_seconds")
 
@@ -194,14 +203,14 @@ class NeuralModel(SequenceModel, ABC):
         return [Row.of(e, self.module_.network.reads_source, self.length_ == "stop") for e in examples]
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        return log_prob_steps(self._ready(), self.observation_, self._rows(examples), self.context_)
+        return log_prob_steps(self._ready(), self.observation_, self._rows(examples), self._reach())
 
     def _nats_per_unit(self, examples: list[Example]) -> float:
         total = sum(float(steps.sum()) for steps in self._steps_as_trained(examples))
         return (total + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
 
     def _steps_as_trained(self, examples: list[Example]) -> list[np.ndarray]:
-        return log_prob_steps(self.module_, self.observation_, self._rows(examples), self.context_)
+        return log_prob_steps(self.module_, self.observation_, self._rows(examples), self._reach())
 
     def _ready(self) -> SequenceModule:
         """The module on its device, in the dtype of computation, in evaluation mode."""
@@ -210,7 +219,7 @@ class NeuralModel(SequenceModel, ABC):
     # -- the cursor ----------------------------------------------------------------------------------------
 
     def _network_cursor(self) -> NetworkCursor:
-        return NetworkCursor(self._ready(), self.observation_, self.context_)
+        return NetworkCursor(self._ready(), self.observation_, self._reach())
 
     def _cursor(self) -> Cursor:
         whole = self._network_cursor()

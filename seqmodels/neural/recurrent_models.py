@@ -6,6 +6,7 @@ from abc import ABC
 from dataclasses import dataclass
 from typing import Literal
 
+from seqmodels.neural.batches import Reach
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent import ElmanNetwork, GRUNetwork, LSTMNetwork
@@ -22,9 +23,8 @@ class Recurrent(NeuralModel, ABC):
 
     bptt: int = 64
 
-    @property
-    def context_(self) -> int | None:
-        return None
+    def _reach(self) -> Reach:
+        return Reach()
 
     def _chunk(self) -> int:
         return self.bptt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from seqmodels.neural.batches import Row, Span, assemble, windows
+from seqmodels.neural.batches import Reach, Row, Span, assemble
 from seqmodels.neural.module import SequenceModule, chunk_log_prob
 from seqmodels.neural.network import Memory
 from seqmodels.observations import Observation
@@ -15,13 +15,11 @@ LONGEST_CHUNK = 2_048  # steps of one sequence at once; the memory is carried on
 
 
 @torch.no_grad()
-def log_prob_steps(
-    module: SequenceModule, observation: Observation, rows: list[Row], context: int | None
-) -> list[np.ndarray]:
+def log_prob_steps(module: SequenceModule, observation: Observation, rows: list[Row], reach: Reach) -> list[np.ndarray]:
     """For each row the float64 log-probability of its scored steps."""
     module.eval()
     results = [np.zeros(row.n_steps) for row in rows]
-    jobs = [(Span(i, b, e), s) for i, row in enumerate(rows) for b, e, s in _windows(row, context)]
+    jobs = [(Span(i, b, e), s) for i, row in enumerate(rows) for b, e, s in reach.windows(row.n_steps)]
     jobs.sort(key=lambda job: job[0].end - job[0].begin)
     at = 0
     while at < len(jobs):
@@ -34,10 +32,6 @@ def log_prob_steps(
             results[span.row][scored_from : span.end] = steps[scored_from - span.begin :]
         at += size
     return [steps[row.first :] for row, steps in zip(rows, results, strict=True)]
-
-
-def _windows(row: Row, context: int | None) -> list[tuple[int, int, int]]:
-    return [(0, row.n_steps, 0)] if context is None else windows(row.n_steps, context)
 
 
 def _length(span: Span) -> int:

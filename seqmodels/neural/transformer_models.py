@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from seqmodels.neural.batches import Reach
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
 from seqmodels.neural.transformer import TransformerNetwork, TransformerSeq2SeqNetwork
@@ -16,18 +17,20 @@ class Transformer(TransformerShape, NeuralModel):
     """A causal (decoder-only) Transformer (Vaswani et al. 2017; Radford et al. 2018).
 
     Args:
-        context: how many steps it sees at once; longer sequences are read in windows that overlap by half.
+        context: how many steps it sees at once; longer sequences are read in windows.
+        stride: steps from a window to the next in scoring and generation; None: half the context. The cost of a long sequence is
+            context / stride; with ``stride=context`` windows do not overlap, and steps early in one have seen little.
 
     The arguments of both Transformers are those of ``TransformerSeq2Seq``, the other ones of ``NeuralModel``.
     """
 
     context: int = 128
+    stride: int | None = None
     lr: float = 3e-3
     _carries: ClassVar[bool] = False
 
-    @property
-    def context_(self) -> int | None:
-        return self.context
+    def _reach(self) -> Reach:
+        return Reach(self.context, self.stride)
 
     def _network(self) -> Network:
         return TransformerNetwork(self._options(self.context))
@@ -66,9 +69,8 @@ class TransformerSeq2Seq(TransformerShape, NeuralModel):
     max_length: int = 1024
     lr: float = 3e-3
 
-    @property
-    def context_(self) -> int | None:
-        return None
+    def _reach(self) -> Reach:
+        return Reach()
 
     def _network(self) -> Network:
         return TransformerSeq2SeqNetwork(self._options(self.max_length))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodels.neural.batches import Row
+from seqmodels.neural.batches import Reach, Row
 from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.module import SequenceModule
 from seqmodels.neural.scoring import log_prob_steps
@@ -21,6 +21,10 @@ ROADS = [
     *(("transformer", n) for n in (1, 2, 5, 8)),
     ("lstm seq2seq", None),
     ("transformer seq2seq", None),
+]
+REACHES = [
+    *((network, Reach(context)) for network, context in ROADS),
+    *(("transformer", Reach(*n)) for n in ((5, 1), (5, 5), (8, 3))),
 ]
 
 
@@ -41,26 +45,24 @@ def walked(cursor: NetworkCursor, values: list[np.ndarray], source: np.ndarray |
     return torch.stack(found if log_end is None else [*found, log_end], dim=1).numpy()
 
 
-@pytest.mark.parametrize(("network", "context"), ROADS)
+@pytest.mark.parametrize(("network", "reach"), REACHES)
 @pytest.mark.parametrize("emits", ["symbols", "vectors", "autoregressive"])
 @pytest.mark.parametrize("conditional", [False, True])
-def test_both_roads_agree(
-    build_module: Build, network: str, context: int | None, emits: str, conditional: bool
-) -> None:
+def test_both_roads_agree(build_module: Build, network: str, reach: Reach, emits: str, conditional: bool) -> None:
     module, observation = build_module(network, emits, conditional=conditional)
     values = sequences(emits, 3, 19)
     for n_source in (1, 6, 11) if conditional else (0,):
         source = sequences(emits, 1, n_source)[0] if conditional else None
         rows = [Row.of(Example(v, source), module.network.reads_source, module.ends.stops) for v in values]
-        expected = np.stack(log_prob_steps(module, observation, rows, context))
-        found = walked(NetworkCursor(module, observation, context), values, source)
+        expected = np.stack(log_prob_steps(module, observation, rows, reach))
+        found = walked(NetworkCursor(module, observation, reach), values, source)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
 def test_the_end_cannot_come_first(build_module: Build) -> None:
     for conditional in (False, True):
         module, observation = build_module("gru", conditional=conditional)
-        cursor = NetworkCursor(module, observation, None)
+        cursor = NetworkCursor(module, observation, Reach())
         state = cursor.start(np.array([1, 2]) if conditional else None, 2)
         log_end = cursor.distribution(state).log_end
         assert log_end is not None
@@ -72,7 +74,7 @@ def test_the_end_cannot_come_first(build_module: Build) -> None:
 
 def test_a_state_is_not_changed_by_what_follows(build_module: Build) -> None:
     module, observation = build_module("transformer")
-    cursor = NetworkCursor(module, observation, 4)
+    cursor = NetworkCursor(module, observation, Reach(4))
     state = cursor.start(None, 1)
     for symbol in (0, 2, 1, 1, 2):
         state = cursor.advance(state, torch.tensor([symbol]))
@@ -86,7 +88,7 @@ def test_a_state_is_not_changed_by_what_follows(build_module: Build) -> None:
 
 def test_memory_stays_bounded(build_module: Build) -> None:
     module, observation = build_module("gru", "autoregressive")
-    cursor = NetworkCursor(module, observation, None)
+    cursor = NetworkCursor(module, observation, Reach())
     state = cursor.start(None, 1)
     for _ in range(10):
         state = cursor.advance(state, torch.zeros(1, 2))
@@ -97,7 +99,7 @@ def test_memory_stays_bounded(build_module: Build) -> None:
 @pytest.mark.parametrize(("network", "context"), ROADS)
 def test_selected_rows_go_on_as_they_would_have(build_module: Build, network: str, context: int | None) -> None:
     module, observation = build_module(network)
-    cursor, index = NetworkCursor(module, observation, context), torch.tensor([2, 0, 2])
+    cursor, index = NetworkCursor(module, observation, Reach(context)), torch.tensor([2, 0, 2])
     state = cursor.start(None, 3)
     for x in sequences("symbols", 7, 3):
         state = cursor.advance(state, torch.as_tensor(x))

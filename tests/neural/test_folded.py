@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from seqmodels.generation import Cursor
+from seqmodels.neural.batches import Reach
 from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.folded import FoldedCursor
 from seqmodels.neural.module import Ends, SequenceModule
@@ -32,7 +33,7 @@ def cursors(network: str, conditional: bool, stops: bool) -> tuple[NetworkCursor
         )
         for parameter in module.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
-    whole = NetworkCursor(module.double().eval(), Categorical(), None)
+    whole = NetworkCursor(module.double().eval(), Categorical(), Reach())
     folded = FoldedCursor.of(whole)
     assert folded is not None
     return whole, folded
@@ -71,4 +72,4 @@ def test_what_cannot_be_folded_is_left_as_it_is(build_module: Build) -> None:
         ("transformer", "symbols", 4),
         ("lstm seq2seq", "symbols", None),
     ):
-        assert FoldedCursor.of(NetworkCursor(*build_module(network, emits), context)) is None
+        assert FoldedCursor.of(NetworkCursor(*build_module(network, emits), Reach(context))) is None

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqmodels.neural import scoring
-from seqmodels.neural.batches import Row, Span, assemble
+from seqmodels.neural.batches import Reach, Row, Span, assemble
 from seqmodels.neural.module import SequenceModule, chunk_log_prob
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.observations import Observation
@@ -31,9 +31,9 @@ def test_company_order_and_padding_change_nothing(
 ) -> None:
     module, observation = build_module(network, emits)
     rows = rows_of(emits, 5, 1, 13, 8, ends=module.ends.stops)
-    alone = [log_prob_steps(module, observation, [row], context)[0] for row in rows]
+    alone = [log_prob_steps(module, observation, [row], Reach(context))[0] for row in rows]
     for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
-        together = log_prob_steps(module, observation, [rows[i] for i in order], context)
+        together = log_prob_steps(module, observation, [rows[i] for i in order], Reach(context))
         for i, found in zip(order, together, strict=True):
             assert found.dtype == np.float64
             assert len(found) == rows[i].n_steps
@@ -47,19 +47,20 @@ def test_the_size_of_chunks_and_batches_changes_nothing(
 ) -> None:
     module, observation = build_module(network, emits)
     rows = rows_of(emits, 5, 1, 13, 8, ends=module.ends.stops, first=2)
-    expected = log_prob_steps(module, observation, rows, None)
+    expected = log_prob_steps(module, observation, rows, Reach())
     monkeypatch.setattr(scoring, "STEPS_AT_ONCE", 12)
     monkeypatch.setattr(scoring, "LONGEST_CHUNK", 3)
-    for found, whole in zip(log_prob_steps(module, observation, rows, None), expected, strict=True):
+    for found, whole in zip(log_prob_steps(module, observation, rows, Reach()), expected, strict=True):
         np.testing.assert_allclose(found, whole, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("context", [1, 2, 5, 6])
-def test_a_bounded_memory_sees_its_window_and_no_more(build_module: Build, context: int) -> None:
+@pytest.mark.parametrize(("context", "stride", "hop"), [(1, None, 1), (2, None, 1), (5, None, 2), (6, 6, 6), (6, 1, 1)])
+def test_a_bounded_memory_sees_its_window_and_no_more(
+    build_module: Build, context: int, stride: int | None, hop: int
+) -> None:
     module, observation = build_module("transformer")
     (row,) = rows_of("symbols", 17, ends=True)
-    (found,) = log_prob_steps(module, observation, [row], context)
-    hop = max(1, context // 2)
+    (found,) = log_prob_steps(module, observation, [row], Reach(context, stride))
     for t in range(row.n_steps):
         begin = 0
         while t >= begin + context:
@@ -73,7 +74,7 @@ def test_a_bounded_memory_sees_its_window_and_no_more(build_module: Build, conte
 def test_only_targets_are_returned(build_module: Build) -> None:
     module, observation = build_module("gru", conditional=True)
     rows = rows_of("symbols", 9, 6, ends=True, first=4)
-    assert [len(steps) for steps in log_prob_steps(module, observation, rows, None)] == [6, 3]
+    assert [len(steps) for steps in log_prob_steps(module, observation, rows, Reach())] == [6, 3]
 
 
 @pytest.mark.parametrize(("network", "context"), [("gru", None), ("transformer", 2), ("lstm seq2seq", None)])
@@ -82,7 +83,7 @@ def test_the_probabilities_of_all_sequences_come_to_one(build_module: Build, net
     longest, total = 4, 0.0
     for n in range(1, longest + 1):
         rows = [Row(np.array(x), 0, None, 1.0, True) for x in itertools.product(range(3), repeat=n)]
-        steps = log_prob_steps(module, observation, rows, context)
+        steps = log_prob_steps(module, observation, rows, Reach(context))
         total += sum(float(np.exp(s.sum() if n < longest else s[:-1].sum())) for s in steps)  # the longest go on
     assert total == pytest.approx(1.0, abs=1e-12)
 
@@ -90,9 +91,9 @@ def test_the_probabilities_of_all_sequences_come_to_one(build_module: Build, net
 def test_scoring_is_pure(build_module: Build) -> None:
     module, observation = build_module("lstm")  # with dropout
     rows = rows_of("symbols", 9, 6, ends=True)
-    expected = log_prob_steps(module, observation, rows, None)
+    expected = log_prob_steps(module, observation, rows, Reach())
     before = torch.get_rng_state()
-    found = log_prob_steps(module.train(), observation, rows, None)
+    found = log_prob_steps(module.train(), observation, rows, Reach())
     assert torch.equal(torch.get_rng_state(), before)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -103,5 +104,11 @@ def test_weights_are_for_training(build_module: Build) -> None:
     module, observation = build_module("gru")
     (row,) = rows_of("symbols", 6, ends=True)
     weighted = Row(row.values, 0, None, 0.25, True)
-    found = log_prob_steps(module, observation, [row, weighted], None)
+    found = log_prob_steps(module, observation, [row, weighted], Reach())
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("stride", [0, 7])
+def test_windows_that_leave_steps_out_are_refused(stride: int) -> None:
+    with pytest.raises(ValueError, match="stride is"):
+        Reach(6, stride)
