@@ -134,6 +134,13 @@ class SequenceModel(Drawing, Searching, ABC):
         for name, choices in (("length", ("auto", "given", "stop")), ("dtype", tuple(DTYPES))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, choices))}")
+        for name, kind, example in (
+            ("encoding", Encoding, "Characters()"),
+            ("observation", Observation, "Categorical()"),
+        ):
+            choice = getattr(self, name)
+            if choice != "auto" and not isinstance(choice, kind):
+                raise ValueError(f"{name} is {choice!r}; pass 'auto' or an object such as {example}")
 
     def _settle(self, train: Data) -> Setting:
         kind = train.X.kind

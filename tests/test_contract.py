@@ -556,6 +556,8 @@ def test_targets_are_one_for_each_sequence_and_of_its_kind(network: bool) -> Non
     [
         ({"length": "long"}, "length is 'long'"),
         ({"dtype": "float16"}, "dtype is 'float16'"),
+        ({"encoding": "bytes"}, "encoding is 'bytes'"),
+        ({"observation": "gaussian"}, "observation is 'gaussian'"),
         ({"d_model": 0}, "d_model is 0"),
         ({"n_heads": 3}, "n_heads=3 does not divide"),
         ({"positions": "cosine"}, "positions is 'cosine'"),
