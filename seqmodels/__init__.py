@@ -21,6 +21,7 @@ from seqmodels.observations import (
     PseudoFrames,
 )
 from seqmodels.sequences import Sequences, as_sequences
+from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
 
 __version__ = "0.1.0"
 
@@ -29,6 +30,7 @@ __all__ = [
     "GRU",
     "HMM",
     "LSTM",
+    "AdamW",
     "Arcs",
     "AutoregressiveGaussian",
     "Banded",
@@ -39,6 +41,7 @@ __all__ = [
     "Chords",
     "Columns",
     "Comparison",
+    "Cosine",
     "ElmanRNN",
     "Encoding",
     "Features",
@@ -49,6 +52,7 @@ __all__ = [
     "LeftToRight",
     "MaskedTransformer",
     "Measure",
+    "Muon",
     "NGram",
     "NotFittedError",
     "Observation",
@@ -60,9 +64,11 @@ __all__ = [
     "Series",
     "Standardize",
     "Symbols",
+    "TensorBoard",
     "Topology",
     "Transformer",
     "TransformerSeq2Seq",
+    "Trapezoid",
     "as_sequences",
     "compare",
     "data",
