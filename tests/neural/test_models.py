@@ -103,3 +103,48 @@ def test_seconds_alone_end_a_fit_and_steps_repeat_it():
     assert timed.history_["step"].iloc[-1] > 4
     scores = {small().fit(SYMBOLS).score(SYMBOLS) for _ in range(2)}
     assert len(scores) == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **o: small(sm.LSTM, bptt=3, batch_size=2, **o),
+        lambda **o: small(sm.GRU, dropout=0.3, bptt=4, optimizer=sm.Muon(), averaging=0.5, **o),
+        lambda **o: small(sm.Transformer, n_heads=2, context=5, batch_size=2, accumulate=2, **o),
+        lambda **o: small(sm.LSTMSeq2Seq, batch_size=2, bptt=4, **o),
+    ],
+    ids=["lstm", "gru", "transformer", "seq2seq"],
+)
+def test_training_goes_on_to_the_same_weights(make, tmp_path):
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(row):
+        if row["step"] >= 9:
+            raise Interrupted
+
+    ask = (SYMBOLS, [x[::-1] for x in SYMBOLS]) if isinstance(make(), sm.LSTMSeq2Seq) else (SYMBOLS,)
+    straight = make(max_steps=14).fit(*ask, validation=None)
+    with pytest.raises(Interrupted):
+        make(max_steps=14, checkpoint=str(tmp_path / "run"), callbacks=[interrupt]).fit(*ask, validation=None)
+    resumed = make(max_steps=14, resume_from=str(tmp_path / "run")).fit(*ask, validation=None)
+    assert resumed.history_["step"].iloc[-1] == 14
+    np.testing.assert_array_equal(resumed.log_prob(*ask), straight.log_prob(*ask))
+    assert np.abs(make(max_steps=8).fit(*ask, validation=None).log_prob(*ask) - straight.log_prob(*ask)).max() > 1e-4
+
+
+def test_a_model_with_a_function_for_a_callback_is_saved_without_it(tmp_path):
+    heard = []
+    model = small(callbacks=[heard.append]).fit(SYMBOLS, validation=None)
+    assert heard[-1]["step"] == 4
+    model.save(tmp_path / "model.safetensors")
+    assert sm.load(tmp_path / "model.safetensors").callbacks == []
+
+
+def test_optimisers_and_schedules_are_saved_and_searched(tmp_path):
+    model = small(optimizer=sm.AdamW(betas=(0.8, 0.9)), schedule=sm.Cosine(final=0.2)).fit(SYMBOLS, validation=None)
+    model.save(tmp_path / "model.safetensors")
+    loaded = sm.load(tmp_path / "model.safetensors")
+    assert repr(loaded.optimizer) == repr(model.optimizer)
+    assert loaded.get_params()["schedule__final"] == 0.2
+    assert model.clone().set_params(schedule__final=0.3).schedule.final == 0.3
