@@ -12,6 +12,7 @@ from seqmodels.data import builtin_text, speech
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
+from seqmodels.ngram import NGram
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture
 from seqmodels.sequences import Sequences
 
@@ -39,6 +40,7 @@ class Task:
 # Each model from a seed, and about how many seconds it takes on two cores with the default data.
 TEXT_DENSITY: dict[str, tuple[Build, float]] = {
     "iid": (lambda seed: HMM(1, random_state=seed), 1),
+    "ngram": (lambda seed: NGram(5, random_state=seed), 1),
     "hmm": (lambda seed: HMM(64, max_iter=16, random_state=seed), 5),
     "elman": (lambda seed: ElmanRNN(max_steps=600, random_state=seed), 22),
     "lstm": (lambda seed: LSTM(max_steps=800, random_state=seed), 26),
@@ -47,6 +49,7 @@ TEXT_DENSITY: dict[str, tuple[Build, float]] = {
 }
 TEXT_CONTINUATION: dict[str, tuple[Build, float]] = {
     "iid": (lambda seed: HMM(1, random_state=seed), 1),
+    "ngram": (lambda seed: NGram(5, random_state=seed), 1),
     "hmm": (lambda seed: HMM(64, max_iter=16, random_state=seed), 3),
     "elman": (lambda seed: ElmanRNN(d_model=128, max_steps=600, random_state=seed), 10),
     "lstm": (lambda seed: LSTM(d_model=128, max_steps=600, random_state=seed), 10),
@@ -129,9 +132,10 @@ def speech_tasks(
 def _with_models(
     task: Task, shelf: dict[str, tuple[Build, float]], names: Sequence[str] | None, quick: bool, seed: int
 ) -> Task:
-    unknown = [n for n in names or () if n not in {*TEXT_CONTINUATION, *SPEECH_CONTINUATION}]
+    known = list(dict.fromkeys([*TEXT_CONTINUATION, *SPEECH_CONTINUATION]))
+    unknown = [n for n in names or () if n not in known]
     if unknown:
-        raise ValueError(f"there is no model {unknown[0]!r}; choose from {', '.join(SPEECH_CONTINUATION)}")
+        raise ValueError(f"there is no model {unknown[0]!r}; choose from {', '.join(known)}")
     wanted = names if names else QUICK if quick else tuple(shelf)
     chosen = {name: shelf[name] for name in shelf if name in wanted or name == task.baseline}
     models = {name: build(seed) for name, (build, _) in chosen.items()}
@@ -142,8 +146,8 @@ def _with_models(
 
 
 def _with_half_the_budget(model: SequenceModel) -> SequenceModel:
-    name = "max_iter" if isinstance(model, HMM) else "max_steps"
-    return model.set_params(**{name: model.get_params(deep=False)[name] // 2})
+    params = model.get_params(deep=False)
+    return model.set_params(**{name: params[name] // 2 for name in ("max_iter", "max_steps") if name in params})
 
 
 def _in_clusters(chunks: Sequences) -> Sequences:
