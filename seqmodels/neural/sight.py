@@ -92,8 +92,10 @@ def padding_sight(mask: Tensor, x: Tensor, *, explicit: bool) -> Sight:
 def explicit_pays(x: Tensor, attention_dropout: float) -> bool:
     """Whether two matrix products beat the fused kernel.
 
-    They do on a CPU where the kernel's backward pass in bfloat16 is several times slower, and where it has no dropout.
+    They do on a CPU where the kernel's backward pass in bfloat16 is several times slower, where it has no dropout, and for
+    single queries, which it treats as a block of many.
     """
     if x.device.type != "cpu":
         return False
-    return attention_dropout > 0 or (computed_in(x) == torch.bfloat16 and torch.is_grad_enabled())
+    one = x.shape[1] == 1 and not torch.is_grad_enabled()
+    return one or attention_dropout > 0 or (computed_in(x) == torch.bfloat16 and torch.is_grad_enabled())

@@ -170,12 +170,13 @@ def test_a_plain_square_is_left_to_the_kernel_and_one_query_sees_all() -> None:
 
 
 def test_products_are_written_out_only_where_that_pays() -> None:
-    x = torch.zeros(1, dtype=torch.bfloat16)
+    x = torch.zeros(1, 2, 3, dtype=torch.bfloat16)
     assert explicit_pays(x, 0.0)
     assert not explicit_pays(x.float(), 0.0)
     assert explicit_pays(x.float(), 0.1)
     with torch.no_grad():
         assert not explicit_pays(x, 0.0)
+        assert explicit_pays(x[:, :1].float(), 0.0)
     with torch.autocast("cpu", torch.bfloat16):
         assert explicit_pays(x.float(), 0.0)
 
