@@ -19,16 +19,15 @@ from seqmodels.neural.batches import Batching
 from seqmodels.neural.bidirectional import BidirectionalModule
 from seqmodels.neural.masked_training import train_masked
 from seqmodels.neural.masking import Masking, MaskingObjective, bracket
-from seqmodels.neural.model import DEFAULT_STEPS, STEPS_A_BATCH
+from seqmodels.neural.trained import Trained
 from seqmodels.observations import Categorical, Observation
 from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.preparation import Data, Setting, default_encoding, hold_out
 from seqmodels.sequences import Sequences
-from seqmodels.training import Recipe
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MaskedModel(Configurable, ABC):
+class MaskedModel(Trained, Configurable, ABC):
     """Symbols in, hidden ones out: how it is fitted and kept. To add one, define ``_check_architecture`` and ``_build``.
 
     Args:
@@ -38,18 +37,12 @@ class MaskedModel(Configurable, ABC):
         mask_fraction: of the symbols, hidden at a time.
         span_mean: mean length of a span, symbols.
         mask_share, random_share, keep_share: of the hidden symbols, replaced by the mask, by random ones, left as they are.
-        max_steps: optimiser steps; ``"auto"``: 2000 unless epochs or seconds are given. Runs of equal steps repeat exactly.
-        max_epochs: passes over the data.
-        max_seconds: a cap on time; given alone, the learning-rate schedule follows time.
-        batch_size: pieces in a batch; ``"auto"``: about 1024 steps, from 8 to 64 pieces.
-        lr: peak learning rate of AdamW.
-        weight_decay: of matrices, decoupled.
-        patience: evaluations (20 a run) without improvement on held-out data before training stops.
         encoding: of text, ``"auto"`` is bytes; integers are read as they are.
         random_state: seed of everything random.
         device: ``"auto"`` takes a GPU where there is one.
         dtype: ``"float32"`` or ``"float64"``, of the computation once fitted; sums are float64 in both.
-        verbose: show progress.
+
+    The other arguments are those of ``Trained``; batches are of pieces.
 
     Attributes (fitted): ``encoding_``, ``module_``, ``history_`` (a frame: step, seconds, log_prob, validation, ...; nats
     per hidden symbol), ``n_parameters_``, ``converged_``, ``fit_seconds_``.
@@ -62,18 +55,10 @@ class MaskedModel(Configurable, ABC):
     mask_share: float = 0.8
     random_share: float = 0.1
     keep_share: float = 0.1
-    max_steps: int | Literal["auto"] | None = "auto"
-    max_epochs: int | None = None
-    max_seconds: float | None = None
-    batch_size: int | Literal["auto"] = "auto"
-    lr: float = 3e-3
-    weight_decay: float = 0.05
-    patience: int = 5
     encoding: Encoding | Literal["auto"] = "auto"
     random_state: int = 0
     device: str = "auto"
     dtype: str = "float32"
-    verbose: bool = False
 
     @abstractmethod
     def _check_architecture(self) -> None:
@@ -127,9 +112,10 @@ class MaskedModel(Configurable, ABC):
                 rows,
                 held_out,
                 masking,
-                Batching(self._batch_size(rows), self.max_length, carry=False),
+                Batching(self._rows_a_batch([len(row) for row in rows], self.max_length), self.max_length, carry=False),
                 self._recipe(),
                 self.random_state,
+                self.resume_from,
             )
 
     # -- keeping -------------------------------------------------------------------------------------------
@@ -167,34 +153,15 @@ class MaskedModel(Configurable, ABC):
     # -- inside --------------------------------------------------------------------------------------------
 
     def _check_budget(self) -> None:
-        for name, smallest in (("max_length", 3), ("batch_size", 1), ("patience", 1)):
-            if getattr(self, name) != "auto" and getattr(self, name) < smallest:
-                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {smallest}")
-        for name in ("max_steps", "max_epochs", "max_seconds"):
-            limit = getattr(self, name)
-            if not (limit is None or limit == "auto") and limit <= 0:
-                raise ValueError(f"{name} is {limit}; pass a number above zero, or None for no limit")
-        if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:
-            raise ValueError("training would never end; give max_steps, max_epochs or max_seconds")
+        self._check_training()
+        if self.max_length < 3:
+            raise ValueError(f"max_length is {self.max_length}; pass at least 3, for a symbol between two marks")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype is {self.dtype!r}; pass one of {', '.join(map(repr, DTYPES))}")
 
     def _masking(self) -> Masking:
         shares = (self.mask_share, self.random_share, self.keep_share)
         return Masking(self.objective, self.mask_fraction, self.span_mean, *shares)
-
-    def _batch_size(self, rows: list[np.ndarray]) -> int:
-        if self.batch_size != "auto":
-            return self.batch_size
-        typical = np.mean([min(len(row), self.max_length) for row in rows])
-        return int(np.clip(STEPS_A_BATCH / typical, 8, 64))
-
-    def _recipe(self) -> Recipe:
-        automatic = DEFAULT_STEPS if self.max_epochs is None and self.max_seconds is None else None
-        steps = automatic if self.max_steps == "auto" else self.max_steps
-        return Recipe(
-            steps, self.max_epochs, self.max_seconds, self.lr, self.weight_decay, self.patience, progress=self.verbose
-        )
 
     def _setting(self) -> Setting:
         if not self.__sklearn_is_fitted__():

@@ -64,18 +64,20 @@ def train_masked(
     batching: Batching,
     recipe: Recipe,
     random_state: int,
+    resume_from: str | None,
 ) -> tuple[pd.DataFrame, bool]:
     """Train on rows of symbols and marks; the history (nats per hidden symbol), and whether training stopped by itself."""
     spans = [Row(row, 0, None, 1.0, False) for row in rows]
-    rng = np.random.default_rng(random_state)
 
-    def epoch(_: int) -> Iterator[HiddenBatch]:
+    def epoch(number: int) -> Iterator[HiddenBatch]:
+        rng = np.random.default_rng([random_state, number])
         for batch, _continues in batching.epoch(spans, rng):
             yield HiddenBatch.of([rows[s.row][s.begin : s.end] for s in batch], masking, module, rng)
 
     check = _held_out_batches(held_out, masking, module, batching.chunk, random_state)
     evaluate = (lambda: _nats_per_symbol(module, check)) if check else None
-    return train(module, epoch, MaskedObjective(module), evaluate, recipe, batching.n_chunks(spans))
+    n_chunks = batching.n_chunks(spans)
+    return train(module, epoch, MaskedObjective(module), evaluate, recipe, n_chunks, resume_from=resume_from)
 
 
 def _held_out_batches(

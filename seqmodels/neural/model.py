@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,20 +18,18 @@ from seqmodels.neural.folded import FoldedCursor
 from seqmodels.neural.module import Ends, SequenceModule, chunk_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
 from seqmodels.neural.scoring import log_prob_steps
+from seqmodels.neural.trained import Trained
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
-from seqmodels.training import AdamW, Optimizer, Recipe, Schedule, Step, Trapezoid, train
-from seqmodels.training.loop import Listener
+from seqmodels.training import Step, train
 
-DEFAULT_STEPS = 2_000
-STEPS_A_BATCH = 1_024  # small batches learn more per second on a CPU
 VALIDATION_STEPS = 10_000  # of the held-out part, scored at each evaluation, in pieces of at most
 VALIDATION_PIECE = 512
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NeuralModel(SequenceModel, ABC):
+class NeuralModel(Trained, SequenceModel, ABC):
     """A network trained by gradient on the log-likelihood.
 
     To add one, subclass with the network's own hyperparameters and define ``_network``, ``_reach``, ``_chunk`` and ``_carries``.
@@ -41,44 +38,15 @@ class NeuralModel(SequenceModel, ABC):
         d_model: width of the hidden state.
         n_layers: layers of the network.
         dropout: fraction dropped in training.
-        max_steps: optimiser steps; ``"auto"``: 2000 unless epochs or seconds are given. Runs of equal steps repeat exactly.
-        max_epochs: passes over the data.
-        max_seconds: a cap on time; given alone, the learning-rate schedule follows time.
-        batch_size: sequences (pieces of long ones) in a batch; ``"auto"``: about 1024 steps, from 8 to 64 sequences.
-        lr: peak learning rate of AdamW.
-        weight_decay: of matrices, decoupled.
-        patience: evaluations (20 a run) without improvement on held-out data before training stops.
-        optimizer: how weights move; None: ``AdamW()``.
-        schedule: the learning rate against progress; None: ``Trapezoid()``.
-        accumulate: batches whose gradients make one step.
-        averaging: part of the steps taken over which the running mean of the weights reaches, which then is the model; 0: none.
-        callbacks: called with each line of the history, a dictionary.
-        checkpoint: file to which the state of training is written at every evaluation.
-        resume_from: such a file, from which ``fit`` goes on as if it had not stopped: to the same weights, given the same data
-            and hyperparameters but for how long training is to last.
         training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 where the hardware has
             instructions for it; scoring never uses it.
 
-    The other arguments are those of ``SequenceModel``.
+    The other arguments are those of ``Trained`` and ``SequenceModel``.
     """
 
     d_model: int = 256
     n_layers: int = 1
     dropout: float = 0.1
-    max_steps: int | Literal["auto"] | None = "auto"
-    max_epochs: int | None = None
-    max_seconds: float | None = None
-    batch_size: int | Literal["auto"] = "auto"
-    lr: float = 3e-3
-    weight_decay: float = 0.05
-    patience: int = 5
-    optimizer: Optimizer | None = None
-    schedule: Schedule | None = None
-    accumulate: int = 1
-    averaging: float = 0.0
-    callbacks: Sequence[Listener] = ()
-    checkpoint: str | None = None
-    resume_from: str | None = None
     training_precision: str = "auto"
 
     _carries: ClassVar[bool] = True  # whether training hands the memory from chunk to chunk
@@ -109,23 +77,17 @@ class NeuralModel(SequenceModel, ABC):
         return GaussianMixture(n_components=4, covariance_type="full") if kind == "vectors" else Categorical()
 
     def _check_hyperparameters(self) -> None:
-        for name in ("d_model", "n_layers", "batch_size", "patience", "accumulate"):
-            if getattr(self, name) != "auto" and getattr(self, name) < 1:
+        self._check_training()
+        for name in ("d_model", "n_layers"):
+            if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
-        for name in ("max_steps", "max_epochs", "max_seconds"):
-            limit = getattr(self, name)
-            if not (limit is None or limit == "auto") and limit <= 0:
-                raise ValueError(f"{name} is {limit}; pass a number above zero, or None for no limit")
-        for name in ("dropout", "averaging"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; pass a fraction from 0 up to 1")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
         if self.training_precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
         if self._chunk() < 1:
             raise ValueError(f"context or bptt is {self._chunk()}; pass at least 1")
         self._reach()
-        if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:
-            raise ValueError("training would never end; give max_steps, max_epochs or max_seconds")
 
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
         device = self._device()
@@ -139,7 +101,9 @@ class NeuralModel(SequenceModel, ABC):
                 self._continue_from(before)
             self.module_.to(device, torch.float32)
             rows = self._rows(train_examples)
-            batching = Batching(self._batch_size(rows), self._chunk(), self._carries)
+            batching = Batching(
+                self._rows_a_batch([row.n_steps for row in rows], self._chunk()), self._chunk(), self._carries
+            )
             objective = _Objective(self, rows, _steps_to_units(train_examples))
             held_out = _limit(validation, VALIDATION_STEPS)
             self.history_, self.converged_ = train(
@@ -162,31 +126,6 @@ class NeuralModel(SequenceModel, ABC):
                 "warm_start=False"
             )
         self.module_.load_state_dict(weights)
-
-    def _batch_size(self, rows: list[Row]) -> int:
-        if self.batch_size != "auto":
-            return self.batch_size
-        typical = np.mean([min(row.n_steps, self._chunk()) for row in rows])
-        return int(np.clip(STEPS_A_BATCH / typical, 8, 64))
-
-    def _recipe(self) -> Recipe:
-        automatic = DEFAULT_STEPS if self.max_epochs is None and self.max_seconds is None else None
-        steps = automatic if self.max_steps == "auto" else self.max_steps
-        return Recipe(
-            steps,
-            self.max_epochs,
-            self.max_seconds,
-            self.lr,
-            self.weight_decay,
-            self.patience,
-            progress=self.verbose,
-            optimizer=self.optimizer or AdamW(),
-            schedule=self.schedule or Trapezoid(),
-            accumulate=self.accumulate,
-            averaging=self.averaging,
-            listeners=tuple(self.callbacks),
-            checkpoint=self.checkpoint,
-        )
 
     def _build(self) -> None:
         network = self._network()

@@ -21,7 +21,7 @@ class Transformer(TransformerShape, NeuralModel):
         stride: steps from a window to the next in scoring and generation; None: half the context. The cost of a long sequence is
             context / stride; with ``stride=context`` windows do not overlap, and steps early in one have seen little.
 
-    The arguments of both Transformers are those of ``TransformerSeq2Seq``, the other ones of ``NeuralModel``.
+    The other arguments are those of ``TransformerShape`` and ``NeuralModel``.
     """
 
     context: int = 128
@@ -44,25 +44,10 @@ class TransformerSeq2Seq(TransformerShape, NeuralModel):
     """A Transformer encoder, and a decoder with cross-attention (Vaswani et al. 2017): p(y | x).
 
     Args:
-        n_heads: must divide ``d_model``; ``"auto"``: the largest divisor with heads of at least 32.
-        n_kv_heads: heads of keys and values, shared by groups of heads (Ainslie et al. 2023); None: as many as heads.
-        d_feedforward: width of the position-wise network; None: 4 d_model (8/3 d_model under ``"swiglu"``).
-        norm: ``"pre"`` (x + f(Norm(x))), ``"post"`` (Norm(x + f(x)), Vaswani et al. 2017) or ``"residual"``
-            (x + Norm(f(x)), Liu et al. 2022).
-        norm_type: ``"layer"`` or ``"rms"`` (Zhang and Sennrich 2019).
-        norm_affine: whether norms learn a gain.
-        activation: of the position-wise network: ``"gelu"``, ``"gelu-tanh"``, ``"relu"``, ``"relu2"`` (its square, So et al.
-            2021) or ``"swiglu"`` (Shazeer 2020).
-        positions: ``"sinusoidal"``, ``"learned"`` or ``"binary"`` (digits), added to the inputs; ``"rotary"`` (Su et al. 2021),
-            ``"alibi"`` (Press et al. 2022) or ``"t5"`` (Raffel et al. 2020), which see differences only; or None.
-        qk_norm: normalise each head's queries and keys (Henry et al. 2020).
-        window: how many steps each layer looks back, itself among them (in an encoder: to both sides); None: all.
-        bias: whether linear maps and layer norms have one.
-        attention_dropout: of attention weights.
-        zero_init: start from layers that add nothing.
         max_length: the longest sequence that learned and binary positions can place.
 
-    Fitted without ``y`` it is its decoder alone, given nothing. The other arguments are those of ``NeuralModel``.
+    Fitted without ``y`` it is its decoder alone, given nothing. The other arguments are those of ``TransformerShape`` and
+    ``NeuralModel``.
     """
 
     n_layers: int = 2

@@ -79,7 +79,7 @@ def test_no_attention_no_weights():
 
 def test_the_batch_holds_about_as_many_steps_whatever_the_length():
     model = small(batch_size="auto").fit(SYMBOLS)
-    sizes = [model._batch_size(model._rows([Example(np.zeros(n, dtype=np.int64))] * 3)) for n in (4, 31, 5000)]
+    sizes = [model._rows_a_batch([n + 1] * 3, model.bptt) for n in (4, 31, 5000)]
     assert sizes == [64, 32, 16]
 
 
