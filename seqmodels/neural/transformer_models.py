@@ -48,6 +48,7 @@ class TransformerSeq2Seq(TransformerShape, NeuralModel):
             (x + Norm(f(x)), Liu et al. 2022).
         norm_type: ``"layer"`` or ``"rms"`` (Zhang and Sennrich 2019).
         norm_affine: whether norms learn a gain.
+        norm_epsilon: added to the mean squares that norms divide by, above zero.
         activation: of the position-wise network: ``"gelu"``, ``"gelu-tanh"``, ``"relu"``, ``"relu2"`` (its square, So et al.
             2021) or ``"swiglu"`` (Shazeer 2020).
         positions: ``"sinusoidal"``, ``"learned"`` or ``"binary"`` (digits), added to the inputs; ``"rotary"`` (Su et al. 2021),
