@@ -62,9 +62,10 @@ def to_huggingface(model: Transformer | MaskedTransformer | TransformerSeq2Seq) 
     It is in float32, in evaluation mode, with the same logits, but for a constant.
 
     Args:
-        model: fitted to symbols or text (whose encoded steps are the symbols), of the architecture of ``presets.gpt2``, ``bert`` or ``t5`` in any size. GPT-2
-            and T5 begin after a symbol and have no bias of the logits, so they cannot say what was trained here from
-            scratch.
+        model: fitted to symbols or text (whose encoded steps are the symbols), with the architecture of ``presets.gpt2``,
+            ``bert`` or ``t5`` in any size. Only GPT-2 and BERT can say what was trained here: GPT-2 with one more symbol
+            for the beginning and an output layer of its own, BERT with three more for its marks, all of probability
+            zero. T5 begins after a symbol and has no bias of the logits.
 
     Raises:
         ValueError: for what the published architecture has not, named.

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqmodels.neural.huggingface_bias import with_bias
 from seqmodels.neural.huggingface_parts import (
     THEIR_ACTIVATIONS,
     Weights,
@@ -17,7 +18,7 @@ from seqmodels.neural.huggingface_parts import (
     check_published,
     chosen_row,
     part,
-    start_of,
+    row_of,
 )
 from seqmodels.neural.transformer_models import Transformer
 from seqmodels.neural.untrained import untrained
@@ -30,6 +31,8 @@ BLOCK = {
     "feedforward.contract": "mlp.c_proj",
     "feedforward_residual.norm": "ln_2",
 }
+WORDS, LAST_NORM = "transformer.wte.weight", "transformer.ln_f"
+NEVER = -1e4  # nats
 TURNED = tuple(f"{name}.weight" for name in ("c_attn", "c_proj", "c_fc"))  # theirs are (inputs, outputs)
 
 
@@ -62,14 +65,22 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
 
 
 def to_gpt2(model: Transformer) -> Any:
-    """A ``GPT2LMHeadModel`` in evaluation mode; needs the package ``transformers``."""
+    """A ``GPT2LMHeadModel`` in evaluation mode; needs the package ``transformers``.
+
+    It begins after a symbol: where the model has learned a beginning, this is one more symbol, V, whose probability is zero.
+    It has no bias of the logits: where the model has learned one, the output layer is untied and says it.
+    """
     from transformers import GPT2Config, GPT2LMHeadModel
 
     _check(model)
-    state, module = model.module_.state_dict(), model.module_
-    start = start_of(module.embedding.map.weight, module.begin, module.head.bias, "GPT-2")
+    state = model.module_.state_dict()
+    weights: Weights = {theirs: _turned(theirs, state[ours]) for ours, theirs in _names(model)}
+    weights["lm_head.weight"] = model.module_.head.weight.detach()
+    start = row_of(weights[WORDS], state["begin"])
+    tied = model.tie_embeddings and start is not None and not _varies(state["head.bias"])
+    weights |= _ends(weights, state["head.bias"], state["begin"] if start is None else None)
     config = GPT2Config(
-        vocab_size=model.encoding_.size,
+        vocab_size=len(weights[WORDS]),
         n_positions=model.context,
         n_embd=model.d_model,
         n_layer=model.n_layers,
@@ -80,25 +91,39 @@ def to_gpt2(model: Transformer) -> Any:
         embd_pdrop=model.dropout,
         attn_pdrop=model.attention_dropout,
         layer_norm_epsilon=model.norm_epsilon,
-        bos_token_id=start,
+        bos_token_id=model.encoding_.size if start is None else start,
         eos_token_id=start,
-        tie_word_embeddings=model.tie_embeddings,
+        tie_word_embeddings=tied,
     )
-    weights: Weights = {theirs: _turned(theirs, state[ours]) for ours, theirs in _names(model)}
-    weights["lm_head.weight"] = module.head.weight.detach()
     published = GPT2LMHeadModel(config)
     published.load_state_dict(weights)
     return published.eval()
 
 
+def _ends(weights: Weights, bias: Tensor, begin: Tensor | None) -> Weights:
+    """Table, output layer and last norm that have ``begin`` as one more symbol, never drawn, and ``bias`` in them."""
+    words, head, shift = weights[WORDS], weights["lm_head.weight"], weights[f"{LAST_NORM}.bias"]
+    if begin is not None:
+        words, head = torch.cat([words, begin[None]]), torch.cat([head, torch.zeros_like(begin)[None]])
+        bias = torch.cat([bias, bias.new_tensor([NEVER])])
+    if _varies(bias):
+        head, shift = with_bias(head, bias, weights[f"{LAST_NORM}.weight"], shift)
+    return {WORDS: words, "lm_head.weight": head, f"{LAST_NORM}.bias": shift}
+
+
+def _varies(bias: Tensor) -> bool:
+    """What is the same for all symbols is nothing."""
+    return not torch.equal(bias, bias[:1].expand_as(bias))
+
+
 def _names(model: Transformer) -> Iterator[tuple[str, str]]:
     """Ours and theirs of every weight but those of the two ends."""
-    yield "embedding.map.weight", "transformer.wte.weight"
+    yield "embedding.map.weight", WORDS
     yield "network.positions.table", "transformer.wpe.weight"
     for i, (ours, theirs), kind in product(range(model.n_layers), BLOCK.items(), ("weight", "bias")):
         yield f"network.decoder.blocks.{i}.{ours}.{kind}", f"transformer.h.{i}.{theirs}.{kind}"
     for kind in ("weight", "bias"):
-        yield f"network.decoder.final_norm.{kind}", f"transformer.ln_f.{kind}"
+        yield f"network.decoder.final_norm.{kind}", f"{LAST_NORM}.{kind}"
 
 
 def _turned(theirs: str, weight: Tensor) -> Tensor:

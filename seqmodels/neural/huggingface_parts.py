@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from seqmodels.neural.feedforward import Activation
@@ -69,22 +68,3 @@ def row_of(table: Tensor, vector: Tensor) -> int | None:
     """The last row of ``table (V, d)`` that is ``vector (d,)``."""
     rows = (table == vector).all(1).nonzero()
     return int(rows[-1]) if len(rows) else None
-
-
-def start_of(table: Tensor, begin: Tensor, bias: Tensor, published: str) -> int:
-    """The symbol that a sequence begins after; ``published`` has no other beginning, nor a bias of the logits.
-
-    Raises:
-        ValueError: where the model has.
-    """
-    if not torch.equal(bias, bias[:1].expand_as(bias)):  # the same for all is nothing
-        raise ValueError(
-            f"{published} has no bias of its logits but the model has learned one; set module_.head.bias to 0"
-        )
-    row = row_of(table, begin)
-    if row is None:
-        raise ValueError(
-            f"{published} begins after a symbol but the model has learned a beginning of its own; set module_.begin to "
-            "a row of module_.embedding.map.weight"
-        )
-    return row

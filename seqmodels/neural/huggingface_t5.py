@@ -19,7 +19,7 @@ from seqmodels.neural.huggingface_parts import (
     check_published,
     chosen_row,
     part,
-    start_of,
+    row_of,
 )
 from seqmodels.neural.transformer_models import TransformerSeq2Seq
 from seqmodels.neural.untrained import untrained
@@ -82,8 +82,8 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
     from transformers import T5Config, T5ForConditionalGeneration
 
     _check(model)
-    state, module = model.module_.state_dict(), model.module_
-    start = start_of(module.embedding.map.weight, module.begin, module.head.bias, "T5")
+    state = model.module_.state_dict()
+    start = _start(model)
     divided = model.tie_embeddings and model.scale_embeddings
     config = T5Config(
         vocab_size=model.encoding_.size,
@@ -111,6 +111,20 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
     published = T5ForConditionalGeneration(config)
     published.load_state_dict(weights)
     return published.eval()
+
+
+def _start(model: TransformerSeq2Seq) -> int:
+    """The symbol that a sequence begins after; raises ``ValueError`` where that, or a bias of the logits, was learned."""
+    weights = model.module_.state_dict()
+    bias, row = weights["head.bias"], row_of(weights["embedding.map.weight"], weights["begin"])
+    if not torch.equal(bias, bias[:1].expand_as(bias)):  # the same for all is nothing
+        raise ValueError("T5 has no bias of its logits but the model has learned one; set module_.head.bias to 0")
+    if row is None:
+        raise ValueError(
+            "T5 begins after a symbol but the model has learned a beginning of its own; set module_.begin to a row of "
+            "module_.embedding.map.weight"
+        )
+    return row
 
 
 def _names(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.neural import presets
-from seqmodels.neural.huggingface import from_huggingface, to_huggingface
+from seqmodels import from_huggingface, presets, to_huggingface
 from seqmodels.neural.huggingface_bert import Marks
 
 transformers = pytest.importorskip("transformers")
@@ -158,6 +157,20 @@ def test_there_and_back_bert_says_the_same(tied):
     np.testing.assert_allclose(their_guesses(again, x, places), their_guesses(published, x, places), atol=1e-6)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_gpt2_trained_here_says_the_same_there(tied):
+    small = {"d_model": 8, "n_layers": 1, "n_heads": 2, "context": 8, "max_steps": 5, "encoding": "auto"}
+    model = presets.gpt2().set_params(**small, tie_embeddings=tied).fit(X, validation=None)
+    shaken(model.module_)
+    n = model.encoding_.size
+    published = to_huggingface(model)
+    assert (published.config.vocab_size, published.config.bos_token_id) == (n + 1, n)  # the beginning it has learned
+    for x, steps in zip(X, model.log_prob_steps(X), strict=True):
+        np.testing.assert_allclose(theirs(published, x, start=n), steps, rtol=0, atol=1e-5)
+    with torch.no_grad():
+        assert not published(torch.tensor([[n, 1, 2]])).logits.softmax(-1)[..., n].any()
+
+
 def test_what_is_trained_here_guesses_the_same_there():
     model = presets.bert().set_params(d_model=8, n_layers=1, n_heads=2, max_length=10, max_steps=3, encoding="auto")
     model.fit([x for x in X if len(x) > 1], validation=None)
@@ -204,15 +217,16 @@ def test_other_models_are_refused():
 
 
 def test_what_cannot_be_said_there_is_refused():
-    small = {"d_model": 8, "n_layers": 1, "n_heads": 2, "context": 8, "max_steps": 2, "encoding": "auto"}
-    model = presets.gpt2().set_params(**small).fit(X, validation=None)
-    with pytest.raises(ValueError, match="GPT-2 has no bias of its logits"):
+    model = from_huggingface(t5())
+    model.module_.begin.data.add_(1)
+    with pytest.raises(ValueError, match="T5 begins after a symbol"):
         to_huggingface(model)
-    model.module_.head.bias.data.zero_()
-    with pytest.raises(ValueError, match="GPT-2 begins after a symbol"):
+    model.module_.head.bias.data[0] = 1
+    with pytest.raises(ValueError, match="T5 has no bias of its logits"):
         to_huggingface(model)
-    model.module_.begin.data.copy_(model.module_.embedding.map.weight[2])
-    published = to_huggingface(model)
-    np.testing.assert_allclose(model.log_prob_steps(X)[0], theirs(published, X[0], start=2), rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="GPT-2 has norm='pre' but the model has norm='post'"):
-        to_huggingface(model.set_params(norm="post"))
+        to_huggingface(from_huggingface(gpt2()).set_params(norm="post"))
+    with pytest.raises(ValueError, match="the model reads vectors"):
+        to_huggingface(sm.Transformer(d_model=8, n_layers=1, max_steps=1).fit([np.eye(3)], validation=None))
+    with pytest.raises(sm.NotFittedError):
+        to_huggingface(presets.gpt2())

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.neural import presets
+from seqmodels import presets
 from seqmodels.neural.untrained import untrained, untrained_masked
 
 N_MARKS = 3
