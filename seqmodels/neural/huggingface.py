@@ -69,14 +69,22 @@ def to_huggingface(model: Transformer | MaskedTransformer | TransformerSeq2Seq) 
 
     Raises:
         ValueError: for what the published architecture has not, named.
-        ImportError: without the package; ``pip install seqmodels[huggingface]``.
+        ImportError: ``transformers`` is not installed.
     """
     model._setting()  # refuses what is not fitted
     if model.encoding_.reads == "vectors":
         raise ValueError("the model reads vectors; fit one to text or to the integers of a tokenizer")
+    _check_installed()
     with torch.random.fork_rng(devices=[]):  # theirs draws weights before it is given any
         if isinstance(model, MaskedTransformer):
             return to_bert(model)
         if isinstance(model, TransformerSeq2Seq):
             return to_t5(model)
         return to_gpt2(model)
+
+
+def _check_installed() -> None:
+    try:
+        import transformers  # noqa: F401 (only whether it is there)
+    except ImportError as error:
+        raise ImportError("to_huggingface needs transformers: pip install 'seqmodels[huggingface]'") from error

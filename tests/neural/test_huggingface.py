@@ -114,7 +114,11 @@ def test_bert_guesses_the_same_here(options):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"tie_word_embeddings": False}, {"tie_word_embeddings": False, "scale_decoder_outputs": False}],
+    [
+        {"tie_word_embeddings": tied, "scale_decoder_outputs": scaled}
+        for tied in (True, False)
+        for scaled in (True, False)
+    ],
     ids=str,
 )
 def test_t5_says_the_same_here(options):
@@ -133,6 +137,25 @@ def test_t5_tells_distances_apart_as_there():
     (steps,) = from_huggingface(t5()).log_prob_steps([x], [y])
     expected = theirs(t5(), y, start=0, input_ids=torch.tensor(x)[None])
     np.testing.assert_allclose(steps, expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "config", "preset"),
+    [
+        ("GPT2LMHeadModel", "GPT2Config", presets.gpt2),
+        ("BertForMaskedLM", "BertConfig", presets.bert),
+        ("T5ForConditionalGeneration", "T5Config", presets.t5),
+    ],
+)
+def test_presets_are_what_is_published(make, config, preset):
+    """Their defaults are GPT-2 small, BERT base and T5 small."""
+    with torch.device("meta"):
+        found = from_huggingface(getattr(transformers, make)(getattr(transformers, config)()))
+    expected = preset().get_params()
+    width = found._options(8).width, preset()._options(8).width
+    assert width[0] == width[1]
+    unlike = {name for name, value in found.get_params().items() if repr(value) != repr(expected[name])}
+    assert unlike <= {"d_feedforward"}
 
 
 # -- ours, there -------------------------------------------------------------------------------------------------
