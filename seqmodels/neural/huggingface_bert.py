@@ -18,6 +18,7 @@ from seqmodels.neural.huggingface_parts import (
     chosen_row,
     part,
     row_of,
+    same,
 )
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.untrained import untrained_masked
@@ -51,7 +52,8 @@ KINDS = ("weight", "bias")
 def from_bert(config: Any, weights: Mapping[str, Tensor], marks: Marks) -> MaskedTransformer:
     """Of a ``BertForMaskedLM``."""
     check_published(config, {"is_decoder": False, "position_embedding_type": "absolute"})
-    bias = part(weights, "cls.predictions.decoder.bias", "BertForMaskedLM")
+    head, bias = (part(weights, f"cls.predictions.decoder.{kind}", "BertForMaskedLM") for kind in KINDS)
+    words = weights[WORDS]
     rows = [chosen_row(mark, None, config.vocab_size, f"marks.{name}") for name, mark in marks._asdict().items()]
     model = MaskedTransformer(
         d_model=config.hidden_size,
@@ -59,7 +61,7 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], marks: Marks) -> Maske
         n_heads=config.num_attention_heads,
         d_feedforward=config.intermediate_size,
         max_length=config.max_position_embeddings,
-        tie_embeddings=config.tie_word_embeddings,
+        tie_embeddings=same(words, head),
         embedding_norm=True,
         head_transform=True,
         norm="post",
@@ -70,13 +72,12 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], marks: Marks) -> Maske
         attention_dropout=config.attention_probs_dropout_prob,
     )
     untrained_masked(model, config.vocab_size)
-    words = weights[WORDS]
     state = {ours: weights[theirs] for ours, theirs in _names(model)}
     state |= {ours: torch.cat([weights[theirs] for theirs in three]) for ours, three in _projections(model)}
     state |= {"embedding.weight": torch.cat([words, words[rows]]), "head.bias": bias}
     state["positions.table"] = weights[PLACES] + weights[SEGMENTS][0]  # all is of the first segment
     if not model.tie_embeddings:
-        state["head.weight"] = weights["cls.predictions.decoder.weight"]
+        state["head.weight"] = head
     model.module_.load_state_dict(state)
     return model
 

@@ -19,6 +19,7 @@ from seqmodels.neural.huggingface_parts import (
     chosen_row,
     part,
     row_of,
+    same,
 )
 from seqmodels.neural.transformer_models import Transformer
 from seqmodels.neural.untrained import untrained
@@ -47,7 +48,7 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
         n_heads=config.n_head,
         d_feedforward=config.n_inner,
         context=config.n_positions,
-        tie_embeddings=config.tie_word_embeddings,
+        tie_embeddings=same(weights[WORDS], output),
         scale_embeddings=False,
         positions="learned",
         activation=activation_of(config.activation_function),

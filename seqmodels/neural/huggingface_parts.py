@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from seqmodels.neural.feedforward import Activation
@@ -54,6 +55,11 @@ def part(weights: Mapping[str, Tensor], name: str, owner: str) -> Tensor:
     if name not in weights:
         raise ValueError(f"the model has no {name}; pass a {owner}, the class with the output layer")
     return weights[name]
+
+
+def same(table: Tensor, head: Tensor) -> bool:
+    """Whether the output layer is the table; what configurations say of it has changed its meaning over time."""
+    return table.is_meta or torch.equal(table, head)
 
 
 def chosen_row(given: int | None, published: int | None, n_symbols: int, what: str) -> int:

@@ -20,6 +20,7 @@ from seqmodels.neural.huggingface_parts import (
     chosen_row,
     part,
     row_of,
+    same,
 )
 from seqmodels.neural.transformer_models import TransformerSeq2Seq
 from seqmodels.neural.untrained import untrained
@@ -46,8 +47,8 @@ def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Tr
     output = part(weights, "lm_head.weight", "T5ForConditionalGeneration")
     usual = getattr(config, "decoder_start_token_id", None)
     before = chosen_row(start, config.pad_token_id if usual is None else usual, config.vocab_size, "start")
-    tied = config.tie_word_embeddings
-    divided = getattr(config, "scale_decoder_outputs", tied)  # before it was said, it was done for those that are tied
+    tied = same(weights["shared.weight"], output)
+    divided = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)  # before it was said, they were one
     model = TransformerSeq2Seq(
         d_model=config.d_model,
         n_layers=config.num_layers,
@@ -84,7 +85,7 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
     _check(model)
     state = model.module_.state_dict()
     start = _start(model)
-    divided = model.tie_embeddings and model.scale_embeddings
+    divided = model.scale_embeddings
     config = T5Config(
         vocab_size=model.encoding_.size,
         d_model=model.d_model,
@@ -96,8 +97,7 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
         layer_norm_epsilon=model.norm_epsilon,
         pad_token_id=start,
         decoder_start_token_id=start,
-        tie_word_embeddings=model.tie_embeddings,
-        scale_decoder_outputs=divided,
+        tie_word_embeddings=divided,  # which means to divide; tied they are always
     )
     words = state["embedding.map.weight"] * (model.d_model**0.5 if divided else 1.0)
     scale = config.d_kv**0.5
@@ -107,7 +107,7 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
         weights |= dict(zip(three, (query / scale, key, value), strict=True))
     weights |= {theirs: state[ours] / scale for ours, theirs in _queries(model)}
     weights |= {name: words for name in ("shared.weight", *(f"{stack}.embed_tokens.weight" for stack in STACKS))}
-    weights["lm_head.weight"] = words if model.tie_embeddings else state["head.weight"]
+    weights["lm_head.weight"] = words
     published = T5ForConditionalGeneration(config)
     published.load_state_dict(weights)
     return published.eval()
@@ -168,6 +168,7 @@ def _check_published(config: Any) -> None:
 def _check(model: TransformerSeq2Seq) -> None:
     expected: dict[str, tuple[object, ...]] = {
         "length_": ("given",),
+        "tie_embeddings": (True,),
         "norm": ("pre",),
         "norm_type": ("rms",),
         "norm_affine": (True,),
@@ -179,9 +180,5 @@ def _check(model: TransformerSeq2Seq) -> None:
         "bias": (False,),
     }
     check_ours(model, "T5", expected)
-    module = model.module_
-    if not module.ends.conditional:
+    if not model.module_.ends.conditional:
         raise ValueError("T5 is p(y | x) but the model was fitted without y; fit it with one")
-    own = module.source_embedding
-    if own is not None and not torch.equal(own.map.weight, module.embedding.map.weight):
-        raise ValueError("T5 has one table for x and y but the model has two; fit it with tie_embeddings=True")

@@ -22,12 +22,12 @@ V, D, WIDTH, N_HEADS = 7, 8, 12, 2
 MARKS = Marks(mask=5, begin=4, end=6)
 GPT2 = {
     **{"model_type": "gpt2", "vocab_size": V, "n_embd": D, "n_layer": 2, "n_head": N_HEADS, "n_inner": WIDTH},
-    **{"n_positions": 9, "tie_word_embeddings": True, "activation_function": "gelu_new", "bos_token_id": 6},
+    **{"n_positions": 9, "activation_function": "gelu_new", "bos_token_id": 6},
     **{"layer_norm_epsilon": 1e-2, "resid_pdrop": 0.1, "attn_pdrop": 0.1},
 }
 BERT = {
     **{"model_type": "bert", "vocab_size": V, "hidden_size": D, "num_hidden_layers": 2, "num_attention_heads": N_HEADS},
-    **{"intermediate_size": WIDTH, "max_position_embeddings": 9, "tie_word_embeddings": True, "hidden_act": "gelu"},
+    **{"intermediate_size": WIDTH, "max_position_embeddings": 9, "hidden_act": "gelu"},
     **{"layer_norm_eps": 1e-2, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
 }
 
@@ -92,6 +92,7 @@ def bert():
     weights = {f"bert.embeddings.{name}_embeddings.weight": table for name, table in ends.items()}
     weights |= both("bert.embeddings.LayerNorm", first) | both("cls.predictions.transform.dense", dense)
     weights |= both("cls.predictions.transform.LayerNorm", last) | {"cls.predictions.decoder.bias": bias}
+    weights["cls.predictions.decoder.weight"] = words
     for i, layer in enumerate(stack):
         block = f"bert.encoder.layer.{i}"
         for kind in ("weight", "bias"):
