@@ -61,9 +61,9 @@ class Embedding(nn.Module):
         if is_start is None or begin is None:
             out: Tensor = self.map(steps)
             return out
-        if isinstance(self.map, nn.Linear):
+        if isinstance(self.map, nn.Linear) or steps.numel() < self.map.num_embeddings:
             return torch.where(is_start.unsqueeze(-1), begin, self.map(steps))
-        # A start is one more row of the table: cheaper than to choose among embeddings.
+        # A start is one more row of the table: cheaper than to choose among embeddings that are more than its rows.
         table = torch.cat([self.map.weight, begin[None]])
         return F.embedding(torch.where(is_start, len(table) - 1, steps), table)
 

@@ -35,4 +35,8 @@ class TiedLinear(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., d) -> (..., n_tied + n_own)."""
-        return F.linear(hidden, self.weight, self.bias)
+        if self.own is None:
+            return F.linear(hidden, self.weight, self.bias)
+        shared, own = self.bias.split((self.n_tied, len(self.own)))
+        parts = F.linear(hidden, self._embedding[0].weight[: self.n_tied], shared), F.linear(hidden, self.own, own)
+        return torch.cat(parts, -1)  # of what comes out: to put the table together would copy it at every step
