@@ -86,3 +86,18 @@ def test_a_copy_shares_its_own_table():
 def test_vectors_have_no_table():
     with pytest.raises(ValueError, match="no table of embeddings to tie"):
         sm.GRU(**SMALL, tie_embeddings=True).fit([np.random.default_rng(0).normal(size=(9, 2))], validation=None)
+
+
+def test_masked_models_have_the_ends_of_bert(tmp_path):
+    ends = {"embedding_norm": True, "head_transform": True, "norm": "post", "norm_affine": False}
+    untied, tied = (
+        sm.MaskedTransformer(**SMALL, **ends, tie_embeddings=t).fit(X, validation=None) for t in (False, True)
+    )
+    assert untied.n_parameters_ - tied.n_parameters_ == V * D
+    module = tied.module_
+    assert torch.equal(module.head.weight, module.embedding.weight[:V])  # the marks are never predicted
+    states = tied.encode(X[:1], layer=0)[0]
+    np.testing.assert_allclose(states.mean(1), 0, atol=1e-6)  # what enters the first block has passed a norm
+    tied.save(tmp_path / "tied.safetensors")
+    again = sm.load(tmp_path / "tied.safetensors")
+    np.testing.assert_array_equal(again.pseudo_log_prob(X), tied.pseudo_log_prob(X))
