@@ -1,7 +1,7 @@
 PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
-.PHONY: demo test kernels lint types format clean
+.PHONY: demo test kernels huggingface lint types format clean
 
 demo: .venv
 	$(BIN)/seqmodels compare --out results
@@ -13,6 +13,11 @@ test: lint types
 kernels: .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "triton"
 	$(BIN)/python -m pytest tests/hmm/test_kernels.py
+
+# Conversions against the package that published models come in, which is too large to be installed for every test run.
+huggingface: .venv
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "transformers"
+	$(BIN)/python -m pytest tests/neural/test_huggingface.py
 
 lint: .venv
 	$(BIN)/ruff check .

@@ -7,7 +7,18 @@ from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, 
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, MaskedTransformer, Transformer, TransformerSeq2Seq
+from seqmodels.neural import (
+    GRU,
+    LSTM,
+    ElmanRNN,
+    LSTMSeq2Seq,
+    MaskedTransformer,
+    Transformer,
+    TransformerSeq2Seq,
+    from_huggingface,
+    presets,
+    to_huggingface,
+)
 from seqmodels.ngram import NGram
 from seqmodels.observations import (
     AutoregressiveGaussian,
@@ -72,5 +83,8 @@ __all__ = [
     "as_sequences",
     "compare",
     "data",
+    "from_huggingface",
     "load",
+    "presets",
+    "to_huggingface",
 ]

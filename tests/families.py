@@ -97,11 +97,14 @@ FAMILIES = (
     ),
     _network("transformer-alibi", sm.Transformer, "symbols", context=4, positions="alibi", norm="residual", window=2),
     _network("transformer-binary", sm.Transformer, "symbols", context=5, positions="binary", zero_init=True),
+    _network("transformer-tied", sm.Transformer, "symbols", n_heads=2, context=4, tie_embeddings=True),
+    _network("lstm-tied", sm.LSTM, "symbols", tie_embeddings=True, scale_embeddings=False),
     _network("transformer-long", sm.Transformer, "vectors", n_heads=2, context=64),
     _network("transformer-ar", sm.Transformer, "vectors", context=4, observation=sm.AutoregressiveGaussian(3, "diag")),
     _network("transformer-seq2seq-pre", sm.TransformerSeq2Seq, *KINDS, n_heads=2),
     _network("transformer-seq2seq-post", sm.TransformerSeq2Seq, norm="post", positions="learned", max_length=32),
     _network("transformer-seq2seq-t5", sm.TransformerSeq2Seq, n_heads=2, positions="t5", activation="relu2", window=3),
+    _network("transformer-seq2seq-tied", sm.TransformerSeq2Seq, "symbols", n_heads=2, tie_embeddings=True),
     _network("transformer-seq2seq-unplaced", sm.TransformerSeq2Seq, positions=None),
 )
 

@@ -1,6 +1,7 @@
 """The network wing: history (and source) -> state -> observation."""
 
 from seqmodels.neural.gradients import gradient_by_lag
+from seqmodels.neural.huggingface import from_huggingface, to_huggingface
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.recurrent_models import GRU, LSTM, ElmanRNN
 from seqmodels.neural.seq2seq_models import LSTMSeq2Seq
@@ -14,5 +15,7 @@ __all__ = [
     "MaskedTransformer",
     "Transformer",
     "TransformerSeq2Seq",
+    "from_huggingface",
     "gradient_by_lag",
+    "to_huggingface",
 ]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from seqmodels.neural.bidirectional import BidirectionalModule
+from seqmodels.neural.bidirectional import BidirectionalModule, MaskedEnds
 from seqmodels.neural.masked_model import MaskedModel
 from seqmodels.neural.masking import MASK, bracket
 from seqmodels.neural.positions import make_positions
@@ -39,12 +39,22 @@ class MaskedTransformer(TransformerShape, MaskedModel):
     (a byte is easier to guess from its neighbours than a whole piece). Pseudo-log-likelihoods stand next to those of
     other masked models of the same encoding, never next to likelihoods.
 
-    Its arguments are those of ``TransformerShape`` (``norm="post"`` is Devlin et al.'s) and, as the attributes, of ``MaskedModel``.
+    Args:
+        tie_embeddings: the output layer has the rows of the table of embeddings (Press and Wolf 2017).
+        embedding_norm: normalise the sum of embedding and position.
+        head_transform: a layer, an activation and a norm before the output layer.
+
+    Devlin et al. have these three and ``norm="post"``. The other arguments are those of ``TransformerShape`` and, as the
+    attributes, of ``MaskedModel``.
 
     >>> model = MaskedTransformer(d_model=8, n_layers=1, max_steps=2).fit(["to be", "or not"], validation=None)
     >>> model.pseudo_log_prob(["to", "not"]).shape, model.encode(["to", "not"])[1].shape
     ((2,), (3, 8))
     """
+
+    tie_embeddings: bool = False
+    embedding_norm: bool = False
+    head_transform: bool = False
 
     # -- what it says of sequences -------------------------------------------------------------------------
 
@@ -111,7 +121,7 @@ class MaskedTransformer(TransformerShape, MaskedModel):
         shown[places] = self.encoding_.size + MASK
         (states,) = hidden_states(module, [bracket(shown, self.encoding_.size)], self.max_length, module.n_layers)
         with torch.no_grad():
-            logits = module.head(torch.as_tensor(states[1:-1][places], device=self._device()))
+            logits = module.logits(torch.as_tensor(states[1:-1][places], device=self._device()))
         probabilities = logits.double().softmax(-1).cpu().numpy()
         filled, symbols = values.copy(), probabilities.argmax(1)
         filled[places] = symbols
@@ -130,4 +140,5 @@ class MaskedTransformer(TransformerShape, MaskedModel):
     def _build(self) -> BidirectionalModule:
         encoder = TransformerStack(self._options(self.max_length))
         positions = make_positions(self.positions, self.d_model, self.max_length)
-        return BidirectionalModule(self.encoding_.size, self.d_model, positions, encoder)
+        ends = MaskedEnds(self.tie_embeddings, self.embedding_norm, self.head_transform)
+        return BidirectionalModule(self.encoding_.size, self.d_model, positions, encoder, ends)

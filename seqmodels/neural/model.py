@@ -38,6 +38,9 @@ class NeuralModel(Trained, SequenceModel, ABC):
         d_model: width of the hidden state.
         n_layers: layers of the network.
         dropout: fraction dropped in training.
+        tie_embeddings: symbols only: the output layer has the rows of the table of embeddings (Press and Wolf 2017), but
+            for the end's; sources are read by the same table.
+        scale_embeddings: what is read from a tied table is multiplied by √d_model (Vaswani et al. 2017), which GPT-2 leaves out.
         training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 where the hardware has
             instructions for it; scoring never uses it.
 
@@ -47,6 +50,8 @@ class NeuralModel(Trained, SequenceModel, ABC):
     d_model: int = 256
     n_layers: int = 1
     dropout: float = 0.1
+    tie_embeddings: bool = False
+    scale_embeddings: bool = True
     training_precision: str = "auto"
 
     _carries: ClassVar[bool] = True  # whether training hands the memory from chunk to chunk
@@ -134,9 +139,16 @@ class NeuralModel(Trained, SequenceModel, ABC):
             size=self.encoding_.size,
             conditional=self.measure_.conditional,
             stops=self.length_ == "stop",
+            tied=self._tied(),
         )
         generator = torch.Generator().manual_seed(self.random_state)
         self.module_ = SequenceModule(network, self.observation_, ends, generator)
+
+    def _tied(self) -> float | None:
+        if self.tie_embeddings and self.encoding_.reads == "vectors":
+            raise ValueError("vectors have no table of embeddings to tie; pass tie_embeddings=False")
+        scale = self.d_model**0.5 if self.scale_embeddings else 1.0
+        return scale if self.tie_embeddings else None
 
     def _rows(self, examples: list[Example]) -> list[Row]:
         return [Row.of(e, self.module_.network.reads_source, self.length_ == "stop") for e in examples]

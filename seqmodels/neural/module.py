@@ -13,6 +13,7 @@ from seqmodels.measure import Values
 from seqmodels.neural.batches import Chunk
 from seqmodels.neural.large_vocabulary import linear_log_prob
 from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.tied import TiedLinear
 from seqmodels.observations import Categorical, Observation
 
 LARGE = 8_192  # symbols, from which the output layer and its softmax are taken together, in pieces
@@ -20,12 +21,16 @@ LARGE = 8_192  # symbols, from which the output layer and its softmax are taken 
 
 @dataclass(frozen=True)
 class Ends:
-    """What the two ends of a network must fit: ``size`` is D or V, ``conditional`` p(y | x), ``stops`` the end is an event."""
+    """What the two ends of a network must fit: ``size`` is D or V, ``conditional`` p(y | x), ``stops`` the end is an event.
+
+    ``tied`` (symbols only): the table of the inputs, which are multiplied by this, is the output layer's; None: each has its own.
+    """
 
     reads: Literal["vectors", "symbols"]
     size: int
     conditional: bool
     stops: bool
+    tied: float | None = None
 
 
 class Logarithms(nn.Module):
@@ -46,16 +51,22 @@ class Embedding(nn.Module):
     def __init__(self, ends: Ends, d_model: int) -> None:
         super().__init__()
         self.map = nn.Embedding(ends.size, d_model) if ends.reads == "symbols" else nn.Linear(ends.size, d_model)
-        nn.init.normal_(self.map.weight, std=1.0 if ends.reads == "symbols" else ends.size**-0.5)
+        inputs = ends.size if ends.reads == "vectors" else 1 if ends.tied is None else d_model
+        nn.init.normal_(self.map.weight, std=inputs**-0.5)
+        self.scale = 1.0 if ends.tied is None else ends.tied
 
     def forward(self, steps: Tensor, is_start: Tensor | None = None, begin: Tensor | None = None) -> Tensor:
         """``begin (d_model,)`` stands where ``is_start (...)``."""
+        embedded = self._rows(steps, is_start, begin)
+        return embedded if self.scale == 1 else embedded * self.scale
+
+    def _rows(self, steps: Tensor, is_start: Tensor | None, begin: Tensor | None) -> Tensor:
         if is_start is None or begin is None:
             out: Tensor = self.map(steps)
             return out
-        if isinstance(self.map, nn.Linear):
+        if isinstance(self.map, nn.Linear) or steps.numel() < self.map.num_embeddings:
             return torch.where(is_start.unsqueeze(-1), begin, self.map(steps))
-        # A start is one more row of the table: cheaper than to choose among embeddings.
+        # A start is one more row of the table: cheaper than to choose among embeddings that are more than its rows.
         table = torch.cat([self.map.weight, begin[None]])
         return F.embedding(torch.where(is_start, len(table) - 1, steps), table)
 
@@ -76,11 +87,10 @@ class SequenceModule(nn.Module):
         self.embedding = Embedding(ends, d)
         self.begin = nn.Parameter(torch.zeros(d))
         self.segment = nn.Parameter(torch.zeros(2, d)) if ends.conditional and not network.reads_source else None
-        self.source_embedding = Embedding(ends, d) if ends.conditional and network.reads_source else None
+        own_source = ends.conditional and network.reads_source and ends.tied is None
+        self.source_embedding = Embedding(ends, d) if own_source else None
         self.no_source = nn.Parameter(torch.zeros(d)) if network.reads_source and not ends.conditional else None
-        self.head = nn.Linear(d, n_outputs)
-        # Symbols learn faster from logits of order one; a density must start near its starting point to be stable.
-        nn.init.normal_(self.head.weight, std=(1.0 if ends.reads == "symbols" else 0.1) * d**-0.5)
+        self.head = _head(self.embedding, n_outputs, ends, d)
         with torch.no_grad():
             self.head.bias.zero_()
             self.head.bias[: n_outputs - ends.stops] = observation.starting_point(ends.size, generator)
@@ -101,10 +111,11 @@ class SequenceModule(nn.Module):
         if self.no_source is not None:
             values = self.no_source.expand(n, 1, -1)
             return self.network.start(n, Source(values, torch.ones(n, 1, dtype=torch.bool, device=values.device)))
-        if source is None or self.source_embedding is None:
+        if source is None:
             return self.network.start(n)
         assert mask is not None
-        return self.network.start(n, Source(self.source_embedding(self.reading(source)) * mask.unsqueeze(-1), mask))
+        embedding = self.embedding if self.source_embedding is None else self.source_embedding
+        return self.network.start(n, Source(embedding(self.reading(source)) * mask.unsqueeze(-1), mask))
 
     def inputs(self, shown: Tensor, is_start: Tensor, is_target: Tensor) -> Tensor:
         """What the network reads, ``(B, T, d_model)``."""
@@ -124,6 +135,16 @@ class SequenceModule(nn.Module):
         if self.skip is not None:
             outputs = outputs + self.skip(torch.where(is_start.unsqueeze(-1), 0.0, self.reading(shown)))
         return outputs, memory
+
+
+def _head(embedding: Embedding, n_outputs: int, ends: Ends, d_model: int) -> nn.Linear | TiedLinear:
+    if ends.tied is not None:
+        assert isinstance(embedding.map, nn.Embedding), "vectors have no table to share"
+        return TiedLinear(embedding.map, ends.size, n_outputs - ends.size)
+    head = nn.Linear(d_model, n_outputs)
+    # Symbols learn faster from logits of order one; a density must start near its starting point to be stable.
+    nn.init.normal_(head.weight, std=(1.0 if ends.reads == "symbols" else 0.1) * d_model**-0.5)
+    return head
 
 
 def split_end(outputs: Tensor, may_end: Tensor, stops: bool) -> tuple[Tensor, Tensor | None]:
@@ -173,12 +194,13 @@ def _predicted_by_pieces(
     module: SequenceModule, observation: Observation, chunk: Chunk, memory: Memory, precision: torch.dtype | None
 ) -> Predicted:
     """The same without ever holding the parameters; the states stand for them."""
-    size, weight, bias, end = module.ends.size, module.head.weight, module.head.bias, None
+    size, head, end = module.ends.size, module.head, None
+    weight, own = (head.shared, head.own) if isinstance(head, TiedLinear) else (head.weight[:size], head.weight[size:])
     with torch.autocast(chunk.shown.device.type, dtype=precision, enabled=precision is not None):
         hidden, memory = module.hidden(chunk.shown, chunk.is_start, chunk.is_target, memory)
-        log_prob = linear_log_prob(hidden, weight[:size], bias[:size], chunk.asked)
-        if module.ends.stops:
-            logit = F.linear(hidden, weight[size:], bias[size:])[..., 0]
+        log_prob = linear_log_prob(hidden, weight, head.bias[:size], chunk.asked)
+        if module.ends.stops and own is not None:
+            logit = F.linear(hidden, own, head.bias[size:])[..., 0]
             end = torch.where(chunk.may_end, logit.to(log_prob.dtype), -torch.inf)
     return log_prob, hidden, end, memory
 

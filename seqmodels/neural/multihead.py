@@ -129,4 +129,6 @@ def _attend_to_shared(query: Tensor, key: Tensor, value: Tensor, sight: Sight, p
 
 
 def _head_norm(options: TransformerOptions, n_heads: int) -> RMSNorm | None:
-    return RMSNorm(n_heads, 1, options.d_head, affine=options.norm_affine) if options.qk_norm else None
+    if not options.qk_norm:
+        return None
+    return RMSNorm(n_heads, 1, options.d_head, affine=options.norm_affine, epsilon=options.norm_epsilon)

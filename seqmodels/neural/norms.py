@@ -15,23 +15,25 @@ EPSILON = 1e-5  # inside the root, in squared units of the input; torch's own fo
 
 
 class RMSNorm(nn.Module):
-    """``y = gain * x / sqrt(mean(x²) + 1e-5)`` (Zhang and Sennrich, 2019).
+    """``y = gain * x / sqrt(mean(x²) + ε)`` (Zhang and Sennrich, 2019).
 
     Written out: on a CPU torch's own is several times slower than these four operations.
 
     Args:
         shape: of the gain, the last the width that is normalised: ``d``, or ``n_heads, 1, d_head`` for a gain a head.
         affine: learn the gain; without, there is nothing to learn.
+        epsilon: ε, in squared units of the input.
     """
 
-    def __init__(self, *shape: int, affine: bool = True) -> None:
+    def __init__(self, *shape: int, affine: bool = True, epsilon: float = EPSILON) -> None:
         super().__init__()
+        self.epsilon = epsilon
         self.weight = nn.Parameter(torch.ones(shape)) if affine else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., *shape) -> (..., *shape)."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))  # squares of half precision lose what the mean needs
-        normed = (wide * (wide.square().mean(-1, keepdim=True) + EPSILON).rsqrt()).to(x.dtype)
+        normed = (wide * (wide.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()).to(x.dtype)
         return normed if self.weight is None else normed * self.weight
 
 
@@ -67,8 +69,10 @@ class Residual(nn.Module):
         return self.norm(total) if self.where == "post" else total
 
 
-def make_norm(kind: NormType, size: int, *, affine: bool = True, bias: bool = True) -> nn.Module:
+def make_norm(
+    kind: NormType, size: int, *, affine: bool = True, bias: bool = True, epsilon: float = EPSILON
+) -> nn.Module:
     """``"layer"`` (Ba, Kiros and Hinton, 2016) or ``"rms"``; ``affine`` learns a gain, with ``bias`` a shift too (layer only)."""
     if kind == "rms":
-        return RMSNorm(size, affine=affine)
-    return nn.LayerNorm(size, eps=EPSILON, elementwise_affine=affine, bias=bias)
+        return RMSNorm(size, affine=affine, epsilon=epsilon)
+    return nn.LayerNorm(size, eps=epsilon, elementwise_affine=affine, bias=bias)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from seqmodels.neural.feedforward import Activation, default_width
-from seqmodels.neural.norms import Norm, NormType
+from seqmodels.neural.norms import EPSILON, Norm, NormType
 from seqmodels.neural.positions import PositionKind
 
 
@@ -26,6 +26,7 @@ class TransformerOptions:
         norm: ``"pre"``, ``"post"`` or ``"residual"``, see ``Residual``; all but ``"post"`` have a last norm.
         norm_type: ``"layer"`` or ``"rms"``.
         norm_affine: whether norms learn a gain (and, with ``bias``, layer norms a shift).
+        norm_epsilon: added to mean squares, above zero.
         activation: of the feed-forward, see ``FeedForward``.
         positions: ``"sinusoidal"``, ``"learned"`` or ``"binary"``, added to the inputs; ``"rotary"``, ``"alibi"`` or
             ``"t5"``, of which only differences count, in self-attention; or ``None``.
@@ -51,6 +52,7 @@ class TransformerOptions:
     norm: Norm = "pre"
     norm_type: NormType = "layer"
     norm_affine: bool = True
+    norm_epsilon: float = EPSILON
     activation: Activation = "gelu"
     positions: PositionKind = "sinusoidal"
     qk_norm: bool = False
@@ -89,6 +91,8 @@ class TransformerOptions:
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass a fraction from 0 to 1")
+        if not self.norm_epsilon > 0:
+            raise ValueError(f"norm_epsilon is {self.norm_epsilon}; pass a number above zero, like {EPSILON}")
         if self.positions == "learned" and self.max_length is None:
             raise ValueError('positions="learned" need max_length, the longest sequence; pass max_length=...')
 

@@ -101,7 +101,7 @@ class TransformerStack(nn.Module):
         self.rotary = Rotary(options.d_head, options.max_length) if options.positions == "rotary" else None
         self.score_bias = make_score_bias(options.positions, options.n_heads, causal=causal)
         self.blocks = nn.ModuleList(TransformerBlock(options, cross=cross) for _ in range(options.n_layers))
-        self.final_norm = nn.Identity() if options.norm == "post" else _norm(options)
+        self.final_norm = nn.Identity() if options.norm == "post" else norm_of(options)
         self._initialise(n_additions=(3 if cross else 2) * options.n_layers)
 
     def _initialise(self, n_additions: int) -> None:
@@ -206,9 +206,11 @@ def cached_length(cache: Cache) -> int:
     return cache[1]
 
 
-def _norm(options: TransformerOptions) -> nn.Module:
-    return make_norm(options.norm_type, options.d_model, affine=options.norm_affine, bias=options.bias)
+def norm_of(options: TransformerOptions) -> nn.Module:
+    """A norm of width ``d_model``."""
+    affine, epsilon = options.norm_affine, options.norm_epsilon
+    return make_norm(options.norm_type, options.d_model, affine=affine, bias=options.bias, epsilon=epsilon)
 
 
 def _residual(options: TransformerOptions) -> Residual:
-    return Residual(options.norm, _norm(options), options.dropout)
+    return Residual(options.norm, norm_of(options), options.dropout)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seqmodels.neural.feedforward import Activation
-from seqmodels.neural.norms import Norm, NormType
+from seqmodels.neural.norms import EPSILON, Norm, NormType
 from seqmodels.neural.options import TransformerOptions
 from seqmodels.neural.positions import PositionKind
 
@@ -26,6 +26,7 @@ class TransformerShape:
             (x + Norm(f(x)), Liu et al. 2022).
         norm_type: ``"layer"`` or ``"rms"`` (Zhang and Sennrich 2019).
         norm_affine: whether norms learn a gain.
+        norm_epsilon: added to the mean squares that norms divide by, above zero.
         activation: of the position-wise network: ``"gelu"``, ``"gelu-tanh"``, ``"relu"``, ``"relu2"`` (its square, So et al.
             2021) or ``"swiglu"`` (Shazeer 2020).
         positions: ``"sinusoidal"``, ``"learned"`` or ``"binary"`` (digits), added to the inputs; ``"rotary"`` (Su et al. 2021),
@@ -46,6 +47,7 @@ class TransformerShape:
     norm: Norm = "pre"
     norm_type: NormType = "layer"
     norm_affine: bool = True
+    norm_epsilon: float = EPSILON
     activation: Activation = "gelu"
     positions: PositionKind = "sinusoidal"
     qk_norm: bool = False
@@ -71,6 +73,7 @@ class TransformerShape:
             norm=self.norm,
             norm_type=self.norm_type,
             norm_affine=self.norm_affine,
+            norm_epsilon=self.norm_epsilon,
             activation=self.activation,
             positions=self.positions,
             qk_norm=self.qk_norm,

@@ -42,11 +42,13 @@ def test_half_precision_is_autocasts() -> None:
     assert 1e-6 < float((half - full).abs().max()) < 0.1
 
 
+@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("length", ["stop", "given"])
-def test_a_network_is_the_same_with_it_and_without(length: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_is_the_same_with_it_and_without(length: str, tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     data = [np.arange(n) % 11 for n in (6, 9, 4)]
-    plain = sm.LSTM(d_model=8, max_steps=5, length=length, training_precision="float32").fit(data, validation=None)
+    model = sm.LSTM(d_model=8, max_steps=5, length=length, tie_embeddings=tied, training_precision="float32")
+    plain = model.clone().fit(data, validation=None)
     monkeypatch.setattr(module, "LARGE", 2)
-    pieces = sm.LSTM(d_model=8, max_steps=5, length=length, training_precision="float32").fit(data, validation=None)
+    pieces = model.fit(data, validation=None)
     np.testing.assert_allclose(pieces.log_prob(data), plain.log_prob(data), rtol=1e-5)
     np.testing.assert_allclose(plain.log_prob(data), plain.set_params(dtype="float64").log_prob(data), rtol=1e-5)

@@ -51,3 +51,9 @@ def test_norms_by_name() -> None:
     assert sum(p.numel() for p in make_norm("rms", 6).parameters()) == 6
     for kind in ("layer", "rms"):
         assert list(make_norm(kind, 6, affine=False).parameters()) == []
+
+
+@pytest.mark.parametrize(("kind", "theirs"), [("layer", nn.LayerNorm), ("rms", nn.RMSNorm)])
+def test_what_is_added_to_the_mean_square_is_chosen(kind, theirs) -> None:
+    x = draw(4, 6)
+    torch.testing.assert_close(make_norm(kind, 6, epsilon=0.3).double()(x), theirs(6, eps=0.3).double()(x))

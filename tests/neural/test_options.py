@@ -12,6 +12,7 @@ from seqmodels.neural.options import TransformerOptions
         ({"positions": "spiral"}, "positions is 'spiral'; pass one of .* None"),
         ({"positions": "learned"}, "need max_length"),
         ({"n_heads": 3}, "n_heads=3 does not divide d_model=8"),
+        ({"norm_epsilon": 0.0}, "norm_epsilon is 0.0; pass a number above zero"),
         ({"n_heads": 0}, "n_heads=0 does not divide"),
         ({"n_heads": 4, "n_kv_heads": 3}, "n_kv_heads=3 does not divide n_heads=4"),
         ({"n_kv_heads": 0}, "n_kv_heads=0"),

@@ -1,0 +1,158 @@
+"""BERT (Devlin et al. 2019): Hugging Face's weights <-> ``MaskedTransformer``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqmodels.neural.huggingface_parts import (
+    THEIR_ACTIVATIONS,
+    Weights,
+    activation_of,
+    check_ours,
+    check_published,
+    chosen_row,
+    part,
+    row_of,
+    same,
+)
+from seqmodels.neural.masked import MaskedTransformer
+from seqmodels.neural.untrained import untrained_masked
+
+
+class Marks(NamedTuple):
+    """Which of BERT's symbols are our marks, in the order of their rows."""
+
+    mask: int
+    begin: int
+    end: int
+
+
+UNCASED = Marks(mask=103, begin=101, end=102)  # of the published English vocabularies, cased ones too
+BLOCK = {
+    "attention.output": "attention.output.dense",
+    "attention_residual.norm": "attention.output.LayerNorm",
+    "feedforward.expand": "intermediate.dense",
+    "feedforward.contract": "output.dense",
+    "feedforward_residual.norm": "output.LayerNorm",
+}
+ENDS = {
+    "embedding_norm": "bert.embeddings.LayerNorm",
+    "transform.linear": "cls.predictions.transform.dense",
+    "transform.norm": "cls.predictions.transform.LayerNorm",
+}
+WORDS, PLACES, SEGMENTS = (f"bert.embeddings.{kind}_embeddings.weight" for kind in ("word", "position", "token_type"))
+KINDS = ("weight", "bias")
+
+
+def from_bert(config: Any, weights: Mapping[str, Tensor], marks: Marks) -> MaskedTransformer:
+    """Of a ``BertForMaskedLM``."""
+    check_published(config, {"is_decoder": False, "position_embedding_type": "absolute"})
+    head, bias = (part(weights, f"cls.predictions.decoder.{kind}", "BertForMaskedLM") for kind in KINDS)
+    words = weights[WORDS]
+    rows = [chosen_row(mark, None, config.vocab_size, f"marks.{name}") for name, mark in marks._asdict().items()]
+    model = MaskedTransformer(
+        d_model=config.hidden_size,
+        n_layers=config.num_hidden_layers,
+        n_heads=config.num_attention_heads,
+        d_feedforward=config.intermediate_size,
+        max_length=config.max_position_embeddings,
+        tie_embeddings=same(words, head),
+        embedding_norm=True,
+        head_transform=True,
+        norm="post",
+        norm_epsilon=config.layer_norm_eps,
+        positions="learned",
+        activation=activation_of(config.hidden_act),
+        dropout=config.hidden_dropout_prob,
+        attention_dropout=config.attention_probs_dropout_prob,
+    )
+    untrained_masked(model, config.vocab_size)
+    state = {ours: weights[theirs] for ours, theirs in _names(model)}
+    state |= {ours: torch.cat([weights[theirs] for theirs in three]) for ours, three in _projections(model)}
+    state |= {"embedding.weight": torch.cat([words, words[rows]]), "head.bias": bias}
+    state["positions.table"] = weights[PLACES] + weights[SEGMENTS][0]  # all is of the first segment
+    if not model.tie_embeddings:
+        state["head.weight"] = head
+    model.module_.load_state_dict(state)
+    return model
+
+
+def to_bert(model: MaskedTransformer) -> Any:
+    """A ``BertForMaskedLM`` in evaluation mode; needs the package ``transformers``.
+
+    Marks that are none of the symbols become symbols V, V + 1 and V + 2 (mask, beginning, end), whose probability is zero.
+    """
+    from transformers import BertConfig, BertForMaskedLM
+
+    _check(model)
+    state = model.module_.state_dict()
+    words, head, bias = _symbols(model)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=model.d_model,
+        num_hidden_layers=model.n_layers,
+        num_attention_heads=model._heads(),
+        intermediate_size=4 * model.d_model if model.d_feedforward is None else model.d_feedforward,
+        max_position_embeddings=model.max_length,
+        hidden_act=THEIR_ACTIVATIONS[model.activation],
+        hidden_dropout_prob=model.dropout,
+        attention_probs_dropout_prob=model.attention_dropout,
+        layer_norm_eps=model.norm_epsilon,
+        tie_word_embeddings=model.tie_embeddings,
+    )
+    weights: Weights = {theirs: state[ours] for ours, theirs in _names(model)}
+    for ours, three in _projections(model):
+        weights |= dict(zip(three, state[ours].chunk(3), strict=True))
+    weights |= {WORDS: words, PLACES: state["positions.table"], SEGMENTS: words.new_zeros(2, model.d_model)}
+    weights |= {"cls.predictions.decoder.weight": head}
+    weights |= {f"cls.predictions.{name}": bias for name in ("bias", "decoder.bias")}
+    published = BertForMaskedLM(config)
+    published.load_state_dict(weights)
+    return published.eval()
+
+
+def _symbols(model: MaskedTransformer) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of words, of the head and its bias: of V symbols, or of the marks too where they are none of these."""
+    module, n = model.module_, model.encoding_.size
+    table, head, bias = module.embedding.weight.detach(), module.head.weight.detach(), module.head.bias.detach()
+    if all(row_of(table[:n], mark) is not None for mark in table[n:]):
+        return table[:n], head, bias
+    marks = table[n:]
+    return table, torch.cat([head, marks]), torch.cat([bias, bias.new_full((len(marks),), -torch.inf)])
+
+
+def _names(model: MaskedTransformer) -> Iterator[tuple[str, str]]:
+    """Ours and theirs of the weights that are the same in both."""
+    for (ours, theirs), kind in product(ENDS.items(), KINDS):
+        yield f"{ours}.{kind}", f"{theirs}.{kind}"
+    for i, (ours, theirs), kind in product(range(model.n_layers), BLOCK.items(), KINDS):
+        yield f"encoder.blocks.{i}.{ours}.{kind}", f"bert.encoder.layer.{i}.{theirs}.{kind}"
+
+
+def _projections(model: MaskedTransformer) -> Iterator[tuple[str, list[str]]]:
+    """Ours and the three of theirs that stand in it one below the other."""
+    for i, kind in product(range(model.n_layers), KINDS):
+        theirs = [f"bert.encoder.layer.{i}.attention.self.{name}.{kind}" for name in ("query", "key", "value")]
+        yield f"encoder.blocks.{i}.attention.project.{kind}", theirs
+
+
+def _check(model: MaskedTransformer) -> None:
+    expected: dict[str, tuple[object, ...]] = {
+        "embedding_norm": (True,),
+        "head_transform": (True,),
+        "norm": ("post",),
+        "norm_type": ("layer",),
+        "norm_affine": (True,),
+        "activation": tuple(THEIR_ACTIVATIONS),
+        "positions": ("learned",),
+        "n_kv_heads": (None, model._heads()),
+        "qk_norm": (False,),
+        "window": (None,),
+        "bias": (True,),
+    }
+    check_ours(model, "BERT", expected)

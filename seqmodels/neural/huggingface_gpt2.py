@@ -1,0 +1,149 @@
+"""GPT-2 (Radford et al. 2019): Hugging Face's weights <-> ``Transformer``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodels.neural.huggingface_bias import with_bias
+from seqmodels.neural.huggingface_parts import (
+    THEIR_ACTIVATIONS,
+    Weights,
+    activation_of,
+    check_ours,
+    check_published,
+    chosen_row,
+    part,
+    row_of,
+    same,
+)
+from seqmodels.neural.transformer_models import Transformer
+from seqmodels.neural.untrained import untrained
+
+BLOCK = {
+    "attention.project": "attn.c_attn",
+    "attention.output": "attn.c_proj",
+    "attention_residual.norm": "ln_1",
+    "feedforward.expand": "mlp.c_fc",
+    "feedforward.contract": "mlp.c_proj",
+    "feedforward_residual.norm": "ln_2",
+}
+WORDS, LAST_NORM = "transformer.wte.weight", "transformer.ln_f"
+NEVER = -1e4  # nats
+TURNED = tuple(f"{name}.weight" for name in ("c_attn", "c_proj", "c_fc"))  # theirs are (inputs, outputs)
+
+
+def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Transformer:
+    """Of a ``GPT2LMHeadModel``; ``start`` is the symbol whose embedding stands before the first, by default ``bos_token_id``."""
+    check_published(config, {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False})
+    output = part(weights, "lm_head.weight", "GPT2LMHeadModel")
+    before = chosen_row(start, config.bos_token_id, config.vocab_size, "start")
+    model = Transformer(
+        d_model=config.n_embd,
+        n_layers=config.n_layer,
+        n_heads=config.n_head,
+        d_feedforward=config.n_inner,
+        context=config.n_positions,
+        tie_embeddings=same(weights[WORDS], output),
+        scale_embeddings=False,
+        positions="learned",
+        activation=activation_of(config.activation_function),
+        norm_epsilon=config.layer_norm_epsilon,
+        dropout=config.resid_pdrop,
+        attention_dropout=config.attn_pdrop,
+    )
+    untrained(model, config.vocab_size)
+    state = {ours: _turned(theirs, weights[theirs]) for ours, theirs in _names(model)}
+    state |= {"begin": state["embedding.map.weight"][before], "head.bias": torch.zeros(config.vocab_size)}
+    if not model.tie_embeddings:
+        state["head.weight"] = output
+    model.module_.load_state_dict(state)
+    return model
+
+
+def to_gpt2(model: Transformer) -> Any:
+    """A ``GPT2LMHeadModel`` in evaluation mode; needs the package ``transformers``.
+
+    It begins after a symbol: where the model has learned a beginning, this is one more symbol, V, whose probability is zero.
+    It has no bias of the logits: where the model has learned one, the output layer is untied and says it.
+    """
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    _check(model)
+    state = model.module_.state_dict()
+    weights: Weights = {theirs: _turned(theirs, state[ours]) for ours, theirs in _names(model)}
+    weights["lm_head.weight"] = model.module_.head.weight.detach()
+    start = row_of(weights[WORDS], state["begin"])
+    tied = model.tie_embeddings and start is not None and not _varies(state["head.bias"])
+    weights |= _ends(weights, state["head.bias"], state["begin"] if start is None else None)
+    config = GPT2Config(
+        vocab_size=len(weights[WORDS]),
+        n_positions=model.context,
+        n_embd=model.d_model,
+        n_layer=model.n_layers,
+        n_head=model._heads(),
+        n_inner=model.d_feedforward,
+        activation_function=THEIR_ACTIVATIONS[model.activation],
+        resid_pdrop=model.dropout,
+        embd_pdrop=model.dropout,
+        attn_pdrop=model.attention_dropout,
+        layer_norm_epsilon=model.norm_epsilon,
+        bos_token_id=model.encoding_.size if start is None else start,
+        eos_token_id=start,
+        tie_word_embeddings=tied,
+    )
+    published = GPT2LMHeadModel(config)
+    published.load_state_dict(weights)
+    return published.eval()
+
+
+def _ends(weights: Weights, bias: Tensor, begin: Tensor | None) -> Weights:
+    """Table, output layer and last norm that have ``begin`` as one more symbol, never drawn, and ``bias`` in them."""
+    words, head, shift = weights[WORDS], weights["lm_head.weight"], weights[f"{LAST_NORM}.bias"]
+    if begin is not None:
+        words, head = torch.cat([words, begin[None]]), torch.cat([head, torch.zeros_like(begin)[None]])
+        bias = torch.cat([bias, bias.new_tensor([NEVER])])
+    if _varies(bias):
+        head, shift = with_bias(head, bias, weights[f"{LAST_NORM}.weight"], shift)
+    return {WORDS: words, "lm_head.weight": head, f"{LAST_NORM}.bias": shift}
+
+
+def _varies(bias: Tensor) -> bool:
+    """What is the same for all symbols is nothing."""
+    return not torch.equal(bias, bias[:1].expand_as(bias))
+
+
+def _names(model: Transformer) -> Iterator[tuple[str, str]]:
+    """Ours and theirs of every weight but those of the two ends."""
+    yield "embedding.map.weight", WORDS
+    yield "network.positions.table", "transformer.wpe.weight"
+    for i, (ours, theirs), kind in product(range(model.n_layers), BLOCK.items(), ("weight", "bias")):
+        yield f"network.decoder.blocks.{i}.{ours}.{kind}", f"transformer.h.{i}.{theirs}.{kind}"
+    for kind in ("weight", "bias"):
+        yield f"network.decoder.final_norm.{kind}", f"{LAST_NORM}.{kind}"
+
+
+def _turned(theirs: str, weight: Tensor) -> Tensor:
+    return weight.t().contiguous() if theirs.endswith(TURNED) else weight
+
+
+def _check(model: Transformer) -> None:
+    expected: dict[str, tuple[object, ...]] = {
+        "length_": ("given",),
+        "norm": ("pre",),
+        "norm_type": ("layer",),
+        "norm_affine": (True,),
+        "activation": tuple(THEIR_ACTIVATIONS),
+        "positions": ("learned",),
+        "n_kv_heads": (None, model._heads()),
+        "qk_norm": (False,),
+        "window": (None,),
+        "bias": (True,),
+    }
+    if model.tie_embeddings:
+        expected["scale_embeddings"] = (False,)
+    check_ours(model, "GPT-2", expected)

@@ -1,0 +1,76 @@
+"""What the conversions from and to Hugging Face's models have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodels.neural.feedforward import Activation
+from seqmodels.parameters import Configurable
+
+Weights = dict[str, Tensor]
+
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "relu": "relu",
+}
+THEIR_ACTIVATIONS: dict[str, str] = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu"}
+
+
+def activation_of(name: str) -> Activation:
+    """Our name of theirs; raises ``ValueError`` for one that is not here."""
+    if name not in ACTIVATIONS:
+        raise ValueError(
+            f"the activation {name!r} is not here; convert a model with {', '.join(map(repr, ACTIVATIONS))}"
+        )
+    return ACTIVATIONS[name]
+
+
+def check_published(config: Any, expected: Mapping[str, object]) -> None:
+    """Raise ``ValueError`` for a choice in a published configuration that is not here; what it does not say is as expected."""
+    for name, value in expected.items():
+        found = getattr(config, name, value)
+        if found != value:
+            raise ValueError(
+                f"{config.model_type} with {name}={found!r} is not here; convert one with {name}={value!r}"
+            )
+
+
+def check_ours(model: Configurable, published: str, expected: Mapping[str, tuple[object, ...]]) -> None:
+    """Raise ``ValueError`` for a hyperparameter that the published architecture does not have."""
+    for name, values in expected.items():
+        found = getattr(model, name)
+        if found not in values:
+            known = " or ".join(f"{name}={value!r}" for value in values)
+            raise ValueError(f"{published} has {known} but the model has {name}={found!r}; fit one with that")
+
+
+def part(weights: Mapping[str, Tensor], name: str, owner: str) -> Tensor:
+    """A weight; raises ``ValueError`` where the model is not the one that ``owner`` names."""
+    if name not in weights:
+        raise ValueError(f"the model has no {name}; pass a {owner}, the class with the output layer")
+    return weights[name]
+
+
+def same(table: Tensor, head: Tensor) -> bool:
+    """Whether the output layer is the table; what configurations say of it has changed its meaning over time."""
+    return table.is_meta or torch.equal(table, head)
+
+
+def chosen_row(given: int | None, published: int | None, n_symbols: int, what: str) -> int:
+    """The symbol that is given, or else that of the configuration; raises ``ValueError`` where there is none."""
+    row = published if given is None else given
+    if row is None or not 0 <= row < n_symbols:
+        raise ValueError(f"{what} is symbol {row} but there are {n_symbols}; pass one from 0 to {n_symbols - 1}")
+    return row
+
+
+def row_of(table: Tensor, vector: Tensor) -> int | None:
+    """The last row of ``table (V, d)`` that is ``vector (d,)``."""
+    rows = (table == vector).all(1).nonzero()
+    return int(rows[-1]) if len(rows) else None

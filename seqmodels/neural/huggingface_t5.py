@@ -1,0 +1,184 @@
+"""T5 (Raffel et al. 2020): Hugging Face's weights <-> ``TransformerSeq2Seq``.
+
+T5 leaves its scores unscaled, so its queries are ours divided by √d_head. Its tied table is read as it is and divided by √d
+for the logits; ours is what it is divided by, and read times √d.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodels.neural.huggingface_parts import (
+    Weights,
+    check_ours,
+    check_published,
+    chosen_row,
+    part,
+    row_of,
+    same,
+)
+from seqmodels.neural.transformer_models import TransformerSeq2Seq
+from seqmodels.neural.untrained import untrained
+
+STACKS = ("encoder", "decoder")
+SELF = {"attention.output": "SelfAttention.o", "attention_residual.norm": "layer_norm"}
+CROSS = {
+    "cross_attention.key": "EncDecAttention.k",
+    "cross_attention.value": "EncDecAttention.v",
+    "cross_attention.output": "EncDecAttention.o",
+    "cross_residual.norm": "layer_norm",
+}
+FEEDFORWARD = {
+    "feedforward.expand": "DenseReluDense.wi",
+    "feedforward.contract": "DenseReluDense.wo",
+    "feedforward_residual.norm": "layer_norm",
+}
+SUBLAYERS = {"encoder": (SELF, FEEDFORWARD), "decoder": (SELF, CROSS, FEEDFORWARD)}
+
+
+def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> TransformerSeq2Seq:
+    """Of a ``T5ForConditionalGeneration``; ``start`` is the symbol before the first, by default ``decoder_start_token_id``."""
+    _check_published(config)
+    output = part(weights, "lm_head.weight", "T5ForConditionalGeneration")
+    usual = getattr(config, "decoder_start_token_id", None)
+    before = chosen_row(start, config.pad_token_id if usual is None else usual, config.vocab_size, "start")
+    tied = same(weights["shared.weight"], output)
+    divided = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)  # before it was said, they were one
+    model = TransformerSeq2Seq(
+        d_model=config.d_model,
+        n_layers=config.num_layers,
+        n_heads=config.num_heads,
+        d_feedforward=config.d_ff,
+        tie_embeddings=tied,
+        scale_embeddings=divided,
+        positions="t5",
+        norm_type="rms",
+        norm_epsilon=config.layer_norm_epsilon,
+        activation="relu",
+        bias=False,
+        dropout=config.dropout_rate,
+        attention_dropout=config.dropout_rate,
+    )
+    untrained(model, config.vocab_size, conditional=True)
+    factor, scale = config.d_model**-0.5 if divided else 1.0, config.d_kv**0.5
+    words = weights["shared.weight"] * (factor if tied else 1.0)
+    state = {ours: weights[theirs] for ours, theirs in _names(model)}
+    for ours, (query, key, value) in _projections(model):
+        state[ours] = torch.cat([weights[query] * scale, weights[key], weights[value]])
+    state |= {ours: weights[theirs] * scale for ours, theirs in _queries(model)}
+    state |= {"embedding.map.weight": words, "begin": words[before], "head.bias": torch.zeros(config.vocab_size)}
+    if not tied:
+        state |= {"source_embedding.map.weight": words, "head.weight": output * factor}
+    model.module_.load_state_dict(state)
+    return model
+
+
+def to_t5(model: TransformerSeq2Seq) -> Any:
+    """A ``T5ForConditionalGeneration`` in evaluation mode; needs the package ``transformers``."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    _check(model)
+    state = model.module_.state_dict()
+    start = _start(model)
+    divided = model.scale_embeddings
+    config = T5Config(
+        vocab_size=model.encoding_.size,
+        d_model=model.d_model,
+        d_kv=model.d_model // model._heads(),
+        d_ff=4 * model.d_model if model.d_feedforward is None else model.d_feedforward,
+        num_layers=model.n_layers,
+        num_heads=model._heads(),
+        dropout_rate=model.dropout,
+        layer_norm_epsilon=model.norm_epsilon,
+        pad_token_id=start,
+        decoder_start_token_id=start,
+        tie_word_embeddings=divided,  # which means to divide; tied they are always
+    )
+    words = state["embedding.map.weight"] * (model.d_model**0.5 if divided else 1.0)
+    scale = config.d_kv**0.5
+    weights: Weights = {theirs: state[ours] for ours, theirs in _names(model)}
+    for ours, three in _projections(model):
+        query, key, value = state[ours].chunk(3)
+        weights |= dict(zip(three, (query / scale, key, value), strict=True))
+    weights |= {theirs: state[ours] / scale for ours, theirs in _queries(model)}
+    weights |= {name: words for name in ("shared.weight", *(f"{stack}.embed_tokens.weight" for stack in STACKS))}
+    weights["lm_head.weight"] = words
+    published = T5ForConditionalGeneration(config)
+    published.load_state_dict(weights)
+    return published.eval()
+
+
+def _start(model: TransformerSeq2Seq) -> int:
+    """The symbol that a sequence begins after; raises ``ValueError`` where that, or a bias of the logits, was learned."""
+    weights = model.module_.state_dict()
+    bias, row = weights["head.bias"], row_of(weights["embedding.map.weight"], weights["begin"])
+    if not torch.equal(bias, bias[:1].expand_as(bias)):  # the same for all is nothing
+        raise ValueError("T5 has no bias of its logits but the model has learned one; set module_.head.bias to 0")
+    if row is None:
+        raise ValueError(
+            "T5 begins after a symbol but the model has learned a beginning of its own; set module_.begin to a row of "
+            "module_.embedding.map.weight"
+        )
+    return row
+
+
+def _names(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
+    """Ours and theirs of the weights that are the same in both."""
+    for stack in STACKS:
+        first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        yield f"network.{stack}.score_bias.table", first
+        yield f"network.{stack}.final_norm.weight", f"{stack}.final_layer_norm.weight"
+        for i, (j, sublayer) in product(range(model.n_layers), enumerate(SUBLAYERS[stack])):
+            for ours, theirs in sublayer.items():
+                yield f"network.{stack}.blocks.{i}.{ours}.weight", f"{stack}.block.{i}.layer.{j}.{theirs}.weight"
+
+
+def _projections(model: TransformerSeq2Seq) -> Iterator[tuple[str, list[str]]]:
+    """Ours and the three of theirs that stand in it one below the other."""
+    for stack, i in product(STACKS, range(model.n_layers)):
+        theirs = [f"{stack}.block.{i}.layer.0.SelfAttention.{name}.weight" for name in "qkv"]
+        yield f"network.{stack}.blocks.{i}.attention.project.weight", theirs
+
+
+def _queries(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
+    """Ours and theirs of what asks the encoder."""
+    for i in range(model.n_layers):
+        yield (
+            f"network.decoder.blocks.{i}.cross_attention.query.weight",
+            f"decoder.block.{i}.layer.1.EncDecAttention.q.weight",
+        )
+
+
+def _check_published(config: Any) -> None:
+    expected = {
+        "feed_forward_proj": "relu",
+        "num_decoder_layers": config.num_layers,
+        "relative_attention_num_buckets": 32,
+        "relative_attention_max_distance": 128,
+        "d_kv": config.d_model // config.num_heads,
+    }
+    check_published(config, expected)
+
+
+def _check(model: TransformerSeq2Seq) -> None:
+    expected: dict[str, tuple[object, ...]] = {
+        "length_": ("given",),
+        "tie_embeddings": (True,),
+        "norm": ("pre",),
+        "norm_type": ("rms",),
+        "norm_affine": (True,),
+        "activation": ("relu",),
+        "positions": ("t5",),
+        "n_kv_heads": (None, model._heads()),
+        "qk_norm": (False,),
+        "window": (None,),
+        "bias": (False,),
+    }
+    check_ours(model, "T5", expected)
+    if not model.module_.ends.conditional:
+        raise ValueError("T5 is p(y | x) but the model was fitted without y; fit it with one")

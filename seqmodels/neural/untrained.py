@@ -1,0 +1,60 @@
+"""Models that stand as they would before their first step of training: to be counted, or given published weights."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pandas as pd
+import torch
+
+from seqmodels.encodings import Symbols
+from seqmodels.measure import Length
+from seqmodels.neural.masked_model import MaskedModel
+from seqmodels.neural.model import NeuralModel
+from seqmodels.observations import Categorical
+from seqmodels.preparation import Setting
+
+AnyNeural = TypeVar("AnyNeural", bound=NeuralModel)
+AnyMasked = TypeVar("AnyMasked", bound=MaskedModel)
+
+
+def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", conditional: bool = False) -> AnyNeural:
+    """``model`` itself over integer symbols, with random weights; within ``torch.device("meta")`` with their shapes only.
+
+    Args:
+        model: any network.
+        n_symbols: V.
+        length: whether the end is an event; also written to the model.
+        conditional: p(y | x).
+
+    >>> from seqmodels.neural import Transformer
+    >>> with torch.device("meta"):
+    ...     model = untrained(Transformer(d_model=512, n_layers=8), 50_000)
+    >>> model.n_parameters_
+    76470608
+    """
+    model.set_params(encoding=Symbols(n_symbols), length=length)
+    model._check_hyperparameters()
+    encoding = Symbols(n_symbols).restore({"size": n_symbols})
+    model._set(Setting.of(encoding, Categorical(), length, conditional))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(model.random_state)
+        model._build()
+    _never_trained(model)
+    return model
+
+
+def untrained_masked(model: AnyMasked, n_symbols: int) -> AnyMasked:
+    """The same of a masked model."""
+    model.set_params(encoding=Symbols(n_symbols))
+    model._check_architecture()
+    model.encoding_ = Symbols(n_symbols).restore({"size": n_symbols})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(model.random_state)
+        model.module_ = model._build()
+    _never_trained(model)
+    return model
+
+
+def _never_trained(model: NeuralModel | MaskedModel) -> None:
+    model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), False, 0.0

@@ -1,0 +1,258 @@
+"""Published models say the same here: small ones of random weights, made by ``transformers`` itself, both ways."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import seqmodels as sm
+from seqmodels import from_huggingface, presets, to_huggingface
+from seqmodels.neural.huggingface_bert import Marks
+
+transformers = pytest.importorskip("transformers")
+
+V = 13
+MARKS = Marks(mask=11, begin=10, end=12)
+X = [np.array(x) for x in ([3, 1, 4, 1, 5, 9], [2], [6, 5, 3, 5, 8, 9, 7, 9])]
+SOURCES = [np.array(x) for x in ([1, 2, 3, 4, 5], [7, 7], [0, 12, 4, 4])]
+
+
+def shaken(model):
+    """Noise in every weight: near their gentle starts much looks alike."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+    return model.eval()
+
+
+@cache
+def gpt2(**options):
+    torch.manual_seed(0)
+    size = {"vocab_size": V, "n_positions": 8, "n_embd": 8, "n_layer": 2, "n_head": 2, "bos_token_id": 12}
+    return shaken(transformers.GPT2LMHeadModel(transformers.GPT2Config(**(size | {"eos_token_id": 12} | options))))
+
+
+@cache
+def bert(**options):
+    torch.manual_seed(0)
+    size = {"vocab_size": V, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    rest = {"intermediate_size": 24, "max_position_embeddings": 10}
+    return shaken(transformers.BertForMaskedLM(transformers.BertConfig(**(size | rest | options))))
+
+
+@cache
+def t5(**options):
+    torch.manual_seed(0)
+    size = {"vocab_size": V, "d_model": 8, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 2}
+    more = {"decoder_start_token_id": 0}
+    return shaken(transformers.T5ForConditionalGeneration(transformers.T5Config(**(size | more | options))))
+
+
+@torch.no_grad()
+def theirs(model, x, start=12, **inputs):
+    """``log p(x_t | x_<t)`` and all logits, by theirs."""
+    name = "decoder_input_ids" if "input_ids" in inputs else "input_ids"
+    logits = model(**inputs, **{name: torch.tensor([[start, *x[:-1]]])}).logits[0]
+    return logits.log_softmax(-1)[range(len(x)), x].numpy()
+
+
+@torch.no_grad()
+def their_guesses(model, x, places, marks=MARKS):
+    shown = torch.tensor([[marks.begin, *x, marks.end]])
+    shown[0, [p + 1 for p in places]] = marks.mask
+    return model(input_ids=shown).logits[0, [p + 1 for p in places]].softmax(-1).numpy()
+
+
+# -- theirs, here ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"tie_word_embeddings": False}, {"n_inner": 20, "activation_function": "relu", "layer_norm_epsilon": 0.1}],
+    ids=str,
+)
+def test_gpt2_says_the_same_here(options):
+    published = gpt2(**options)
+    model = from_huggingface(published)
+    assert isinstance(model, sm.Transformer)
+    for x, steps in zip(X, model.log_prob_steps(X), strict=True):
+        np.testing.assert_allclose(steps, theirs(published, x), rtol=0, atol=1e-5)
+    extra = 8 + V  # begin, which there is a row of the table, and the bias of the logits, which there is none
+    assert model.n_parameters_ - extra == sum(p.numel() for p in published.parameters())
+
+
+def test_gpt2_goes_on_here_as_there():
+    model, x = from_huggingface(gpt2()), X[2]
+    stream = model.stream()
+    found = [stream.update(symbol) for symbol in x]
+    np.testing.assert_allclose(found, theirs(gpt2(), x), rtol=0, atol=1e-5)
+    assert len(model.sample(length=12, random_state=0)[0]) == 12  # past its positions, by windows
+
+
+def test_gpt2_starts_after_the_symbol_that_is_asked_for():
+    model = from_huggingface(gpt2(), start=4)
+    np.testing.assert_allclose(model.log_prob_steps(X)[0], theirs(gpt2(), X[0], start=4), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"tie_word_embeddings": False}, {"hidden_act": "relu", "layer_norm_eps": 0.1}], ids=str
+)
+def test_bert_guesses_the_same_here(options):
+    published = bert(**options)
+    model = from_huggingface(published, marks=MARKS)
+    assert isinstance(model, sm.MaskedTransformer)
+    for x, places in zip(X, ([0, 4], [0], [1, 2, 7]), strict=True):
+        expected = their_guesses(published, x, places)
+        np.testing.assert_allclose(model.fill(x, places).probabilities, expected, rtol=0, atol=1e-5)
+    alone = [np.log(their_guesses(published, X[0], [t])[0, s]) for t, s in enumerate(X[0])]
+    assert model.pseudo_log_prob(X)[0] == pytest.approx(sum(alone), abs=1e-5)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("tied", [True, False])
+def test_t5_says_the_same_here(tied, scaled):
+    published = t5(tie_word_embeddings=scaled)  # says whether the logits are scaled, not whether tables are tied
+    if not tied:
+        published = copy.deepcopy(published)
+        published.lm_head.weight = torch.nn.Parameter(published.lm_head.weight.flip(0))
+    assert published.config.scale_decoder_outputs == scaled
+    model = from_huggingface(published)
+    assert isinstance(model, sm.TransformerSeq2Seq)
+    assert model.tie_embeddings == tied
+    for source, y, steps in zip(SOURCES, X, model.log_prob_steps(SOURCES, X), strict=True):
+        expected = theirs(published, y, start=0, input_ids=torch.tensor(source)[None])
+        np.testing.assert_allclose(steps, expected, rtol=0, atol=1e-5)
+
+
+def test_t5_tells_distances_apart_as_there():
+    """Of long sequences, whose distances share buckets."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(V, size=150), rng.integers(V, size=140)
+    (steps,) = from_huggingface(t5()).log_prob_steps([x], [y])
+    expected = theirs(t5(), y, start=0, input_ids=torch.tensor(x)[None])
+    np.testing.assert_allclose(steps, expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "config", "preset"),
+    [
+        ("GPT2LMHeadModel", "GPT2Config", presets.gpt2),
+        ("BertForMaskedLM", "BertConfig", presets.bert),
+        ("T5ForConditionalGeneration", "T5Config", presets.t5),
+    ],
+)
+def test_presets_are_what_is_published(make, config, preset):
+    """Their defaults are GPT-2 small, BERT base and T5 small."""
+    with torch.device("meta"):
+        found = from_huggingface(getattr(transformers, make)(getattr(transformers, config)()))
+    expected = preset().get_params()
+    width = found._options(8).width, preset()._options(8).width
+    assert width[0] == width[1]
+    unlike = {name for name, value in found.get_params().items() if repr(value) != repr(expected[name])}
+    assert unlike <= {"d_feedforward"}
+
+
+# -- ours, there -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [gpt2, t5])
+@pytest.mark.parametrize("tied", [True, False])
+def test_there_and_back_nothing_changes(make, tied):
+    published = make(tie_word_embeddings=tied)
+    again = to_huggingface(from_huggingface(published))
+    assert again.state_dict().keys() == published.state_dict().keys()
+    for name, weight in published.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], weight, msg=name)
+    x, source = X[2], {"input_ids": torch.tensor(SOURCES[0])[None]} if make is t5 else {}
+    np.testing.assert_allclose(theirs(again, x, **source), theirs(published, x, **source), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_there_and_back_bert_says_the_same(tied):
+    published = bert(tie_word_embeddings=tied)
+    again = to_huggingface(from_huggingface(published, marks=MARKS))
+    assert again.config.vocab_size == V
+    x, places = X[2], [1, 2, 7]
+    np.testing.assert_allclose(their_guesses(again, x, places), their_guesses(published, x, places), atol=1e-6)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_gpt2_trained_here_says_the_same_there(tied):
+    small = {"d_model": 8, "n_layers": 1, "n_heads": 2, "context": 8, "max_steps": 5, "encoding": "auto"}
+    model = presets.gpt2().set_params(**small, tie_embeddings=tied).fit(X, validation=None)
+    shaken(model.module_)
+    n = model.encoding_.size
+    published = to_huggingface(model)
+    assert (published.config.vocab_size, published.config.bos_token_id) == (n + 1, n)  # the beginning it has learned
+    for x, steps in zip(X, model.log_prob_steps(X), strict=True):
+        np.testing.assert_allclose(theirs(published, x, start=n), steps, rtol=0, atol=1e-5)
+    with torch.no_grad():
+        assert not published(torch.tensor([[n, 1, 2]])).logits.softmax(-1)[..., n].any()
+
+
+def test_what_is_trained_here_guesses_the_same_there():
+    model = presets.bert().set_params(d_model=8, n_layers=1, n_heads=2, max_length=10, max_steps=3, encoding="auto")
+    model.fit([x for x in X if len(x) > 1], validation=None)
+    n = model.encoding_.size
+    published = to_huggingface(model)
+    assert published.config.vocab_size == n + 3  # the marks are none of its symbols, and never guessed
+    found = their_guesses(published, X[0], [0, 3], Marks(n, n + 1, n + 2))
+    np.testing.assert_allclose(found[:, :n], model.fill(X[0], [0, 3]).probabilities, rtol=0, atol=1e-6)
+    assert not found[:, n:].any()
+
+
+def test_conversion_leaves_global_randomness_alone():
+    model = from_huggingface(gpt2())
+    before = torch.get_rng_state()
+    to_huggingface(model)
+    from_huggingface(gpt2())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_was_converted_can_be_kept(tmp_path):
+    model = from_huggingface(gpt2())
+    model.save(tmp_path / "gpt2.safetensors")
+    np.testing.assert_array_equal(sm.load(tmp_path / "gpt2.safetensors").log_prob(X), model.log_prob(X))
+
+
+def test_what_was_converted_can_be_trained_on():
+    model = from_huggingface(gpt2()).set_params(warm_start=True, max_steps=30, lr=1e-3)
+    before = model.score(X)
+    assert model.fit(X, validation=None).score(X) > before
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------
+
+
+def test_other_models_are_refused():
+    with pytest.raises(ValueError, match=r"has no cls.predictions.decoder.weight; pass a BertForMaskedLM"):
+        from_huggingface(transformers.BertModel(bert().config), marks=MARKS)
+    with pytest.raises(ValueError, match=r"marks.mask is symbol 103 but there are 13; pass one from 0 to 12"):
+        from_huggingface(bert())
+    with pytest.raises(ValueError, match="feed_forward_proj='gated-gelu' is not here"):
+        from_huggingface(t5(feed_forward_proj="gated-gelu"))
+    with pytest.raises(ValueError, match="scale_attn_by_inverse_layer_idx=True is not here"):
+        from_huggingface(gpt2(scale_attn_by_inverse_layer_idx=True))
+
+
+def test_what_cannot_be_said_there_is_refused():
+    model = from_huggingface(t5())
+    model.module_.begin.data.add_(1)
+    with pytest.raises(ValueError, match="T5 begins after a symbol"):
+        to_huggingface(model)
+    model.module_.head.bias.data[0] = 1
+    with pytest.raises(ValueError, match="T5 has no bias of its logits"):
+        to_huggingface(model)
+    with pytest.raises(ValueError, match="T5 has tie_embeddings=True but the model has tie_embeddings=False"):
+        to_huggingface(model.set_params(tie_embeddings=False))
+    with pytest.raises(ValueError, match="GPT-2 has norm='pre' but the model has norm='post'"):
+        to_huggingface(from_huggingface(gpt2()).set_params(norm="post"))
+    with pytest.raises(ValueError, match="the model reads vectors"):
+        to_huggingface(sm.Transformer(d_model=8, n_layers=1, max_steps=1).fit([np.eye(3)], validation=None))
+    with pytest.raises(sm.NotFittedError):
+        to_huggingface(presets.gpt2())
