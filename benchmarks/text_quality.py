@@ -34,7 +34,7 @@ STREAM = {"bptt": 64, "batch_size": 16, "d_model": 256}
 MODELS: dict[str, NeuralModel] = {
     "Transformer, nanoGPT's shape": Transformer(**NANOGPT),
     "Transformer": Transformer(),
-    "LSTM": LSTM(**STREAM, dropout=0.25),
+    "LSTM": LSTM(**STREAM, dropout=0.15),
     "GRU": GRU(**STREAM),
     "Elman": ElmanRNN(**STREAM),
 }

@@ -30,7 +30,7 @@ if __name__ == "__main__":
         "7-gram": NGram(7),
         **{f"hmm-{n}": hmm(n, seconds) for n in (64, 256, 1024)},
         "elman": ElmanRNN(batch_size=16, max_seconds=seconds),
-        "lstm": LSTM(batch_size=16, dropout=0.25, max_seconds=seconds),
+        "lstm": LSTM(batch_size=16, dropout=0.15, max_seconds=seconds),
         "gru": GRU(batch_size=16, max_seconds=seconds),
         "transformer": Transformer(max_seconds=seconds),
     }

@@ -68,7 +68,7 @@ class ElmanRNN(Stacked):
     """
 
     nonlinearity: Literal["tanh", "sigmoid", "relu"] = "tanh"
-    lr: float = 2e-3
+    lr: float = 3e-3
 
     def _network(self) -> Network:
         return ElmanNetwork(
@@ -91,7 +91,7 @@ class LSTM(Stacked):
     ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``).
     """
 
-    lr: float = 6e-3
+    lr: float = 8e-3
 
     def _network(self) -> Network:
         return LSTMNetwork(self.d_model, self.n_layers, dropout=self.dropout, options=self._options())
