@@ -45,13 +45,11 @@ STANDARD: dict[str, Callable[[], LSTM]] = {
     "default, seed 1": partial(short, random_state=1),
     "float32": partial(short, training_precision="float32"),
     "float32, seed 1": partial(short, training_precision="float32", random_state=1),
-    "averaging 0.1": partial(short, averaging=0.1),
     "averaging": partial(short, averaging=0.2),
     "averaging, 2 components": partial(short, averaging=0.2, observation=FULL[2]),
     "averaging, dropout 0.3, 2 components": partial(short, averaging=0.2, dropout=0.3, observation=FULL[2]),
     "averaging, offsets 0.1, 2 components": partial(short, averaging=0.2, offsets=0.1, observation=FULL[2]),
     "8 components": partial(short, observation=FULL[8]),
-    "offsets 0.1": partial(short, offsets=0.1),
 }
 
 
