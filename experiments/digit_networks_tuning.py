@@ -50,6 +50,7 @@ STANDARD: dict[str, Callable[[], LSTM]] = {
     "averaging, dropout 0.3, 2 components": partial(short, averaging=0.2, dropout=0.3, observation=FULL[2]),
     "averaging, offsets 0.1, 2 components": partial(short, averaging=0.2, offsets=0.1, observation=FULL[2]),
     "8 components": partial(short, observation=FULL[8]),
+    "offsets 0.1": partial(short, offsets=0.1),
 }
 
 
