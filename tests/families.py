@@ -41,7 +41,7 @@ class Family:
 
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
 KINDS: tuple[DataKind, ...] = ("vectors", "symbols", "text")  # text is symbols again: one of each architecture reads it
-DROPS = {"recurrent_dropout": 0.2, "embedding_dropout": 0.1, "weight_drop": 0.2, "offsets": 0.1}
+DROPS = {"recurrent_dropout": 0.2, "embedding_dropout": 0.1, "weight_drop": 0.2}
 
 
 def _hmm(name: str, observation: Any, *kinds: DataKind) -> Family:

@@ -7,7 +7,7 @@ without an encoder reads source and target as one row, of which only the target 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -41,12 +41,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Span:
-    """Steps ``begin .. end - 1`` of a row, its vectors moved by ``offset (D,)``, source and all."""
+    """Steps ``begin .. end - 1`` of a row."""
 
     row: int
     begin: int
     end: int
-    offset: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def assemble(rows: list[Row], spans: list[Span], n_past: int, device: torch.devi
     pieces = [_cut(rows[span.row], span, width, n_past) for span in spans]
     columns = [torch.as_tensor(np.stack(column), device=device) for column in zip(*pieces, strict=True)]
     shown, asked, is_start, is_end, may_end, is_target, scored, past = columns
-    source, source_mask = _pad_sources([_source(rows[span.row], span) for span in spans], device, dtype)
+    source, source_mask = _pad_sources([rows[span.row].source for span in spans], device, dtype)
     vectors = shown.is_floating_point()
     return Chunk(
         shown.to(dtype) if vectors else shown,
@@ -104,14 +103,8 @@ def _cut(row: Row, span: Span, width: int, n_past: int) -> tuple[np.ndarray, ...
     if n_past:
         index = step[:, None] - np.arange(n_past, 0, -1)  # (T, p), oldest first
         past = np.where((index >= 0)[..., None], values[np.clip(index, 0, n - 1)], np.nan)
-    if span.offset is not None:
-        shown, asked, past = shown + span.offset, asked + span.offset, past + (span.offset if n_past else 0)
     may_end = (step > row.first) & row.ends
     return shown, asked, step == 0, (step == n) & row.ends, may_end, step >= row.first, scored, past
-
-
-def _source(row: Row, span: Span) -> np.ndarray | None:
-    return row.source if row.source is None or span.offset is None else row.source + span.offset
 
 
 def _pad_sources(
@@ -145,13 +138,11 @@ class Batching:
     """How an epoch is cut: pieces of at most ``piece`` steps, ``batch_size`` of like length together, ``chunk`` steps at a time.
 
     With ``carry`` the memory is handed from chunk to chunk of a batch (truncated back-propagation); without, a piece is one chunk.
-    With ``offsets (D,)`` all vectors of a piece are moved by one normal draw of these deviations.
     """
 
     batch_size: int
     chunk: int
     carry: bool
-    offsets: np.ndarray | None = None
 
     def piece(self, rows: list[Row]) -> int:
         """With carry, a few long sequences become ``batch_size`` parallel streams."""
@@ -168,8 +159,8 @@ class Batching:
         for batch in self._batches(rows, rng):
             longest = max(span.end - span.begin for span in batch)
             for k in range(0, longest, self.chunk):
-                cuts = [(min(s.begin + k, s.end), min(s.begin + k + self.chunk, s.end)) for s in batch]
-                yield [replace(s, begin=a, end=b) for s, (a, b) in zip(batch, cuts, strict=True)], k > 0
+                ends = [Span(s.row, min(s.begin + k, s.end), min(s.begin + k + self.chunk, s.end)) for s in batch]
+                yield ends, k > 0
 
     def _batches(self, rows: list[Row], rng: np.random.Generator) -> list[list[Span]]:
         size = self.piece(rows)
@@ -178,11 +169,7 @@ class Batching:
         noise = rng.uniform(0.9, 1.1, len(spans))
         order = np.argsort([(s.end - s.begin) * x for s, x in zip(spans, noise, strict=True)], kind="stable")
         parts = np.array_split(order, -(-len(spans) // self.batch_size))
-        shuffled = [[spans[i] for i in parts[j]] for j in rng.permutation(len(parts))]
-        return [[self._moved(span, rng) for span in batch] for batch in shuffled]
-
-    def _moved(self, span: Span, rng: np.random.Generator) -> Span:
-        return span if self.offsets is None else replace(span, offset=rng.normal(0.0, self.offsets))
+        return [[spans[i] for i in parts[j]] for j in rng.permutation(len(parts))]
 
     def _pieces(self, i: int, row: Row, size: int, rng: np.random.Generator) -> list[Span]:
         """A row cut into pieces of at most about ``size`` steps: windows from a random offset, or streams of one length."""

@@ -52,8 +52,6 @@ class NeuralModel(SequenceModel, ABC):
         schedule: the learning rate against progress; None: ``Trapezoid()``.
         accumulate: batches whose gradients make one step.
         averaging: part of the steps taken over which the running mean of the weights reaches, which then is the model; 0: none.
-        offsets: deviation of one random vector added in training to all frames of a sequence, drawn afresh in every epoch, in units
-            of the standardised features: other voices and levels than were recorded. Real-valued features only; 0: none.
         callbacks: called with each line of the history, a dictionary.
         checkpoint: file to which the state of training is written at every evaluation.
         resume_from: such a file, from which ``fit`` goes on as if it had not stopped: to the same weights, given the same data
@@ -78,7 +76,6 @@ class NeuralModel(SequenceModel, ABC):
     schedule: Schedule | None = None
     accumulate: int = 1
     averaging: float = 0.0
-    offsets: float = 0.0
     callbacks: Sequence[Listener] = ()
     checkpoint: str | None = None
     resume_from: str | None = None
@@ -114,8 +111,6 @@ class NeuralModel(SequenceModel, ABC):
         for name in ("dropout", "averaging"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass a fraction from 0 up to 1")
-        if not 0 <= self.offsets < np.inf:
-            raise ValueError(f"offsets is {self.offsets}; pass a deviation, at least 0")
         if self.training_precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
         if self._chunk() < 1:
@@ -135,7 +130,7 @@ class NeuralModel(SequenceModel, ABC):
                 self._continue_from(before)
             self.module_.to(device, torch.float32)
             rows = self._rows(train_examples)
-            batching = Batching(self._batch_size(rows), self._chunk(), self._carries, self._offsets())
+            batching = Batching(self._batch_size(rows), self._chunk(), self._carries)
             objective = _Objective(self, rows, _steps_to_units(train_examples))
             held_out = _limit(validation, VALIDATION_STEPS)
             self.history_, self.converged_ = train(
@@ -164,13 +159,6 @@ class NeuralModel(SequenceModel, ABC):
             return self.batch_size
         typical = np.mean([min(row.n_steps, self._chunk()) for row in rows])
         return int(np.clip(STEPS_A_BATCH / typical, 8, 64))
-
-    def _offsets(self) -> np.ndarray | None:
-        """``(D,)`` deviations of what training adds to the frames of a sequence."""
-        if not self.offsets or self.observation_.emits != "vectors":
-            return None
-        reals = [value == "reals" for value in self.encoding_.values()]
-        return self.offsets * np.array(reals, dtype=np.float64)
 
     def _recipe(self) -> Recipe:
         automatic = DEFAULT_STEPS if self.max_epochs is None and self.max_seconds is None else None

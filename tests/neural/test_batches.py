@@ -178,38 +178,3 @@ def test_sources_are_padded_and_masked() -> None:
     assert chunk.source_mask is not None
     assert chunk.source_mask.tolist() == [[True] * 4, [True, True, False, False]]
     assert chunk.source[chunk.source_mask].tolist() == [1, 2, 3, 4, 1, 2]
-
-
-# -- offsets ---------------------------------------------------------------------------------------------------------
-
-
-def test_an_offset_moves_what_is_shown_asked_past_and_read_as_source_alike() -> None:
-    values, offset = np.arange(12.0).reshape(6, 2), np.array([0.5, -3.0])
-    row = Row(values, 0, values[:2], 1.0, False)
-    plain, moved = cut([row], [Span(0, 1, 5)], n_past=3), cut([row], [Span(0, 1, 5, offset)], n_past=3)
-    for name in ("shown", "asked", "past", "source"):
-        expected = getattr(plain, name) + torch.from_numpy(offset)  # NaN before the first step stays
-        torch.testing.assert_close(getattr(moved, name), expected, equal_nan=True)
-
-
-def test_a_piece_keeps_its_offset_from_chunk_to_chunk_and_has_another_in_the_next_epoch() -> None:
-    row = [Row(np.zeros((40, 2)), 0, None, 1.0, False)]
-    batching, rng = Batching(1, 8, True, np.array([1.0, 0.0])), np.random.default_rng(0)
-    drawn = []
-    for _ in range(2):
-        offsets = np.stack([spans[0].offset for spans, _ in batching.epoch(row, rng) if spans[0].offset is not None])
-        assert offsets.shape == (5, 2)
-        assert (offsets == offsets[0]).all()
-        assert offsets[0, 1] == 0.0
-        drawn.append(offsets[0, 0])
-    assert drawn[0] != drawn[1]
-
-
-def test_offsets_have_the_deviation_asked_for() -> None:
-    rows = [Row(np.zeros((1, 2)), 0, None, 1.0, False)] * 4000
-    spans = [
-        s
-        for batch, _ in Batching(64, 8, True, np.array([0.5, 2.0])).epoch(rows, np.random.default_rng(0))
-        for s in batch
-    ]
-    np.testing.assert_allclose(np.std([s.offset for s in spans], axis=0), [0.5, 2.0], rtol=0.05)

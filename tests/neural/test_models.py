@@ -43,7 +43,6 @@ def test_warm_start_refuses_another_network(change):
         ({"max_seconds": -1.0}, "max_seconds is -1"),
         ({"max_steps": None}, "never end"),
         ({"dropout": 1.0}, "dropout is 1"),
-        ({"offsets": -0.1}, "offsets is -0.1; pass a deviation, at least 0"),
         ({"bptt": 0}, "at least 1"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"training_precision": "float16"}, "training_precision"),
@@ -104,19 +103,3 @@ def test_seconds_alone_end_a_fit_and_steps_repeat_it():
     assert timed.history_["step"].iloc[-1] > 4
     scores = {small().fit(SYMBOLS).score(SYMBOLS) for _ in range(2)}
     assert len(scores) == 1
-
-
-def test_offsets_change_what_reals_are_trained_on_and_nothing_else():
-    counts = [RNG.poisson(2.0, size=(n, 2)).astype(float) for n in (12, 9, 15)]
-    for data, options in ((SYMBOLS, {}), (counts, {"observation": sm.Poisson()})):
-        plain, moved = (small(offsets=o, **options).fit(data, validation=None).score(data) for o in (0.0, 0.5))
-        assert plain == moved
-    plain, moved = (small(offsets=o, dropout=0.0).fit(VECTORS, validation=None) for o in (0.0, 0.5))
-    assert plain.score(VECTORS) != moved.score(VECTORS)
-
-
-def test_a_model_of_moved_frames_minds_a_moved_sequence_less():
-    far = [x + 3 * np.concatenate(VECTORS).std(0) for x in VECTORS]
-    fitted = [small(offsets=o, max_steps=60, lr=0.03).fit(VECTORS, validation=None) for o in (0.0, 2.0)]
-    losses = [model.score(VECTORS) - model.score(far) for model in fitted]
-    assert losses[1] < 0.5 * losses[0]
