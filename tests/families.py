@@ -95,6 +95,7 @@ FAMILIES = (
         **{"n_heads": 2, "n_kv_heads": 1, "context": 4, "positions": "rotary", "qk_norm": True, "bias": False},
         **{"norm_type": "rms", "activation": "swiglu"},
     ),
+    _network("transformer-previous", sm.Transformer, n_heads=2, context=4, previous=2, positions=None),
     _network("transformer-alibi", sm.Transformer, "symbols", context=4, positions="alibi", norm="residual", window=2),
     _network("transformer-binary", sm.Transformer, "symbols", context=5, positions="binary", zero_init=True),
     _network("transformer-long", sm.Transformer, "vectors", n_heads=2, context=64),

@@ -17,11 +17,14 @@ class Transformer(TransformerShape, NeuralModel):
 
     Args:
         context: how many steps it sees at once; longer sequences are read in windows that overlap by half.
+        previous: how many steps before each are mixed into its embedding, by a causal convolution (after So et al. 2021 and
+            Peng et al. 2023); within the context only.
 
     The arguments of both Transformers are those of ``TransformerSeq2Seq``, the other ones of ``NeuralModel``.
     """
 
     context: int = 128
+    previous: int = 0
     lr: float = 3e-3
     _carries: ClassVar[bool] = False
 
@@ -30,7 +33,7 @@ class Transformer(TransformerShape, NeuralModel):
         return self.context
 
     def _network(self) -> Network:
-        return TransformerNetwork(self._options(self.context))
+        return TransformerNetwork(self._options(self.context), previous=self.previous)
 
     def _chunk(self) -> int:
         return self.context
