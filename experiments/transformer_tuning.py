@@ -54,9 +54,10 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 def codes(path: str) -> tuple[np.ndarray, np.ndarray]:
     """The part to train on and the part to measure on, as codes from 0."""
     text = str(data.text(path)[0])
-    symbols = {symbol: i for i, symbol in enumerate(sorted(set(text)))}
-    kept = np.array([symbols[symbol] for symbol in text[: int(0.9 * len(text))]])
-    return kept[: int(0.9 * len(kept))], kept[int(0.9 * len(kept)) :]
+    kept = text[: int(0.9 * len(text))]
+    symbols = {symbol: i for i, symbol in enumerate(sorted(set(kept)))}
+    found = np.array([symbols[symbol] for symbol in kept])
+    return found[: int(0.9 * len(found))], found[int(0.9 * len(found)) :]
 
 
 @torch.no_grad()
