@@ -47,7 +47,8 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "four, Muon": {**FOUR, "optimizer": Muon()},
     "eight": {**FOUR, "previous": 8},
     "final": FINAL,
-    "final, Muon": {**FINAL, "optimizer": Muon()},
+    "final, batch of 8": {**FINAL, "batch_size": 8},
+    "final, 3 layers 160 wide": {**FINAL, "n_layers": 3, "d_model": 160, "n_heads": 5},
 }
 
 
