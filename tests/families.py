@@ -88,6 +88,10 @@ FAMILIES = (
     _network("lstm-seq2seq-multiplicative", sm.LSTMSeq2Seq, attention="multiplicative", bidirectional=False),
     _network("lstm-seq2seq-none", sm.LSTMSeq2Seq, attention=None, summary="mean"),
     _network("transformer-pre", sm.Transformer, *KINDS, n_heads=2, context=4),
+    _network(
+        *("transformer-classic", sm.Transformer, "symbols"),
+        **{"n_heads": 2, "context": 4, "previous": 0, "positions": "sinusoidal", "activation": "gelu", "bias": True},
+    ),
     _network("transformer-post", sm.Transformer, n_heads=2, context=3, norm="post", positions="learned"),
     _network("transformer-unplaced", sm.Transformer, n_layers=2, context=2, positions=None, activation="relu"),
     _network(
@@ -95,6 +99,7 @@ FAMILIES = (
         **{"n_heads": 2, "n_kv_heads": 1, "context": 4, "positions": "rotary", "qk_norm": True, "bias": False},
         **{"norm_type": "rms", "activation": "swiglu"},
     ),
+    _network("transformer-previous", sm.Transformer, n_heads=2, context=4, previous=2, positions=None),
     _network("transformer-alibi", sm.Transformer, "symbols", context=4, positions="alibi", norm="residual", window=2),
     _network("transformer-binary", sm.Transformer, "symbols", context=5, positions="binary", zero_init=True),
     _network("transformer-tied", sm.Transformer, "symbols", n_heads=2, context=4, tie_embeddings=True),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 Activation = Literal["relu", "relu2", "gelu", "gelu-tanh", "swiglu"]
@@ -46,8 +48,8 @@ def activate(hidden: Tensor, activation: Activation) -> Tensor:
         case "relu":
             return F.relu(hidden)
         case "relu2":
-            rectified = F.relu(hidden)
-            return rectified * rectified  # its backward pass is cheaper than a power's
+            out: Tensor = SquaredReLU.apply(hidden)
+            return out
         case "gelu":
             return F.gelu(hidden)
         case "gelu-tanh":
@@ -55,3 +57,22 @@ def activate(hidden: Tensor, activation: Activation) -> Tensor:
         case "swiglu":
             gate, linear = hidden.chunk(2, -1)
             return F.silu(gate) * linear
+
+
+class SquaredReLU(torch.autograd.Function):
+    """``y = max(x, 0)²`` with the gradient ``2 max(x, 0)`` from what was kept: two passes over it where autograd's own take four.
+
+    It can be differentiated once.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        rectified = F.relu(x)
+        ctx.save_for_backward(rectified)
+        return rectified * rectified
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (rectified,) = ctx.saved_tensors
+        return (gradient * rectified).mul_(2)

@@ -16,6 +16,7 @@ from seqmodels.neural.network import Memory, Network, Source
 from seqmodels.neural.norms import Residual, make_norm
 from seqmodels.neural.options import TransformerOptions
 from seqmodels.neural.positions import make_positions
+from seqmodels.neural.previous import PreviousInputs
 from seqmodels.neural.relative import Rotary, make_score_bias
 from seqmodels.neural.sight import Outlook, Sight, explicit_pays, padding_sight
 
@@ -27,27 +28,34 @@ class TransformerNetwork(Network):
 
     Args:
         options: what it is made of.
+        previous: how many inputs before a step are mixed into its own, see ``PreviousInputs``.
+
+    Its memory is the decoder's cache, and the last ``previous`` inputs.
 
     >>> import torch
     >>> network = TransformerNetwork(TransformerOptions(d_model=8, n_heads=2, positions="rotary"))
-    >>> hidden, memory = network(torch.zeros(3, 5, 8), network.start(3))
-    >>> hidden.shape, cached_length(memory)
+    >>> hidden, (cache, _) = network(torch.zeros(3, 5, 8), network.start(3))
+    >>> hidden.shape, cached_length(cache)
     (torch.Size([3, 5, 8]), 5)
     """
 
-    def __init__(self, options: TransformerOptions) -> None:
+    def __init__(self, options: TransformerOptions, *, previous: int = 0) -> None:
         super().__init__()
         self.d_model = options.d_model
+        self.previous = PreviousInputs(options.d_model, previous)
         self.positions = make_positions(options.positions, options.d_model, options.max_length)
         self.decoder = TransformerStack(options, causal=True)
 
     def start(self, n: int, source: Source | None = None) -> Memory:
-        """A cache of no steps."""
-        return self.decoder.empty_cache(n)
+        """A cache of no steps, and nothing before them."""
+        return self.decoder.empty_cache(n), self.previous.start(n)
 
     def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """See ``Network``."""
-        return self.decoder(self.positions(inputs, cached_length(memory)), memory)
+        cache, recent = memory
+        x, recent = self.previous(inputs, recent)
+        hidden, cache = self.decoder(self.positions(x, cached_length(cache)), cache)
+        return hidden, (cache, recent)
 
 
 class TransformerSeq2SeqNetwork(Network):

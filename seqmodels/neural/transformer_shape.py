@@ -57,9 +57,11 @@ class TransformerShape:
     zero_init: bool = False
 
     def _heads(self) -> int:
-        if self.n_heads == "auto":
-            return max(h for h in range(1, max(1, self.d_model // 32) + 1) if self.d_model % h == 0)
-        return self.n_heads
+        if self.n_heads != "auto":
+            return self.n_heads
+        counts = [h for h in range(1, max(1, self.d_model // 32) + 1) if self.d_model % h == 0]
+        even = [h for h in counts if self.d_model // h % 2 == 0]
+        return max(even if even and self.positions == "rotary" else counts)  # which turns pairs
 
     def _options(self, max_length: int) -> TransformerOptions:
         return TransformerOptions(

@@ -32,7 +32,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 
 def buffers_of(memory: Memory) -> list[int]:
-    return [part.data_ptr() for layer in memory[0] for part in layer]
+    return [part.data_ptr() for layer in memory[0][0] for part in layer]
 
 
 def walk(network: TransformerNetwork, memory: Memory, x: Tensor) -> Tensor:
@@ -92,9 +92,9 @@ def test_steps_are_written_in_place_and_buffers_double(network: TransformerNetwo
     for k in range(3 * FIRST_ROOM):
         _, memory = network(draw(N, 1, 8, seed=k), memory)
         seen.append(tuple(buffers_of(memory)))
-    assert cached_length(memory) == 3 * FIRST_ROOM + 1
+    assert cached_length(memory[0]) == 3 * FIRST_ROOM + 1
     assert len(set(seen)) == 3  # of 64, 130 and 262 steps
-    assert memory[0][0][0].shape == (N, 2, 2 * (2 * FIRST_ROOM + 3), 4)
+    assert memory[0][0][0][0].shape == (N, 2, 2 * (2 * FIRST_ROOM + 3), 4)
 
 
 def test_a_limit_bounds_the_room_until_it_is_passed() -> None:

@@ -32,6 +32,11 @@ def test_activations_are_their_formulas(name, formula) -> None:
     torch.testing.assert_close(activate(HIDDEN, name), formula(HIDDEN), rtol=1e-12, atol=1e-12)
 
 
+def test_the_gradient_of_the_square_is_autograds() -> None:
+    x = HIDDEN.clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda h: activate(h, "relu2"), x)
+
+
 def test_the_gated_network_is_three_matrices() -> None:
     with torch.random.fork_rng(devices=[]):
         network = FeedForward(4, 5, "swiglu").double()

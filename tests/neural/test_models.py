@@ -58,6 +58,8 @@ def test_heads_that_do_not_divide():
         small(sm.Transformer, n_heads=3).fit(SYMBOLS)
     assert small(sm.Transformer, d_model=96)._heads() == 3
     assert small(sm.Transformer, d_model=7)._heads() == 1
+    assert small(sm.Transformer, d_model=66)._heads() == 1  # two heads of 33 have no pairs to turn
+    assert small(sm.Transformer, d_model=66, positions=None)._heads() == 2
 
 
 @pytest.mark.parametrize("attention", ["additive", "multiplicative"])

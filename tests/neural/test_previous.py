@@ -1,0 +1,83 @@
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import seqmodels as sm
+from seqmodels.neural.network import Memory, select
+from seqmodels.neural.options import TransformerOptions
+from seqmodels.neural.previous import PreviousInputs
+from seqmodels.neural.transformer import TransformerNetwork
+
+B, T, D = 3, 7, 4
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def network() -> TransformerNetwork:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return TransformerNetwork(TransformerOptions(d_model=D, n_heads=2), previous=2).double()
+
+
+def in_pieces(network: TransformerNetwork, x: Tensor, sizes: list[int]) -> tuple[Tensor, Memory]:
+    memory, pieces = network.start(len(x)), []
+    for piece in x.split(sizes, 1):
+        hidden, memory = network(piece, memory)
+        pieces.append(hidden)
+    return torch.cat(pieces, 1), memory
+
+
+@pytest.mark.parametrize("n", [1, 3, T + 2])
+def test_it_is_a_convolution_over_zeros_and_the_step_itself(n: int) -> None:
+    layer, x = PreviousInputs(D, n).double(), draw(B, T, D)
+    found, recent = layer(x, layer.start(B))
+    assert layer.map is not None
+    kernel = layer.map.weight.view(D, n, D).transpose(1, 2).flip(2)  # (out, in, n), the most distant first
+    padded = F.pad(x.transpose(1, 2), (n, 0))
+    expected = x + F.conv1d(padded[..., :-1], kernel).transpose(1, 2)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    assert torch.equal(recent, padded[..., -n:].transpose(1, 2))
+
+
+def test_without_previous_inputs_stay_as_they_are() -> None:
+    layer, x = PreviousInputs(D, 0), draw(B, T, D)
+    found, recent = layer(x, layer.start(B))
+    assert found is x
+    assert recent.shape == (B, 0, D)
+    assert not list(layer.parameters())
+
+
+def test_fewer_than_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="previous is -1; pass"):
+        sm.Transformer(previous=-1, max_steps=1).fit([[0, 1, 2]], validation=None)
+
+
+@pytest.mark.parametrize("sizes", [[1] * T, [3, 4], [2, 1, 3, 1]], ids=str)
+@pytest.mark.parametrize("learning", [False, True], ids=["in place", "joined"])
+def test_steps_are_the_whole(network: TransformerNetwork, sizes: list[int], learning: bool) -> None:
+    x = draw(B, T, D)
+    with torch.set_grad_enabled(learning):
+        found, expected = in_pieces(network, x, sizes)[0], in_pieces(network, x, [T])[0]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_the_future_does_not_change_the_past(network: TransformerNetwork) -> None:
+    x, other = draw(B, T, D), draw(B, T, D, seed=1)
+    other[:, :4] = x[:, :4]
+    before, after = in_pieces(network, x, [T])[0], in_pieces(network, other, [T])[0]
+    assert torch.equal(before[:, :4], after[:, :4])
+    assert not torch.equal(before[:, 4:], after[:, 4:])
+
+
+@torch.no_grad()
+def test_a_state_is_a_value(network: TransformerNetwork) -> None:
+    x, index = draw(B, T, D), torch.tensor([2, 0])
+    _, memory = in_pieces(network, x[:, :4], [1, 3])
+    first, second = network(x[:, 4:], memory)[0], network(x[:, 4:], memory)[0]
+    assert torch.equal(first, second)
+    chosen = network(x[index, 4:], select(memory, index))[0]
+    torch.testing.assert_close(chosen, first[index], rtol=0, atol=1e-12)
