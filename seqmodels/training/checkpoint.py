@@ -63,11 +63,14 @@ def restore_random_state(arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def taken_apart(memory: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
-    """Nested tuples of tensors and of JSON values -> nested lists with names for tensors, and the tensors."""
+    """Nested tuples of tensors and of JSON values -> nested lists with names for tensors, and the tensors.
+
+    Anything else (the mark of a cache, which training does not look at) becomes None.
+    """
     if isinstance(memory, Tensor):
         return {"tensor": path}, {path: memory}
     if not isinstance(memory, tuple):
-        return memory, {}
+        return memory if isinstance(memory, int | float | str) else None, {}
     parts = [taken_apart(part, f"{path}.{i}") for i, part in enumerate(memory)]
     return [shape for shape, _ in parts], {name: tensor for _, found in parts for name, tensor in found.items()}
 

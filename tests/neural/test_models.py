@@ -114,8 +114,9 @@ def test_seconds_alone_end_a_fit_and_steps_repeat_it():
         lambda **o: small(sm.GRU, dropout=0.3, bptt=4, optimizer=sm.Muon(), averaging=0.5, **o),
         lambda **o: small(sm.Transformer, n_heads=2, context=5, batch_size=2, accumulate=2, **o),
         lambda **o: small(sm.LSTMSeq2Seq, batch_size=2, bptt=4, **o),
+        lambda **o: small(sm.TransformerSeq2Seq, n_heads=2, batch_size=2, max_length=6, positions="rotary", **o),
     ],
-    ids=["lstm", "gru", "transformer", "seq2seq"],
+    ids=["lstm", "gru", "transformer", "seq2seq", "transformer-seq2seq"],
 )
 def test_training_goes_on_to_the_same_weights(make, tmp_path):
     class Interrupted(Exception):
@@ -125,7 +126,7 @@ def test_training_goes_on_to_the_same_weights(make, tmp_path):
         if row["step"] >= 9:
             raise Interrupted
 
-    ask = (SYMBOLS, [x[::-1] for x in SYMBOLS]) if isinstance(make(), sm.LSTMSeq2Seq) else (SYMBOLS,)
+    ask = (SYMBOLS, [x[::-1] for x in SYMBOLS]) if "Seq2Seq" in type(make()).__name__ else (SYMBOLS,)
     straight = make(max_steps=14).fit(*ask, validation=None)
     with pytest.raises(Interrupted):
         make(max_steps=14, checkpoint=str(tmp_path / "run"), callbacks=[interrupt]).fit(*ask, validation=None)
