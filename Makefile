@@ -17,7 +17,7 @@ kernels: .venv
 # Conversions against the package that published models come in, which is too large to be installed for every test run.
 huggingface: .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "transformers"
-	$(BIN)/python -m pytest tests/neural/test_huggingface.py
+	$(BIN)/python -m pytest tests/neural/huggingface
 
 lint: .venv
 	$(BIN)/ruff check .

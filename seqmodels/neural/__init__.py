@@ -1,7 +1,7 @@
 """The network wing: history (and source) -> state -> observation."""
 
 from seqmodels.neural.gradients import gradient_by_lag
-from seqmodels.neural.huggingface import from_huggingface, to_huggingface
+from seqmodels.neural.huggingface.conversion import from_huggingface, to_huggingface
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.recurrent_models import GRU, LSTM, ElmanRNN
 from seqmodels.neural.seq2seq_models import LSTMSeq2Seq

@@ -9,7 +9,7 @@ import torch
 
 from seqmodels.encodings import Symbols
 from seqmodels.measure import Length
-from seqmodels.neural.masked_model import MaskedModel
+from seqmodels.neural.masked.model import MaskedModel
 from seqmodels.neural.model import NeuralModel
 from seqmodels.observations import Categorical
 from seqmodels.preparation import Setting

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from seqmodels.neural.feedforward import activate
-from seqmodels.neural.masking import N_MARKS
+from seqmodels.neural.masked.masking import N_MARKS
 from seqmodels.neural.options import TransformerOptions
 from seqmodels.neural.positions import Positions
 from seqmodels.neural.tied import TiedLinear

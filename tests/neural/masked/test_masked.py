@@ -14,8 +14,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
 from seqmodels.neural import pseudo, states
-from seqmodels.neural.masked_training import HiddenBatch, MaskedObjective
-from seqmodels.neural.masking import BEGIN, END, MASK, Masking
+from seqmodels.neural.masked.masking import BEGIN, END, MASK, Masking
+from seqmodels.neural.masked.training import HiddenBatch, MaskedObjective
 
 RNG = np.random.default_rng(0)
 SYMBOLS = [RNG.integers(0, 4, size=n) for n in (12, 1, 7, 15, 2, 8)]

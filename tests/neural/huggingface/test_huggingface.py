@@ -11,7 +11,7 @@ import torch
 
 import seqmodels as sm
 from seqmodels import from_huggingface, presets, to_huggingface
-from seqmodels.neural.huggingface_bert import Marks
+from seqmodels.neural.huggingface.bert import Marks
 
 transformers = pytest.importorskip("transformers")
 

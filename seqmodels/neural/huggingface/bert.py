@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqmodels.neural.huggingface_parts import (
+from seqmodels.neural.huggingface.parts import (
     THEIR_ACTIVATIONS,
     Weights,
     activation_of,

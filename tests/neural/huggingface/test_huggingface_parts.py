@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 import seqmodels as sm
 from seqmodels import from_huggingface, presets, to_huggingface
-from seqmodels.neural.huggingface_bert import Marks
-from seqmodels.neural.huggingface_bias import with_bias
+from seqmodels.neural.huggingface.bert import Marks
+from seqmodels.neural.huggingface.bias import with_bias
 from seqmodels.neural.untrained import untrained
 
 V, D, WIDTH, N_HEADS = 7, 8, 12, 2

@@ -7,8 +7,8 @@ import zlib
 import numpy as np
 import torch
 
-from seqmodels.neural.bidirectional import BidirectionalModule, batches, log_prob_of, pad
-from seqmodels.neural.masking import MASK, bracket
+from seqmodels.neural.masked.bidirectional import BidirectionalModule, batches, log_prob_of, pad
+from seqmodels.neural.masked.masking import MASK, bracket
 
 STEPS_AT_ONCE = 16_384  # in one batch: bounds memory, changes nothing
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from seqmodels.neural.bidirectional import BidirectionalModule, MaskedEnds
-from seqmodels.neural.masked_model import MaskedModel
-from seqmodels.neural.masking import MASK, bracket
+from seqmodels.neural.masked.bidirectional import BidirectionalModule, MaskedEnds
+from seqmodels.neural.masked.masking import MASK, bracket
+from seqmodels.neural.masked.model import MaskedModel
+from seqmodels.neural.masked.pseudo import conditionals, sampled_positions
+from seqmodels.neural.masked.states import hidden_states
 from seqmodels.neural.positions import make_positions
-from seqmodels.neural.pseudo import conditionals, sampled_positions
-from seqmodels.neural.states import hidden_states
 from seqmodels.neural.transformer import TransformerStack
 from seqmodels.neural.transformer_shape import TransformerShape
 from seqmodels.sequences import Item

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.batches import Batching, Row
-from seqmodels.neural.bidirectional import BidirectionalModule, batches, log_prob_of, pad
-from seqmodels.neural.masking import Masking
+from seqmodels.neural.masked.bidirectional import BidirectionalModule, batches, log_prob_of, pad
+from seqmodels.neural.masked.masking import Masking
+from seqmodels.neural.masked.pseudo import STEPS_AT_ONCE
 from seqmodels.neural.model import VALIDATION_STEPS
-from seqmodels.neural.pseudo import STEPS_AT_ONCE
 from seqmodels.training import Recipe, Step, train
 
 

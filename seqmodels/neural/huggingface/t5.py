@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.neural.huggingface_parts import (
+from seqmodels.neural.huggingface.parts import (
     Weights,
     check_ours,
     check_published,

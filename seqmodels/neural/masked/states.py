@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from seqmodels.neural.batches import windows
-from seqmodels.neural.bidirectional import BidirectionalModule, batches, pad
-from seqmodels.neural.pseudo import STEPS_AT_ONCE
+from seqmodels.neural.masked.bidirectional import BidirectionalModule, batches, pad
+from seqmodels.neural.masked.pseudo import STEPS_AT_ONCE
 
 
 @torch.no_grad()

@@ -16,9 +16,9 @@ from seqmodels import storage
 from seqmodels.encodings import Encoding
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.neural.batches import Batching
-from seqmodels.neural.bidirectional import BidirectionalModule
-from seqmodels.neural.masked_training import train_masked
-from seqmodels.neural.masking import Masking, MaskingObjective, bracket
+from seqmodels.neural.masked.bidirectional import BidirectionalModule
+from seqmodels.neural.masked.masking import Masking, MaskingObjective, bracket
+from seqmodels.neural.masked.training import train_masked
 from seqmodels.neural.trained import Trained
 from seqmodels.observations import Categorical, Observation
 from seqmodels.parameters import Configurable, undone_on_failure

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from seqmodels.neural.masking import BEGIN, END, MASK, Masking, bracket
+from seqmodels.neural.masked.masking import BEGIN, END, MASK, Masking, bracket
 
 V = 5
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.neural.huggingface_bias import with_bias
-from seqmodels.neural.huggingface_parts import (
+from seqmodels.neural.huggingface.bias import with_bias
+from seqmodels.neural.huggingface.parts import (
     THEIR_ACTIVATIONS,
     Weights,
     activation_of,
