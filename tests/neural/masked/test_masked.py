@@ -13,7 +13,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
-from seqmodels.neural import pseudo, states
+from seqmodels.neural.masked import pseudo, states
 from seqmodels.neural.masked.masking import BEGIN, END, MASK, Masking
 from seqmodels.neural.masked.training import HiddenBatch, MaskedObjective
 
