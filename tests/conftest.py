@@ -10,10 +10,10 @@ import torch
 
 from seqmodels.neural.module import Ends, SequenceModule
 from seqmodels.neural.network import Network
-from seqmodels.neural.options import TransformerOptions
-from seqmodels.neural.recurrent import GRUNetwork, LSTMNetwork
-from seqmodels.neural.seq2seq import LSTMSeq2SeqNetwork
-from seqmodels.neural.transformer import TransformerNetwork, TransformerSeq2SeqNetwork
+from seqmodels.neural.recurrent.network import GRUNetwork, LSTMNetwork
+from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
+from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
+from seqmodels.neural.transformer.options import TransformerOptions
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 
 NETWORKS: dict[str, Callable[[], Network]] = {

@@ -3,9 +3,9 @@
 from seqmodels.neural.gradients import gradient_by_lag
 from seqmodels.neural.huggingface.conversion import from_huggingface, to_huggingface
 from seqmodels.neural.masked import MaskedTransformer
-from seqmodels.neural.recurrent_models import GRU, LSTM, ElmanRNN
-from seqmodels.neural.seq2seq_models import LSTMSeq2Seq
-from seqmodels.neural.transformer_models import Transformer, TransformerSeq2Seq
+from seqmodels.neural.recurrent.models import GRU, LSTM, ElmanRNN
+from seqmodels.neural.seq2seq.models import LSTMSeq2Seq
+from seqmodels.neural.transformer.models import Transformer, TransformerSeq2Seq
 
 __all__ = [
     "GRU",

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 from seqmodels.encodings import Symbols
 from seqmodels.neural.masked import MaskedTransformer
-from seqmodels.neural.transformer_models import Transformer, TransformerSeq2Seq
+from seqmodels.neural.transformer.models import Transformer, TransformerSeq2Seq
 from seqmodels.training import AdamW, Cosine
 
 GPT2Size = Literal["small", "medium", "large", "xl"]

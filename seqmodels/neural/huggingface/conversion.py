@@ -12,7 +12,7 @@ from seqmodels.neural.huggingface.bert import UNCASED, Marks, from_bert, to_bert
 from seqmodels.neural.huggingface.gpt2 import from_gpt2, to_gpt2
 from seqmodels.neural.huggingface.t5 import from_t5, to_t5
 from seqmodels.neural.masked import MaskedTransformer
-from seqmodels.neural.transformer_models import Transformer, TransformerSeq2Seq
+from seqmodels.neural.transformer.models import Transformer, TransformerSeq2Seq
 
 
 class Published(Protocol):

@@ -21,7 +21,7 @@ from seqmodels.neural.huggingface.parts import (
     row_of,
     same,
 )
-from seqmodels.neural.transformer_models import Transformer
+from seqmodels.neural.transformer.models import Transformer
 from seqmodels.neural.untrained import untrained
 
 BLOCK = {

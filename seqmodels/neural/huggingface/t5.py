@@ -22,7 +22,7 @@ from seqmodels.neural.huggingface.parts import (
     row_of,
     same,
 )
-from seqmodels.neural.transformer_models import TransformerSeq2Seq
+from seqmodels.neural.transformer.models import TransformerSeq2Seq
 from seqmodels.neural.untrained import untrained
 
 STACKS = ("encoder", "decoder")

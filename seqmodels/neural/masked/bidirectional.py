@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from seqmodels.neural.feedforward import activate
 from seqmodels.neural.masked.masking import N_MARKS
-from seqmodels.neural.options import TransformerOptions
-from seqmodels.neural.positions import Positions
 from seqmodels.neural.tied import TiedLinear
-from seqmodels.neural.transformer import TransformerStack, norm_of
+from seqmodels.neural.transformer.feedforward import activate
+from seqmodels.neural.transformer.network import TransformerStack, norm_of
+from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.positions import Positions
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from seqmodels.neural.masked.masking import MASK, bracket
 from seqmodels.neural.masked.model import MaskedModel
 from seqmodels.neural.masked.pseudo import conditionals, sampled_positions
 from seqmodels.neural.masked.states import hidden_states
-from seqmodels.neural.positions import make_positions
-from seqmodels.neural.transformer import TransformerStack
-from seqmodels.neural.transformer_shape import TransformerShape
+from seqmodels.neural.transformer.network import TransformerStack
+from seqmodels.neural.transformer.positions import make_positions
+from seqmodels.neural.transformer.shape import TransformerShape
 from seqmodels.sequences import Item
 
 

@@ -5,9 +5,9 @@ from torch.nn import functional as F
 
 import seqmodels as sm
 from seqmodels.neural.network import Memory, select
-from seqmodels.neural.options import TransformerOptions
-from seqmodels.neural.previous import PreviousInputs
-from seqmodels.neural.transformer import TransformerNetwork
+from seqmodels.neural.transformer.network import TransformerNetwork
+from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.previous import PreviousInputs
 
 B, T, D = 3, 7, 4
 

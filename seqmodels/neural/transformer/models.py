@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from seqmodels.neural.batches import Reach
-from seqmodels.neural.feedforward import Activation
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
-from seqmodels.neural.positions import PositionKind
-from seqmodels.neural.transformer import TransformerNetwork, TransformerSeq2SeqNetwork
-from seqmodels.neural.transformer_shape import TransformerShape
+from seqmodels.neural.transformer.feedforward import Activation
+from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
+from seqmodels.neural.transformer.positions import PositionKind
+from seqmodels.neural.transformer.shape import TransformerShape
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -10,8 +10,8 @@ import torch
 
 from seqmodels.neural.batches import Span, assemble
 from seqmodels.neural.network import Network
-from seqmodels.neural.recurrent_models import Recurrent
-from seqmodels.neural.seq2seq import LSTMSeq2SeqNetwork
+from seqmodels.neural.recurrent.models import Recurrent
+from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodels.neural.feedforward import FeedForward, activate, default_width
+from seqmodels.neural.transformer.feedforward import FeedForward, activate, default_width
 
 HIDDEN = torch.linspace(-3, 3, 12, dtype=torch.float64).reshape(2, 6)
 

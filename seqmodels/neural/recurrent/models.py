@@ -9,8 +9,8 @@ from typing import Literal
 from seqmodels.neural.batches import Reach
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
-from seqmodels.neural.recurrent import ElmanNetwork, GRUNetwork, LSTMNetwork
-from seqmodels.neural.recurrent_options import RecurrentOptions
+from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
+from seqmodels.neural.recurrent.options import RecurrentOptions
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

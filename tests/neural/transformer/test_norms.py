@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.norms import EPSILON, Residual, RMSNorm, make_norm
+from seqmodels.neural.transformer.norms import EPSILON, Residual, RMSNorm, make_norm
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

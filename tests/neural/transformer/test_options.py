@@ -1,6 +1,6 @@
 import pytest
 
-from seqmodels.neural.options import TransformerOptions
+from seqmodels.neural.transformer.options import TransformerOptions
 
 
 @pytest.mark.parametrize(

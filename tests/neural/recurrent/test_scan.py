@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.scan import Nonlinearity, elman_scan, gru_scan
+from seqmodels.neural.recurrent.scan import Nonlinearity, elman_scan, gru_scan
 
 T, B, D = 5, 3, 4
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import seqmodels as sm
-from seqmodels.neural.recurrent import ElmanNetwork, GRUNetwork, LSTMNetwork, RecurrentNetwork
-from seqmodels.neural.recurrent_options import RecurrentOptions
+from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork, RecurrentNetwork
+from seqmodels.neural.recurrent.options import RecurrentOptions
 
 B, T, D, L = 3, 9, 16, 2
 DROPS = ("recurrent_dropout", "embedding_dropout", "weight_drop")

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.positions import KEPT, PositionKind
+from seqmodels.neural.transformer.positions import KEPT, PositionKind
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines (T, d_head)
 

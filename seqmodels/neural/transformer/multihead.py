@@ -7,12 +7,12 @@ from dataclasses import replace
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.cache import Extension, KeyValue
 from seqmodels.neural.dropout import dropout
-from seqmodels.neural.norms import RMSNorm
-from seqmodels.neural.options import TransformerOptions
-from seqmodels.neural.relative import Rotation, rotate
-from seqmodels.neural.sight import Sight
+from seqmodels.neural.transformer.cache import Extension, KeyValue
+from seqmodels.neural.transformer.norms import RMSNorm
+from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.relative import Rotation, rotate
+from seqmodels.neural.transformer.sight import Sight
 
 
 class SelfAttention(nn.Module):

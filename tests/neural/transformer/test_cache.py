@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.batches import Reach
-from seqmodels.neural.cache import FIRST_ROOM, Extension, Fill, extend
 from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.network import Memory, select
-from seqmodels.neural.options import TransformerOptions
-from seqmodels.neural.transformer import TransformerNetwork, cached_length
+from seqmodels.neural.transformer.cache import FIRST_ROOM, Extension, Fill, extend
+from seqmodels.neural.transformer.network import TransformerNetwork, cached_length
+from seqmodels.neural.transformer.options import TransformerOptions
 
 N, H, D = 2, 2, 4
 

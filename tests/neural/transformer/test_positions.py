@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodels.neural.positions import (
+from seqmodels.neural.transformer.positions import (
     BinaryPositions,
     LearnedPositions,
     NoPositions,

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Source, select
-from seqmodels.neural.seq2seq import LSTMEncoder, LSTMSeq2SeqNetwork
+from seqmodels.neural.seq2seq.network import LSTMEncoder, LSTMSeq2SeqNetwork
 
 B, S, T, D = 3, 5, 7, 6
 MASK = torch.arange(S) < torch.tensor([[5], [2], [3]])

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Network, select
-from seqmodels.neural.recurrent import ElmanNetwork, GRUNetwork, LSTMNetwork
+from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
 
 B, T, D, L = 3, 7, 6, 2
 MAKERS: dict[str, Callable[..., Network]] = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from seqmodels.neural.feedforward import Activation
-from seqmodels.neural.norms import EPSILON, Norm, NormType
-from seqmodels.neural.options import TransformerOptions
-from seqmodels.neural.positions import PositionKind
+from seqmodels.neural.transformer.feedforward import Activation
+from seqmodels.neural.transformer.norms import EPSILON, Norm, NormType
+from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.positions import PositionKind
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.neural.relative import Rotation, ScoreBias, computed_in
+from seqmodels.neural.transformer.relative import Rotation, ScoreBias, computed_in
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.multihead import CrossAttention, SelfAttention
 from seqmodels.neural.network import Network, Source, select
-from seqmodels.neural.options import TransformerOptions
-from seqmodels.neural.transformer import TransformerBlock, TransformerNetwork, TransformerSeq2SeqNetwork
+from seqmodels.neural.transformer.multihead import CrossAttention, SelfAttention
+from seqmodels.neural.transformer.network import TransformerBlock, TransformerNetwork, TransformerSeq2SeqNetwork
+from seqmodels.neural.transformer.options import TransformerOptions
 
 B, S, T, D, H, L = 3, 5, 7, 8, 2, 2
 MASK = torch.arange(S) < torch.tensor([[5], [2], [3]])

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from seqmodels.neural.dropout import dropout as apply_dropout
 from seqmodels.neural.network import Memory, Network, Source, Stepper
-from seqmodels.neural.recurrent_options import RecurrentOptions
-from seqmodels.neural.scan import Nonlinearity, elman_scan, gru_scan
-from seqmodels.neural.stepper import ElmanStepper, GRUStepper, LSTMStepper
+from seqmodels.neural.recurrent.options import RecurrentOptions
+from seqmodels.neural.recurrent.scan import Nonlinearity, elman_scan, gru_scan
+from seqmodels.neural.recurrent.stepper import ElmanStepper, GRUStepper, LSTMStepper
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
 States = tuple[Tensor, ...]  # (h,) or (h, c)

@@ -8,17 +8,17 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from seqmodels.neural.cache import Cache, Extension, Fill, KeyValue, extend
 from seqmodels.neural.dropout import dropout
-from seqmodels.neural.feedforward import FeedForward
-from seqmodels.neural.multihead import CrossAttention, SelfAttention
 from seqmodels.neural.network import Memory, Network, Source
-from seqmodels.neural.norms import Residual, make_norm
-from seqmodels.neural.options import TransformerOptions
-from seqmodels.neural.positions import make_positions
-from seqmodels.neural.previous import PreviousInputs
-from seqmodels.neural.relative import Rotary, make_score_bias
-from seqmodels.neural.sight import Outlook, Sight, explicit_pays, padding_sight
+from seqmodels.neural.transformer.cache import Cache, Extension, Fill, KeyValue, extend
+from seqmodels.neural.transformer.feedforward import FeedForward
+from seqmodels.neural.transformer.multihead import CrossAttention, SelfAttention
+from seqmodels.neural.transformer.norms import Residual, make_norm
+from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.positions import make_positions
+from seqmodels.neural.transformer.previous import PreviousInputs
+from seqmodels.neural.transformer.relative import Rotary, make_score_bias
+from seqmodels.neural.transformer.sight import Outlook, Sight, explicit_pays, padding_sight
 
 
 class TransformerNetwork(Network):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqmodels.neural.attention import AdditiveAttention, Attention, MultiplicativeAttention
 from seqmodels.neural.network import Memory, Network, Source
-from seqmodels.neural.recurrent import between, layers_first, open_forget_gates
+from seqmodels.neural.recurrent.network import between, layers_first, open_forget_gates
+from seqmodels.neural.seq2seq.attention import AdditiveAttention, Attention, MultiplicativeAttention
 
 AttentionKind = Literal["additive", "multiplicative"] | None
 Summary = Literal["last", "mean"]

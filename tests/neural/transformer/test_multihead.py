@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.cache import extend
-from seqmodels.neural.multihead import CrossAttention, SelfAttention, attend
-from seqmodels.neural.options import TransformerOptions
-from seqmodels.neural.relative import AlibiBias, Rotary, T5Bias, make_score_bias
-from seqmodels.neural.sight import Outlook, Sight, explicit_pays, padding_sight
+from seqmodels.neural.transformer.cache import extend
+from seqmodels.neural.transformer.multihead import CrossAttention, SelfAttention, attend
+from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.relative import AlibiBias, Rotary, T5Bias, make_score_bias
+from seqmodels.neural.transformer.sight import Outlook, Sight, explicit_pays, padding_sight
 
 B, T, S, D, H = 3, 4, 6, 8, 2
 MASK = torch.arange(S) < torch.tensor([[6], [2], [4]])

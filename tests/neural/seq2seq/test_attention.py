@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodels.neural.attention import AdditiveAttention, Attention, MultiplicativeAttention
+from seqmodels.neural.seq2seq.attention import AdditiveAttention, Attention, MultiplicativeAttention
 
 B, T, S, D = 3, 4, 6, 8
 MASK = torch.arange(S) < torch.tensor([[6], [2], [4]])

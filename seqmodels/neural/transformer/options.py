@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from seqmodels.neural.feedforward import Activation, default_width
-from seqmodels.neural.norms import EPSILON, Norm, NormType
-from seqmodels.neural.positions import PositionKind
+from seqmodels.neural.transformer.feedforward import Activation, default_width
+from seqmodels.neural.transformer.norms import EPSILON, Norm, NormType
+from seqmodels.neural.transformer.positions import PositionKind
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodels.neural.relative import (
+from seqmodels.neural.transformer.relative import (
     AlibiBias,
     Rotary,
     T5Bias,

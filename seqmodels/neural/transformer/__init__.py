@@ -1,0 +1,1 @@
+"""Transformers: attention, what surrounds it, and the models of decoder only and of encoder and decoder."""
