@@ -31,7 +31,7 @@ def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", con
     >>> with torch.device("meta"):
     ...     model = untrained(Transformer(d_model=512, n_layers=8), 50_000)
     >>> model.n_parameters_
-    76470608
+    77473616
     """
     model.set_params(encoding=Symbols(n_symbols), length=length)
     model._check_hyperparameters()
