@@ -104,8 +104,8 @@ class SequenceModel(Drawing, Searching, ABC):
         Args:
             X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
             y: targets, one for each of ``X``: the model then is p(y | x).
-            validation: ``"auto"`` lets networks hold out a tenth for early stopping (the tail of a single sequence);
-                ``None`` holds out nothing; or sequences (a pair if there are targets).
+            validation: ``"auto"`` lets networks hold out a tenth, 10,000 units at most, for early stopping (the head of a
+                single sequence); ``None`` holds out nothing; or sequences (a pair if there are targets).
             sample_weight: ``(n,)`` weight of each sequence in the objective.
 
         Raises:

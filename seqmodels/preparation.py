@@ -93,8 +93,11 @@ class Data:
         return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask], states)
 
 
+ENOUGH = 10_000  # units to stop early by: more would be taken from training to no purpose
+
+
 def hold_out(data: Data, validation: Any, automatic: bool, random_state: int) -> tuple[Data, Data | None]:
-    """The training and the validation part. ``"auto"``: a tenth of the sequences, or the tail of the only one."""
+    """The training and the validation part. ``"auto"``: a tenth of the sequences or the head of the only one, 10,000 units at most."""
     if validation is None or (isinstance(validation, str) and validation == "auto" and not automatic):
         return data, None
     if isinstance(validation, str):
@@ -111,13 +114,18 @@ def hold_out(data: Data, validation: Any, automatic: bool, random_state: int) ->
 def _hold_out_tenth(data: Data, random_state: int) -> tuple[Data, Data | None]:
     n = len(data.X)
     if n > 1:
+        order = np.random.default_rng(random_state).permutation(n)[: max(1, n // 10)]
+        before = np.cumsum(data.scored.n_units[order]) - data.scored.n_units[order]
         mask = np.zeros(n, dtype=bool)
-        mask[np.random.default_rng(random_state).permutation(n)[: max(1, n // 10)]] = True
+        mask[order[before < ENOUGH]] = True
         return data.take(~mask), data.take(mask)
-    if data.y is not None or len(data.X.items[0]) < 20:
+    length = len(data.X.items[0])
+    if data.y is not None or length < 20:
         return data, None
-    train, tail = data.X.split(0.1)
-    return Data(train, None, data.weights), Data.of(tail)
+    at = min(ENOUGH, max(1, length // 10))
+    # The head: of a text or a recording the end is nearest to what comes after, and would be missed most.
+    head, rest = (Sequences([part], metadata=data.X.metadata) for part in (data.X.items[0][:at], data.X.items[0][at:]))
+    return Data(rest, None, data.weights), Data.of(head)
 
 
 @dataclass(frozen=True)

@@ -60,13 +60,23 @@ def test_a_tenth_is_held_out_by_seed() -> None:
     assert not np.array_equal(other.weights, held_out.weights)
 
 
-def test_of_one_long_sequence_the_tail_is_held_out() -> None:
+def test_of_one_long_sequence_the_head_is_held_out() -> None:
     text = "abcdefghij" * 5
     train, held_out = hold_out(Data.of([text], weights=[2.0]), "auto", True, 0)
     assert held_out is not None
-    assert (list(train.X), list(held_out.X), train.weights.tolist()) == ([text[:45]], [text[45:]], [2.0])
+    assert (list(train.X), list(held_out.X), train.weights.tolist()) == ([text[5:]], [text[:5]], [2.0])
     assert hold_out(Data.of(["short"]), "auto", True, 0)[1] is None
     assert hold_out(Data.of([text], [text]), "auto", True, 0)[1] is None
+
+
+def test_no_more_is_held_out_than_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqmodels.preparation.ENOUGH", 12)
+    text = "abcdefghij" * 50
+    assert hold_out(Data.of([text]), "auto", True, 0)[1].X.items == [text[:12]]
+    many = [[i] * 5 for i in range(100)]
+    train, held_out = hold_out(Data.of(many), "auto", True, 0)
+    assert held_out is not None
+    assert (len(train.X), len(held_out.X)) == (97, 3)
 
 
 @pytest.mark.parametrize(("validation", "automatic"), [(None, True), (None, False), ("auto", False)])

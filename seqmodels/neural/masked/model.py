@@ -75,7 +75,7 @@ class MaskedModel(Trained, Configurable, ABC):
 
         Args:
             X: a list of ``str`` or of 1-D integer arrays, or ``Sequences``.
-            validation: ``"auto"`` holds out a tenth for early stopping (the tail of a single sequence); ``None`` holds
+            validation: ``"auto"`` holds out a tenth for early stopping (the head of a single sequence); ``None`` holds
                 out nothing; or sequences.
 
         Raises:
