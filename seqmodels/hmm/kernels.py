@@ -1,7 +1,8 @@
 """The recursions of ``recursions`` as two kernels for a GPU: one program takes some sequences, of like length, from end to end.
 
 Beliefs and messages stay in registers and the transition matrix in shared memory; each frame is read once and written once.
-float32 only; products are split in three so that TF32 units give the digits of float32 (``tf32x3``).
+A matrix too large for that is read in bands at every step, from the cache that all programs share, and the factor it meets is
+read back from where it was written. float32 only; products are split in three so that TF32 units give the digits of float32 (``tf32x3``).
 """
 
 from __future__ import annotations
@@ -14,19 +15,44 @@ from torch import Tensor
 from seqmodels.hmm.packing import Packing
 
 SEQUENCES = 16  # of one program: the least that matrix units take
-MOST_STATES = 128  # the transition matrix must fit into shared memory
+HELD_STATES = 128  # of a transition matrix that fits into shared memory
+MOST_STATES = 256
+BAND = 32  # rows of a larger one that are read at once
+
+
+@triton.jit
+def _times_bands(
+    factor, row, running, transition, K, across, along, stride_row, stride_state,
+    ROWS: tl.constexpr, STATES: tl.constexpr, BAND: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """(ROWS, STATES): what stands at ``factor`` in memory, times the matrix, or its transpose, of strides ``across`` and ``along``."""
+    state = tl.arange(0, STATES)
+    tl.debug_barrier()  # what other threads of this program have written is seen
+    result = tl.zeros((ROWS, STATES), dtype=tl.float32)
+    for low in range(0, STATES, BAND):
+        band = low + tl.arange(0, BAND)
+        place = row[:, None] * stride_row + band[None, :] * stride_state
+        part = tl.load(factor + place, mask=running[:, None] & (band < K)[None, :], other=0.0)
+        arcs = tl.load(
+            transition + band[:, None] * across + state[None, :] * along,
+            mask=(band < K)[:, None] & (state < K)[None, :],
+            other=0.0,
+        )
+        result = tl.dot(part, arcs, acc=result, input_precision=PRECISION)
+    return result
 
 
 @triton.jit
 def _forward(
     b, starts, transition, alpha, scale, offsets, sizes, steps, K, stride_row, stride_state, flush,
-    ROWS: tl.constexpr, STATES: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, STATES: tl.constexpr, HELD: tl.constexpr, BAND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     rank = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     state = tl.arange(0, STATES)
     real = state < K
     n = tl.load(sizes)
-    arcs = tl.load(transition + state[:, None] * K + state[None, :], mask=real[:, None] & real[None, :], other=0.0)
+    if HELD:
+        arcs = tl.load(transition + state[:, None] * K + state[None, :], mask=real[:, None] & real[None, :], other=0.0)
     inside = (rank < n)[:, None] & real[None, :]
     predicted = tl.load(starts + rank[:, None] * K + state[None, :], mask=inside, other=0.0)
     for t in range(tl.load(steps + tl.program_id(0))):
@@ -40,21 +66,26 @@ def _forward(
         joint = tl.where(joint <= flush, 0.0, joint)
         tl.store(alpha + place, joint, mask=inside)
         tl.store(scale + row, total, mask=running)
-        predicted = tl.dot(joint, arcs, input_precision=PRECISION)
+        if HELD:
+            predicted = tl.dot(joint, arcs, input_precision=PRECISION)
+        else:
+            predicted = _times_bands(
+                alpha, row, running, transition, K, K, 1, stride_row, stride_state, ROWS, STATES, BAND, PRECISION
+            )
 
 
 @triton.jit
 def _backward(
     alpha, ahead, scale, ends, transition, gamma, messages, drifted, reach, offsets, sizes, lengths, steps, K,
     stride_row, stride_state, drift,
-    ROWS: tl.constexpr, STATES: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, STATES: tl.constexpr, HELD: tl.constexpr, BAND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     rank = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     state = tl.arange(0, STATES)
     real = state < K
     n = tl.load(sizes)
-    # Transposed as it is read: messages run against the arrows.
-    arcs = tl.load(transition + state[None, :] * K + state[:, None], mask=real[:, None] & real[None, :], other=0.0)
+    if HELD:  # transposed as it is read: messages run against the arrows
+        arcs = tl.load(transition + state[None, :] * K + state[:, None], mask=real[:, None] & real[None, :], other=0.0)
     inside = (rank < n)[:, None] & real[None, :]
     last = tl.load(lengths + rank, mask=rank < n, other=0) - 1
     closing = tl.load(ends + rank[:, None] * K + state[None, :], mask=inside, other=0.0)
@@ -78,7 +109,13 @@ def _backward(
         divisor = norm * tl.load(scale + row, mask=running, other=1.0)
         there = tl.load(ahead + place, mask=inside, other=0.0) * message / divisor[:, None]
         tl.store(ahead + place, there, mask=inside)
-        message = tl.where(running[:, None], tl.dot(there, arcs, input_precision=PRECISION), message)
+        if HELD:
+            product = tl.dot(there, arcs, input_precision=PRECISION)
+        else:
+            product = _times_bands(
+                ahead, row, running, transition, K, 1, K, stride_row, stride_state, ROWS, STATES, BAND, PRECISION
+            )
+        message = tl.where(running[:, None], product, message)
     inside = (rank < n)[:, None] & real[None, :]
     tl.store(messages + rank[:, None] * K + state[None, :], message, mask=inside)
     tl.store(drifted + rank, astray, mask=rank < n)
@@ -97,7 +134,7 @@ def forward(
     K, ways = b.shape[1], (b.stride(0), b.stride(1))
     _forward[grid](
         b, starts.contiguous(), transition.contiguous(), alpha, scale, offsets, sizes, steps, K, *ways, flush,
-        ROWS=SEQUENCES, STATES=_padded(K), PRECISION="tf32x3",
+        ROWS=SEQUENCES, STATES=_padded(K), HELD=K <= HELD_STATES, BAND=BAND, PRECISION="tf32x3",
     )  # fmt: skip
 
 
@@ -114,7 +151,7 @@ def backward(
     _backward[grid](
         alpha, ahead, scale, ends.contiguous(), transition.contiguous(), gamma, messages, drifted,
         torch.empty_like(scale) if reach is None else reach, offsets, sizes, lengths, steps, K, *ways, drift,
-        ROWS=SEQUENCES, STATES=_padded(K), PRECISION="tf32x3",
+        ROWS=SEQUENCES, STATES=_padded(K), HELD=K <= HELD_STATES, BAND=BAND, PRECISION="tf32x3",
     )  # fmt: skip
     return messages, drifted.bool()
 

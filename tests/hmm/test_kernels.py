@@ -38,8 +38,9 @@ def case(K: int, by_state: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Packin
 
 
 @pytest.mark.parametrize("by_state", [False, True])
-@pytest.mark.parametrize("K", [1, 5, 16, 20])
-def test_kernels_equal_the_recursions(K: int, by_state: bool) -> None:
+@pytest.mark.parametrize(("K", "held"), [(1, 128), (5, 128), (16, 128), (20, 128), (5, 4), (40, 32), (150, 128)])
+def test_kernels_equal_the_recursions(K: int, held: int, by_state: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "HELD_STATES", held)
     transition, b, starts, ends, packing = case(K, by_state)
     cpu = [a.cpu() for a in (transition, b, starts)]
     wanted_alpha, wanted_scale = recursions.forward(*cpu, Packing.of(LENGTHS), Scratch())
