@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from seqmodels.evaluation.plots import context_shown
 from seqmodels.evaluation.report import html_report
 from seqmodels.measure import Measure
 from seqmodels.model import SequenceModel
@@ -59,7 +60,7 @@ class Comparison:
         shown["p"] = ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in frame["p_value"]]
         shown["parameters"] = [_number(n, ",.0f") for n in frame["n_parameters"]]
         shown["fit s"] = [_number(s, ".1f") for s in frame["fit_seconds"]]
-        shown["context"] = ["all" if np.isnan(c) else str(int(c)) for c in frame["context"]]
+        shown["context"] = list(map(context_shown, frame["context"]))
         shown["kind"] = frame["kind"]
         if frame["floor_hits"].any():
             shown["floor hits"] = [f"{int(n)}" for n in frame["floor_hits"]]

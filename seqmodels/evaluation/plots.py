@@ -42,7 +42,7 @@ def forest(frame: pd.DataFrame) -> Figure:
 
     Args:
         frame: the comparison table: columns model, score, difference, ci_low, ci_high (nats per unit), kind
-            (``exact`` or ``bound``) and, optionally, context. ``frame.attrs`` holds unit, baseline and title, and the intervals' level.
+            (``exact`` or ``bound``) and, optionally, context (NaN: all of the past). ``frame.attrs`` holds unit, baseline and title, and the intervals' level.
     """
     names = [_short(name) for name in frame["model"]]
     low, mid, high = (frame[column].to_numpy(dtype=float) for column in ("ci_low", "difference", "ci_high"))
@@ -63,7 +63,7 @@ def forest(frame: pd.DataFrame) -> Figure:
         axes.set_xlabel(f"difference to {_short(baseline)}\nnats per {unit}, higher is better")
         columns = {"score": _numbers(frame["score"].to_numpy(dtype=float))}
         if "context" in frame and frame["context"].astype(str).nunique() > 1:
-            columns["context"] = [str(value) for value in frame["context"]]
+            columns["context"] = list(map(context_shown, frame["context"]))
         _columns_at_right(axes, columns)
         intervals = f"lines: {frame.attrs.get('level', 0.95):.0%} intervals"
         bounds = "; hollow: a lower bound of the log-probability" if (frame["kind"] == "bound").any() else ""
@@ -320,3 +320,8 @@ def _mark_few(axes: Axes, centres: np.ndarray, edges: np.ndarray, sequences: Seq
                 ha="center", va="bottom", fontsize=7.5, color=MUTED, gid="few", annotation_clip=False,
             )  # fmt: skip
             shown, last = n, centre
+
+
+def context_shown(steps: float) -> str:
+    """How many steps back a model sees, as tables and pictures say it; NaN: all."""
+    return "all" if np.isnan(steps) else str(int(steps))

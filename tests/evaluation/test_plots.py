@@ -23,7 +23,7 @@ def table(n):
     difference -= difference[n // 2]
     frame = pd.DataFrame({"model": names(n), "score": difference - 2, "difference": difference})
     frame["ci_low"], frame["ci_high"] = difference - 0.05, difference + 0.04
-    frame["kind"], frame["context"] = "exact", "whole"
+    frame["kind"], frame["context"] = "exact", np.nan
     frame.loc[n // 2, ["ci_low", "ci_high"]] = 0.0
     frame.attrs = {"unit": "byte", "baseline": names(n)[n // 2], "title": f"{n} models"}
     return frame
@@ -122,10 +122,10 @@ class TestForest:
     def test_context_is_a_column_where_it_differs(self):
         frame = table(3)
         assert not texts(forest(frame), "context")
-        frame["context"] = ["whole", "whole", 1024]
+        frame["context"] = [np.nan, 4.0, 1024.0]
         figure = forest(frame)
         check_layout(figure)
-        assert [text.get_text() for text in texts(figure, "context")] == ["context", "whole", "whole", "1024"]
+        assert [text.get_text() for text in texts(figure, "context")] == ["context", "all", "4", "1024"]
 
 
 class TestLearningCurves:
