@@ -93,7 +93,7 @@ class Data:
         return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask], states)
 
 
-ENOUGH = 10_000  # units to stop early by: more would be taken from training to no purpose
+ENOUGH = 10_000  # units to stop early by: more would be taken from training, and no more are scored at each evaluation
 
 
 def hold_out(data: Data, validation: Any, automatic: bool, random_state: int) -> tuple[Data, Data | None]:

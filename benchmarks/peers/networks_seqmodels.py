@@ -6,7 +6,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
-from peers.turns import N_SYMBOLS, Turn, serve, text, timed
+from peers.turns import Turn, serve, text, timed
 
 from seqmodels import GRU, LSTM, ElmanRNN, SequenceModel, Transformer
 
@@ -62,5 +62,4 @@ TASKS = {
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    assert N_SYMBOLS == 65
     serve(TASKS, f"seqmodels {_version()}, torch {torch.__version__}")

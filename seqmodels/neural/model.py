@@ -20,12 +20,11 @@ from seqmodels.neural.network import Memory, Network, map_memory
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.trained import Trained
 from seqmodels.observations import Categorical, GaussianMixture, Observation
-from seqmodels.preparation import Example
+from seqmodels.preparation import ENOUGH, Example
 from seqmodels.sequences import Kind
 from seqmodels.training import Step, train
 
-VALIDATION_STEPS = 10_000  # of the held-out part, scored at each evaluation, in pieces of at most
-VALIDATION_PIECE = 512
+VALIDATION_PIECE = 512  # steps at most; the held-out part is scored in pieces side by side
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -110,7 +109,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
                 self._rows_a_batch([row.n_steps for row in rows], self._chunk()), self._chunk(), self._carries
             )
             objective = _Objective(self, rows, _steps_to_units(train_examples))
-            held_out = _limit(validation, VALIDATION_STEPS)
+            held_out = _limit(validation, ENOUGH)
             self.history_, self.converged_ = train(
                 self.module_,
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# What a network remembers: nested tuples of tensors whose first axis is the batch, of None, and of plain integers.
+# What a network remembers: nested tuples of tensors whose first axis is the batch, of None, of plain
+# integers, and of marks that are handed on as they are.
 Memory = Any
 
 

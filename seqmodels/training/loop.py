@@ -133,7 +133,7 @@ class _Loop:
         self.n_batches = min((limit for limit in limits if limit is not None), default=None)
         self.optimizers = recipe.optimizer.build(module, recipe.lr, recipe.weight_decay)
         self.average = Average(module, recipe.averaging)
-        self.epoch = self.in_epoch = self.batches = self.weight = 0
+        self.epoch = self.in_epoch = self.batches = 0
         self.next_record, self.ended, self.converged = 0.0, False, False
         self.best, self.stale = -math.inf, 0
         self.best_weights: dict[str, Any] | None = None

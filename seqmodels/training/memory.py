@@ -12,7 +12,7 @@ def keep_freed_memory(module: nn.Module) -> None:
     """Let the C library keep freed memory, if ``module`` is trained on CPU.
 
     glibc returns what is free above twice the largest block it has seen freed: after each step of a small network nearly
-    all of it, to be zeroed and mapped again at the next, which can take a fifth of the time. One large block raises that
+    all of it, to be zeroed and mapped again at the next. One large block raises that
     threshold. Other C libraries lose nothing by it.
     """
     if next(module.parameters()).device.type == "cpu":

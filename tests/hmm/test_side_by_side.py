@@ -59,7 +59,10 @@ def test_each_has_its_own_densities(kind: str) -> None:
     assert_allclose(split.log(), both.log().unflatten(1, (R, K)).movedim(1, 0), rtol=1e-12)
     b, peak = split.scaled(Scratch())
     assert_allclose(b.log() + peak.unsqueeze(-1), split.log(), rtol=1e-12)
-    assert_allclose(b.amax(-1), 1.0, atol=1.0 if kind == "power" else 1e-15)  # a factor may be below one
+    if kind == "power":  # a factor may be below one
+        assert ((b.amax(-1) > 0) & (b.amax(-1) <= 1)).all()
+    else:
+        assert_allclose(b.amax(-1), 1.0, atol=1e-15)
     for i in range(R):
         assert_allclose(split.chain(i).log(), split.log()[i], rtol=1e-15)
 
