@@ -8,6 +8,7 @@ from typing import Any
 from seqmodels import storage
 from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, Symbols
 from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series
+from seqmodels.model import SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, MaskedTransformer, Transformer, TransformerSeq2Seq
 from seqmodels.ngram import NGram
 from seqmodels.observations import (
@@ -42,4 +43,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     model = storage.build(content["model"], CLASSES)
     encoding = storage.build(content["encoding"], CLASSES)
     observation = storage.build(content["observation"], CLASSES)
-    return model._load(content, encoding, observation)
+    if not isinstance(model, SequenceModel):
+        return model._load(content, encoding, observation)
+    sources = content.get("source_encoding")
+    return model._load(content, encoding, observation, None if sources is None else storage.build(sources, CLASSES))

@@ -19,8 +19,8 @@ from seqmodels.generation import Drawing, Searching
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
 from seqmodels.parameters import undone_on_failure
-from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
-from seqmodels.sequences import Kind
+from seqmodels.preparation import Data, Example, Setting, Sources, default_encoding, hold_out
+from seqmodels.sequences import Kind, Sequences
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -37,6 +37,9 @@ class SequenceModel(Drawing, Searching, ABC):
         length: ``"given"``: p(x | T); ``"stop"``: the end of a sequence is an event with a probability; ``"auto"``:
             ``"given"`` for vectors, ``"stop"`` for text and symbols.
         encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text as bytes.
+        source_encoding: how what a target is given is read by a model with an encoder; ``"auto"``: as the targets where both are of
+            one kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by one encoding.
+        ignore_source: p(y) in the place of p(y | x), as a baseline: the sources, of whatever kind, are not looked at.
         observation: how a state emits a step; ``"auto"``: ``Categorical`` for symbols, ``GaussianMixture`` for vectors.
         random_state: seed of everything random.
         device: ``"auto"`` takes a GPU where there is one.
@@ -53,6 +56,8 @@ class SequenceModel(Drawing, Searching, ABC):
 
     length: Length | Literal["auto"] = "auto"
     encoding: Encoding | Literal["auto"] = "auto"
+    source_encoding: Encoding | Literal["auto"] = "auto"
+    ignore_source: bool = False
     observation: Observation | Literal["auto"] = "auto"
     random_state: int = 0
     device: str = "auto"
@@ -62,6 +67,7 @@ class SequenceModel(Drawing, Searching, ABC):
 
     _holds_out: ClassVar[bool] = True  # whether validation="auto" takes sequences away from training
     _sums_out_missing: ClassVar[bool] = False
+    _has_encoder: ClassVar[bool] = False  # whether sources are read apart from targets, and so may be of another kind
     _reads_slices: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
 
     # -- what a model defines ------------------------------------------------------------------------------
@@ -136,6 +142,7 @@ class SequenceModel(Drawing, Searching, ABC):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, choices))}")
         for name, kind, example in (
             ("encoding", Encoding, "Characters()"),
+            ("source_encoding", Encoding, "Characters()"),
             ("observation", Observation, "Categorical()"),
         ):
             choice = getattr(self, name)
@@ -143,18 +150,35 @@ class SequenceModel(Drawing, Searching, ABC):
                 raise ValueError(f"{name} is {choice!r}; pass 'auto' or an object such as {example}")
 
     def _settle(self, train: Data) -> Setting:
-        kind = train.X.kind
+        kind = train.scored.kind
         length = self.length if self.length != "auto" else "given" if kind == "vectors" else "stop"
         observation = self._default_observation(kind) if self.observation == "auto" else self.observation.clone()
         if self.warm_start and self.__sklearn_is_fitted__():
-            return Setting.of(self.encoding_, observation, length, conditional=train.y is not None)
-        observation.check(train.X.n_features)
-        values = observation.values(train.X.n_features)
+            return Setting.of(self.encoding_, observation, length, train.y is not None, self.source_encoding_)
+        observation.check(train.scored.n_features)
+        values = observation.values(train.scored.n_features)
         encoding = default_encoding(kind, values) if self.encoding == "auto" else self.encoding
-        return Setting.learn(train, encoding, observation, length)
+        return Setting.learn(train, encoding, observation, length, self._sources(train, encoding))
+
+    def _sources(self, train: Data, encoding: Encoding) -> Sources:
+        if self.ignore_source or train.y is None:
+            return "ignored"
+        alike = (train.X.kind, train.X.n_features) == (train.y.kind, train.y.n_features)
+        if self._shares_encoding():
+            if self.source_encoding != "auto" or not alike:
+                raise ValueError(_only_one_encoding(self, train.X, train.y))
+            return "shared"
+        if self.source_encoding != "auto":
+            return self.source_encoding
+        return encoding if alike else default_encoding(train.X.kind)
+
+    def _shares_encoding(self) -> bool:
+        """Whether sources and targets are read alike."""
+        return not self._has_encoder
 
     def _set(self, setting: Setting) -> None:
         self.encoding_, self.observation_ = setting.encoding, setting.observation
+        self.source_encoding_ = setting.source_encoding
         self.measure_, self.length_ = setting.measure, setting.measure.length
 
     def _missing_is_summed_out(self, observation: Observation) -> bool:
@@ -207,7 +231,8 @@ class SequenceModel(Drawing, Searching, ABC):
             path,
             {
                 "model": storage.describe(self),
-                "encoding": {**storage.describe(self.encoding_), "state": self.encoding_.state()},
+                "encoding": _described(self.encoding_),
+                "source_encoding": self._described_sources(),
                 "observation": storage.describe(self.observation_),
                 "measure": self.measure_.to_json(),
                 "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
@@ -217,8 +242,16 @@ class SequenceModel(Drawing, Searching, ABC):
             },
         )
 
-    def _load(self, content: dict[str, Any], encoding: Encoding, observation: Observation) -> Self:
+    def _described_sources(self) -> dict[str, Any] | None:
+        own = self.source_encoding_
+        return None if own is None or own is self.encoding_ else _described(own)
+
+    def _load(
+        self, content: dict[str, Any], encoding: Encoding, observation: Observation, sources: Encoding | None
+    ) -> Self:
         self.encoding_ = encoding.restore(content["encoding"]["state"])
+        shared = self.encoding_ if content["measure"]["conditional"] and not self.ignore_source else None
+        self.source_encoding_ = shared if sources is None else sources.restore(content["source_encoding"]["state"])
         self.observation_, self.measure_ = observation, Measure(**content["measure"])
         self.length_ = self.measure_.length
         self.history_, self.converged_ = pd.DataFrame(content["history"]), content["converged"]
@@ -231,7 +264,7 @@ class SequenceModel(Drawing, Searching, ABC):
     def _setting(self) -> Setting:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted; call fit first")
-        return Setting(self.encoding_, self.observation_, self.measure_)
+        return Setting(self.encoding_, self.observation_, self.measure_, self.source_encoding_)
 
     def _device(self) -> torch.device:
         if self.device == "auto":
@@ -249,3 +282,16 @@ class SequenceModel(Drawing, Searching, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "measure_")
+
+
+def _described(encoding: Encoding) -> dict[str, Any]:
+    return {**storage.describe(encoding), "state": encoding.state()}
+
+
+def _only_one_encoding(model: SequenceModel, x: Sequences, y: Sequences) -> str:
+    name = type(model).__name__
+    return (
+        f"X is {x.kind} of {x.n_features} and y is {y.kind} of {y.n_features}, and this {name} reads them alike, by one encoding: pass "
+        "both of one kind and leave source_encoding='auto'; or take a model with an encoder of its own, such as LSTMSeq2Seq; or "
+        "ignore_source=True, which gives p(y) as a baseline"
+    )

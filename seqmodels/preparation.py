@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -93,6 +93,9 @@ class Data:
         return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask], states)
 
 
+# How sources are read: as the targets, by one encoding of both; by an encoding of their own; or not at all.
+Sources = Encoding | Literal["shared", "ignored"]
+
 ENOUGH = 10_000  # units to stop early by: more would be taken from training, and no more are scored at each evaluation
 
 
@@ -135,52 +138,59 @@ class Setting:
     encoding: Encoding
     observation: Observation
     measure: Measure
+    source_encoding: Encoding | None = (
+        None  # of what targets are given: ``encoding`` itself, its own, or nothing is read
+    )
 
     @classmethod
-    def learn(cls, data: Data, encoding: Encoding, observation: Observation, length: Length) -> Setting:
-        """Fit the encoding on sequences and targets together and say what will be measured."""
-        if data.y is not None and data.y.kind != data.X.kind:
-            raise ValueError(f"X is {data.X.kind} but y is {data.y.kind}; both must be of one kind")
-        if encoding.reads != data.X.kind:
-            raise ValueError(f"the encoding {encoding!r} reads {encoding.reads} but the sequences are {data.X.kind}")
-        emitted = "vectors" if data.X.kind == "vectors" else "symbols"
+    def learn(
+        cls, data: Data, encoding: Encoding, observation: Observation, length: Length, sources: Sources = "shared"
+    ) -> Setting:
+        """Fit the encodings and say what will be measured."""
+        kind = data.scored.kind
+        _check_reads("encoding", encoding, data.scored)
+        emitted = "vectors" if kind == "vectors" else "symbols"
         if observation.emits != emitted:
-            raise ValueError(
-                f"the observation {observation!r} emits {observation.emits} but the sequences are {data.X.kind}"
-            )
-        both = data.X if data.y is None else Sequences([*data.X, *data.y])
-        fitted = encoding.clone().fit(both)
+            raise ValueError(f"the observation {observation!r} emits {observation.emits} but the sequences are {kind}")
+        both = data.y is not None and sources == "shared"
+        fitted = encoding.clone().fit(Sequences([*data.X, *data.scored]) if both else data.scored)
         if emitted == "vectors":
             _check_values(fitted, observation)
-        return cls.of(fitted, observation, length, conditional=data.y is not None)
+        own = _fit_sources(data, sources)
+        return cls.of(fitted, observation, length, data.y is not None, fitted if both else own)
 
     @classmethod
-    def of(cls, encoding: Encoding, observation: Observation, length: Length, conditional: bool) -> Setting:
-        """With an encoding that is fitted already."""
+    def of(
+        cls,
+        encoding: Encoding,
+        observation: Observation,
+        length: Length,
+        conditional: bool,
+        source_encoding: Encoding | None = None,
+    ) -> Setting:
+        """With encodings that are fitted already."""
         kind = encoding.reads
         space = space_of(encoding.values()) if kind == "vectors" else kind
         measure = Measure(space, UNITS[kind], length, encoding.exactness, conditional)
-        return cls(encoding, observation, measure)
+        return cls(encoding, observation, measure, source_encoding)
 
     def check(self, data: Data, missing_is_summed_out: bool) -> None:
         """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read."""
-        for what, sequences in (("X", data.X), ("y", data.y)):
-            if sequences is None:
-                continue
-            self.check_kind(sequences)
-            for i, item in enumerate(sequences):
-                self.encoding.check(i, item)
-                if sequences.kind == "vectors" and not missing_is_summed_out:
-                    _refuse_missing(what, i, np.asarray(item))
+        if data.y is None:
+            return _check("X", data.X, self.encoding, missing_is_summed_out)
+        self.check_sources(data.X, missing_is_summed_out)
+        return _check("y", data.y, self.encoding, missing_is_summed_out)
 
-    def check_kind(self, sequences: Sequences) -> None:
-        """Raise ``ValueError`` for text where vectors are expected, and the like."""
-        if sequences.kind != self.encoding.reads:
-            raise ValueError(f"the model was fitted on {self.encoding.reads} but got {sequences.kind}")
+    def check_sources(self, X: Sequences, missing_is_summed_out: bool) -> None:
+        """The same of what targets are given, if it is read."""
+        if self.source_encoding is not None:
+            own = self.source_encoding is not self.encoding
+            _check("X", X, self.source_encoding, missing_is_summed_out and not own)
 
     def examples(self, data: Data, *, on_disk: bool = False) -> list[Example]:
         """Encoded sequences; ``on_disk``: those that are memory-mapped are left there."""
-        sources = [None] * len(data.X) if data.y is None else [self.encoding.encode(x) for x in data.X]
+        reads, given = self.source_encoding, data.y is not None
+        sources = [reads.encode(x) if given and reads is not None else None for x in data.X]
         states = [None] * len(data.X) if data.states is None else data.states
         scored = zip(data.scored, sources, data.scored.n_units, data.weights, states, strict=True)
         return [
@@ -215,6 +225,27 @@ class Setting:
         raw[self.encoding.last_unit(encoded)] = steps[: len(encoded)] + self.encoding.log_det(item)
         raw[n_units:] = steps[len(encoded) :]
         return raw
+
+
+def _check_reads(name: str, encoding: Encoding, sequences: Sequences) -> None:
+    if encoding.reads != sequences.kind:
+        raise ValueError(f"the {name} {encoding!r} reads {encoding.reads} but the sequences are {sequences.kind}")
+
+
+def _fit_sources(data: Data, sources: Sources) -> Encoding | None:
+    if data.y is None or not isinstance(sources, Encoding):
+        return None
+    _check_reads("source_encoding", sources, data.X)
+    return sources.clone().fit(data.X)
+
+
+def _check(what: str, sequences: Sequences, encoding: Encoding, missing_is_summed_out: bool) -> None:
+    if sequences.kind != encoding.reads:
+        raise ValueError(f"the model was fitted on {encoding.reads} but got {sequences.kind} as {what}")
+    for i, item in enumerate(sequences):
+        encoding.check(i, item)
+        if sequences.kind == "vectors" and not missing_is_summed_out:
+            _refuse_missing(what, i, np.asarray(item))
 
 
 def _check_values(encoding: Encoding, observation: Observation) -> None:

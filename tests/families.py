@@ -37,6 +37,7 @@ class Family:
     name: str
     make: Callable[..., sm.SequenceModel]
     kinds: tuple[DataKind, ...] = ("vectors", "symbols")
+    source: DataKind | None = None  # what targets are given, where it is of another kind: then there are always targets
 
 
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
@@ -51,6 +52,10 @@ def _hmm(name: str, observation: Any, *kinds: DataKind) -> Family:
 def _network(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **options: Any) -> Family:
     small = {"d_model": 8, "n_layers": 1, "max_steps": 3, "batch_size": 4}
     return Family(name, partial(cls, **(small | options)), kinds or Family.kinds)
+
+
+def _from(source: DataKind, family: Family) -> Family:
+    return replace(family, source=source)
 
 
 FAMILIES = (
@@ -111,6 +116,22 @@ FAMILIES = (
     _network("transformer-seq2seq-t5", sm.TransformerSeq2Seq, n_heads=2, positions="t5", activation="relu2", window=3),
     _network("transformer-seq2seq-tied", sm.TransformerSeq2Seq, "symbols", n_heads=2, tie_embeddings=True),
     _network("transformer-seq2seq-unplaced", sm.TransformerSeq2Seq, positions=None),
+    _from("vectors", _network("lstm-seq2seq-from-vectors", sm.LSTMSeq2Seq, "symbols", "text")),
+    _from("text", _network("lstm-seq2seq-from-text", sm.LSTMSeq2Seq, "vectors", attention="multiplicative")),
+    _from(
+        "counts",
+        _network(
+            "transformer-seq2seq-from-counts",
+            sm.TransformerSeq2Seq,
+            "bits",
+            observation=sm.Bernoulli(),
+            source_encoding=sm.Features("counts"),
+        ),
+    ),
+    _from("text", _network("transformer-seq2seq-from-text", sm.TransformerSeq2Seq, "symbols", n_heads=2)),
+    _from("text", Family("hmm-ignoring", partial(sm.HMM, 2, max_iter=3, ignore_source=True), ("vectors", "symbols"))),
+    _from("vectors", Family("ngram-ignoring", partial(sm.NGram, 2, ignore_source=True), ("symbols",))),
+    _from("vectors", _network("lstm-ignoring", sm.LSTM, "symbols", ignore_source=True)),
 )
 
 
@@ -136,7 +157,8 @@ class Row:
     def data(self) -> tuple[list[Any], list[Any] | None]:
         """``X`` and ``y``, to fit or to score."""
         x = make_data(self.kind, LENGTHS, TEXTS, 0, self.n_features)
-        return (make_data(self.kind, SOURCE_LENGTHS, SOURCES, 1, self.n_features), x) if self.conditional else (x, None)
+        given = self.family.source or self.kind
+        return (make_data(given, SOURCE_LENGTHS, SOURCES, 1, self.n_features), x) if self.conditional else (x, None)
 
     @property
     def source(self) -> Any:
@@ -195,6 +217,8 @@ def rows(*kinds: DataKind, n_features: int = 2) -> list[Row]:
 def _rows(kinds: tuple[DataKind, ...], n_features: int) -> Iterator[Row]:
     lengths: tuple[Length, ...] = ("given", "stop")
     for family, kind, conditional, length in product(FAMILIES, kinds, (False, True), lengths):
+        if family.source is not None and not conditional:
+            continue
         if kind in family.kinds and (kind, length) != ("text", "given"):  # as symbols, of which there are more here
             yield Row(family, kind, conditional, length, n_features)
 

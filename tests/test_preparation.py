@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Standardize, Symbols
+from seqmodels.hmm import HMM
 from seqmodels.measure import Measure
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.preparation import Data, Setting, default_encoding, hold_out
@@ -132,9 +133,31 @@ def test_the_encoding_learns_from_sources_and_targets() -> None:
     np.testing.assert_allclose(setting.encoding.affine()[0], np.concatenate([x[0], y[0]]).mean(0))
 
 
+def test_sources_of_another_kind_have_an_encoding_of_their_own() -> None:
+    x, y = vectors(50, seed=1), [[0, 4]]
+    setting = Setting.learn(Data.of(x, y), Symbols(), Categorical(), "given", Standardize())
+    assert setting.source_encoding is not None
+    assert setting.encoding.size == 5
+    np.testing.assert_allclose(setting.source_encoding.affine()[0], x[0].mean(0))
+    (example,) = setting.examples(Data.of(x, y))
+    assert example.source is not None
+    assert abs(example.source.mean()) < 1e-12
+    np.testing.assert_array_equal(example.values, [0, 4])
+
+
+def test_ignored_sources_are_neither_read_nor_checked() -> None:
+    data = Data.of([np.full((3, 1), np.nan)], [[1, 0]])
+    setting = Setting.learn(data, Symbols(), Categorical(), "given", "ignored")
+    setting.check(data, missing_is_summed_out=False)
+    assert setting.measure.conditional
+    assert setting.examples(data)[0].source is None
+
+
 def test_parts_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="X is text but y is symbols"):
-        learn(Data.of(["a"], [[1]]), Bytes())
+    with pytest.raises(
+        ValueError, match=re.escape("the source_encoding Symbols() reads symbols but the sequences are text")
+    ):
+        Setting.learn(Data.of(["a"], [[1]]), Symbols(), Categorical(), "given", Symbols())
     with pytest.raises(ValueError, match=re.escape("the encoding Bytes() reads text but the sequences are symbols")):
         learn(Data.of([[1]]), Bytes())
     with pytest.raises(
@@ -176,3 +199,17 @@ def test_examples_with_targets_score_the_target_in_its_own_units() -> None:
     (example,) = learn(Data.of(["abc"], ["né"]), Characters()).examples(Data.of(["abc"], ["né"]))
     assert example.source is not None
     assert (len(example.source), len(example.values), example.n_units, example.log_det) == (3, 2, 3, 0.0)
+
+
+def test_a_model_without_an_encoder_says_what_to_do_about_sources_of_another_kind() -> None:
+    with pytest.raises(ValueError, match="X is vectors of 1 and y is symbols of 1, and this HMM reads them alike"):
+        HMM(2).fit([np.zeros((3, 1))], [[0, 1]])
+    with pytest.raises(ValueError, match="ignore_source=True"):
+        HMM(2, source_encoding=Symbols()).fit([[1]], [[0, 1]])
+
+
+def test_an_ignored_source_leaves_the_model_of_targets_alone() -> None:
+    y = [[0, 1, 1], [1, 0]]
+    alone = HMM(2, max_iter=3).fit(y)
+    ignoring = HMM(2, max_iter=3, ignore_source=True).fit(["a", "b"], y)
+    np.testing.assert_array_equal(ignoring.log_prob(["c", "d"], y), alone.log_prob(y))

@@ -202,6 +202,7 @@ def _row(
             "method": "",
             "context": math.nan,
             "kind": "failed",
+            "source": "",
             "error": scored.error,
         }
     score = float(np.mean(scored.scores))
@@ -224,10 +225,17 @@ def _row(
         "steps": int(history["step"].iloc[-1]) if len(history) else 0,
         "context": math.nan if model.context_ is None else model.context_,
         "kind": model.measure_.kind,
+        "source": _source(model),
         "floor_hits": int(history["floor_hits"].iloc[-1]) if len(history) else 0,
         "n_impossible": int((scored.log_prob == -np.inf).sum()),
         "error": "",
     }
+
+
+def _source(model: SequenceModel) -> str:
+    if not model.measure_.conditional:
+        return ""
+    return "ignored" if model.ignore_source else "read"
 
 
 def _difference(

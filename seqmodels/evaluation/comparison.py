@@ -25,7 +25,7 @@ class Comparison:
     Attributes:
         frame: one row a model, best first: ``model``, ``score`` (nats per unit), ``bits``, ``train_score``, ``score_sd`` (over seeds),
             ``difference`` to the baseline with ``ci_low``, ``ci_high``, ``p_value`` (Holm), ``method``, ``n_clusters``, ``n_parameters``,
-            ``fit_seconds``, ``steps``, ``context``, ``kind``, ``floor_hits``, ``n_impossible``, ``error``.
+            ``fit_seconds``, ``steps``, ``context``, ``kind``, ``source`` (of p(y | x): read or ignored), ``floor_hits``, ``n_impossible``, ``error``.
         measure: what the scores measure; the same for every row.
         log_prob_steps: for each model the nats of every step of every test sequence.
         histories: for each model its ``history_``.
@@ -62,6 +62,8 @@ class Comparison:
         shown["fit s"] = [_number(s, ".1f") for s in frame["fit_seconds"]]
         shown["context"] = list(map(context_shown, frame["context"]))
         shown["kind"] = frame["kind"]
+        if (frame["source"] == "ignored").any():
+            shown["source"] = frame["source"]
         if frame["floor_hits"].any():
             shown["floor hits"] = [f"{int(n)}" for n in frame["floor_hits"]]
         if frame["n_impossible"].any():

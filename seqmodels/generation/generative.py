@@ -27,6 +27,7 @@ class Generative(Configurable, ABC):
     """
 
     encoding_: Encoding
+    source_encoding_: Encoding | None
     measure_: Measure
     length_: Length
     random_state: int
@@ -105,7 +106,12 @@ class Generative(Configurable, ABC):
         if (source is not None) != self._setting().measure.conditional:
             wanted = "p(y | x): pass source=" if self.measure_.conditional else "p(x): leave source out"
             raise ValueError(f"the model was fitted as {wanted}")
-        return None if source is None else self._encode_one(source)
+        reads = self.source_encoding_
+        if source is None or reads is None:
+            return None
+        setting, one = self._setting(), Sequences([source])
+        setting.check_sources(one, self._missing_is_summed_out(setting.observation))
+        return reads.encode(one.items[0])
 
     def _encode_step(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
         item = x if isinstance(x, str) else np.asarray(x)[None]

@@ -93,7 +93,7 @@ class Searching(Generative, ABC):
         for source, wanted in zip(sources, lengths, strict=True):
             self._check_searchable(wanted)
             search = Search(n_beams, 1, wanted, max_length, alpha)
-            found.append(self._search(cursor, none, self._encode_one(source), search)[0].item)
+            found.append(self._search(cursor, none, self._encode_source(source), search)[0].item)
         return found
 
     def _search(self, cursor: Cursor, prefix: np.ndarray, source: np.ndarray | None, search: Search) -> list[Candidate]:

@@ -48,7 +48,8 @@ class NetworkCursor:
         width = (self.module.ends.size,) if vectors else ()
         given = None
         if source is not None:
-            given = torch.as_tensor(source, dtype=dtype, device=parameter.device).expand(n, *source.shape)
+            read = parameter.dtype if np.issubdtype(source.dtype, np.floating) else torch.int64
+            given = torch.as_tensor(source, dtype=read, device=parameter.device).expand(n, *source.shape)
         if given is None or self.module.network.reads_source:
             mask = None if given is None else torch.ones(given.shape[:2], dtype=torch.bool, device=given.device)
             memory = self.module.start(n, given, mask)

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings import Encoding
 from seqmodels.generation import Cursor, Prediction
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
 from seqmodels.neural.folded import FoldedCursor
-from seqmodels.neural.module import Ends, SequenceModule, chunk_log_prob
+from seqmodels.neural.module import Ends, SequenceModule, Side, chunk_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.trained import Trained
@@ -133,15 +134,20 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
     def _build(self) -> None:
         network = self._network()
+        sources = self.source_encoding_
         ends = Ends(
             reads="vectors" if self.encoding_.reads == "vectors" else "symbols",
             size=self.encoding_.size,
-            conditional=self.measure_.conditional,
+            conditional=sources is not None,
             stops=self.length_ == "stop",
             tied=self._tied(),
+            source=None if sources is None or self._shares_encoding() else _side(sources),
         )
         generator = torch.Generator().manual_seed(self.random_state)
         self.module_ = SequenceModule(network, self.observation_, ends, generator)
+
+    def _shares_encoding(self) -> bool:
+        return not self._has_encoder or self.tie_embeddings
 
     def _tied(self) -> float | None:
         if self.tie_embeddings and self.encoding_.reads == "vectors":
@@ -225,6 +231,11 @@ class _Objective:
             n_units=self.units_per_step * chunk.n_steps,
             floor_hits=(hits & scored).sum(),
         )
+
+
+def _side(encoding: Encoding) -> Side:
+    vectors = encoding.reads == "vectors"
+    return Side("vectors" if vectors else "symbols", encoding.size, encoding.values() if vectors else ())
 
 
 def _total(examples: list[Example]) -> tuple[Tensor, float]:

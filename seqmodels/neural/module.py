@@ -23,7 +23,7 @@ LARGE = 8_192  # symbols, from which the output layer and its softmax are taken 
 class Ends:
     """What the two ends of a network must fit: ``size`` is D or V, ``conditional`` p(y | x), ``stops`` the end is an event.
 
-    ``tied`` (symbols only): the table of the inputs, which are multiplied by this, is the output layer's; None: each has its own.
+    ``source``: of a network with an encoder; without it sources are read as targets are. ``tied`` (symbols only): the table of the inputs, which are multiplied by this, is the output layer's; None: each has its own.
     """
 
     reads: Literal["vectors", "symbols"]
@@ -31,6 +31,16 @@ class Ends:
     conditional: bool
     stops: bool
     tied: float | None = None
+    source: Side | None = None
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a source is, where it is read by a table or map of its own: D or V, and of vectors what each feature may be."""
+
+    reads: Literal["vectors", "symbols"]
+    size: int
+    values: tuple[Values, ...] = ()
 
 
 class Logarithms(nn.Module):
@@ -48,12 +58,13 @@ class Logarithms(nn.Module):
 class Embedding(nn.Module):
     """Symbols by table, vectors by a linear map: ``(...)`` or ``(..., D)`` -> ``(..., d_model)``."""
 
-    def __init__(self, ends: Ends, d_model: int) -> None:
+    def __init__(self, side: Ends | Side, d_model: int) -> None:
         super().__init__()
-        self.map = nn.Embedding(ends.size, d_model) if ends.reads == "symbols" else nn.Linear(ends.size, d_model)
-        inputs = ends.size if ends.reads == "vectors" else 1 if ends.tied is None else d_model
+        tied = side.tied if isinstance(side, Ends) else None
+        self.map = nn.Embedding(side.size, d_model) if side.reads == "symbols" else nn.Linear(side.size, d_model)
+        inputs = side.size if side.reads == "vectors" else 1 if tied is None else d_model
         nn.init.normal_(self.map.weight, std=inputs**-0.5)
-        self.scale = 1.0 if ends.tied is None else ends.tied
+        self.scale = 1.0 if tied is None else tied
 
     def forward(self, steps: Tensor, is_start: Tensor | None = None, begin: Tensor | None = None) -> Tensor:
         """``begin (d_model,)`` stands where ``is_start (...)``."""
@@ -82,13 +93,12 @@ class SequenceModule(nn.Module):
         d, n_outputs = network.d_model, observation.n_parameters(ends.size) + ends.stops
         self.network, self.ends = network, ends
         self.shared = observation.shared(ends.size)
-        counts = ends.reads == "vectors" and "counts" in observation.values(ends.size)
-        self.reading = Logarithms(observation.values(ends.size)) if counts else nn.Identity()
+        self.reading = _reading(ends.reads, observation.values(ends.size))
         self.embedding = Embedding(ends, d)
         self.begin = nn.Parameter(torch.zeros(d))
         self.segment = nn.Parameter(torch.zeros(2, d)) if ends.conditional and not network.reads_source else None
-        own_source = ends.conditional and network.reads_source and ends.tied is None
-        self.source_embedding = Embedding(ends, d) if own_source else None
+        self.source_embedding = None if ends.source is None else Embedding(ends.source, d)
+        self.source_reading = self.reading if ends.source is None else _reading(ends.source.reads, ends.source.values)
         self.no_source = nn.Parameter(torch.zeros(d)) if network.reads_source and not ends.conditional else None
         self.head = _head(self.embedding, n_outputs, ends, d)
         with torch.no_grad():
@@ -115,7 +125,7 @@ class SequenceModule(nn.Module):
             return self.network.start(n)
         assert mask is not None
         embedding = self.embedding if self.source_embedding is None else self.source_embedding
-        return self.network.start(n, Source(embedding(self.reading(source)) * mask.unsqueeze(-1), mask))
+        return self.network.start(n, Source(embedding(self.source_reading(source)) * mask.unsqueeze(-1), mask))
 
     def inputs(self, shown: Tensor, is_start: Tensor, is_target: Tensor) -> Tensor:
         """What the network reads, ``(B, T, d_model)``."""
@@ -135,6 +145,10 @@ class SequenceModule(nn.Module):
         if self.skip is not None:
             outputs = outputs + self.skip(torch.where(is_start.unsqueeze(-1), 0.0, self.reading(shown)))
         return outputs, memory
+
+
+def _reading(reads: str, values: tuple[Values, ...]) -> nn.Module:
+    return Logarithms(values) if reads == "vectors" and "counts" in values else nn.Identity()
 
 
 def _head(embedding: Embedding, n_outputs: int, ends: Ends, d_model: int) -> nn.Linear | TiedLinear:

@@ -36,7 +36,7 @@ def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", con
     model.set_params(encoding=Symbols(n_symbols), length=length)
     model._check_hyperparameters()
     encoding = Symbols(n_symbols).restore({"size": n_symbols})
-    model._set(Setting.of(encoding, Categorical(), length, conditional))
+    model._set(Setting.of(encoding, Categorical(), length, conditional, encoding if conditional else None))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(model.random_state)
         model._build()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -36,6 +36,8 @@ class LSTMSeq2Seq(Recurrent):
     projections: bool = True
     bptt: int = 256
     lr: float = 6e-3
+
+    _has_encoder: ClassVar[bool] = True
 
     def _network(self) -> Network:
         return LSTMSeq2SeqNetwork(

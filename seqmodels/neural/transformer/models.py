@@ -66,6 +66,8 @@ class TransformerSeq2Seq(TransformerShape, NeuralModel):
     max_length: int = 1024
     lr: float = 3e-3
 
+    _has_encoder: ClassVar[bool] = True
+
     def _reach(self) -> Reach:
         return Reach()
 
