@@ -289,9 +289,9 @@ def _described(encoding: Encoding) -> dict[str, Any]:
 
 
 def _only_one_encoding(model: SequenceModel, x: Sequences, y: Sequences) -> str:
-    name = type(model).__name__
+    what = [f"{s.n_features}-dimensional vectors" if s.kind == "vectors" else s.kind for s in (x, y)]
     return (
-        f"X is {x.kind} of {x.n_features} and y is {y.kind} of {y.n_features}, and this {name} reads them alike, by one encoding: pass "
+        f"X is {what[0]} but y is {what[1]}, and this {type(model).__name__} reads them alike, by one encoding: pass "
         "both of one kind and leave source_encoding='auto'; or take a model with an encoder of its own, such as LSTMSeq2Seq; or "
         "ignore_source=True, which gives p(y) as a baseline"
     )

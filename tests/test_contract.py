@@ -543,7 +543,7 @@ def test_targets_are_one_for_each_sequence_and_of_its_kind(network: bool) -> Non
     before = model.log_prob(X, y)
     with pytest.raises(ValueError, match="there are 2 sequences in X but 1 in y"):
         model.fit(X, y[:1])
-    with pytest.raises(ValueError, match="X is vectors but y is text"):
+    with pytest.raises(ValueError, match="X is 2-dimensional vectors but y is text"):
         model.fit(X, ["to", "be"])
     with pytest.raises(ValueError, match="sequence 1 of y has a NaN at frame 2"):
         model.fit(X, [FRAMES + 2, NAN])
