@@ -137,8 +137,10 @@ class Setting:
     measure: Measure
 
     @classmethod
-    def learn(cls, data: Data, encoding: Encoding, observation: Observation, length: Length) -> Setting:
-        """Fit the encoding on sequences and targets together and say what will be measured."""
+    def learn(
+        cls, data: Data, encoding: Encoding, observation: Observation, length: Length, *, fitted: bool = False
+    ) -> Setting:
+        """Fit the encoding, unless it is ``fitted``, on sequences and targets together and say what will be measured."""
         if data.y is not None and data.y.kind != data.X.kind:
             raise ValueError(f"X is {data.X.kind} but y is {data.y.kind}; both must be of one kind")
         if encoding.reads != data.X.kind:
@@ -149,10 +151,10 @@ class Setting:
                 f"the observation {observation!r} emits {observation.emits} but the sequences are {data.X.kind}"
             )
         both = data.X if data.y is None else Sequences([*data.X, *data.y])
-        fitted = encoding.clone().fit(both)
+        ready = encoding if fitted else encoding.clone().fit(both)
         if emitted == "vectors":
-            _check_values(fitted, observation)
-        return cls.of(fitted, observation, length, conditional=data.y is not None)
+            _check_values(ready, observation)
+        return cls.of(ready, observation, length, conditional=data.y is not None)
 
     @classmethod
     def of(cls, encoding: Encoding, observation: Observation, length: Length, conditional: bool) -> Setting:
