@@ -43,7 +43,7 @@ def _utterances(text: str) -> Sequences:
 
 
 def pen(folder: Path) -> Parts:
-    """Where the pen is, in heights of the digit around its middle, how it moves, and whether it is a new stroke: ``(T, 5)``."""
+    """Where the pen is, around the digit's middle and in units of its longer side, how it moves, and whether it is a new stroke: ``(T, 5)``."""
     train, test = (_tracks((folder / f"pendigits-{part}").read_text()) for part in ("train", "test"))
     return train, test
 
@@ -56,14 +56,14 @@ def _tracks(text: str) -> Sequences:
 def _track(lines: list[str]) -> np.ndarray:
     points = np.array(list(_points(lines)))  # (T, 3): place, and the stroke's number
     place = points[:, :2] - (points[:, :2].max(0) + points[:, :2].min(0)) / 2
-    place = place / np.ptp(place[:, 1])
+    place = place / np.ptp(place, axis=0).max()
     lifted = np.diff(points[:, 2:], axis=0, prepend=0)
     return np.concatenate([place, np.diff(place, axis=0, prepend=place[:1]), lifted], axis=1)
 
 
 def _points(lines: list[str]) -> Iterator[tuple[float, float, float]]:
     stroke = -1
-    for line in lines:
+    for line in lines[1:]:  # the first names the digit
         stroke += line.startswith(".PEN_DOWN")
         if line.strip() and line.split()[0].lstrip("-").isdigit():
             x, y = map(float, line.split())
