@@ -389,7 +389,12 @@ def test_a_beam_of_one_is_greedy(row: Row) -> None:
         assert np.array_equal(
             model.predict([first], **wanted)[0], model.n_best(1, source=first, n_beams=1, **wanted)[0].item
         )
-        assert len(model.predict([first, second], n_beams=2, **wanted)) == 2
+        three = [first, row.data[0][7], second]  # two of one length, searched together
+        together = model.predict(three, n_beams=3, n_best=2, **wanted)
+        for each, candidates in zip(three, together, strict=True):
+            alone = model.n_best(2, source=each, n_beams=3, **wanted)
+            assert all(np.array_equal(c.item, a.item) for c, a in zip(candidates, alone, strict=True))
+            assert_allclose([c.log_prob for c in candidates], [a.log_prob for a in alone], rtol=0, atol=1e-9)
     else:
         with pytest.raises(ValueError, match="fitted without y"):
             model.predict(row.data[0], **wanted)

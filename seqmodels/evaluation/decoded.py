@@ -74,7 +74,15 @@ def chrf(references: Sequence[Any], hypotheses: Sequence[str], *, word_order: in
 
 
 def evaluate(
-    model: SequenceModel, X: Any, y: Any, *, references: Sequence[Any] | None = None, beam: int = 1
+    model: SequenceModel,
+    X: Any,
+    y: Any,
+    *,
+    references: Sequence[Any] | None = None,
+    beam: int = 1,
+    max_length: int = 1000,
+    max_ratio: float = 0.0,
+    alpha: float | Literal["mean"] = 0.0,
 ) -> pd.Series:
     """A fitted p(y | x) by its likelihood and by what it decodes from ``X``, with ``predict``.
 
@@ -82,6 +90,7 @@ def evaluate(
         y: targets: what the likelihood is of.
         references: what decoded sequences are held against, perhaps several for each (see ``error_rate``); None: ``y``.
         beam: beginnings that are followed at once; 1 is greedy. Under ``length="given"`` the targets' lengths are given.
+        max_length, max_ratio, alpha: of the search, see ``predict``.
 
     Returns:
         ``score`` (nats per unit of y; higher is better), ``bits`` per unit, ``exact_match``, ``error_rate`` (characters of text), ``n``
@@ -95,12 +104,12 @@ def evaluate(
         _sacrebleu()  # missing, it is better missed before the search than after
     score = model.score(X, targets)
     lengths = [len(model.encoding_.encode(item)) for item in targets] if model.length_ == "given" else None
-    found = model.predict(X, n_beams=beam, length=lengths)
+    found = model.predict(X, n_beams=beam, length=lengths, max_length=max_length, max_ratio=max_ratio, alpha=alpha)
     wanted = list(targets) if references is None else references
     row = {"score": score, "bits": -score / math.log(2), "exact_match": exact_match(wanted, found)}
     row |= {"error_rate": error_rate(wanted, found), "n": float(len(targets))}
     if targets.kind == "text":
-        row |= {"bleu": bleu(wanted, found), "chrf": chrf(wanted, found)}  # type: ignore[arg-type]
+        row |= {"bleu": bleu(wanted, found), "chrf": chrf(wanted, found)}
     return pd.Series(row, name=targets.unit)
 
 

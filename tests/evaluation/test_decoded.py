@@ -78,14 +78,14 @@ def pairs() -> tuple[list[str], list[str]]:
 
 def test_a_model_of_text_is_evaluated() -> None:
     model, (X, y) = reader(), pairs()
-    row = evaluate(model, X, y)
-    found = model.predict(X)
+    row = evaluate(model, X, y, max_length=2, max_ratio=1.0)
+    found = model.predict(X, max_length=2, max_ratio=1.0)
     assert row["score"] == model.score(X, y)
     assert row["bits"] == pytest.approx(-model.score(X, y) / math.log(2))
     assert row[["exact_match", "error_rate", "n"]].tolist() == [exact_match(y, found), error_rate(y, found), 8]
     assert row[["bleu", "chrf"]].tolist() == [bleu(y, found), chrf(y, found)]  # type: ignore[arg-type]
     assert row.name == "byte"
-    other = evaluate(model, X, y, references=[[wanted, "abc"] for wanted in found], beam=1)
+    other = evaluate(model, X, y, references=[[wanted, "abc"] for wanted in found], max_length=2, max_ratio=1.0)
     assert other[["exact_match", "error_rate", "chrf"]].tolist() == [1, 0, 100]
     assert other["score"] == row["score"]
 
