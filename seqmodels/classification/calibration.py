@@ -53,13 +53,32 @@ def _least(joint: np.ndarray, wanted: np.ndarray) -> float:
     return high if slope(high) <= 0 else float(brentq(slope, low, high, xtol=1e-12, rtol=1e-10))
 
 
-def folds(labels: np.ndarray, n: int, random_state: int) -> Iterator[np.ndarray]:
-    """``n`` parts, ``(N,)`` bool each, with about the same share of every label; what has no second of its label is in none."""
-    rng, fold = np.random.default_rng(random_state), np.full(len(labels), -1)
+def folds(labels: np.ndarray, clusters: np.ndarray | None, n: int, random_state: int) -> list[np.ndarray]:
+    """At most ``n`` parts to hold out, ``(N,)`` bool each; in none is what would leave a label nothing to be fitted to.
+
+    Whole clusters, as what is asked about later is of others (speakers, say); where there are none, or every label lies within
+    one, single sequences, with about the same share of each label in every part.
+    """
+    if clusters is not None:
+        _, number = np.unique(clusters, return_inverse=True)
+        order = np.random.default_rng(random_state).permutation(number.max() + 1)
+        parts = list(_parts(labels, order[number] % n))
+        if parts:
+            return parts
+    return list(_parts(labels, _stratified(labels, n, np.random.default_rng(random_state))))
+
+
+def _stratified(labels: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """``(N,)`` number of the part of each sequence."""
+    fold = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
         own = rng.permutation(np.flatnonzero(labels == label))
-        if len(own) > 1:
-            fold[own] = (np.arange(len(own)) + rng.integers(n)) % n
-    for k in range(n):
-        if (fold == k).any():
-            yield fold == k
+        fold[own] = (np.arange(len(own)) + rng.integers(n)) % n
+    return fold
+
+
+def _parts(labels: np.ndarray, fold: np.ndarray) -> Iterator[np.ndarray]:
+    for k in np.unique(fold):
+        part = (fold == k) & np.isin(labels, labels[fold != k])
+        if part.any():
+            yield part

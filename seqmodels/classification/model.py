@@ -32,7 +32,8 @@ class GenerativeClassifier(Configurable):
         priors: ``"data"``: the share of each label in training; ``"uniform"``; or probabilities, in the order of ``classes_``.
         calibrate: learn the temperature, by the log-loss of each of ``n_folds`` parts under models fitted on the others. It takes
             ``n_folds`` more fits of each label. False leaves it at 1.
-        n_folds: parts, with about the same share of each label; sequences are taken for independent of each other.
+        n_folds: parts: of the clusters that ``X`` carries (speakers, documents), unless every label lies within one; otherwise of
+            the sequences, with about the same share of each label.
         random_state: seed of what goes into which part.
 
     Attributes (fitted): ``classes_ (K,)`` the labels in order, ``models_`` one for each, ``encoding_`` which they share,
@@ -104,7 +105,8 @@ class GenerativeClassifier(Configurable):
 
     def _calibrated(self, sequences: Sequences, index: np.ndarray, validation: Any) -> float:
         joint = np.full((len(index), len(self.classes_)), np.nan)
-        for part in folds(index, self.n_folds, self.random_state):
+        clusters = None if sequences.clusters is None else np.asarray(sequences.clusters)
+        for part in folds(index, clusters, self.n_folds, self.random_state):
             models = self._fitted(sequences.take(~part), index[~part], validation)
             joint[part] = self._joint(models, sequences.take(part))
         held_out = ~np.isnan(joint).any(axis=1)

@@ -67,9 +67,20 @@ def test_a_sequence_that_no_label_makes_possible_keeps_the_priors() -> None:
 
 def test_folds_share_labels_out_and_leave_one_of_each_in_training() -> None:
     labels = np.array([0] * 9 + [1] * 2 + [2])
-    parts = np.array(list(folds(labels, 3, 0)))
+    parts = np.array(folds(labels, None, 3, 0))
     assert parts.sum(0).tolist() == [1] * 11 + [0]  # what has no second of its label is never held out
     assert parts[:, :9].sum(1).tolist() == [3, 3, 3]
     for part in parts:
         assert set(labels[~part]) == {0, 1, 2}
-    assert not np.array_equal(parts, list(folds(labels, 3, 1)))
+    assert not np.array_equal(parts, folds(labels, None, 3, 1))
+    assert folds(np.arange(4), None, 2, 0) == []
+
+
+def test_folds_are_of_clusters_where_labels_are_in_several() -> None:
+    labels, speakers = np.tile([0, 1, 2], 8), np.repeat(list("abcd"), 6)
+    parts = np.array(folds(labels, speakers, 3, 0))
+    assert parts.sum(0).tolist() == [1] * 24
+    assert all(len({part[speakers == s].all(), part[speakers == s].any()}) == 1 for part in parts for s in "abcd")
+    np.testing.assert_array_equal(folds(labels, labels, 3, 0), folds(labels, None, 3, 0))  # each within one
+    alone = folds(np.where(speakers == "a", 3, labels), speakers, 4, 0)  # only one speaker says 3
+    assert np.array(alone).sum(0).tolist() == [0] * 6 + [1] * 18

@@ -203,3 +203,15 @@ def test_a_model_fitted_in_a_given_encoding_keeps_it() -> None:
         sm.HMM(1).fit_encoded(encoding, [np.zeros((2, 2))])
     with pytest.raises(ValueError, match="a warm start goes on in the encoding"):
         model.fit_encoded(encoding, [[0, 1], [1]])
+
+
+def test_speakers_are_held_out_whole() -> None:
+    rng, y = np.random.default_rng(0), np.tile([0, 1], 24)
+    speakers = np.repeat(np.arange(8), 6)
+    shift = 1.5 * rng.standard_normal(8)[speakers]  # larger than what tells the labels apart
+    X = [(label + s + 0.3 * rng.standard_normal((5, 1))) for label, s in zip(y, shift, strict=True)]
+    density = sm.HMM(2, observation=sm.GaussianMixture(1))
+    known = GenerativeClassifier(density).fit(sm.Sequences(X), y)
+    unknown = GenerativeClassifier(density).fit(sm.Sequences(X, clusters=speakers), y)
+    assert unknown.temperature_ > 2 * known.temperature_
+    np.testing.assert_array_equal(known.predict(X), unknown.predict(X))
