@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import seqmodels as sm
-from seqmodels.generation import Search, beam_search, beam_searches, given_rows
+from seqmodels.generation import Hypothesis, Search, beam_search, beam_searches, given_rows
+from seqmodels.generation.beam import Beam, _settled
 from seqmodels.generation.searching import batches
 from tests.generation.markov import Markov
 
@@ -66,6 +68,14 @@ def test_each_source_has_its_own_beam(end: float | None) -> None:
             alone = beam_search(Markov(end), how, prefix=prefix, source=source)
             assert [(h.steps.tolist(), h.log_prob) for h in found] == [(h.steps.tolist(), h.log_prob) for h in alone]
             assert {int(h.steps[0]) for h in found} == {int(source[0])}
+
+
+def test_a_source_is_settled_by_its_own_beginnings() -> None:
+    steps, owner = torch.zeros(3, 1, dtype=torch.int64), torch.tensor([0, 1, 1])
+    beam = Beam(steps, torch.tensor([-9.0, -1.0, -8.0], dtype=torch.float64), owner, None)
+    found = [[Hypothesis(EMPTY, -5.0)], [Hypothesis(EMPTY, -5.0)]]
+    assert _settled(found, beam, Search()).tolist() == [True, False, False]
+    assert _settled(found, beam, Search(n_best=2)).tolist() == [False, False, False]
 
 
 def test_prefixes_are_kept_to() -> None:
