@@ -377,6 +377,18 @@ def test_the_widest_beam_finds_the_most_probable_strings(row: Row) -> None:
     assert_allclose([each.score for each in normalised], np.sort(scores)[::-1][:5], rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("row", [row for row in rows() if row.conditional], ids=str)
+def test_sources_of_one_length_start_together(row: Row) -> None:
+    model = rough(row)
+    cursor, sources = model._cursor(), [model._encode_source(row.data[0][i]) for i in (0, 6)]
+    together, alone = cursor.start(sources, 2), [cursor.start(source, 1) for source in sources]
+    for step in model.encoding_.encode(row.scored[2])[:4]:
+        x = torch.as_tensor(step).unsqueeze(0)
+        expected = torch.cat([cursor.distribution(state).log_prob(x) for state in alone])
+        assert_allclose(cursor.distribution(together).log_prob(torch.cat([x, x])), expected, rtol=0, atol=1e-9)
+        together, alone = cursor.advance(together, torch.cat([x, x])), [cursor.advance(s, x) for s in alone]
+
+
 @every("symbols", "text")
 def test_a_beam_of_one_is_greedy(row: Row) -> None:
     model, prefix = rough(row), None if row.kind == "text" else row.scored[3][:2]
