@@ -1,8 +1,9 @@
 """Sequence models from a Gaussian-mixture HMM to a Transformer, compared by likelihoods that may stand in one table."""
 
 from seqmodels import data
+from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
-from seqmodels.evaluation import Comparison, compare
+from seqmodels.evaluation import Comparison, compare, evaluate
 from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series, Topology
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
@@ -58,6 +59,7 @@ __all__ = [
     "Features",
     "Frozen",
     "GaussianMixture",
+    "GenerativeClassifier",
     "IncomparableError",
     "LSTMSeq2Seq",
     "LeftToRight",
@@ -83,6 +85,7 @@ __all__ = [
     "as_sequences",
     "compare",
     "data",
+    "evaluate",
     "from_huggingface",
     "load",
     "presets",

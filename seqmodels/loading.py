@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from seqmodels import storage
+from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, Symbols
 from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series
 from seqmodels.model import SequenceModel
@@ -30,17 +31,22 @@ OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Chords, Columns,
 CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames, Series)
 TRAINING = (AdamW, Muon, Trapezoid, Cosine, TensorBoard)
 CLASSES: dict[str, type[Configurable]] = {
-    cls.__name__: cls for cls in (*MODELS, *ENCODINGS, *OBSERVATIONS, *CHAINS, *TRAINING)
+    cls.__name__: cls for cls in (*MODELS, GenerativeClassifier, *ENCODINGS, *OBSERVATIONS, *CHAINS, *TRAINING)
 }
 
 
 def load(path: str | os.PathLike[str]) -> Any:
     """The fitted model that ``save`` wrote; the same figures to the last bit. Raises ``ValueError`` for other files.
 
-    A ``SequenceModel``, or a ``MaskedTransformer``, which is none: only the file knows.
+    A ``SequenceModel``, or a ``MaskedTransformer`` or a ``GenerativeClassifier``, which are none: only the file knows.
     """
-    content = storage.read(path)
+    return _restored(storage.read(path))
+
+
+def _restored(content: dict[str, Any]) -> Any:
     model = storage.build(content["model"], CLASSES)
+    if isinstance(model, GenerativeClassifier):
+        return model._load(content, [_restored(part) for part in content["models"].values()])
     encoding = storage.build(content["encoding"], CLASSES)
     observation = storage.build(content["observation"], CLASSES)
     if not isinstance(model, SequenceModel):

@@ -119,11 +119,28 @@ class SequenceModel(Drawing, Searching, ABC):
         """
         return self._fit_to(Data.of(X, y, sample_weight), validation)
 
-    def _fit_to(self, data: Data, validation: Any) -> Self:
+    def learned_encoding(self, X: Any, y: Any = None) -> Encoding:
+        """The encoding that ``fit`` would learn from these sequences, for ``fit_encoded``; raises as ``fit`` does."""
+        self._check_choices()
+        return self._settle(Data.of(X, y)).encoding
+
+    def fit_encoded(self, encoding: Encoding, X: Any, y: Any = None, *, validation: Any = "auto") -> Self:
+        """``fit`` in an ``encoding`` that is fitted already, so that several models share alphabet and units.
+
+        Raises:
+            ValueError: as ``fit``; a model that would go on (``warm_start``) from what it learned in its own encoding.
+        """
+        if self.warm_start and self.__sklearn_is_fitted__():
+            raise ValueError(
+                "a warm start goes on in the encoding that was learned first; call fit, or clone the model"
+            )
+        return self._fit_to(Data.of(X, y), validation, encoding)
+
+    def _fit_to(self, data: Data, validation: Any, encoding: Encoding | None = None) -> Self:
         self._check_choices()
         self._check_hyperparameters()
         train, held_out = hold_out(data, validation, self._holds_out, self.random_state)
-        setting = self._settle(train)
+        setting = self._settle(train, encoding)
         for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
             if part is not None:
                 setting.check(part, self._missing_is_summed_out(setting.observation))
@@ -149,13 +166,15 @@ class SequenceModel(Drawing, Searching, ABC):
             if choice != "auto" and not isinstance(choice, kind):
                 raise ValueError(f"{name} is {choice!r}; pass 'auto' or an object such as {example}")
 
-    def _settle(self, train: Data) -> Setting:
+    def _settle(self, train: Data, fitted: Encoding | None = None) -> Setting:
         kind = train.scored.kind
         length = self.length if self.length != "auto" else "given" if kind == "vectors" else "stop"
         observation = self._default_observation(kind) if self.observation == "auto" else self.observation.clone()
         if self.warm_start and self.__sklearn_is_fitted__():
             return Setting.of(self.encoding_, observation, length, train.y is not None, self.source_encoding_)
         observation.check(train.scored.n_features)
+        if fitted is not None:
+            return Setting.learn(train, fitted, observation, length, fitted=True)
         values = observation.values(train.scored.n_features)
         encoding = default_encoding(kind, values) if self.encoding == "auto" else self.encoding
         return Setting.learn(train, encoding, observation, length, self._sources(train, encoding))
@@ -226,21 +245,22 @@ class SequenceModel(Drawing, Searching, ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it."""
+        storage.write(path, self.content())
+
+    def content(self) -> dict[str, Any]:
+        """What ``save`` writes: nested dictionaries of arrays and JSON values."""
         self._setting()
-        storage.write(
-            path,
-            {
-                "model": storage.describe(self),
-                "encoding": _described(self.encoding_),
-                "source_encoding": self._described_sources(),
-                "observation": storage.describe(self.observation_),
-                "measure": self.measure_.to_json(),
-                "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
-                "converged": bool(self.converged_),
-                "fit_seconds": float(self.fit_seconds_),
-                "state": self._state(),
-            },
-        )
+        return {
+            "model": storage.describe(self),
+            "encoding": _described(self.encoding_),
+            "source_encoding": self._described_sources(),
+            "observation": storage.describe(self.observation_),
+            "measure": self.measure_.to_json(),
+            "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
+            "converged": bool(self.converged_),
+            "fit_seconds": float(self.fit_seconds_),
+            "state": self._state(),
+        }
 
     def _described_sources(self) -> dict[str, Any] | None:
         own = self.source_encoding_

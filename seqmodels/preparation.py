@@ -144,20 +144,29 @@ class Setting:
 
     @classmethod
     def learn(
-        cls, data: Data, encoding: Encoding, observation: Observation, length: Length, sources: Sources = "shared"
+        cls,
+        data: Data,
+        encoding: Encoding,
+        observation: Observation,
+        length: Length,
+        sources: Sources = "shared",
+        *,
+        fitted: bool = False,
     ) -> Setting:
-        """Fit the encodings and say what will be measured."""
+        """Fit the encodings, unless that of what is scored is ``fitted``, and say what will be measured."""
         kind = data.scored.kind
         _check_reads("encoding", encoding, data.scored)
         emitted = "vectors" if kind == "vectors" else "symbols"
         if observation.emits != emitted:
             raise ValueError(f"the observation {observation!r} emits {observation.emits} but the sequences are {kind}")
         both = data.y is not None and sources == "shared"
-        fitted = encoding.clone().fit(Sequences([*data.X, *data.scored]) if both else data.scored)
+        ready = (
+            encoding if fitted else encoding.clone().fit(Sequences([*data.X, *data.scored]) if both else data.scored)
+        )
         if emitted == "vectors":
-            _check_values(fitted, observation)
+            _check_values(ready, observation)
         own = _fit_sources(data, sources)
-        return cls.of(fitted, observation, length, data.y is not None, fitted if both else own)
+        return cls.of(ready, observation, length, data.y is not None, ready if both else own)
 
     @classmethod
     def of(

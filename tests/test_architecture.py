@@ -18,7 +18,7 @@ OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 GROUND = {"sequences", "measure", "parameters"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {*PREPARED, "training", "generation", "checkpoint", "distributed", "programs", "model"}
-LOADED = {*MODEL, "hmm", "neural", "ngram", "loading"}
+LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "sequences": set(),
     "measure": set(),
@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hmm": MODEL,
     "neural": MODEL,
     "ngram": MODEL,
+    "classification": MODEL,
     "loading": LOADED,
     "evaluation": {*LOADED, "data"},
     "cli": {*LOADED, "data", "evaluation"},

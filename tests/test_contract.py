@@ -378,6 +378,18 @@ def test_the_widest_beam_finds_the_most_probable_strings(row: Row) -> None:
     assert_allclose([each.score for each in normalised], np.sort(scores)[::-1][:5], rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("row", [row for row in rows() if row.conditional and not row.model.ignore_source], ids=str)
+def test_sources_of_one_length_start_together(row: Row) -> None:
+    model = rough(row)
+    cursor, sources = model._cursor(), [model._encode_source(row.data[0][i]) for i in (0, 6)]
+    together, alone = cursor.start(sources, 2), [cursor.start(source, 1) for source in sources]
+    for step in model.encoding_.encode(row.scored[2])[:4]:
+        x = torch.as_tensor(step).unsqueeze(0)
+        expected = torch.cat([cursor.distribution(state).log_prob(x) for state in alone])
+        assert_allclose(cursor.distribution(together).log_prob(torch.cat([x, x])), expected, rtol=0, atol=1e-9)
+        together, alone = cursor.advance(together, torch.cat([x, x])), [cursor.advance(s, x) for s in alone]
+
+
 @every("symbols", "text")
 def test_a_beam_of_one_is_greedy(row: Row) -> None:
     model, prefix = rough(row), None if row.kind == "text" else row.scored[3][:2]
@@ -390,7 +402,12 @@ def test_a_beam_of_one_is_greedy(row: Row) -> None:
         assert np.array_equal(
             model.predict([first], **wanted)[0], model.n_best(1, source=first, n_beams=1, **wanted)[0].item
         )
-        assert len(model.predict([first, second], n_beams=2, **wanted)) == 2
+        three = [first, row.data[0][7], second]  # two of one length, searched together
+        together = model.predict(three, n_beams=3, n_best=2, **wanted)
+        for each, candidates in zip(three, together, strict=True):
+            alone = model.n_best(2, source=each, n_beams=3, **wanted)
+            assert all(np.array_equal(c.item, a.item) for c, a in zip(candidates, alone, strict=True))
+            assert_allclose([c.log_prob for c in candidates], [a.log_prob for a in alone], rtol=0, atol=1e-9)
     else:
         with pytest.raises(ValueError, match="fitted without y"):
             model.predict(row.data[0], **wanted)

@@ -1,8 +1,10 @@
-"""Beam search on the cursor: the most probable whole sequences that a beam of ``width`` beginnings comes upon."""
+"""Beam search on the cursor: the most probable whole sequences that a beam of ``width`` beginnings comes upon, for many sources at once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -30,7 +32,7 @@ class Search:
         max_length: see ``length``.
         alpha: sequences of several lengths are compared by ``log_prob / ((5 + units) / 6)^alpha``, units being the steps and one for
             the end (Wu et al. 2016, *Google's neural machine translation system*, eq. 14). 0: the most probable wins, which is
-            often a short one.
+            often a short one. ``"mean"``: by ``log_prob / units``.
 
     Raises:
         ValueError: a number out of its range.
@@ -40,15 +42,15 @@ class Search:
     n_best: int = 1
     length: int | None = None
     max_length: int = 1000
-    alpha: float = 0.0
+    alpha: float | Literal["mean"] = 0.0
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.n_best < 1:
             raise ValueError(f"n_beams is {self.width} and n is {self.n_best}; pass at least 1 of each")
         if self.longest < 1:
             raise ValueError(f"sequences of {self.longest} steps are asked for; pass a length of at least 1")
-        if not 0 <= self.alpha < float("inf"):
-            raise ValueError(f"alpha is {self.alpha}; pass a finite number, 0 (no normalisation) or more")
+        if self.alpha != "mean" and not (isinstance(self.alpha, int | float) and 0 <= self.alpha < float("inf")):
+            raise ValueError(f"alpha is {self.alpha!r}; pass a finite number, 0 (no normalisation) or more, or 'mean'")
 
     @property
     def longest(self) -> int:
@@ -57,92 +59,144 @@ class Search:
 
     def score(self, log_prob: float, n_steps: int) -> float:
         """What ranks a sequence; higher is better."""
+        if self.alpha == "mean":
+            return float(log_prob / (1 + n_steps))
         return float(log_prob / ((6 + n_steps) / 6) ** self.alpha)
 
 
 @dataclass(frozen=True)
 class Beam:
-    """The beginnings that are alive, ``steps (m, t)``, their ``log_prob (m,)`` float64 and the cursor's state."""
+    """The beginnings that are alive, ``steps (r, t)``, their ``log_prob (r,)`` float64, whose they are and the cursor's state.
+
+    ``owner (r,)``: number of the source, ascending: those of one source stand together, best first.
+    """
 
     steps: Tensor
     log_prob: Tensor
+    owner: Tensor
     state: CursorState
 
+    def take(self, rows: Tensor) -> Beam:
+        """These rows; the state is for the cursor to select."""
+        return replace(self, steps=self.steps[rows], log_prob=self.log_prob[rows], owner=self.owner[rows])
 
-@torch.inference_mode()
+
 def beam_search(
     cursor: Cursor, search: Search, *, prefix: np.ndarray, source: np.ndarray | None = None
 ) -> list[Hypothesis]:
-    """The best of the sequences of symbols found that begin with ``prefix``, best first; fewer than asked for if there are no more.
+    """``beam_searches`` of one source, or of none."""
+    return beam_searches(cursor, search, prefixes=[prefix], sources=None if source is None else [source])[0]
 
-    At each step the most probable ways on are kept; one that ends leaves the beam. Where ends are events a sequence is whole
-    with its end, and the probability of that end counts, also where ``length`` or ``max_length`` sets it. The search stops when
-    what is alive can no longer better what has ended. Width 1 is greedy; a width of all beginnings is exhaustive.
+
+@torch.inference_mode()
+def beam_searches(
+    cursor: Cursor, search: Search, *, prefixes: Sequence[np.ndarray], sources: list[np.ndarray] | None = None
+) -> list[list[Hypothesis]]:
+    """For each source the best of the sequences of symbols found, best first; fewer than asked for if there are no more.
+
+    At each step the most probable ways on are kept, ``width`` a source; one that ends leaves the beam. Where ends are events a sequence
+    is whole with its end, and the probability of that end counts, also where ``length`` or ``max_length`` sets it. The search
+    for a source stops when what is alive can no longer better what has ended. Width 1 is greedy; a width of all beginnings is exhaustive.
+
+    Args:
+        prefixes: with which each source's sequences begin, all of one length.
+        sources: of one length; None: sequences are given nothing.
 
     Raises:
-        ValueError: a prefix longer than the sequences.
+        ValueError: prefixes longer than the sequences.
     """
-    if len(prefix) > search.longest:
-        raise ValueError(
-            f"the prefix has {len(prefix)} steps, the sequences at most {search.longest}; raise the length"
-        )
-    beam, found = _first(cursor, prefix, source), list[Hypothesis]()
-    for _ in range(len(prefix), search.longest):
-        beam, ended = _extend(cursor, beam, search)
-        found += ended
-        if not len(beam.log_prob) or _settled(found, beam, search):
+    n_prefix = len(prefixes[0])
+    if n_prefix > search.longest:
+        raise ValueError(f"the prefix has {n_prefix} steps, the sequences at most {search.longest}; raise the length")
+    found: list[list[Hypothesis]] = [[] for _ in prefixes]
+    beam = _first(cursor, torch.as_tensor(np.stack(prefixes)), sources)
+    for _ in range(n_prefix, search.longest):
+        beam = _extend(cursor, beam, search, found)
+        if not len(beam.log_prob):
             break
     else:
-        found += _finished(cursor, beam)
+        _finish(cursor, beam, found)
+    return [_best(each, search) for each in found]
+
+
+def _best(found: list[Hypothesis], search: Search) -> list[Hypothesis]:
     return sorted(found, key=lambda h: search.score(h.log_prob, len(h.steps)), reverse=True)[: search.n_best]
 
 
-def _first(cursor: Cursor, prefix: np.ndarray, source: np.ndarray | None) -> Beam:
-    """One beginning: the prefix, with its own log-probability."""
-    state, log_prob = cursor.start(source, 1), torch.zeros(1, dtype=torch.float64)
-    for symbol in torch.as_tensor(prefix).unsqueeze(1):
+def _first(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None) -> Beam:
+    """One beginning a source: the prefix, with its own log-probability."""
+    n = len(prefixes)
+    state, log_prob = cursor.start(sources, n), torch.zeros(n, dtype=torch.float64)
+    for symbols in prefixes.unbind(1):
         prediction = cursor.distribution(state)
-        log_prob = log_prob + prediction.log_prob(symbol.to(prediction.parameters.device)).double().cpu()
-        state = cursor.advance(state, symbol)
-    return Beam(torch.as_tensor(prefix).unsqueeze(0), log_prob, state)
+        log_prob = log_prob + prediction.log_prob(symbols.to(prediction.parameters.device)).double().cpu()
+        state = cursor.advance(state, symbols)
+    return Beam(prefixes, log_prob, torch.arange(n), state)
 
 
-def _extend(cursor: Cursor, beam: Beam, search: Search) -> tuple[Beam, list[Hypothesis]]:
-    """The most probable ways on, and those that ended instead; the end counts against going on even where it may not come."""
+def _extend(cursor: Cursor, beam: Beam, search: Search, found: list[list[Hypothesis]]) -> Beam:
+    """The most probable ways on; those that ended instead are ``found``. The end counts against going on even where it may not come."""
     prediction = cursor.distribution(beam.state)
-    n_symbols = prediction.parameters.shape[-1]
-    log_probs = prediction.log_probs().cpu()  # (m, V), or (m, V + 1) with the end
+    n_symbols, device = prediction.parameters.shape[-1], prediction.parameters.device
+    log_probs = prediction.log_probs().cpu()  # (r, V), or (r, V + 1) with the end
     if search.length is not None:
         log_probs = log_probs[:, :n_symbols]
-    log_prob, order = (beam.log_prob.unsqueeze(1) + log_probs).flatten().sort(descending=True, stable=True)
-    n_kept = min(search.width, int((log_prob > -torch.inf).sum()))
-    log_prob, order = log_prob[:n_kept], order[:n_kept]
-    parent, symbol = order // log_probs.shape[1], order % log_probs.shape[1]
+    parent, symbol, log_prob = _ways_on(beam, log_probs, search.width)
     ends = symbol == n_symbols
-    ended = _hypotheses(beam.steps[parent[ends]], log_prob[ends])
-    parent, symbol, device = parent[~ends], symbol[~ends], prediction.parameters.device
-    steps = torch.cat([beam.steps[parent], symbol.unsqueeze(1)], dim=1)
+    _collect(replace(beam.take(parent[ends]), log_prob=log_prob[ends]), found)
+    parent, symbol, log_prob = parent[~ends], symbol[~ends], log_prob[~ends]
+    grown = replace(beam.take(parent), log_prob=log_prob)
+    open_ = ~_settled(found, grown, search)
+    parent, symbol, grown = parent[open_], symbol[open_], grown.take(open_)
+    grown = replace(grown, steps=torch.cat([grown.steps, symbol.unsqueeze(1)], dim=1), state=None)
     if not len(parent):
-        return Beam(steps, log_prob[~ends], None), ended
-    state = cursor.advance(cursor.select(beam.state, parent.to(device)), symbol.to(device))
-    return Beam(steps, log_prob[~ends], state), ended
+        return grown
+    state = beam.state
+    if not torch.equal(parent, torch.arange(len(beam.owner))):  # a greedy search hardly ever needs to move its memory
+        state = cursor.select(state, parent.to(device))
+    return replace(grown, state=cursor.advance(state, symbol.to(device)))
 
 
-def _finished(cursor: Cursor, beam: Beam) -> list[Hypothesis]:
+def _ways_on(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each source the ``width`` most probable: the row that each comes from, its symbol, its log-probability.
+
+    By source, best first; of equal ones those of better beginnings and lower symbols.
+    """
+    _, number, counts = beam.owner.unique_consecutive(return_inverse=True, return_counts=True)
+    first = counts.cumsum(0) - counts  # (m,) of m sources, the row at which each begins
+    n, rank = log_probs.shape[1], torch.arange(len(number)) - first[number]
+    table = log_probs.new_full((len(counts), int(counts.max()), n), -torch.inf)
+    table[number, rank] = beam.log_prob.unsqueeze(1) + log_probs
+    table = table.flatten(1)
+    place = table.topk(min(width, table.shape[1]), dim=1).indices.sort(dim=1).values
+    log_prob, order = table.gather(1, place).sort(dim=1, descending=True, stable=True)
+    place = place.gather(1, order)
+    possible = log_prob > -torch.inf
+    return (first.unsqueeze(1) + place // n)[possible], (place % n)[possible], log_prob[possible]
+
+
+def _finish(cursor: Cursor, beam: Beam, found: list[list[Hypothesis]]) -> None:
     """What is alive at the last step ends there."""
     log_end = cursor.distribution(beam.state).log_end
     log_prob = beam.log_prob if log_end is None else beam.log_prob + log_end.double().cpu()
-    return [h for h in _hypotheses(beam.steps, log_prob) if h.log_prob > -np.inf]
+    possible = log_prob > -torch.inf
+    _collect(replace(beam.take(possible), log_prob=log_prob[possible]), found)
 
 
-def _hypotheses(steps: Tensor, log_prob: Tensor) -> list[Hypothesis]:
-    return [Hypothesis(s, p) for s, p in zip(steps.numpy(), log_prob.tolist(), strict=True)]
+def _collect(ended: Beam, found: list[list[Hypothesis]]) -> None:
+    for owner, steps, log_prob in zip(ended.owner.tolist(), ended.steps.numpy(), ended.log_prob.tolist(), strict=True):
+        found[owner].append(Hypothesis(steps, log_prob))
 
 
-def _settled(found: list[Hypothesis], beam: Beam, search: Search) -> bool:
-    """Whether nothing alive can come to be among the best."""
-    if len(found) < search.n_best:
-        return False
-    scores = sorted((search.score(h.log_prob, len(h.steps)) for h in found), reverse=True)
-    # Log-probabilities are not positive: divided by the most they come nearest to zero.
-    return scores[search.n_best - 1] >= search.score(float(beam.log_prob.max()), search.longest)
+def _settled(found: list[list[Hypothesis]], beam: Beam, search: Search) -> Tensor:
+    """``(r,)`` whether nothing alive of the row's source can come to be among the best."""
+    settled = torch.zeros(len(beam.owner), dtype=torch.bool)
+    owners, counts = beam.owner.unique_consecutive(return_counts=True)
+    for owner, end, count in zip(owners.tolist(), counts.cumsum(0).tolist(), counts.tolist(), strict=True):
+        if len(found[owner]) < search.n_best:
+            continue
+        scores = sorted((search.score(h.log_prob, len(h.steps)) for h in found[owner]), reverse=True)
+        # Log-probabilities are not positive: divided by the most they come nearest to zero.
+        most = search.score(float(beam.log_prob[end - count]), search.longest)
+        settled[end - count : end] = scores[search.n_best - 1] >= most
+    return settled

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.generation.given import Given
 from seqmodels.generation.prediction import Prediction
 
 # A tensor whose first axis is the batch, or a tuple or a frozen dataclass of such, of None and of plain numbers.
@@ -19,8 +20,8 @@ CursorState = Any
 class Cursor(Protocol):
     """A model as a chain of one-step predictions, over encoded steps, for ``n`` sequences at once."""
 
-    def start(self, source: np.ndarray | None = None, n: int = 1) -> CursorState:
-        """The state before the first step; ``source`` is one encoded sequence for all n."""
+    def start(self, source: Given = None, n: int = 1) -> CursorState:
+        """The state before the first step; ``source`` is one encoded sequence for all n, or a list of n of equal length."""
 
     def advance(self, state: CursorState, x: Tensor) -> CursorState:
         """The state after each sequence's next step, ``x (n, D)`` or ``(n,)``."""
@@ -43,7 +44,7 @@ def select_rows(state: CursorState, index: Tensor) -> CursorState:
     return state
 
 
-def begin(cursor: Cursor, source: np.ndarray | None, prefix: Sequence[Any] | np.ndarray, n: int) -> CursorState:
+def begin(cursor: Cursor, source: Given, prefix: Sequence[Any] | np.ndarray, n: int) -> CursorState:
     """The state of ``n`` sequences that all began with ``prefix``."""
     state = cursor.start(source, n)
     for step in prefix:

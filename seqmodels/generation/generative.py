@@ -11,6 +11,7 @@ from torch import Tensor
 
 from seqmodels.encodings import Encoding
 from seqmodels.generation.cursor import Cursor, CursorState, begin, select_rows
+from seqmodels.generation.given import Given
 from seqmodels.generation.prediction import Prediction
 from seqmodels.generation.stream import Stream
 from seqmodels.measure import Length, Measure
@@ -33,8 +34,8 @@ class Generative(Configurable, ABC):
     random_state: int
 
     @abstractmethod
-    def start(self, source: np.ndarray | None = None, n: int = 1) -> CursorState:
-        """The cursor before the first step of ``n`` sequences, all given the same encoded ``source``."""
+    def start(self, source: Given = None, n: int = 1) -> CursorState:
+        """The cursor before the first step of ``n`` sequences, given one encoded ``source`` for all, or a list of n of equal length."""
 
     @abstractmethod
     def advance(self, state: CursorState, x: Tensor) -> CursorState:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from seqmodels.generation.beam import Search, beam_search
-from seqmodels.generation.cursor import Cursor
+from seqmodels.generation.beam import Hypothesis, Search, beam_search, beam_searches
 from seqmodels.generation.generative import Generative
 from seqmodels.preparation import Data, Example
-from seqmodels.sequences import Item
+from seqmodels.sequences import Item, Sequences
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,50 @@ class Candidate:
     item: Item
     log_prob: float
     score: float
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is searched for one source: encoded ``source (S, ...)``, ``prefix (P,)`` of the target, and its length if that is given.
+
+    The source is None to a model that ignores it.
+    """
+
+    source: np.ndarray | None
+    prefix: np.ndarray
+    length: int | None
+
+    @property
+    def n_source(self) -> int:
+        """Steps of the source."""
+        return 0 if self.source is None else len(self.source)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """What those that are searched together have in common."""
+        return self.n_source, len(self.prefix), -1 if self.length is None else self.length
+
+
+def batches(shapes: Sequence[tuple[int, int, int]], size: int) -> Iterator[list[int]]:
+    """Numbers of sources of equal shape, at most ``size`` together."""
+    if size < 1:
+        raise ValueError(f"batch_size is {size}; pass at least 1")
+    for shape in sorted(set(shapes)):
+        alike = [i for i, each in enumerate(shapes) if each == shape]
+        yield from (alike[k : k + size] for k in range(0, len(alike), size))
+
+
+def _is_several(prefix: Any) -> bool:
+    """Whether it is a list of prefixes, rather than one."""
+    several = isinstance(prefix, list | tuple) and len(prefix) > 0
+    return several and any(each is None or isinstance(each, str) or np.ndim(each) > 0 for each in prefix)
+
+
+def _refuse_nothing(found: list[Hypothesis], where: str = "") -> None:
+    if not found:
+        raise ValueError(
+            f"{where}nothing that the model holds possible begins with the prefix; pass another prefix or length"
+        )
 
 
 class Searching(Generative, ABC):
@@ -46,7 +89,7 @@ class Searching(Generative, ABC):
         n_beams: int | None = None,
         length: int | None = None,
         max_length: int = 1000,
-        alpha: float = 0.0,
+        alpha: float | Literal["mean"] = 0.0,
     ) -> list[Candidate]:
         """The ``n`` most probable whole sequences of symbols or text that begin with ``prefix``, given ``source``, by beam search.
 
@@ -61,53 +104,81 @@ class Searching(Generative, ABC):
         steps, context = self._encode_one(prefix), self._encode_source(source)
         self._check_searchable(length)
         width = max(n, 5) if n_beams is None else n_beams
-        return self._search(self._cursor(), steps, context, Search(width, n, length, max_length, alpha))
+        search = Search(width, n, length, max_length, alpha)
+        found = beam_search(self._cursor(), search, prefix=steps, source=context)
+        _refuse_nothing(found)
+        return self._candidates(found, context, search)
 
     def predict(
         self,
         X: Any,
         *,
         n_beams: int = 1,
+        n_best: int | None = None,
+        prefix: Any = None,
         length: int | Sequence[int] | None = None,
         max_length: int = 1000,
-        alpha: float = 0.0,
-    ) -> list[Item]:
+        max_ratio: float = 0.0,
+        alpha: float | Literal["mean"] = 0.0,
+        batch_size: int = 64,
+    ) -> list[Any]:
         """The target that the model finds most probable for each source: greedily, or by ``n_beams`` (see ``n_best``).
 
         Args:
+            n_best: a list of so many ``Candidate`` for each source, best first (fewer if there are no more), instead of a target;
+                followed are at least as many beginnings.
+            prefix: raw beginning of every target, or a list with one for each.
             length: steps of the targets, one number or one for each; needed under ``length="given"``.
+            max_ratio: steps that a target may have for each step of its source, besides ``max_length``; under ``length="stop"``.
+            batch_size: sources of equal length that are searched at once.
 
         Raises:
-            ValueError: a model that was fitted without ``y``; one of vectors.
+            ValueError: a model that was fitted without ``y``; one of vectors; nothing possible begins with the prefix.
         """
         sources = Data.of(X).X
         if not self._setting().measure.conditional:
             raise ValueError(
                 "the model was fitted without y, so there are no targets to predict; n_best(prefix=) continues"
             )
+        goals = self._goals(sources, prefix, length)
+        width = n_beams if n_best is None else max(n_best, n_beams)
+        cursor, found = self._cursor(), list[Any]([None] * len(goals))
+        for numbers in batches([goal.shape for goal in goals], batch_size):
+            part = [goals[i] for i in numbers]
+            longest = max_length + int(max_ratio * part[0].n_source)
+            search = Search(width, 1 if n_best is None else n_best, part[0].length, longest, alpha)
+            prefixes, given = [goal.prefix for goal in part], [g.source for g in part if g.source is not None]
+            hypotheses = beam_searches(cursor, search, prefixes=prefixes, sources=given or None)
+            for i, each in zip(numbers, hypotheses, strict=True):
+                _refuse_nothing(each, f"source {i}: ")
+                wanted = n_best is not None
+                found[i] = self._candidates(each, goals[i].source, search) if wanted else self._decoded(each[0])
+        return found
+
+    def _goals(self, sources: Sequences, prefix: Any, length: int | Sequence[int] | None) -> list[Goal]:
         lengths = [length] * len(sources) if length is None or isinstance(length, int | np.integer) else list(length)
         if len(lengths) != len(sources):
             raise ValueError(f"there are {len(sources)} sources but {len(lengths)} lengths; pass one for each")
-        cursor, none = self._cursor(), self._encode_one(None)
-        found = []
-        for source, wanted in zip(sources, lengths, strict=True):
-            self._check_searchable(wanted)
-            search = Search(n_beams, 1, wanted, max_length, alpha)
-            found.append(self._search(cursor, none, self._encode_source(source), search)[0].item)
-        return found
-
-    def _search(self, cursor: Cursor, prefix: np.ndarray, source: np.ndarray | None, search: Search) -> list[Candidate]:
-        found = beam_search(cursor, search, prefix=prefix, source=source)
-        if not found:
+        prefixes = list(prefix) if _is_several(prefix) else [prefix] * len(sources)
+        if len(prefixes) != len(sources):
             raise ValueError(
-                "nothing that the model holds possible begins with the prefix; pass another prefix or length"
+                f"there are {len(sources)} sources but {len(prefixes)} prefixes; pass one, or one for each"
             )
+        for each in lengths:
+            self._check_searchable(each)
+        begun = [self._encode_one(each) for each in prefixes]
+        return [Goal(self._encode_source(s), p, n) for s, p, n in zip(sources, begun, lengths, strict=True)]
+
+    def _candidates(self, found: list[Hypothesis], source: np.ndarray | None, search: Search) -> list[Candidate]:
         # By the batched road, so that the figures are those of log_prob.
         steps = self._steps([Example(h.steps, source) for h in found])
         return [
-            Candidate(self.encoding_.decode(h.steps), float(each.sum()), search.score(float(each.sum()), len(h.steps)))
+            Candidate(self._decoded(h), float(each.sum()), search.score(float(each.sum()), len(h.steps)))
             for h, each in zip(found, steps, strict=True)
         ]
+
+    def _decoded(self, found: Hypothesis) -> Item:
+        return self.encoding_.decode(found.steps)
 
     def _check_searchable(self, length: int | None) -> None:
         if self.encoding_.reads == "vectors":

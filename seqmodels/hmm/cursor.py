@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Prediction, select_rows
+from seqmodels.generation import Given, Prediction, given_rows, select_rows
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Observation
 
@@ -31,13 +30,14 @@ class HMMCursor:
     size: int
     dtype: torch.dtype
 
-    def start(self, source: np.ndarray | None = None, n: int = 1) -> HMMState:
+    def start(self, source: Given = None, n: int = 1) -> HMMState:
         """The state before the first scored step of ``n`` sequences; a ``source`` runs through the same chain."""
         device, width = self.parameters.initial.device, self.size if self.observation.emits == "vectors" else 1
         past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=device)
         state = HMMState(None, past, 0)
-        for step in source if source is not None else []:
-            state = self.advance(state, torch.as_tensor(step).expand(n, *step.shape))
+        rows = given_rows(source, n)
+        for step in rows.unbind(1) if rows is not None else []:
+            state = self.advance(state, step)
         return HMMState(state.belief, state.past, 0)
 
     def advance(self, state: HMMState, x: Tensor) -> HMMState:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.generation import Prediction
+from seqmodels.generation import Given, Prediction
 from seqmodels.hmm.baum_welch import Memory, Schedule
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.constraints import Frozen
@@ -216,7 +216,7 @@ class HMM(Queries):
         parameters = self._parameters().to(self._device())
         return HMMCursor(parameters, self.observation_, self.encoding_.size, DTYPES[self.dtype])
 
-    def start(self, source: np.ndarray | None = None, n: int = 1) -> HMMState:
+    def start(self, source: Given = None, n: int = 1) -> HMMState:
         return self._cursor().start(source, n)
 
     def advance(self, state: HMMState, x: Tensor) -> HMMState:

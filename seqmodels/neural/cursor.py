@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodels.generation import Prediction
+from seqmodels.generation import Given, Prediction, given_rows
 from seqmodels.neural.batches import Reach
 from seqmodels.neural.module import SequenceModule, split_end
 from seqmodels.neural.network import Memory, select
@@ -40,16 +39,15 @@ class NetworkCursor:
     reach: Reach
 
     @torch.no_grad()
-    def start(self, source: np.ndarray | None = None, n: int = 1) -> NetworkState:
+    def start(self, source: Given = None, n: int = 1) -> NetworkState:
         """Before the first scored step; a network without an encoder reads the source as the row's beginning."""
         parameter = next(self.module.parameters())
         vectors = self.module.ends.reads == "vectors"
         dtype = parameter.dtype if vectors else torch.int64
         width = (self.module.ends.size,) if vectors else ()
-        given = None
-        if source is not None:
-            read = parameter.dtype if np.issubdtype(source.dtype, np.floating) else torch.int64
-            given = torch.as_tensor(source, dtype=read, device=parameter.device).expand(n, *source.shape)
+        rows, given = given_rows(source, n), None
+        if rows is not None:
+            given = rows.to(parameter.device, parameter.dtype if rows.is_floating_point() else torch.int64)
         if given is None or self.module.network.reads_source:
             mask = None if given is None else torch.ones(given.shape[:2], dtype=torch.bool, device=given.device)
             memory = self.module.start(n, given, mask)

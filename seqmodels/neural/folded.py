@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodels.generation import Prediction
+from seqmodels.generation import Given, Prediction
 from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.network import Memory, Stepper, select
 
@@ -45,7 +44,7 @@ class FoldedCursor:
             return None
         return cls(whole, stepper, module.head.weight.detach().t().contiguous(), module.head.bias.detach())
 
-    def start(self, source: np.ndarray | None = None, n: int = 1) -> FoldedState:
+    def start(self, source: Given = None, n: int = 1) -> FoldedState:
         """Before the first scored step."""
         state = self.whole.start(source, n)
         return FoldedState(self.stepper.begin(state.memory), state.outputs, begun=False)

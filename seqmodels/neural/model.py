@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.generation import Cursor, Prediction
+from seqmodels.generation import Cursor, Given, Prediction
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
@@ -181,7 +181,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
         whole = self._network_cursor()
         return FoldedCursor.of(whole) or whole
 
-    def start(self, source: np.ndarray | None = None, n: int = 1) -> NetworkState:
+    def start(self, source: Given = None, n: int = 1) -> NetworkState:
         return self._network_cursor().start(source, n)
 
     def advance(self, state: NetworkState, x: Tensor) -> NetworkState:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Prediction
+from seqmodels.generation import Given, Prediction, given_rows
 from seqmodels.ngram.events import NONE
 from seqmodels.ngram.tables import Tables
 from seqmodels.observations import Observation
@@ -38,10 +38,10 @@ class NGramCursor:
     device: torch.device
     dtype: torch.dtype
 
-    def start(self, source: np.ndarray | None = None, n: int = 1) -> NGramState:
-        """Before the first scored step of ``n`` sequences, all after the same ``source``."""
-        row = np.concatenate([[self.tables.size], [] if source is None else source]).astype(np.int64)
-        return NGramState(self._kept(np.tile(row, (n, 1))), True)
+    def start(self, source: Given = None, n: int = 1) -> NGramState:
+        """Before the first scored step of ``n`` sequences, each after its ``source``."""
+        start, rows = np.full((n, 1), self.tables.size), given_rows(source, n)
+        return NGramState(self._kept(start if rows is None else np.concatenate([start, rows.numpy()], axis=1)), True)
 
     def advance(self, state: NGramState, x: Tensor) -> NGramState:
         """After ``x (n,)``."""

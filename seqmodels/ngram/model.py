@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from seqmodels.generation import Prediction
+from seqmodels.generation import Given, Prediction
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.ngram.counts import count
 from seqmodels.ngram.cursor import NGramCursor, NGramState
@@ -129,7 +129,7 @@ class NGram(SequenceModel):
         self._setting()
         return NGramCursor(self.tables_, self.observation_, self._device(), DTYPES[self.dtype])
 
-    def start(self, source: np.ndarray | None = None, n: int = 1) -> NGramState:
+    def start(self, source: Given = None, n: int = 1) -> NGramState:
         return self._cursor().start(source, n)
 
     def advance(self, state: NGramState, x: Tensor) -> NGramState:

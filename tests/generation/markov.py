@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Prediction, select_rows
+from seqmodels.generation import Given, Prediction, given_rows, select_rows
 from seqmodels.observations import Categorical
 
 CHAIN = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.2, 0.3], [0.0, 1.0, 0.0]])
@@ -24,7 +23,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 class MarkovState:
     last: Tensor | None
     n: int
-    source: np.ndarray | None
+    source: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,8 @@ class Markov:
 
     end: float | None = None
 
-    def start(self, source: np.ndarray | None = None, n: int = 1) -> MarkovState:
-        return MarkovState(None, n, source)
+    def start(self, source: Given = None, n: int = 1) -> MarkovState:
+        return MarkovState(None, n, given_rows(source, n))
 
     def advance(self, state: MarkovState, x: Tensor) -> MarkovState:
         return MarkovState(x, state.n, state.source)
@@ -42,11 +41,11 @@ class Markov:
     def distribution(self, state: MarkovState) -> Prediction:
         probs = FIRST.expand(state.n, -1) if state.last is None else CHAIN[state.last]
         if state.source is not None:
-            probs = torch.eye(3)[torch.as_tensor(state.source[:1]).expand(state.n)]
+            probs = torch.eye(3)[state.source[:, 0]]
         log_end = None
         if self.end is not None:
             log_end = torch.full((state.n,), 0.0 if state.last is None else self.end, dtype=torch.float64).log()
         return Prediction(Categorical(), probs.log().unsqueeze(1), torch.zeros(state.n, 1), None, log_end)
 
     def select(self, state: MarkovState, index: Tensor) -> MarkovState:
-        return MarkovState(select_rows(state.last, index), len(index), state.source)
+        return MarkovState(select_rows(state.last, index), len(index), select_rows(state.source, index))

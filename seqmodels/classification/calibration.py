@@ -1,0 +1,84 @@
+"""A temperature for a classifier's probabilities: ``p(c | x) ∝ exp(joint_c / temperature)``, learned from held-out sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_softmax, softmax
+
+COLDEST, HOTTEST = 1e-6, 1e6  # beyond them probabilities are 0 and 1, or all alike
+
+
+def log_posterior(joint: np.ndarray, temperature: float, log_priors: np.ndarray) -> np.ndarray:
+    """``(n, K)`` normalised, of ``joint (n, K)``; a sequence that no label makes possible keeps the priors."""
+    impossible = np.isneginf(joint).all(axis=1, keepdims=True)
+    return np.asarray(log_softmax(np.where(impossible, log_priors, joint / temperature), axis=1))
+
+
+def learned_temperature(joint: np.ndarray, labels: np.ndarray) -> float:
+    """The temperature of least log-loss on held-out sequences (Guo et al. 2017, *On calibration of modern neural networks*).
+
+    Where every held-out sequence is told rightly that would be 0. So one error more than was seen is counted, as in Platt (1999,
+    *Probabilistic outputs for support vector machines*): of n sequences each counts ``1 / (n + 2)`` for its strongest rival. The
+    loss is convex in ``1 / temperature``, and where its slope is zero is found by bisection.
+
+    Args:
+        joint: ``(n, K)`` nats, ``log p(x | c) + log p(c)``. A sequence to which its own label, or every other label, gives no
+            probability says nothing of the temperature.
+        labels: ``(n,)`` column of the true label.
+    """
+    own = joint[np.arange(len(joint)), labels]
+    others = np.where(np.arange(joint.shape[1]) == labels[:, None], -np.inf, joint)
+    told = np.isfinite(own) & np.isfinite(others.max(axis=1))
+    if not told.any() or (own[told] == others[told].max(axis=1)).all():
+        return 1.0
+    smoothing = 1 / (told.sum() + 2)
+    wanted = (1 - smoothing) * own[told] + smoothing * others[told].max(axis=1)
+    finite = np.where(np.isneginf(joint[told]), -np.inf, joint[told] - own[told, None])
+    return 1 / _least(finite, wanted - own[told])
+
+
+def _least(joint: np.ndarray, wanted: np.ndarray) -> float:
+    """The inverse temperature at which the loss has no slope; the ends of its range where it falls all the way."""
+    values = np.where(np.isneginf(joint), 0.0, joint)  # of no weight
+
+    def slope(inverse: float) -> float:
+        return float(((softmax(inverse * joint, axis=1) * values).sum(axis=1) - wanted).mean())
+
+    low, high = 1 / HOTTEST, 1 / COLDEST
+    if slope(low) >= 0:
+        return low
+    return high if slope(high) <= 0 else float(brentq(slope, low, high, xtol=1e-12, rtol=1e-10))
+
+
+def folds(labels: np.ndarray, clusters: np.ndarray | None, n: int, random_state: int) -> list[np.ndarray]:
+    """At most ``n`` parts to hold out, ``(N,)`` bool each; in none is what would leave a label nothing to be fitted to.
+
+    Whole clusters, as what is asked about later is of others (speakers, say); where there are none, or every label lies within
+    one, single sequences, with about the same share of each label in every part.
+    """
+    if clusters is not None:
+        _, number = np.unique(clusters, return_inverse=True)
+        order = np.random.default_rng(random_state).permutation(number.max() + 1)
+        parts = list(_parts(labels, order[number] % n))
+        if parts:
+            return parts
+    return list(_parts(labels, _stratified(labels, n, np.random.default_rng(random_state))))
+
+
+def _stratified(labels: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """``(N,)`` number of the part of each sequence."""
+    fold = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        own = rng.permutation(np.flatnonzero(labels == label))
+        fold[own] = (np.arange(len(own)) + rng.integers(n)) % n
+    return fold
+
+
+def _parts(labels: np.ndarray, fold: np.ndarray) -> Iterator[np.ndarray]:
+    for k in np.unique(fold):
+        part = (fold == k) & np.isin(labels, labels[fold != k])
+        if part.any():
+            yield part
