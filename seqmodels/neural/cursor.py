@@ -56,21 +56,22 @@ class NetworkCursor:
             return self._feed(NetworkState(memory, recent, recent, 0, 0, 0), 1)
         first = given.shape[1]
         window = self.reach.windows(first + 1)[-1][0]
-        memory = self.module.start(n, None, None)
-        return self._feed(NetworkState(memory, given, given, first, window, first), first - window + 1)
+        return self.enter(NetworkState(None, given, given, first, window, first))
 
     @torch.no_grad()
     def advance(self, state: NetworkState, x: Tensor) -> NetworkState:
         """Take each sequence's next element; at the edge of a window begin the next, half a window on."""
         recent = torch.cat([state.recent, x.to(state.recent).unsqueeze(1)], dim=1)
-        position, window, memory = state.position + 1, state.window, state.memory
-        n_inputs = 1
-        if self.reach.context is not None and position == window + self.reach.context:
-            window += self.reach.hop
-            memory, n_inputs = self.module.start(len(x), None, None), position - window + 1
+        position, window = state.position + 1, self.reach.window_of(state.position + 1, state.window)
         keep = max(self.reach.context or 0, self.observation.n_past, 1)
-        moved = NetworkState(memory, state.outputs, recent[:, -keep:], position, window, state.first)
-        return self._feed(moved, n_inputs)
+        moved = NetworkState(state.memory, state.outputs, recent[:, -keep:], position, window, state.first)
+        return self._feed(moved, 1) if window == state.window else self.enter(moved)
+
+    @torch.no_grad()
+    def enter(self, state: NetworkState) -> NetworkState:
+        """The state at its position in its window, whose memory and outputs are made anew of what was last read."""
+        fresh = replace(state, memory=self.module.start(len(state.recent), None, None))
+        return self._feed(fresh, state.position - state.window + 1)
 
     def _feed(self, state: NetworkState, n_inputs: int) -> NetworkState:
         """Show the network its last ``n_inputs`` inputs, the start token among them where the row begins."""

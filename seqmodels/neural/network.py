@@ -37,6 +37,10 @@ class Stepper(ABC):
     def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Which input each sequence reads, ``rows (n,)``, -> hidden states ``(n, d_model)`` and the memory after the step."""
 
+    def select(self, memory: Memory, index: Tensor) -> Memory:
+        """The memory of the sequences ``index (m,)``, in this order."""
+        return select(memory, index)
+
 
 class Network(nn.Module, ABC):
     """``hidden_t = f(input_1 .. input_t, source)``.

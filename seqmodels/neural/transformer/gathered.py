@@ -1,0 +1,160 @@
+"""The weights of a Transformer's blocks as single steps take them: plain tensors, laid out so that a step is few operations.
+
+A group of heads has its key and value side by side, so that both are stored at once; rotated pairs stand side by side too, so that
+a turn is one product of complex numbers. Scores are sums over a head's entries, in whatever order they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from seqmodels.neural.transformer.feedforward import FeedForward
+from seqmodels.neural.transformer.multihead import SelfAttention
+from seqmodels.neural.transformer.norms import RMSNorm
+from seqmodels.neural.transformer.relative import Rotation
+
+Map = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``x W + b``, ``weight (in, out)``."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, linear: nn.Linear, order: Tensor | None = None) -> Affine:
+        """The same map, its outputs in this order."""
+        weight, bias = linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
+        if order is not None:
+            weight, bias = weight[order], None if bias is None else bias[order]
+        return cls(weight.t(), bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``(n, in)`` -> ``(n, out)``."""
+        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
+    def add_to(self, x: Tensor, inner: Tensor) -> Tensor:
+        """``x (n, out)`` plus the map of ``inner (n, in)``, in place."""
+        if self.bias is not None:
+            x.add_(self.bias)
+        return x.addmm_(inner, self.weight)
+
+
+@dataclass(frozen=True)
+class Heads:
+    """How one projection's outputs are laid out: the queries' heads, then for each group its key and its value.
+
+    ``paired``: the two entries that are rotated together, i and i + d_head / 2, stand side by side.
+    """
+
+    n_heads: int
+    n_groups: int
+    d_head: int
+    paired: bool
+
+    def order(self) -> Tensor:
+        """Which outputs of ``SelfAttention.project`` stand where."""
+        entry = torch.arange(self.d_head)
+        turned = self.pairs(entry)
+        first = self.d_head * torch.arange(self.n_heads + 2 * self.n_groups).unsqueeze(1)
+        query, key, value = first.split((self.n_heads, self.n_groups, self.n_groups))
+        return torch.cat([(query + turned).flatten(), torch.cat([key + turned, value + entry], 1).flatten()])
+
+    def pairs(self, x: Tensor) -> Tensor:
+        """``(..., d_head)`` with pairs side by side, if at all."""
+        return x.unflatten(-1, (2, -1)).mT.flatten(-2) if self.paired else x
+
+    def laid_out(self, x: Tensor, value: float) -> Tensor:
+        """``x (H + G, d)``, rows of queries and keys, -> ``(H + 2 G, d)`` with a constant for values."""
+        query, key = x.split((self.n_heads, self.n_groups))
+        return torch.cat([query, torch.stack([key, torch.full_like(key, value)], 1).flatten(0, 1)])
+
+    def turns(self, rotation: Rotation) -> Tensor:
+        """Complex factors ``(T, (H + 2 G) d_head / 2)`` of a rotation ``(T, d_head)``; values are left as they are."""
+        cosine, sine = (part.chunk(2, -1)[1] for part in rotation)
+        turn = torch.complex(cosine, sine).unsqueeze(1)  # (T, 1, d_head / 2)
+        rest = torch.ones_like(turn)
+        groups = torch.cat([turn, rest], 1).repeat(1, self.n_groups, 1)
+        return torch.cat([turn.expand(-1, self.n_heads, -1), groups], 1).flatten(1)
+
+
+class HeadNorm:
+    """``gain * x / sqrt(mean(x²) + ε)`` of each head of queries and keys, in place; values stay: they are divided by 1."""
+
+    def __init__(self, norm: RMSNorm, heads: Heads, like: Tensor) -> None:
+        ones = like.new_ones(heads.n_heads + heads.n_groups, heads.d_head)
+        gain = ones if norm.weight is None else norm.weight.detach().flatten(1)
+        self.gain = heads.laid_out(heads.pairs(gain) * heads.d_head**0.5, 1.0)
+        self.counts = heads.laid_out(ones[:, :1], 0.0)
+        self.floor = heads.laid_out(ones[:, :1] * (heads.d_head * norm.epsilon) ** 0.5, 1.0)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``x (n, (H + 2 G) d_head)``, changed in place."""
+        heads = x.view(len(x), *self.gain.shape)
+        size = torch.linalg.vector_norm(heads, dim=-1, keepdim=True).mul_(self.counts).hypot_(self.floor)
+        heads.div_(size).mul_(self.gain)
+        return x
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))``; ``head_norm`` None: none."""
+
+    attention_norm: Map
+    project: Affine
+    head_norm: Map | None
+    output: Affine
+    feedforward_norm: Map
+    expand: Affine
+    contract: Affine
+
+    @classmethod
+    def of(
+        cls,
+        attention_norm: nn.Module,
+        attention: SelfAttention,
+        feedforward_norm: nn.Module,
+        feedforward: FeedForward,
+        heads: Heads,
+    ) -> Layer:
+        """From a block's parts."""
+        like = attention.project.weight.detach()
+        return cls(
+            norm_of_rows(attention_norm, like),
+            Affine.of(attention.project, heads.order().to(like.device)),
+            None if attention.norm is None else HeadNorm(attention.norm, heads, like),
+            Affine.of(attention.output),
+            norm_of_rows(feedforward_norm, like),
+            Affine.of(feedforward.expand),
+            Affine.of(feedforward.contract),
+        )
+
+
+def norm_of_rows(norm: nn.Module, like: Tensor) -> Map:
+    """A ``LayerNorm`` or ``RMSNorm`` as a function of ``(n, d)``, of the type and on the device of ``like``."""
+    if isinstance(norm, nn.LayerNorm):
+        shape, epsilon = list(norm.normalized_shape), norm.eps
+        weight, bias = (None if p is None else p.detach() for p in (norm.weight, norm.bias))
+        return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
+    assert isinstance(norm, RMSNorm), "there are two kinds of norms"
+    return _root_mean_square(norm, like)
+
+
+def _root_mean_square(norm: RMSNorm, like: Tensor) -> Map:
+    """``sqrt(mean(x²) + ε)`` is ``hypot(|x|, sqrt(d ε)) / sqrt(d)``, in fewer operations."""
+    d = like.shape[1]
+    floor, gain = like.new_tensor((d * norm.epsilon) ** 0.5), like.new_full((d,), d**0.5)
+    if norm.weight is not None:
+        gain *= norm.weight.detach()
+
+    def normed(x: Tensor) -> Tensor:
+        size = torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(floor)
+        return x.div(size).mul_(gain)
+
+    return normed

@@ -1,0 +1,201 @@
+"""A causal Transformer one step at a time: few operations on plain tensors, keys and values written in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqmodels.neural.network import Memory, Stepper
+from seqmodels.neural.transformer.cache import Fill, room_for
+from seqmodels.neural.transformer.feedforward import activate
+from seqmodels.neural.transformer.gathered import Heads, Layer, Map
+from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.positions import KEPT, NoPositions, Positions
+from seqmodels.neural.transformer.previous import PreviousInputs
+from seqmodels.neural.transformer.relative import Rotary
+
+LARGEST_TABLE = 2_048  # inputs, up to which what each adds to later steps is computed before
+
+
+def can_step(options: TransformerOptions) -> bool:
+    """Whether ``TransformerStepper`` knows these options.
+
+    It does not know norms after the sum or on what is added, scores with a bias (ALiBi, T5's) and windows within a layer.
+    """
+    return options.norm == "pre" and options.positions not in ("alibi", "t5") and options.window is None
+
+
+@dataclass(frozen=True)
+class Cached:
+    """What a step needs of the steps before.
+
+    A state is a value, though its buffer is written in place: behind the last step of a state may write who comes first, which
+    ``fill`` tells to all that look into the buffer; who comes later writes into a copy.
+
+    Attributes:
+        buffer: (L, n, G, room, 2 d_head), a key and a value for each layer, sequence, group of heads and step.
+        pending: (n, p d), what is to be added to each of the next p inputs.
+        length: steps written for this state.
+        fill: how many steps of the buffer are written for somebody.
+    """
+
+    buffer: Tensor
+    pending: Tensor
+    length: int
+    fill: Fill
+
+    def with_room(self, limit: int | None) -> Cached:
+        """The same, with a place behind the last step that nobody else will write to."""
+        mine = self.fill.steps == self.length < self.buffer.shape[3]
+        # What was made under inference mode may not be written outside of it.
+        if not mine or self.buffer.is_inference() != torch.is_inference_mode_enabled():
+            return self.copied(room_for(self.length + 1, limit))
+        return self
+
+    def copied(self, room: int) -> Cached:
+        """In a buffer of its own."""
+        layers, n, groups, _, width = self.buffer.shape
+        buffer = self.buffer.new_empty(layers, n, groups, room, width)
+        buffer.narrow(3, 0, self.length).copy_(self.buffer.narrow(3, 0, self.length))
+        return replace(self, buffer=buffer, fill=Fill(self.length))
+
+
+class Reading:
+    """Which inputs are read, ``y_t = x_t + Σ_k W_k x_{t-k}``: each adds to the p after it what ``pending`` holds.
+
+    Args:
+        inputs: ``(R, d)``, of which each step names one.
+        previous: the matrices ``W_k``, k = 1 .. p.
+    """
+
+    def __init__(self, inputs: Tensor, previous: PreviousInputs) -> None:
+        self.table, self.d = inputs, inputs.shape[1]
+        self.later: Tensor | None = None
+        if previous.map is None:
+            return
+        later = previous.map.weight.detach().unflatten(1, (-1, self.d)).transpose(0, 1).flatten(0, 1)  # (p d, d)
+        self.later, self.all = later, torch.cat([torch.eye(self.d).to(later), later]).t()
+        self.from_table = len(inputs) <= LARGEST_TABLE
+        if self.from_table:
+            self.table = inputs @ self.all  # (R, d + p d)
+
+    def pending(self, recent: Tensor) -> Tensor:
+        """What the last p inputs, ``recent (n, p, d)``, oldest first, will add to the next p: ``(n, p d)``."""
+        pending = torch.zeros_like(recent).flatten(1)
+        if self.later is None:
+            return pending
+        for x in recent.unbind(1):
+            pending = F.pad(pending[:, self.d :], (0, self.d)) + F.linear(x, self.later)
+        return pending
+
+    def __call__(self, rows: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
+        """``rows (n,)`` -> what is read ``(n, d)``, which is the caller's own, and what is pending then."""
+        x = self.table.index_select(0, rows)
+        if self.later is None:
+            return x, pending
+        spread = x if self.from_table else x @ self.all  # (n, d + p d)
+        spread.narrow(1, 0, pending.shape[1]).add_(pending)
+        return spread.narrow(1, 0, self.d), spread.narrow(1, self.d, pending.shape[1])
+
+
+class TransformerStepper(Stepper):
+    """The steps of a causal Transformer in evaluation.
+
+    Args:
+        options: of the network; ``can_step`` says which.
+        layers: its blocks.
+        final_norm: on the last block's states.
+        positions: added to inputs.
+        rotary: turns of queries and keys, if they are turned.
+        reading: what is read.
+    """
+
+    def __init__(
+        self,
+        options: TransformerOptions,
+        layers: tuple[Layer, ...],
+        final_norm: Map,
+        positions: Positions,
+        rotary: Rotary | None,
+        reading: Reading,
+    ) -> None:
+        self.options, self.heads, self.layers, self.final_norm = options, heads_of(options), layers, final_norm
+        self.positions, self.rotary, self.read = positions, rotary, reading
+        self.like = reading.table.new_zeros(1, 1, 1).expand(1, options.max_length or KEPT, options.d_model)
+        self.kept_places, self.kept_turns = self._places(self.like, 0), self._turns(self.like, 0)
+        self.scale, self.zero = options.d_head**-0.5, self.like[:, :1, :1]
+        self.widths = options.d_model, 2 * options.key_heads * options.d_head
+
+    def begin(self, memory: Memory) -> Cached:
+        """From ``TransformerNetwork``'s memory: keys in the order of pairs, beside their values."""
+        (layers, length, _), recent = memory
+        pairs = [torch.cat([self.heads.pairs(key), value], -1) for key, value in layers]
+        seen = torch.stack(pairs).narrow(3, 0, length)  # (L, n, G, length, 2 d_head)
+        return Cached(seen, self.read.pending(recent), length, Fill(length))
+
+    def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """See ``Stepper``."""
+        cached: Cached = memory.with_room(self.options.max_length)
+        t, buffer = cached.length, cached.buffer
+        cached.fill.steps = t + 1  # from now on this is written for nobody else
+        x, pending = self.read(rows, cached.pending)
+        place, turn = self._at(t)
+        if place is not None:
+            x.add_(place)
+        into = buffer.select(3, t).unbind(0)
+        for layer, new, key, value in zip(self.layers, into, *self._seen(buffer, t + 1), strict=True):
+            x = self._through(layer, x, turn, new, key, value)
+        return self.final_norm(x), Cached(buffer, pending, t + 1, cached.fill)
+
+    def select(self, memory: Memory, index: Tensor) -> Memory:
+        """See ``Stepper``: a copy, under the old mark, which at worst sends the next step to another."""
+        buffer, pending = memory.buffer.index_select(1, index), memory.pending.index_select(0, index)
+        return replace(memory, buffer=buffer, pending=pending)
+
+    def _seen(self, buffer: Tensor, n_seen: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Of each layer keys ``(n G, d_head, S)`` and values ``(n G, S, d_head)``, without a copy."""
+        key, value = buffer.flatten(1, 2).narrow(2, 0, n_seen).chunk(2, 3)
+        return key.mT.unbind(0), value.unbind(0)
+
+    def _through(self, layer: Layer, x: Tensor, turn: Tensor | None, new: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """One block: ``x (n, d)`` in place, its key and value into ``new (n, G, 2 d_head)``, which those seen look into."""
+        heads = layer.project(layer.attention_norm(x))  # (n, (H + 2 G) d_head)
+        if layer.head_norm is not None:
+            heads = layer.head_norm(heads)
+        if turn is not None:
+            heads.view(turn.dtype).mul_(turn)
+        query, own = heads.split(self.widths, 1)
+        new.copy_(own.view(new.shape))
+        query = query.reshape(len(key), -1, key.shape[1])  # (n G, H / G, d_head)
+        weights = torch.baddbmm(self.zero, query, key, beta=0, alpha=self.scale).softmax(-1)
+        layer.output.add_to(x, torch.bmm(weights, value).view(x.shape))
+        return layer.contract.add_to(x, self._activated(layer.expand(layer.feedforward_norm(x))))
+
+    def _activated(self, hidden: Tensor) -> Tensor:
+        if self.options.activation != "relu2":
+            return activate(hidden, self.options.activation)
+        hidden.relu_()  # by hand: a function of autograd's own costs more than its work
+        return hidden.mul_(hidden)
+
+    def _at(self, t: int) -> tuple[Tensor | None, Tensor | None]:
+        """What position t adds to its input, and its turn."""
+        if t < self.like.shape[1]:
+            place, turn = self.kept_places, self.kept_turns
+            return None if place is None else place[t], None if turn is None else turn[t]
+        one = self.like[:, :1]
+        return self._places(one, t), self._turns(one, t)
+
+    def _places(self, like: Tensor, offset: int) -> Tensor | None:
+        """``(T, d)`` for inputs ``like (1, T, d)``, zeros."""
+        return None if isinstance(self.positions, NoPositions) else self.positions(like, offset)[0].detach()
+
+    def _turns(self, like: Tensor, offset: int) -> Tensor | None:
+        return None if self.rotary is None else self.heads.turns(self.rotary(like, offset))
+
+
+def heads_of(options: TransformerOptions) -> Heads:
+    """How heads are laid out."""
+    return Heads(options.n_heads, options.key_heads, options.d_head, options.positions == "rotary")
