@@ -74,14 +74,18 @@ class NetworkCursor:
         return self._feed(fresh, state.position - state.window + 1)
 
     def _feed(self, state: NetworkState, n_inputs: int) -> NetworkState:
-        """Show the network its last ``n_inputs`` inputs, the start token among them where the row begins."""
+        """Show the network its last ``n_inputs`` inputs."""
+        outputs, memory = self.module(*self.shown(state, n_inputs), state.memory)
+        return NetworkState(memory, outputs[:, -1], state.recent, state.position, state.window, state.first)
+
+    def shown(self, state: NetworkState, n_inputs: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The last ``n_inputs`` inputs, the start token among them where the row begins: ``(n, T, ...)`` and two masks ``(n, T)``."""
         step = torch.arange(state.position - n_inputs + 1, state.position + 1, device=state.recent.device)
         shown = state.recent[:, max(0, state.recent.shape[1] - n_inputs) :]
         if shown.shape[1] < n_inputs:  # the start is shown no element
             shown = F.pad(shown, (0, 0, 1, 0) if shown.ndim == 3 else (1, 0))
         is_start, is_target = (m.expand(len(shown), -1) for m in (step == 0, step >= state.first))
-        outputs, memory = self.module(shown, is_start, is_target, state.memory)
-        return NetworkState(memory, outputs[:, -1], state.recent, state.position, state.window, state.first)
+        return shown, is_start, is_target
 
     @torch.no_grad()
     def distribution(self, state: NetworkState) -> Prediction:

@@ -64,12 +64,19 @@ class FoldedCursor:
             if window != state.window:
                 return self._entered(torch.stack(recent[window - position - 1 :], 1), position, window, state.first)
         hidden, memory = self.stepper.step(x, state.memory)
-        outputs = torch.addmm(self.bias, hidden, self.weight)
-        return FoldedState(memory, outputs, position, state.window, state.first, recent)
+        return FoldedState(memory, self._head(hidden), position, state.window, state.first, recent)
 
+    @torch.no_grad()
     def _entered(self, recent: Tensor, position: int, window: int, first: int) -> FoldedState:
-        """The state at its position in a new window, by the whole network."""
-        return self._folded(self.whole.enter(NetworkState(None, recent, recent, position, window, first)))
+        """The state at its position in a new window."""
+        state = NetworkState(None, recent, recent, position, window, first)
+        found = self.stepper.enter(self.whole.module.inputs(*self.whole.shown(state, position - window + 1)))
+        if found is None:
+            return self._folded(self.whole.enter(state))
+        return FoldedState(found[1], self._head(found[0]), position, window, first, recent.unbind(1))
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        return torch.addmm(self.bias, hidden, self.weight)
 
     def distribution(self, state: FoldedState) -> Prediction:
         """What comes next."""

@@ -28,12 +28,14 @@ class Affine:
     bias: Tensor | None
 
     @classmethod
-    def of(cls, linear: nn.Linear, order: Tensor | None = None) -> Affine:
-        """The same map, its outputs in this order."""
-        weight, bias = linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
-        if order is not None:
-            weight, bias = weight[order], None if bias is None else bias[order]
-        return cls(weight.t(), bias)
+    def of(cls, linear: nn.Linear) -> Affine:
+        """The same map, without a copy."""
+        return cls(linear.weight.detach().t(), None if linear.bias is None else linear.bias.detach())
+
+    def chosen(self, order: Tensor, factor: Tensor) -> Affine:
+        """Its outputs in this order, each multiplied."""
+        bias = None if self.bias is None else self.bias[order] * factor
+        return Affine((self.weight.t()[order] * factor.unsqueeze(1)).t(), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         """``(n, in)`` -> ``(n, out)``."""
@@ -66,6 +68,12 @@ class Heads:
         query, key, value = first.split((self.n_heads, self.n_groups, self.n_groups))
         return torch.cat([(query + turned).flatten(), torch.cat([key + turned, value + entry], 1).flatten()])
 
+    def scales(self, like: Tensor) -> Tensor:
+        """Of the entries, such that products of queries and keys are scores."""
+        scale = like.new_ones((self.n_heads + 2 * self.n_groups) * self.d_head)
+        scale[: self.n_heads * self.d_head] = self.d_head**-0.5
+        return scale
+
     def pairs(self, x: Tensor) -> Tensor:
         """``(..., d_head)`` with pairs side by side, if at all."""
         return x.unflatten(-1, (2, -1)).mT.flatten(-2) if self.paired else x
@@ -90,7 +98,8 @@ class HeadNorm:
     def __init__(self, norm: RMSNorm, heads: Heads, like: Tensor) -> None:
         ones = like.new_ones(heads.n_heads + heads.n_groups, heads.d_head)
         gain = ones if norm.weight is None else norm.weight.detach().flatten(1)
-        self.gain = heads.laid_out(heads.pairs(gain) * heads.d_head**0.5, 1.0)
+        gain = heads.laid_out(heads.pairs(gain) * heads.d_head**0.5, 1.0)
+        self.gain = gain * heads.scales(gain).view_as(gain)
         self.counts = heads.laid_out(ones[:, :1], 0.0)
         self.floor = heads.laid_out(ones[:, :1] * (heads.d_head * norm.epsilon) ** 0.5, 1.0)
 
@@ -125,9 +134,10 @@ class Layer:
     ) -> Layer:
         """From a block's parts."""
         like = attention.project.weight.detach()
+        scales = heads.scales(like) if attention.norm is None else like.new_ones(len(like))
         return cls(
             norm_of_rows(attention_norm, like),
-            Affine.of(attention.project, heads.order().to(like.device)),
+            Affine.of(attention.project).chosen(heads.order().to(like.device), scales),
             None if attention.norm is None else HeadNorm(attention.norm, heads, like),
             Affine.of(attention.output),
             norm_of_rows(feedforward_norm, like),

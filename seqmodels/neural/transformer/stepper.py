@@ -72,7 +72,7 @@ class Reading:
     """
 
     def __init__(self, inputs: Tensor, previous: PreviousInputs) -> None:
-        self.table, self.d = inputs, inputs.shape[1]
+        self.table, self.d, self.previous = inputs, inputs.shape[1], previous
         self.later: Tensor | None = None
         if previous.map is None:
             return
@@ -81,6 +81,11 @@ class Reading:
         self.from_table = len(inputs) <= LARGEST_TABLE
         if self.from_table:
             self.table = inputs @ self.all  # (R, d + p d)
+
+    def all_at_once(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """What is read of ``inputs (n, T, d)`` that come first, and what is pending after them."""
+        x, recent = self.previous(inputs, self.previous.start(len(inputs)))
+        return x, self.pending(recent)
 
     def pending(self, recent: Tensor) -> Tensor:
         """What the last p inputs, ``recent (n, p, d)``, oldest first, will add to the next p: ``(n, p d)``."""
@@ -126,7 +131,6 @@ class TransformerStepper(Stepper):
         self.positions, self.rotary, self.read = positions, rotary, reading
         self.like = reading.table.new_zeros(1, 1, 1).expand(1, options.max_length or KEPT, options.d_model)
         self.kept_places, self.kept_turns = self._places(self.like, 0), self._turns(self.like, 0)
-        self.scale, self.zero = options.d_head**-0.5, self.like[:, :1, :1]
         self.widths = options.d_model, 2 * options.key_heads * options.d_head
 
     def begin(self, memory: Memory) -> Cached:
@@ -142,13 +146,40 @@ class TransformerStepper(Stepper):
         t, buffer = cached.length, cached.buffer
         cached.fill.steps = t + 1  # from now on this is written for nobody else
         x, pending = self.read(rows, cached.pending)
-        place, turn = self._at(t)
+        place, turn = self._between(t, t + 1)
         if place is not None:
             x.add_(place)
         into = buffer.select(3, t).unbind(0)
         for layer, new, key, value in zip(self.layers, into, *self._seen(buffer, t + 1), strict=True):
-            x = self._through(layer, x, turn, new, key, value)
+            x = self._block(layer, x, turn, new, key, value)
         return self.final_norm(x), Cached(buffer, pending, t + 1, cached.fill)
+
+    def enter(self, inputs: Tensor) -> tuple[Tensor, Memory]:
+        """See ``Stepper``; of the last block's states only the last are computed."""
+        (n, length, d), options = inputs.shape, self.options
+        x, pending = self.read.all_at_once(inputs)
+        places, turn = self._between(0, length)
+        x = (x.clone() if places is None else x + places).flatten(0, 1)  # (n T, d)
+        room = room_for(length + 1, options.max_length)
+        buffer = inputs.new_empty(len(self.layers), n, options.key_heads, room, 2 * options.d_head)
+        written = buffer.narrow(3, 0, length).transpose(2, 3).unbind(0)  # (n, T, G, 2 d_head) each
+        for layer, new in zip(self.layers, written, strict=True):
+            query, own = self._heads(layer, x, turn)
+            new.copy_(own.view(new.shape))
+            if layer is not self.layers[-1]:
+                self._add(layer, x, self._attended(query.view(n, length, -1), new))
+        x, query = x.view(n, length, d)[:, -1].contiguous(), query.view(n, length, -1)[:, -1]
+        keys, values = self._seen(buffer, length)
+        x = self._attend(self.layers[-1], x, query, keys[-1], values[-1])
+        return self.final_norm(x), Cached(buffer, pending, length, Fill(length))
+
+    def _attended(self, query: Tensor, keys_and_values: Tensor) -> Tensor:
+        """Context ``(n T, d)`` of steps that see themselves and those before, ``query (n, T, d)``, ``(n, T, G, 2 d_head)``."""
+        query = query.unflatten(2, (self.options.n_heads, -1))
+        key, value = keys_and_values.repeat_interleave(query.shape[2] // keys_and_values.shape[2], 2).chunk(2, 3)
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        context = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=1.0)
+        return context.transpose(1, 2).flatten(2).flatten(0, 1)
 
     def select(self, memory: Memory, index: Tensor) -> Memory:
         """See ``Stepper``: a copy, under the old mark, which at worst sends the next step to another."""
@@ -160,18 +191,29 @@ class TransformerStepper(Stepper):
         key, value = buffer.flatten(1, 2).narrow(2, 0, n_seen).chunk(2, 3)
         return key.mT.unbind(0), value.unbind(0)
 
-    def _through(self, layer: Layer, x: Tensor, turn: Tensor | None, new: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def _block(self, layer: Layer, x: Tensor, turn: Tensor | None, new: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """One block: ``x (n, d)`` in place, its key and value into ``new (n, G, 2 d_head)``, which those seen look into."""
-        heads = layer.project(layer.attention_norm(x))  # (n, (H + 2 G) d_head)
+        query, own = self._heads(layer, x, turn)
+        new.copy_(own.view(new.shape))
+        return self._attend(layer, x, query, key, value)
+
+    def _heads(self, layer: Layer, x: Tensor, turn: Tensor | None) -> tuple[Tensor, ...]:
+        """Queries ``(n, H d_head)``, keys and values ``(n, G 2 d_head)`` of ``x (n, d)``; there are T turns, of which T follow each other in n."""
+        heads = layer.project(layer.attention_norm(x))
         if layer.head_norm is not None:
             heads = layer.head_norm(heads)
         if turn is not None:
-            heads.view(turn.dtype).mul_(turn)
-        query, own = heads.split(self.widths, 1)
-        new.copy_(own.view(new.shape))
+            heads.view(turn.dtype).view(-1, *turn.shape).mul_(turn)
+        return heads.split_with_sizes(self.widths, 1)
+
+    def _attend(self, layer: Layer, x: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """What one query a head ``(n, H d_head)`` sees, added to ``x (n, d)``, and what the feed-forward makes of it."""
         query = query.reshape(len(key), -1, key.shape[1])  # (n G, H / G, d_head)
-        weights = torch.baddbmm(self.zero, query, key, beta=0, alpha=self.scale).softmax(-1)
-        layer.output.add_to(x, torch.bmm(weights, value).view(x.shape))
+        context = torch.bmm(torch.bmm(query, key).softmax(-1), value)
+        return self._add(layer, x, context.view(x.shape))
+
+    def _add(self, layer: Layer, x: Tensor, context: Tensor) -> Tensor:
+        layer.output.add_to(x, context)
         return layer.contract.add_to(x, self._activated(layer.expand(layer.feedforward_norm(x))))
 
     def _activated(self, hidden: Tensor) -> Tensor:
@@ -180,13 +222,13 @@ class TransformerStepper(Stepper):
         hidden.relu_()  # by hand: a function of autograd's own costs more than its work
         return hidden.mul_(hidden)
 
-    def _at(self, t: int) -> tuple[Tensor | None, Tensor | None]:
-        """What position t adds to its input, and its turn."""
-        if t < self.like.shape[1]:
-            place, turn = self.kept_places, self.kept_turns
-            return None if place is None else place[t], None if turn is None else turn[t]
-        one = self.like[:, :1]
-        return self._places(one, t), self._turns(one, t)
+    def _between(self, begin: int, end: int) -> tuple[Tensor | None, Tensor | None]:
+        """What these positions add to their inputs ``(T, d)``, and their turns ``(T, (H + 2 G) d_head / 2)``."""
+        if end <= self.like.shape[1]:
+            places, turns = self.kept_places, self.kept_turns
+            return None if places is None else places[begin:end], None if turns is None else turns[begin:end]
+        like = self.like[:, :1].expand(1, end - begin, -1)
+        return self._places(like, begin), self._turns(like, begin)
 
     def _places(self, like: Tensor, offset: int) -> Tensor | None:
         """``(T, d)`` for inputs ``like (1, T, d)``, zeros."""
