@@ -1,7 +1,7 @@
 """The weights of a Transformer's blocks as single steps take them: plain tensors, laid out so that a step is few operations.
 
-A group of heads has its key and value side by side, so that both are stored at once; rotated pairs stand side by side too, so that
-a turn is one product of complex numbers. Scores are sums over a head's entries, in whatever order they stand.
+Rotated pairs stand side by side, so that a turn is one product of complex numbers: scores are sums over a head's entries, in
+whatever order they stand.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Affine:
 
 @dataclass(frozen=True)
 class Heads:
-    """How one projection's outputs are laid out: the queries' heads, then for each group its key and its value.
+    """The heads of one projection's outputs: of queries, of keys, of values.
 
-    ``paired``: the two entries that are rotated together, i and i + d_head / 2, stand side by side.
+    ``paired``: the two entries of a query or key that are rotated together, i and i + d_head / 2, stand side by side.
     """
 
     n_heads: int
@@ -60,54 +60,47 @@ class Heads:
     d_head: int
     paired: bool
 
+    @property
+    def n_turned(self) -> int:
+        """Heads of queries and keys."""
+        return self.n_heads + self.n_groups
+
     def order(self) -> Tensor:
         """Which outputs of ``SelfAttention.project`` stand where."""
-        entry = torch.arange(self.d_head)
-        turned = self.pairs(entry)
-        first = self.d_head * torch.arange(self.n_heads + 2 * self.n_groups).unsqueeze(1)
-        query, key, value = first.split((self.n_heads, self.n_groups, self.n_groups))
-        return torch.cat([(query + turned).flatten(), torch.cat([key + turned, value + entry], 1).flatten()])
+        entries = torch.arange((self.n_turned + self.n_groups) * self.d_head).view(-1, self.d_head)
+        return torch.cat([self.pairs(entries[: self.n_turned]), entries[self.n_turned :]]).flatten()
 
     def scales(self, like: Tensor) -> Tensor:
-        """Of the entries, such that products of queries and keys are scores."""
-        scale = like.new_ones((self.n_heads + 2 * self.n_groups) * self.d_head)
-        scale[: self.n_heads * self.d_head] = self.d_head**-0.5
-        return scale
+        """Of the outputs, such that products of queries and keys are scores."""
+        scales = like.new_ones((self.n_turned + self.n_groups) * self.d_head)
+        scales[: self.n_heads * self.d_head] = self.d_head**-0.5
+        return scales
 
     def pairs(self, x: Tensor) -> Tensor:
         """``(..., d_head)`` with pairs side by side, if at all."""
         return x.unflatten(-1, (2, -1)).mT.flatten(-2) if self.paired else x
 
-    def laid_out(self, x: Tensor, value: float) -> Tensor:
-        """``x (H + G, d)``, rows of queries and keys, -> ``(H + 2 G, d)`` with a constant for values."""
-        query, key = x.split((self.n_heads, self.n_groups))
-        return torch.cat([query, torch.stack([key, torch.full_like(key, value)], 1).flatten(0, 1)])
-
     def turns(self, rotation: Rotation) -> Tensor:
         """Complex factors ``(T, (H + 2 G) d_head / 2)`` of a rotation ``(T, d_head)``; values are left as they are."""
         cosine, sine = (part.chunk(2, -1)[1] for part in rotation)
-        turn = torch.complex(cosine, sine).unsqueeze(1)  # (T, 1, d_head / 2)
-        rest = torch.ones_like(turn)
-        groups = torch.cat([turn, rest], 1).repeat(1, self.n_groups, 1)
-        return torch.cat([turn.expand(-1, self.n_heads, -1), groups], 1).flatten(1)
+        turn = torch.complex(cosine, sine)  # (T, d_head / 2)
+        return torch.cat([turn.repeat(1, self.n_turned), torch.ones_like(turn).repeat(1, self.n_groups)], 1)
 
 
 class HeadNorm:
-    """``gain * x / sqrt(mean(x²) + ε)`` of each head of queries and keys, in place; values stay: they are divided by 1."""
+    """``gain * x / sqrt(mean(x²) + ε)`` of each head of queries and keys, in place."""
 
     def __init__(self, norm: RMSNorm, heads: Heads, like: Tensor) -> None:
-        ones = like.new_ones(heads.n_heads + heads.n_groups, heads.d_head)
-        gain = ones if norm.weight is None else norm.weight.detach().flatten(1)
-        gain = heads.laid_out(heads.pairs(gain) * heads.d_head**0.5, 1.0)
-        self.gain = gain * heads.scales(gain).view_as(gain)
-        self.counts = heads.laid_out(ones[:, :1], 0.0)
-        self.floor = heads.laid_out(ones[:, :1] * (heads.d_head * norm.epsilon) ** 0.5, 1.0)
+        width, size = heads.n_turned * heads.d_head, (heads.n_turned, heads.d_head)
+        self.width, self.floor = width, like.new_tensor((heads.d_head * norm.epsilon) ** 0.5)
+        self.gain = heads.scales(like)[:width].view(size) * heads.d_head**0.5
+        if norm.weight is not None:
+            self.gain *= heads.pairs(norm.weight.detach().flatten(1))
 
     def __call__(self, x: Tensor) -> Tensor:
         """``x (n, (H + 2 G) d_head)``, changed in place."""
-        heads = x.view(len(x), *self.gain.shape)
-        size = torch.linalg.vector_norm(heads, dim=-1, keepdim=True).mul_(self.counts).hypot_(self.floor)
-        heads.div_(size).mul_(self.gain)
+        heads = x.narrow(1, 0, self.width).view(len(x), *self.gain.shape)
+        heads.div_(torch.linalg.vector_norm(heads, dim=-1, keepdim=True).hypot_(self.floor)).mul_(self.gain)
         return x
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -36,7 +37,7 @@ class Cached:
     ``fill`` tells to all that look into the buffer; who comes later writes into a copy.
 
     Attributes:
-        buffer: (L, n, G, room, 2 d_head), a key and a value for each layer, sequence, group of heads and step.
+        buffer: (L, 2, n, G, room, d_head), for each layer keys and values of each sequence, group of heads and step.
         pending: (n, p d), what is to be added to each of the next p inputs.
         length: steps written for this state.
         fill: how many steps of the buffer are written for somebody.
@@ -49,7 +50,7 @@ class Cached:
 
     def with_room(self, limit: int | None) -> Cached:
         """The same, with a place behind the last step that nobody else will write to."""
-        mine = self.fill.steps == self.length < self.buffer.shape[3]
+        mine = self.fill.steps == self.length < self.buffer.shape[4]
         # What was made under inference mode may not be written outside of it.
         if not mine or self.buffer.is_inference() != torch.is_inference_mode_enabled():
             return self.copied(room_for(self.length + 1, limit))
@@ -57,9 +58,9 @@ class Cached:
 
     def copied(self, room: int) -> Cached:
         """In a buffer of its own."""
-        layers, n, groups, _, width = self.buffer.shape
-        buffer = self.buffer.new_empty(layers, n, groups, room, width)
-        buffer.narrow(3, 0, self.length).copy_(self.buffer.narrow(3, 0, self.length))
+        *outer, _, d_head = self.buffer.shape
+        buffer = self.buffer.new_empty(*outer, room, d_head)
+        buffer.narrow(4, 0, self.length).copy_(self.buffer.narrow(4, 0, self.length))
         return replace(self, buffer=buffer, fill=Fill(self.length))
 
 
@@ -131,13 +132,14 @@ class TransformerStepper(Stepper):
         self.positions, self.rotary, self.read = positions, rotary, reading
         self.like = reading.table.new_zeros(1, 1, 1).expand(1, options.max_length or KEPT, options.d_model)
         self.kept_places, self.kept_turns = self._places(self.like, 0), self._turns(self.like, 0)
-        self.widths = options.d_model, 2 * options.key_heads * options.d_head
+        self.own = 2, options.key_heads, options.d_head  # a key and a value for each group
+        self.widths = options.d_model, math.prod(self.own)
 
     def begin(self, memory: Memory) -> Cached:
         """From ``TransformerNetwork``'s memory: keys in the order of pairs, beside their values."""
         (layers, length, _), recent = memory
-        pairs = [torch.cat([self.heads.pairs(key), value], -1) for key, value in layers]
-        seen = torch.stack(pairs).narrow(3, 0, length)  # (L, n, G, length, 2 d_head)
+        pairs = [torch.stack([self.heads.pairs(key), value]) for key, value in layers]
+        seen = torch.stack(pairs).narrow(4, 0, length)  # (L, 2, n, G, length, d_head)
         return Cached(seen, self.read.pending(recent), length, Fill(length))
 
     def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
@@ -149,7 +151,7 @@ class TransformerStepper(Stepper):
         place, turn = self._between(t, t + 1)
         if place is not None:
             x.add_(place)
-        into = buffer.select(3, t).unbind(0)
+        into = buffer.select(4, t).unbind(0)
         for layer, new, key, value in zip(self.layers, into, *self._seen(buffer, t + 1), strict=True):
             x = self._block(layer, x, turn, new, key, value)
         return self.final_norm(x), Cached(buffer, pending, t + 1, cached.fill)
@@ -161,44 +163,43 @@ class TransformerStepper(Stepper):
         places, turn = self._between(0, length)
         x = (x.clone() if places is None else x + places).flatten(0, 1)  # (n T, d)
         room = room_for(length + 1, options.max_length)
-        buffer = inputs.new_empty(len(self.layers), n, options.key_heads, room, 2 * options.d_head)
-        written = buffer.narrow(3, 0, length).transpose(2, 3).unbind(0)  # (n, T, G, 2 d_head) each
-        for layer, new in zip(self.layers, written, strict=True):
+        buffer = inputs.new_empty(len(self.layers), 2, n, options.key_heads, room, options.d_head)
+        for layer, new in zip(self.layers, buffer.narrow(4, 0, length).unbind(0), strict=True):
             query, own = self._heads(layer, x, turn)
-            new.copy_(own.view(new.shape))
+            new.copy_(own.view(n, length, *self.own).permute(2, 0, 3, 1, 4))
             if layer is not self.layers[-1]:
-                self._add(layer, x, self._attended(query.view(n, length, -1), new))
+                self._add(layer, x, self._attended(query.view(n, length, -1), *new))
         x, query = x.view(n, length, d)[:, -1].contiguous(), query.view(n, length, -1)[:, -1]
         keys, values = self._seen(buffer, length)
         x = self._attend(self.layers[-1], x, query, keys[-1], values[-1])
         return self.final_norm(x), Cached(buffer, pending, length, Fill(length))
 
-    def _attended(self, query: Tensor, keys_and_values: Tensor) -> Tensor:
-        """Context ``(n T, d)`` of steps that see themselves and those before, ``query (n, T, d)``, ``(n, T, G, 2 d_head)``."""
-        query = query.unflatten(2, (self.options.n_heads, -1))
-        key, value = keys_and_values.repeat_interleave(query.shape[2] // keys_and_values.shape[2], 2).chunk(2, 3)
-        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+    def _attended(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Context ``(n T, d)`` of steps that see themselves and those before: ``query (n, T, d)``, the others ``(n, G, T, d_head)``."""
+        query = query.unflatten(2, (self.options.n_heads, -1)).transpose(1, 2)
+        if query.shape[1] > key.shape[1]:
+            key, value = (part.repeat_interleave(query.shape[1] // key.shape[1], 1) for part in (key, value))
         context = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=1.0)
         return context.transpose(1, 2).flatten(2).flatten(0, 1)
 
     def select(self, memory: Memory, index: Tensor) -> Memory:
         """See ``Stepper``: a copy, under the old mark, which at worst sends the next step to another."""
-        buffer, pending = memory.buffer.index_select(1, index), memory.pending.index_select(0, index)
+        buffer, pending = memory.buffer.index_select(2, index), memory.pending.index_select(0, index)
         return replace(memory, buffer=buffer, pending=pending)
 
     def _seen(self, buffer: Tensor, n_seen: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Of each layer keys ``(n G, d_head, S)`` and values ``(n G, S, d_head)``, without a copy."""
-        key, value = buffer.flatten(1, 2).narrow(2, 0, n_seen).chunk(2, 3)
+        key, value = buffer.flatten(2, 3).narrow(3, 0, n_seen).unbind(1)
         return key.mT.unbind(0), value.unbind(0)
 
     def _block(self, layer: Layer, x: Tensor, turn: Tensor | None, new: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """One block: ``x (n, d)`` in place, its key and value into ``new (n, G, 2 d_head)``, which those seen look into."""
+        """One block: ``x (n, d)`` in place, its key and value into ``new (2, n, G, d_head)``, which those seen look into."""
         query, own = self._heads(layer, x, turn)
-        new.copy_(own.view(new.shape))
+        new.copy_(own.view(-1, *self.own).transpose(0, 1))
         return self._attend(layer, x, query, key, value)
 
     def _heads(self, layer: Layer, x: Tensor, turn: Tensor | None) -> tuple[Tensor, ...]:
-        """Queries ``(n, H d_head)``, keys and values ``(n, G 2 d_head)`` of ``x (n, d)``; there are T turns, of which T follow each other in n."""
+        """Queries ``(n, H d_head)``, keys and values ``(n, 2 G d_head)`` of ``x (n, d)``; there are T turns, of which T follow each other in n."""
         heads = layer.project(layer.attention_norm(x))
         if layer.head_norm is not None:
             heads = layer.head_norm(heads)

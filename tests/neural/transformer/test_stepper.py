@@ -158,7 +158,7 @@ def test_steps_are_written_in_place() -> None:
         state = walker.advance(state, step)
         places.append(state.memory.buffer.data_ptr())
     assert len(set(places)) == 1
-    assert state.memory.buffer.shape[3] == 16
+    assert state.memory.buffer.shape[4] == 16
 
 
 def test_a_state_of_inference_mode_goes_on_outside_of_it() -> None:
