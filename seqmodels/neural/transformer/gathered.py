@@ -41,6 +41,13 @@ class Affine:
         """``(n, in)`` -> ``(n, out)``."""
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
+    def into(self, x: Tensor, out: Tensor) -> None:
+        """``x (n, in)`` -> ``out (n, out)``, which is written."""
+        if self.bias is None:
+            torch.mm(x, self.weight, out=out)
+        else:
+            torch.addmm(self.bias, x, self.weight, out=out)
+
     def add_to(self, x: Tensor, inner: Tensor) -> Tensor:
         """``x (n, out)`` plus the map of ``inner (n, in)``, in place."""
         if self.bias is not None:
@@ -97,11 +104,10 @@ class HeadNorm:
         if norm.weight is not None:
             self.gain *= heads.pairs(norm.weight.detach().flatten(1))
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> None:
         """``x (n, (H + 2 G) d_head)``, changed in place."""
         heads = x.narrow(1, 0, self.width).view(len(x), *self.gain.shape)
         heads.div_(torch.linalg.vector_norm(heads, dim=-1, keepdim=True).hypot_(self.floor)).mul_(self.gain)
-        return x
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class Layer:
 
     attention_norm: Map
     project: Affine
-    head_norm: Map | None
+    head_norm: HeadNorm | None
     output: Affine
     feedforward_norm: Map
     expand: Affine

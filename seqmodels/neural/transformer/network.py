@@ -18,9 +18,10 @@ from seqmodels.neural.transformer.norms import Residual, make_norm
 from seqmodels.neural.transformer.options import TransformerOptions
 from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.previous import PreviousInputs
+from seqmodels.neural.transformer.reading import Reading
 from seqmodels.neural.transformer.relative import Rotary, make_score_bias
 from seqmodels.neural.transformer.sight import Outlook, Sight, explicit_pays, padding_sight
-from seqmodels.neural.transformer.stepper import Reading, TransformerStepper, can_step, heads_of
+from seqmodels.neural.transformer.stepper import TransformerStepper, can_step, heads_of
 
 
 class TransformerNetwork(Network):

@@ -156,9 +156,9 @@ def test_steps_are_written_in_place() -> None:
     state, places = walker.start(None, N), []
     for step in symbols(15).t():
         state = walker.advance(state, step)
-        places.append(state.memory.buffer.data_ptr())
+        places.append(state.memory.workspace.cache.data_ptr())
     assert len(set(places)) == 1
-    assert state.memory.buffer.shape[4] == 16
+    assert state.memory.workspace.cache.shape[4] == 16
 
 
 def test_a_state_of_inference_mode_goes_on_outside_of_it() -> None:
@@ -189,6 +189,6 @@ def test_what_is_not_known_is_left_to_the_module(options: dict[str, Any]) -> Non
 
 
 def test_large_vocabularies_need_no_table_of_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqmodels.neural.transformer.stepper.LARGEST_TABLE", V - 1)
+    monkeypatch.setattr("seqmodels.neural.transformer.reading.LARGEST_TABLE", V - 1)
     whole, x = cursor("transformer", Reach(8)), symbols(13)
     torch.testing.assert_close(walked(folded(whole), x), walked(whole, x), rtol=0, atol=1e-12)
