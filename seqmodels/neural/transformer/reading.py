@@ -51,4 +51,5 @@ class Reading:
             return x, pending
         spread = x if self.from_table else x @ self.all  # (n, d + p d)
         spread.narrow(1, 0, pending.shape[1]).add_(pending)
-        return spread.narrow(1, 0, self.d), spread.narrow(1, self.d, pending.shape[1])
+        # Rows that follow each other: norms would copy others at every turn.
+        return spread.narrow(1, 0, self.d).contiguous(), spread.narrow(1, self.d, pending.shape[1])
