@@ -158,6 +158,11 @@ class Reach:
         """Those of a row: ``(begin, end, scored_from)``."""
         return [(0, n_steps, 0)] if self.context is None else windows(n_steps, self.context, self.hop)
 
+    def window_of(self, position: int, window: int) -> int:
+        """Where the window begins that scores step ``position``; the step before was scored in that which begins at ``window``."""
+        ends = self.context is not None and position == window + self.context
+        return window + self.hop if ends else window
+
 
 @dataclass(frozen=True)
 class Batching:

@@ -55,31 +55,36 @@ class NetworkCursor:
             return self._feed(NetworkState(memory, recent, recent, 0, 0, 0), 1)
         first = given.shape[1]
         window = self.reach.windows(first + 1)[-1][0]
-        memory = self.module.start(n, None, None)
-        return self._feed(NetworkState(memory, given, given, first, window, first), first - window + 1)
+        return self.enter(NetworkState(None, given, given, first, window, first))
 
     @torch.no_grad()
     def advance(self, state: NetworkState, x: Tensor) -> NetworkState:
         """Take each sequence's next element; at the edge of a window begin the next, half a window on."""
         recent = torch.cat([state.recent, x.to(state.recent).unsqueeze(1)], dim=1)
-        position, window, memory = state.position + 1, state.window, state.memory
-        n_inputs = 1
-        if self.reach.context is not None and position == window + self.reach.context:
-            window += self.reach.hop
-            memory, n_inputs = self.module.start(len(x), None, None), position - window + 1
+        position, window = state.position + 1, self.reach.window_of(state.position + 1, state.window)
         keep = max(self.reach.context or 0, self.observation.n_past, 1)
-        moved = NetworkState(memory, state.outputs, recent[:, -keep:], position, window, state.first)
-        return self._feed(moved, n_inputs)
+        moved = NetworkState(state.memory, state.outputs, recent[:, -keep:], position, window, state.first)
+        return self._feed(moved, 1) if window == state.window else self.enter(moved)
+
+    @torch.no_grad()
+    def enter(self, state: NetworkState) -> NetworkState:
+        """The state at its position in its window, whose memory and outputs are made anew of what was last read."""
+        fresh = replace(state, memory=self.module.start(len(state.recent), None, None))
+        return self._feed(fresh, state.position - state.window + 1)
 
     def _feed(self, state: NetworkState, n_inputs: int) -> NetworkState:
-        """Show the network its last ``n_inputs`` inputs, the start token among them where the row begins."""
+        """Show the network its last ``n_inputs`` inputs."""
+        outputs, memory = self.module(*self.shown(state, n_inputs), state.memory)
+        return NetworkState(memory, outputs[:, -1], state.recent, state.position, state.window, state.first)
+
+    def shown(self, state: NetworkState, n_inputs: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The last ``n_inputs`` inputs, the start token among them where the row begins: ``(n, T, ...)`` and two masks ``(n, T)``."""
         step = torch.arange(state.position - n_inputs + 1, state.position + 1, device=state.recent.device)
         shown = state.recent[:, max(0, state.recent.shape[1] - n_inputs) :]
         if shown.shape[1] < n_inputs:  # the start is shown no element
             shown = F.pad(shown, (0, 0, 1, 0) if shown.ndim == 3 else (1, 0))
         is_start, is_target = (m.expand(len(shown), -1) for m in (step == 0, step >= state.first))
-        outputs, memory = self.module(shown, is_start, is_target, state.memory)
-        return NetworkState(memory, outputs[:, -1], state.recent, state.position, state.window, state.first)
+        return shown, is_start, is_target
 
     @torch.no_grad()
     def distribution(self, state: NetworkState) -> Prediction:

@@ -37,6 +37,17 @@ class Stepper(ABC):
     def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Which input each sequence reads, ``rows (n,)``, -> hidden states ``(n, d_model)`` and the memory after the step."""
 
+    def enter(self, inputs: Tensor) -> tuple[Tensor, Memory] | None:
+        """The last hidden states ``(n, d_model)`` of ``inputs (n, T, d_model)`` that begin a sequence, and the memory after them.
+
+        None: there is no faster way to them than the network's own.
+        """
+        return None
+
+    def select(self, memory: Memory, index: Tensor) -> Memory:
+        """The memory of the sequences ``index (m,)``, in this order."""
+        return select(memory, index)
+
 
 class Network(nn.Module, ABC):
     """``hidden_t = f(input_1 .. input_t, source)``.

@@ -82,10 +82,11 @@ def extend(cache: Cache | None, n_new: int, limit: int | None = None) -> tuple[E
     if fill.steps == length and _has_room(layers[0][0], total):
         fill.steps = total  # from now on this is written for nobody else
         return Extension(length, total, True, total), fill
-    return Extension(length, total, False, _room_for(total, limit)), Fill(total)
+    return Extension(length, total, False, room_for(total, limit)), Fill(total)
 
 
-def _room_for(total: int, limit: int | None) -> int:
+def room_for(total: int, limit: int | None) -> int:
+    """Of a new buffer for ``total`` steps and more, of which there will be ``limit`` at most, as a rule."""
     room = max(2 * total, FIRST_ROOM)  # doubled, so that all copies of a long sequence come to less than two of its end
     return room if limit is None or limit < total else min(room, limit)
 

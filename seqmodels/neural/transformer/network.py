@@ -9,16 +9,19 @@ from typing import cast
 from torch import Tensor, nn
 
 from seqmodels.neural.dropout import dropout
-from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.network import Memory, Network, Source, Stepper
 from seqmodels.neural.transformer.cache import Cache, Extension, Fill, KeyValue, extend
 from seqmodels.neural.transformer.feedforward import FeedForward
+from seqmodels.neural.transformer.gathered import Heads, Layer, norm_of_rows
 from seqmodels.neural.transformer.multihead import CrossAttention, SelfAttention
 from seqmodels.neural.transformer.norms import Residual, make_norm
 from seqmodels.neural.transformer.options import TransformerOptions
 from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.previous import PreviousInputs
+from seqmodels.neural.transformer.reading import Reading
 from seqmodels.neural.transformer.relative import Rotary, make_score_bias
 from seqmodels.neural.transformer.sight import Outlook, Sight, explicit_pays, padding_sight
+from seqmodels.neural.transformer.stepper import TransformerStepper, can_step, heads_of
 
 
 class TransformerNetwork(Network):
@@ -56,6 +59,15 @@ class TransformerNetwork(Network):
         x, recent = self.previous(inputs, recent)
         hidden, cache = self.decoder(self.positions(x, cached_length(cache)), cache)
         return hidden, (cache, recent)
+
+    def stepper(self, inputs: Tensor) -> Stepper | None:
+        """See ``Network``."""
+        options, decoder = self.decoder.options, self.decoder
+        if not can_step(options):
+            return None
+        layers = tuple(block.gathered(heads_of(options)) for block in decoder)
+        final_norm, reading = norm_of_rows(decoder.final_norm, inputs), Reading(inputs, self.previous)
+        return TransformerStepper(options, layers, final_norm, self.positions, decoder.rotary, reading)
 
 
 class TransformerSeq2SeqNetwork(Network):
@@ -198,6 +210,11 @@ class TransformerBlock(nn.Module):
             x = self.cross_residual.leave(x, self.cross_attention(inner, *prepared, source_sight)[0])
         inner = self.feedforward_residual.enter(x)
         return self.feedforward_residual.leave(x, self.feedforward(inner)), buffers
+
+    def gathered(self, heads: Heads) -> Layer:
+        """Its weights for single steps, of a block without cross-attention."""
+        norms = self.attention_residual.norm, self.feedforward_residual.norm
+        return Layer.of(norms[0], self.attention, norms[1], self.feedforward, heads)
 
     def start_at_zero(self) -> None:
         """Let every sublayer add nothing at first: by its output map, or by the gain of the norm on what it adds."""
