@@ -3,7 +3,7 @@
 from seqmodels import data
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
 from seqmodels.evaluation import Comparison, compare
-from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series, Topology
+from seqmodels.hmm import HMM, Arcs, Banded, Frozen, HMMTagger, LeftToRight, Pseudocounts, Series, Topology
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
@@ -12,9 +12,11 @@ from seqmodels.neural import (
     LSTM,
     ElmanRNN,
     LSTMSeq2Seq,
+    LSTMTagger,
     MaskedTransformer,
     Transformer,
     TransformerSeq2Seq,
+    TransformerTagger,
     from_huggingface,
     presets,
     to_huggingface,
@@ -58,8 +60,10 @@ __all__ = [
     "Features",
     "Frozen",
     "GaussianMixture",
+    "HMMTagger",
     "IncomparableError",
     "LSTMSeq2Seq",
+    "LSTMTagger",
     "LeftToRight",
     "MaskedTransformer",
     "Measure",
@@ -79,6 +83,7 @@ __all__ = [
     "Topology",
     "Transformer",
     "TransformerSeq2Seq",
+    "TransformerTagger",
     "Trapezoid",
     "as_sequences",
     "compare",

@@ -21,6 +21,7 @@ from seqmodels.observations import Observation
 from seqmodels.parameters import undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, Sources, default_encoding, hold_out
 from seqmodels.sequences import Kind, Sequences
+from seqmodels.tagging import check_aligned, check_choices, check_has_targets
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -35,7 +36,7 @@ class SequenceModel(Drawing, Searching, ABC):
 
     Args:
         length: ``"given"``: p(x | T); ``"stop"``: the end of a sequence is an event with a probability; ``"auto"``:
-            ``"given"`` for vectors, ``"stop"`` for text and symbols.
+            ``"given"`` for vectors and for taggers, ``"stop"`` for text and symbols.
         encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text as bytes.
         source_encoding: how what a target is given is read by a model with an encoder; ``"auto"``: as the targets where both are of
             one kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by one encoding.
@@ -126,7 +127,7 @@ class SequenceModel(Drawing, Searching, ABC):
         setting = self._settle(train)
         for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
             if part is not None:
-                setting.check(part, self._missing_is_summed_out(setting.observation))
+                self._check_readable(setting, part)
         held = [] if held_out is None else setting.examples(held_out)
         examples = setting.examples(train, on_disk=self._reads_slices), held
         began = time.perf_counter()
@@ -148,10 +149,15 @@ class SequenceModel(Drawing, Searching, ABC):
             choice = getattr(self, name)
             if choice != "auto" and not isinstance(choice, kind):
                 raise ValueError(f"{name} is {choice!r}; pass 'auto' or an object such as {example}")
+        if self._aligned:
+            check_choices(type(self).__name__, self.length, self.ignore_source)
 
     def _settle(self, train: Data) -> Setting:
         kind = train.scored.kind
-        length = self.length if self.length != "auto" else "given" if kind == "vectors" else "stop"
+        if self._aligned:
+            check_has_targets(type(self).__name__, train)
+        given = kind == "vectors" or self._aligned
+        length = self.length if self.length != "auto" else "given" if given else "stop"
         observation = self._default_observation(kind) if self.observation == "auto" else self.observation.clone()
         if self.warm_start and self.__sklearn_is_fitted__():
             return Setting.of(self.encoding_, observation, length, train.y is not None, self.source_encoding_)
@@ -170,7 +176,12 @@ class SequenceModel(Drawing, Searching, ABC):
             return "shared"
         if self.source_encoding != "auto":
             return self.source_encoding
-        return encoding if alike else default_encoding(train.X.kind)
+        # A label and what it labels are two things, also where both are integers: each has an encoding of its own.
+        return encoding if alike and not self._aligned else self._default_source_encoding(train.X)
+
+    def _default_source_encoding(self, X: Sequences) -> Encoding:
+        """What ``source_encoding="auto"`` means where sources are not read as targets are."""
+        return default_encoding(X.kind)
 
     def _shares_encoding(self) -> bool:
         """Whether sources and targets are read alike."""
@@ -215,7 +226,12 @@ class SequenceModel(Drawing, Searching, ABC):
         if (data.y is not None) != setting.measure.conditional:
             says = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
             raise ValueError(f"the model was fitted as {says}")
+        self._check_readable(setting, data)
+
+    def _check_readable(self, setting: Setting, data: Data) -> None:
         setting.check(data, self._missing_is_summed_out(setting.observation))
+        if self._aligned:
+            check_aligned(setting, data)
 
     def _affine(self) -> tuple[Tensor, Tensor]:
         shift, scale = self.encoding_.affine()

@@ -62,11 +62,12 @@ class Search:
 
 @dataclass(frozen=True)
 class Beam:
-    """The beginnings that are alive, ``steps (m, t)``, their ``log_prob (m,)`` float64 and the cursor's state."""
+    """The beginnings that are alive, ``steps (m, t)``, their ``log_prob (m,)`` float64, the cursor's state, and whether ends are events."""
 
     steps: Tensor
     log_prob: Tensor
     state: CursorState
+    stops: bool
 
 
 @torch.inference_mode()
@@ -99,12 +100,12 @@ def beam_search(
 
 def _first(cursor: Cursor, prefix: np.ndarray, source: np.ndarray | None) -> Beam:
     """One beginning: the prefix, with its own log-probability."""
-    state, log_prob = cursor.start(source, 1), torch.zeros(1, dtype=torch.float64)
+    state, log_prob, stops = cursor.start(source, 1), torch.zeros(1, dtype=torch.float64), False
     for symbol in torch.as_tensor(prefix).unsqueeze(1):
         prediction = cursor.distribution(state)
         log_prob = log_prob + prediction.log_prob(symbol.to(prediction.parameters.device)).double().cpu()
-        state = cursor.advance(state, symbol)
-    return Beam(torch.as_tensor(prefix).unsqueeze(0), log_prob, state)
+        state, stops = cursor.advance(state, symbol), prediction.log_end is not None
+    return Beam(torch.as_tensor(prefix).unsqueeze(0), log_prob, state, stops)
 
 
 def _extend(cursor: Cursor, beam: Beam, search: Search) -> tuple[Beam, list[Hypothesis]]:
@@ -121,16 +122,18 @@ def _extend(cursor: Cursor, beam: Beam, search: Search) -> tuple[Beam, list[Hypo
     ends = symbol == n_symbols
     ended = _hypotheses(beam.steps[parent[ends]], log_prob[ends])
     parent, symbol, device = parent[~ends], symbol[~ends], prediction.parameters.device
+    stops = prediction.log_end is not None
     steps = torch.cat([beam.steps[parent], symbol.unsqueeze(1)], dim=1)
     if not len(parent):
-        return Beam(steps, log_prob[~ends], None), ended
+        return Beam(steps, log_prob[~ends], None, stops), ended
     state = cursor.advance(cursor.select(beam.state, parent.to(device)), symbol.to(device))
-    return Beam(steps, log_prob[~ends], state), ended
+    return Beam(steps, log_prob[~ends], state, stops), ended
 
 
 def _finished(cursor: Cursor, beam: Beam) -> list[Hypothesis]:
     """What is alive at the last step ends there."""
-    log_end = cursor.distribution(beam.state).log_end
+    # Of the step after the last a tagger says nothing, so it is asked only if the end is one.
+    log_end = cursor.distribution(beam.state).log_end if beam.stops else None
     log_prob = beam.log_prob if log_end is None else beam.log_prob + log_end.double().cpu()
     return [h for h in _hypotheses(beam.steps, log_prob) if h.log_prob > -np.inf]
 

@@ -59,7 +59,8 @@ class Searching(Generative, ABC):
             ValueError: a model of vectors, which cannot be listed; nothing possible begins with the prefix.
         """
         steps, context = self._encode_one(prefix), self._encode_source(source)
-        self._check_searchable(length)
+        self._check_searchable()
+        length = self._length(length, context)
         width = max(n, 5) if n_beams is None else n_beams
         return self._search(self._cursor(), steps, context, Search(width, n, length, max_length, alpha))
 
@@ -67,15 +68,17 @@ class Searching(Generative, ABC):
         self,
         X: Any,
         *,
-        n_beams: int = 1,
+        n_beams: int | None = None,
         length: int | Sequence[int] | None = None,
         max_length: int = 1000,
         alpha: float = 0.0,
     ) -> list[Item]:
-        """The target that the model finds most probable for each source: greedily, or by ``n_beams`` (see ``n_best``).
+        """The target that the model finds most probable for each source.
 
         Args:
-            length: steps of the targets, one number or one for each; needed under ``length="given"``.
+            n_beams: beginnings that are followed at once (see ``n_best``); None: one, which is greedy, unless the model can
+                find the most probable of all, as an ``HMMTagger`` and taggers of independent labels can.
+            length: steps of the targets, one number or one for each; needed under ``length="given"``, but not by taggers.
 
         Raises:
             ValueError: a model that was fitted without ``y``; one of vectors.
@@ -88,13 +91,20 @@ class Searching(Generative, ABC):
         lengths = [length] * len(sources) if length is None or isinstance(length, int | np.integer) else list(length)
         if len(lengths) != len(sources):
             raise ValueError(f"there are {len(sources)} sources but {len(lengths)} lengths; pass one for each")
+        self._check_searchable()
+        contexts = [self._encode_source(source) for source in sources]
+        wanted = [self._length(each, context) for each, context in zip(lengths, contexts, strict=True)]
+        exact = self._most_probable(contexts) if n_beams is None else None
+        if exact is not None:
+            return [self.encoding_.decode(steps) for steps in exact]
         cursor, none = self._cursor(), self._encode_one(None)
-        found = []
-        for source, wanted in zip(sources, lengths, strict=True):
-            self._check_searchable(wanted)
-            search = Search(n_beams, 1, wanted, max_length, alpha)
-            found.append(self._search(cursor, none, self._encode_source(source), search)[0].item)
-        return found
+        searches = [Search(n_beams or 1, 1, each, max_length, alpha) for each in wanted]
+        found = [self._search(cursor, none, *asked)[0] for asked in zip(contexts, searches, strict=True)]
+        return [each.item for each in found]
+
+    def _most_probable(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+        """For each encoded source the most probable target, encoded, where it is found without a search; None: it is not."""
+        return None
 
     def _search(self, cursor: Cursor, prefix: np.ndarray, source: np.ndarray | None, search: Search) -> list[Candidate]:
         found = beam_search(cursor, search, prefix=prefix, source=source)
@@ -109,7 +119,6 @@ class Searching(Generative, ABC):
             for h, each in zip(found, steps, strict=True)
         ]
 
-    def _check_searchable(self, length: int | None) -> None:
+    def _check_searchable(self) -> None:
         if self.encoding_.reads == "vectors":
             raise ValueError("vectors have densities, which a search cannot list; draw from the model with sample()")
-        self._check_length(length)

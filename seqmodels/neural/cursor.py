@@ -14,6 +14,7 @@ from seqmodels.neural.batches import Reach
 from seqmodels.neural.module import SequenceModule, split_end
 from seqmodels.neural.network import Memory, select
 from seqmodels.observations import Observation
+from seqmodels.tagging import past_the_source
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class NetworkState:
     """Before step ``position`` of the row: the network's memory and outputs, and what a new window would need.
 
     ``window`` is the first step of the current window; ``recent (n, w, ...)`` the last elements; ``first`` the first scored step.
+    ``n_steps``: how many there are, where the source says so.
     """
 
     memory: Memory
@@ -29,6 +31,12 @@ class NetworkState:
     position: int
     window: int
     first: int
+    n_steps: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no next step."""
+        return self.n_steps is not None and self.position >= self.n_steps
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,8 @@ class NetworkCursor:
             mask = None if given is None else torch.ones(given.shape[:2], dtype=torch.bool, device=given.device)
             memory = self.module.start(n, given, mask)
             recent = torch.zeros(n, 0, *width, dtype=dtype, device=parameter.device)
-            return self._feed(NetworkState(memory, recent, recent, 0, 0, 0), 1)
+            n_steps = None if given is None or not self.module.network.aligned else given.shape[1]
+            return self._feed(NetworkState(memory, recent, recent, 0, 0, 0, n_steps), 1)
         first = given.shape[1]
         window = self.reach.windows(first + 1)[-1][0]
         memory = self.module.start(n, None, None)
@@ -70,8 +79,8 @@ class NetworkCursor:
             window += self.reach.hop
             memory, n_inputs = self.module.start(len(x), None, None), position - window + 1
         keep = max(self.reach.context or 0, self.observation.n_past, 1)
-        moved = NetworkState(memory, state.outputs, recent[:, -keep:], position, window, state.first)
-        return self._feed(moved, n_inputs)
+        moved = NetworkState(memory, state.outputs, recent[:, -keep:], position, window, state.first, state.n_steps)
+        return moved if moved.is_over else self._feed(moved, n_inputs)
 
     def _feed(self, state: NetworkState, n_inputs: int) -> NetworkState:
         """Show the network its last ``n_inputs`` inputs, the start token among them where the row begins."""
@@ -81,11 +90,13 @@ class NetworkCursor:
             shown = F.pad(shown, (0, 0, 1, 0) if shown.ndim == 3 else (1, 0))
         is_start, is_target = (m.expand(len(shown), -1) for m in (step == 0, step >= state.first))
         outputs, memory = self.module(shown, is_start, is_target, state.memory)
-        return NetworkState(memory, outputs[:, -1], state.recent, state.position, state.window, state.first)
+        return replace(state, memory=memory, outputs=outputs[:, -1])
 
     @torch.no_grad()
     def distribution(self, state: NetworkState) -> Prediction:
-        """What comes next."""
+        """What comes next; ``ValueError`` where nothing can."""
+        if state.n_steps is not None and state.is_over:
+            raise past_the_source(state.n_steps)
         may_end = torch.full((len(state.outputs),), state.position > state.first, device=state.outputs.device)
         parameters, end = split_end(state.outputs, may_end, self.module.ends.stops)
         log_end = None if end is None else F.logsigmoid(end)
