@@ -15,12 +15,12 @@ def check_choices(name: str, length: str, ignore_source: bool) -> None:
     """Raise ``ValueError`` for what a tagger cannot be told."""
     if length == "stop":
         raise ValueError(
-            f"length is 'stop', but the targets of a {name} are as long as their sources, so that their end is no event; "
+            f"length is 'stop', but the targets of {name} are as long as their sources, so that their end is no event; "
             "pass length='given', or leave it out"
         )
     if ignore_source:
         raise ValueError(
-            f"a {name} without sources has nothing to tell the length of its targets; leave ignore_source out, or for "
+            f"{name} without sources has nothing to tell the length of its targets; leave ignore_source out, or for "
             "p(y) as a baseline take LSTM(ignore_source=True, length='given')"
         )
 
@@ -28,7 +28,7 @@ def check_choices(name: str, length: str, ignore_source: bool) -> None:
 def check_has_targets(name: str, data: Data) -> None:
     """Raise ``ValueError`` where there is nothing to fit to."""
     if data.y is None:
-        raise ValueError(f"a {name} is p(y | x); pass y, with a step for each of X's")
+        raise ValueError(f"{name} is p(y | x); pass y, with a step for each of X's")
 
 
 def check_aligned(setting: Setting, data: Data) -> None:

@@ -24,10 +24,12 @@ from seqmodels.tagging import past_the_source
 
 @dataclass(frozen=True)
 class TaggerState:
-    """Before step ``position``: ``messages (n, T, K)`` of the source, and the labels before, ``(n,)``, None at the first step."""
+    """Before step ``position``: ``messages (n, T, K)`` of the source, the labels before, ``(n,)``, None at the first step, and
+    whether they were possible."""
 
     messages: Tensor
     before: Tensor | None
+    possible: Tensor
     position: int
 
     @property
@@ -203,20 +205,25 @@ class HMMTagger(SequenceModel):
 
     def start(self, source: np.ndarray | None = None, n: int = 1) -> TaggerState:
         (messages,) = self._messages([_source(source)])
-        return TaggerState(messages.expand(n, *messages.shape), None, 0)
+        possible = torch.ones(n, dtype=torch.bool, device=messages.device)
+        return TaggerState(messages.expand(n, *messages.shape), None, possible, 0)
 
     def advance(self, state: TaggerState, x: Tensor) -> TaggerState:
-        return TaggerState(state.messages, x.to(state.messages.device), state.position + 1)
+        label = x.to(state.messages.device)
+        each = self._log_next(state).gather(1, label[:, None])[:, 0]
+        return TaggerState(state.messages, label, state.possible & ~torch.isneginf(each), state.position + 1)
 
     def distribution(self, state: TaggerState) -> Prediction:
         """The label of the next step; ``ValueError`` where the source has none."""
+        possible, log_prob = state.possible[:, None], self._log_next(state)
+        log_weights = torch.where(possible, 0.0, -torch.inf)
+        return Prediction(self.observation_, torch.where(possible, log_prob, 0.0).unsqueeze(1), log_weights, None, None)
+
+    def _log_next(self, state: TaggerState) -> Tensor:
+        """``(n, K)``."""
         if state.is_over:
             raise past_the_source(state.messages.shape[1])
-        parameters = self.hmm_.parameters_.to(self._device())
-        log_prob = log_next(parameters, state.messages[:, state.position], state.before)  # (n, K)
-        stuck = torch.isneginf(log_prob).all(-1, keepdim=True)
-        log_weights = torch.where(stuck, -torch.inf, 0.0)
-        return Prediction(self.observation_, torch.where(stuck, 0.0, log_prob).unsqueeze(1), log_weights, None, None)
+        return log_next(self.hmm_.parameters_.to(self._device()), state.messages[:, state.position], state.before)
 
     # -- keeping -------------------------------------------------------------------------------------------
 

@@ -91,7 +91,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
         if self.training_precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
         if self._chunk() < 1:
-            raise ValueError(f"context or bptt is {self._chunk()}; pass at least 1")
+            raise ValueError(f"context, bptt or piece is {self._chunk()}; pass at least 1")
         self._reach()
 
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:

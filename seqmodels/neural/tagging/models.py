@@ -6,7 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from seqmodels.neural.batches import Reach
+import numpy as np
+import torch
+
+from seqmodels.neural.batches import Reach, Span, assemble
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
@@ -14,6 +17,7 @@ from seqmodels.neural.tagging.encoders import BothWays, OneWay, SourceEncoder, T
 from seqmodels.neural.tagging.network import TaggerNetwork
 from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.neural.transformer.shape import TransformerShape
+from seqmodels.preparation import Example
 
 Cell = Literal["lstm", "gru", "elman"]
 CELLS: dict[Cell, type[LSTMNetwork] | type[GRUNetwork] | type[ElmanNetwork]] = {
@@ -59,6 +63,21 @@ class NeuralTagger(NeuralModel, ABC):
                 "autoregressive=False reads no targets, so there is no table of theirs to tie; pass tie_embeddings=False"
             )
         return TaggerNetwork(self._encoder(), self._decoder() if self.autoregressive else None)
+
+    def _most_probable(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+        """Of independent targets, the most probable of each."""
+        if self.autoregressive:
+            return None
+        return [self._each_most_probable(source) for source in sources if source is not None]
+
+    @torch.no_grad()
+    def _each_most_probable(self, source: np.ndarray) -> np.ndarray:
+        module, target = self._ready(), Example(np.zeros(len(source), dtype=np.int64), source)
+        parameter, rows = next(module.parameters()), self._rows([target])
+        chunk = assemble(rows, [Span(0, 0, len(source))], 0, parameter.device, parameter.dtype)
+        memory = module.start(1, chunk.source, chunk.source_mask)
+        outputs, _ = module(chunk.shown, chunk.is_start, chunk.is_target, memory)
+        return self.observation_.log_probs(outputs)[0].argmax(-1).cpu().numpy()
 
     def _reach(self) -> Reach:
         return Reach()
