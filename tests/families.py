@@ -139,7 +139,7 @@ FAMILIES = (
     ),
     _from("text", _network("transformer-seq2seq-from-text", sm.TransformerSeq2Seq, "symbols", n_heads=2)),
     _hmm_tagger("hmm-tagger-from-vectors", "vectors", emission=sm.GaussianMixture(2, "tied")),
-    _hmm_tagger("hmm-tagger-from-symbols", "symbols"),
+    _hmm_tagger("hmm-tagger-from-symbols", "symbols", n_states_per_label=2),
     _hmm_tagger("hmm-tagger-from-counts", "counts", emission=sm.Poisson()),
     _tagger("lstm-tagger", sm.LSTMTagger, n_layers=2),
     _tagger("lstm-tagger-causal", sm.LSTMTagger, n_layers=2, bidirectional=False),

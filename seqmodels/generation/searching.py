@@ -98,7 +98,8 @@ class Searching(Generative, ABC):
         if exact is not None:
             return [self.encoding_.decode(steps) for steps in exact]
         cursor, none = self._cursor(), self._encode_one(None)
-        searches = [Search(n_beams or 1, 1, each, max_length, alpha) for each in wanted]
+        width = 1 if n_beams is None else n_beams
+        searches = [Search(width, 1, each, max_length, alpha) for each in wanted]
         found = [self._search(cursor, none, *asked)[0] for asked in zip(contexts, searches, strict=True)]
         return [each.item for each in found]
 

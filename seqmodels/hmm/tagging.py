@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,25 +11,29 @@ from torch import Tensor
 
 from seqmodels.encodings import Encoding
 from seqmodels.generation import Prediction
+from seqmodels.hmm.labelled import fit_labelled, states_of
 from seqmodels.hmm.learning import check_numbers
-from seqmodels.hmm.messages import log_messages, log_next, log_path
+from seqmodels.hmm.messages import log_belief, log_messages, log_next, log_steps
 from seqmodels.hmm.model import HMM
+from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.observations import Categorical, GaussianMixture, Observation
-from seqmodels.preparation import Data, Example, Setting, default_encoding
+from seqmodels.preparation import Example, Setting, default_encoding
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.tagging import past_the_source
 
 
 @dataclass(frozen=True)
 class TaggerState:
-    """Before step ``position``: ``messages (n, T, K)`` of the source, the labels before, ``(n,)``, None at the first step, and
-    whether they were possible."""
+    """Before step ``position``: ``log_b`` and ``messages`` ``(n, T, S)`` of the source, and what the labels so far say of the state.
 
+    ``belief (n, S)``: log-probabilities, -inf everywhere once the labels are impossible; None at the first step.
+    """
+
+    log_b: Tensor
     messages: Tensor
-    before: Tensor | None
-    possible: Tensor
+    belief: Tensor | None
     position: int
 
     @property
@@ -44,15 +48,18 @@ class HMMTagger(SequenceModel):
 
     The states of an ``HMM`` of the sources are the labels ``y_t``, integers from 0; it is fitted to both, which is counting (Rabiner
     1989; for words and their parts of speech: Church 1988), and where a label has a mixture EM within the label. Its steps are
-    ``p(y_t | y_1 .. y_{t-1}, x_1 .. x_T)``: all of the source is seen, and of the labels before the last is enough.
+    ``p(y_t | y_1 .. y_{t-1}, x_1 .. x_T)``: all of the source is seen. With ``n_states_per_label`` S a label is any of S states in a
+    row of their own, which are summed out, as in ``p(x)`` of an ``HMM``: the beginning of a word then sounds other than its end.
 
     Args:
         emission: how a label emits a step of the source: any observation that an ``HMM`` has; ``"auto"``: as there, and symbols
             with a pseudocount of 0.01, so that one never seen with a label is not impossible. (``observation`` is how labels are
             emitted, which is always ``Categorical``.)
+        n_states_per_label: states i S to i S + S - 1 are label i's; EM, within the labels, starts from each stretch of one label
+            cut into S equal parts.
         max_iter: most EM steps.
         tol: EM stops when a step improves the objective by less, in nats per unit of the source.
-        pseudocount: added to every count of first labels and of transitions between labels, or a ``Pseudocounts``.
+        pseudocount: added to every count of first states and of transitions, or a ``Pseudocounts``.
 
     Labels are as many as ``encoding=Symbols(n_symbols=...)`` says, or the largest that was seen and one. The other arguments
     are those of ``SequenceModel``. It is fitted to p(x, y), and figures of ``history_`` are of both together.
@@ -69,6 +76,7 @@ class HMMTagger(SequenceModel):
     """
 
     emission: Observation | str = "auto"
+    n_states_per_label: int = 1
     max_iter: int = 100
     tol: float = 1e-4
     pseudocount: float | Pseudocounts = 0.01
@@ -112,26 +120,25 @@ class HMMTagger(SequenceModel):
         if not (self.emission == "auto" or isinstance(self.emission, Observation)):
             raise ValueError(f"emission is {self.emission!r}; pass 'auto' or an object such as GaussianMixture(4)")
         check_numbers(1, 1, self.max_iter, self.tol)
+        if self.n_states_per_label < 1:
+            raise ValueError(f"n_states_per_label is {self.n_states_per_label}; pass at least 1")
 
     # -- fitting -------------------------------------------------------------------------------------------
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         reads = self._reads()
-        self.hmm_ = self._new(self.encoding_.size)
-        self.hmm_._check_hyperparameters()
         setting = Setting.of(reads, self._checked_emission(reads), "given", conditional=False)
-        raw = Sequences([reads.decode(e.source) for e in train if e.source is not None])
-        known = Data(raw, None, np.array([e.weight for e in train]), [e.values for e in train])
-        self.hmm_._set(setting)
-        self.hmm_._fit(setting.examples(known), [])
-        self.hmm_.fit_seconds_ = 0.0
+        raw = Sequences([reads.decode(_source(e.source)) for e in train])
+        labels, weights = [e.values for e in train], np.array([e.weight for e in train])
+        self.hmm_ = self._new()
+        fit_labelled(self.hmm_, setting, raw, labels, weights, self.n_states_per_label)
         self.converged_ = self.hmm_.converged_
         scored = [np.nan] * (len(self.hmm_.history_) - 1) + [self._validation(validation)]
         self.history_ = self.hmm_.history_.assign(validation=scored)
 
-    def _new(self, n_labels: int) -> HMM:
+    def _new(self) -> HMM:
         return HMM(
-            n_labels,
+            self.encoding_.size * self.n_states_per_label,
             length="given",
             max_iter=self.max_iter,
             tol=self.tol,
@@ -164,37 +171,41 @@ class HMMTagger(SequenceModel):
     # -- labels, given a source ----------------------------------------------------------------------------
 
     def posterior(self, X: Any) -> list[np.ndarray]:
-        """``(T, K)`` p(y_t | x_1 .. x_T) of each source: each label at each step, whatever the others are."""
-        return self._chain().posterior(X)
+        return [gamma.reshape(len(gamma), self.encoding_.size, -1).sum(-1) for gamma in self._chain().posterior(X)]
 
     def _most_probable(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        """By Viterbi."""
-        return self._chain().decode([self._reads().decode(x) for x in sources if x is not None])
+        """By Viterbi: the most probable labels, or where a label has several states, those of the most probable path."""
+        paths = self._chain().decode([self._reads().decode(_source(x)) for x in sources])
+        return [path // self.n_states_per_label for path in paths]
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        parameters = self._chain().parameters_.to(self._device())
-        messages = self._messages([_source(e.source) for e in examples])
-        paths = [torch.as_tensor(e.values, device=self._device()) for e in examples]
-        found = [log_path(parameters, m, path) for m, path in zip(messages, paths, strict=True)]
-        return [steps.cpu().numpy() for steps in found]
+        parameters, device = self._parameters(), self._device()
+        log_b, messages = self._messages([_source(e.source) for e in examples])
+        possible = [self._possible(torch.as_tensor(e.values, device=device)) for e in examples]
+        return [steps.cpu().numpy() for steps in log_steps(parameters, log_b, messages, possible)]
 
-    def _messages(self, sources: list[np.ndarray]) -> list[Tensor]:
-        """``(T, K)`` of each encoded source; ``ValueError`` for one of probability zero, named."""
-        chain, results = self._chain(), [torch.empty(0)] * len(sources)
-        parameters = chain.parameters_.to(self._device())
+    def _possible(self, labels: Tensor) -> Tensor:
+        """``(n, K S)`` bool: the states of labels ``(n,)``."""
+        return states_of(labels, self.n_states_per_label, self.hmm_.n_states)
+
+    def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
+        """Log-densities and messages ``(T, K S)`` of each encoded source; ``ValueError`` for one of probability zero, named."""
+        chain = self._chain()
+        results, seen = [torch.empty(0)] * len(sources), [torch.empty(0)] * len(sources)
+        parameters = self._parameters()
         for block in chain._blocks([Example(x) for x in sources], len(parameters.initial)):
             densities, _ = chain._emission().evaluate(
                 parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
             )
-            found = log_messages(parameters, block.cutting.split(densities.log()))
-            for i, messages in zip(block.indices, found, strict=True):
+            log_b = block.cutting.split(densities.log().double())
+            for i, each, messages in zip(block.indices, log_b, log_messages(parameters, log_b), strict=True):
                 if torch.isneginf(parameters.initial.log() + messages[0]).all():
                     raise ValueError(
                         f"source {i} has probability zero whatever its labels, so they have no probability given it; keep "
                         "emissions and transitions from being exactly zero (pseudocount, of the tagger and of its emission)"
                     )
-                results[i] = messages
-        return results
+                seen[i], results[i] = each, messages
+        return seen, results
 
     def _chain(self) -> HMM:
         """The HMM of the sources, which computes where and as precisely as this model."""
@@ -204,26 +215,26 @@ class HMMTagger(SequenceModel):
     # -- one step at a time --------------------------------------------------------------------------------
 
     def start(self, source: np.ndarray | None = None, n: int = 1) -> TaggerState:
-        (messages,) = self._messages([_source(source)])
-        possible = torch.ones(n, dtype=torch.bool, device=messages.device)
-        return TaggerState(messages.expand(n, *messages.shape), None, possible, 0)
+        (log_b,), (messages,) = self._messages([_source(source)])
+        return TaggerState(log_b.expand(n, *log_b.shape), messages.expand(n, *messages.shape), None, 0)
 
     def advance(self, state: TaggerState, x: Tensor) -> TaggerState:
-        label = x.to(state.messages.device)
-        each = self._log_next(state).gather(1, label[:, None])[:, 0]
-        return TaggerState(state.messages, label, state.possible & ~torch.isneginf(each), state.position + 1)
+        _check_going_on(state)
+        possible = self._possible(x.to(state.log_b.device))
+        seen = state.log_b[:, state.position].masked_fill(~possible, -torch.inf)
+        return replace(state, belief=log_belief(self._parameters(), seen, state.belief), position=state.position + 1)
 
     def distribution(self, state: TaggerState) -> Prediction:
         """The label of the next step; ``ValueError`` where the source has none."""
-        possible, log_prob = state.possible[:, None], self._log_next(state)
-        log_weights = torch.where(possible, 0.0, -torch.inf)
-        return Prediction(self.observation_, torch.where(possible, log_prob, 0.0).unsqueeze(1), log_weights, None, None)
+        _check_going_on(state)
+        each = log_next(self._parameters(), state.messages[:, state.position], state.belief)
+        log_prob = each.unflatten(-1, (self.encoding_.size, -1)).logsumexp(-1)  # (n, K)
+        stuck = torch.isneginf(log_prob).all(-1, keepdim=True)
+        log_weights = torch.where(stuck, -torch.inf, 0.0)
+        return Prediction(self.observation_, torch.where(stuck, 0.0, log_prob).unsqueeze(1), log_weights, None, None)
 
-    def _log_next(self, state: TaggerState) -> Tensor:
-        """``(n, K)``."""
-        if state.is_over:
-            raise past_the_source(state.messages.shape[1])
-        return log_next(self.hmm_.parameters_.to(self._device()), state.messages[:, state.position], state.before)
+    def _parameters(self) -> Parameters:
+        return self.hmm_.parameters_.to(self._device())
 
     # -- keeping -------------------------------------------------------------------------------------------
 
@@ -232,7 +243,7 @@ class HMMTagger(SequenceModel):
 
     def _restore(self, state: dict[str, Any]) -> None:
         reads = self._reads()
-        self.hmm_ = self._new(self.encoding_.size)
+        self.hmm_ = self._new()
         self.hmm_._set(Setting.of(reads, self._emission(reads.reads), "given", conditional=False))
         self.hmm_._restore(state)
         self.hmm_.history_, self.hmm_.converged_, self.hmm_.fit_seconds_ = self.history_, self.converged_, 0.0
@@ -241,3 +252,8 @@ class HMMTagger(SequenceModel):
 def _source(encoded: np.ndarray | None) -> np.ndarray:
     assert encoded is not None, "a tagger reads its sources"
     return encoded
+
+
+def _check_going_on(state: TaggerState) -> None:
+    if state.is_over:
+        raise past_the_source(state.messages.shape[1])

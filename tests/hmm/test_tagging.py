@@ -55,6 +55,21 @@ def test_what_is_predicted_is_the_best_path_and_the_posterior_that_of_each_step(
         assert_allclose(model.posterior([x[:T]])[0], gamma, atol=1e-10)
 
 
+def test_labels_of_several_states_are_sums_over_their_paths() -> None:
+    model = tagger(n_states_per_label=2, max_iter=5)
+    assert (np.diff(model.history_["objective"]) > -1e-9).all()
+    assert model.hmm_.transition_.shape == (2 * K, 2 * K)
+    x = vectors()[0][2][:T]
+    paths = path_probabilities(model.hmm_.initial_, model.hmm_.transition_, densities(model, x))
+    sums: dict[tuple[int, ...], float] = dict.fromkeys(product(range(K), repeat=T), 0.0)
+    for path, p in paths.items():
+        sums[tuple(state // 2 for state in path)] += p
+    found = model.log_prob([x] * len(sums), [np.array(labels) for labels in sums])
+    assert_allclose(np.exp(found), np.array(list(sums.values())) / sum(paths.values()), rtol=1e-9)
+    assert_allclose(model.posterior([x])[0].sum(1), 1.0)
+    assert_array_equal(model.predict([x])[0], np.array(max(paths, key=lambda path: paths[path])) // 2)
+
+
 def test_fitting_is_counting() -> None:
     model = sm.HMMTagger(pseudocount=0.0, emission=sm.Categorical(0.5), dtype="float64").fit(WORDS, TAGS)
     assert_allclose(model.hmm_.initial_, [0.25, 0.5, 0.25])
@@ -144,6 +159,7 @@ def test_messages_are_sums_over_all_that_may_follow(seed: int) -> None:
         ({"emission": "gaussian"}, TAGS, "emission is 'gaussian'"),
         ({"emission": sm.GaussianMixture(2)}, TAGS, "emits vectors but the sources are symbols"),
         ({"max_iter": -1}, TAGS, "max_iter=-1"),
+        ({"n_states_per_label": 0}, TAGS, "n_states_per_label is 0"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_an_earlier_fit_alone(options: dict, y: Any, message: str) -> None:
