@@ -4,7 +4,7 @@ from seqmodels import data
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
 from seqmodels.evaluation import Comparison, compare, evaluate
-from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series, Topology
+from seqmodels.hmm import HMM, Arcs, Banded, Frozen, HMMTagger, LeftToRight, Pseudocounts, Series, Topology
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
@@ -13,9 +13,11 @@ from seqmodels.neural import (
     LSTM,
     ElmanRNN,
     LSTMSeq2Seq,
+    LSTMTagger,
     MaskedTransformer,
     Transformer,
     TransformerSeq2Seq,
+    TransformerTagger,
     from_huggingface,
     presets,
     to_huggingface,
@@ -60,8 +62,10 @@ __all__ = [
     "Frozen",
     "GaussianMixture",
     "GenerativeClassifier",
+    "HMMTagger",
     "IncomparableError",
     "LSTMSeq2Seq",
+    "LSTMTagger",
     "LeftToRight",
     "MaskedTransformer",
     "Measure",
@@ -81,6 +85,7 @@ __all__ = [
     "Topology",
     "Transformer",
     "TransformerSeq2Seq",
+    "TransformerTagger",
     "Trapezoid",
     "as_sequences",
     "compare",

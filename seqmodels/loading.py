@@ -8,9 +8,19 @@ from typing import Any
 from seqmodels import storage
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, Symbols
-from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series
+from seqmodels.hmm import HMM, Arcs, Banded, Frozen, HMMTagger, LeftToRight, Pseudocounts, Series
 from seqmodels.model import SequenceModel
-from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, MaskedTransformer, Transformer, TransformerSeq2Seq
+from seqmodels.neural import (
+    GRU,
+    LSTM,
+    ElmanRNN,
+    LSTMSeq2Seq,
+    LSTMTagger,
+    MaskedTransformer,
+    Transformer,
+    TransformerSeq2Seq,
+    TransformerTagger,
+)
 from seqmodels.ngram import NGram
 from seqmodels.observations import (
     AutoregressiveGaussian,
@@ -25,7 +35,8 @@ from seqmodels.observations import (
 from seqmodels.parameters import Configurable
 from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
 
-MODELS = (HMM, NGram, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq, MaskedTransformer)
+TAGGERS = (HMMTagger, LSTMTagger, TransformerTagger)
+MODELS = (HMM, NGram, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq, MaskedTransformer, *TAGGERS)
 ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
 OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Chords, Columns, GaussianMixture, Poisson)
 CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames, Series)

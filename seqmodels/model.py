@@ -19,8 +19,9 @@ from seqmodels.generation import Drawing, Searching
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
 from seqmodels.parameters import undone_on_failure
-from seqmodels.preparation import Data, Example, Setting, Sources, default_encoding, hold_out
+from seqmodels.preparation import Data, Example, Setting, Sources, choose_sources, default_encoding, hold_out
 from seqmodels.sequences import Kind, Sequences
+from seqmodels.tagging import check_aligned, check_choices, check_has_targets
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -35,7 +36,7 @@ class SequenceModel(Drawing, Searching, ABC):
 
     Args:
         length: ``"given"``: p(x | T); ``"stop"``: the end of a sequence is an event with a probability; ``"auto"``:
-            ``"given"`` for vectors, ``"stop"`` for text and symbols.
+            ``"given"`` for vectors and for taggers, ``"stop"`` for text and symbols.
         encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text as bytes.
         source_encoding: how what a target is given is read by a model with an encoder; ``"auto"``: as the targets where both are of
             one kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by one encoding.
@@ -143,7 +144,7 @@ class SequenceModel(Drawing, Searching, ABC):
         setting = self._settle(train, encoding)
         for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
             if part is not None:
-                setting.check(part, self._missing_is_summed_out(setting.observation))
+                self._check_readable(setting, part)
         held = [] if held_out is None else setting.examples(held_out)
         examples = setting.examples(train, on_disk=self._reads_slices), held
         began = time.perf_counter()
@@ -165,10 +166,15 @@ class SequenceModel(Drawing, Searching, ABC):
             choice = getattr(self, name)
             if choice != "auto" and not isinstance(choice, kind):
                 raise ValueError(f"{name} is {choice!r}; pass 'auto' or an object such as {example}")
+        if self._aligned:
+            check_choices(type(self).__name__, self.length, self.ignore_source)
 
     def _settle(self, train: Data, fitted: Encoding | None = None) -> Setting:
         kind = train.scored.kind
-        length = self.length if self.length != "auto" else "given" if kind == "vectors" else "stop"
+        if self._aligned:
+            check_has_targets(type(self).__name__, train)
+        given = kind == "vectors" or self._aligned
+        length = self.length if self.length != "auto" else "given" if given else "stop"
         observation = self._default_observation(kind) if self.observation == "auto" else self.observation.clone()
         if self.warm_start and self.__sklearn_is_fitted__():
             return Setting.of(self.encoding_, observation, length, train.y is not None, self.source_encoding_)
@@ -180,16 +186,16 @@ class SequenceModel(Drawing, Searching, ABC):
         return Setting.learn(train, encoding, observation, length, self._sources(train, encoding))
 
     def _sources(self, train: Data, encoding: Encoding) -> Sources:
-        if self.ignore_source or train.y is None:
+        if self.ignore_source:
             return "ignored"
-        alike = (train.X.kind, train.X.n_features) == (train.y.kind, train.y.n_features)
-        if self._shares_encoding():
-            if self.source_encoding != "auto" or not alike:
-                raise ValueError(_only_one_encoding(self, train.X, train.y))
-            return "shared"
-        if self.source_encoding != "auto":
-            return self.source_encoding
-        return encoding if alike else default_encoding(train.X.kind)
+        # A label and what it labels are two things, also where both are integers: each has an encoding of its own.
+        like_targets, default = None if self._aligned else encoding, self._default_source_encoding(train.X)
+        name, shared = type(self).__name__, self._shares_encoding()
+        return choose_sources(train, self.source_encoding, like_targets, default, model=name, shared=shared)
+
+    def _default_source_encoding(self, X: Sequences) -> Encoding:
+        """What ``source_encoding="auto"`` means where sources are not read as targets are."""
+        return default_encoding(X.kind)
 
     def _shares_encoding(self) -> bool:
         """Whether sources and targets are read alike."""
@@ -234,7 +240,12 @@ class SequenceModel(Drawing, Searching, ABC):
         if (data.y is not None) != setting.measure.conditional:
             says = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
             raise ValueError(f"the model was fitted as {says}")
+        self._check_readable(setting, data)
+
+    def _check_readable(self, setting: Setting, data: Data) -> None:
         setting.check(data, self._missing_is_summed_out(setting.observation))
+        if self._aligned:
+            check_aligned(setting, data)
 
     def _affine(self) -> tuple[Tensor, Tensor]:
         shift, scale = self.encoding_.affine()
@@ -306,12 +317,3 @@ class SequenceModel(Drawing, Searching, ABC):
 
 def _described(encoding: Encoding) -> dict[str, Any]:
     return {**storage.describe(encoding), "state": encoding.state()}
-
-
-def _only_one_encoding(model: SequenceModel, x: Sequences, y: Sequences) -> str:
-    what = [f"{s.n_features}-dimensional vectors" if s.kind == "vectors" else s.kind for s in (x, y)]
-    return (
-        f"X is {what[0]} but y is {what[1]}, and this {type(model).__name__} reads them alike, by one encoding: pass "
-        "both of one kind and leave source_encoding='auto'; or take a model with an encoder of its own, such as LSTMSeq2Seq; or "
-        "ignore_source=True, which gives p(y) as a baseline"
-    )

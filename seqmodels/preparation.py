@@ -274,6 +274,41 @@ def default_encoding(kind: Kind, values: tuple[Values, ...] = ()) -> Encoding:
     return {"vectors": Standardize, "text": Bytes, "symbols": Symbols}[kind]()
 
 
+def choose_sources(
+    data: Data,
+    own: Encoding | Literal["auto"],
+    like_targets: Encoding | None,
+    default: Encoding,
+    *,
+    model: str,
+    shared: bool,
+) -> Sources:
+    """How a ``model`` reads sources: with its targets, if that is ``shared``; by its ``own`` encoding; by one like that of
+    targets, where they are alike; by a default.
+
+    Raises:
+        ValueError: what cannot be shared; says what could be done instead.
+    """
+    if data.y is None:
+        return "ignored"
+    alike = (data.X.kind, data.X.n_features) == (data.y.kind, data.y.n_features)
+    if shared and (own != "auto" or not alike):
+        raise ValueError(
+            f"X is {_in_words(data.X)} but y is {_in_words(data.y)}, and this {model} reads them alike, by one encoding: pass both of one kind "
+            "and leave source_encoding='auto'; or take a model with an encoder of its own, such as LSTMSeq2Seq; or "
+            "ignore_source=True, which gives p(y) as a baseline"
+        )
+    if shared:
+        return "shared"
+    if own != "auto":
+        return own
+    return like_targets if alike and like_targets is not None else default
+
+
+def _in_words(sequences: Sequences) -> str:
+    return f"{sequences.n_features}-dimensional vectors" if sequences.kind == "vectors" else sequences.kind
+
+
 def _refuse_missing(what: str, i: int, frames: np.ndarray) -> None:
     missing = np.concatenate([np.isnan(frames[t : t + AT_ONCE]).any(axis=1) for t in range(0, len(frames), AT_ONCE)])
     if missing.any():

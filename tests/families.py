@@ -38,6 +38,7 @@ class Family:
     make: Callable[..., sm.SequenceModel]
     kinds: tuple[DataKind, ...] = ("vectors", "symbols")
     source: DataKind | None = None  # what targets are given, where it is of another kind: then there are always targets
+    aligned: bool = False  # a tagger: targets are as long as their sources, and always there
 
 
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
@@ -52,6 +53,14 @@ def _hmm(name: str, observation: Any, *kinds: DataKind) -> Family:
 def _network(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **options: Any) -> Family:
     small = {"d_model": 8, "n_layers": 1, "max_steps": 3, "batch_size": 4}
     return Family(name, partial(cls, **(small | options)), kinds or Family.kinds)
+
+
+def _tagger(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **options: Any) -> Family:
+    return replace(_network(name, cls, *kinds, **options), aligned=True)
+
+
+def _hmm_tagger(name: str, source: DataKind, **options: Any) -> Family:
+    return Family(name, partial(sm.HMMTagger, max_iter=3, **options), ("symbols",), source, aligned=True)
 
 
 def _from(source: DataKind, family: Family) -> Family:
@@ -129,6 +138,26 @@ FAMILIES = (
         ),
     ),
     _from("text", _network("transformer-seq2seq-from-text", sm.TransformerSeq2Seq, "symbols", n_heads=2)),
+    _hmm_tagger("hmm-tagger-from-vectors", "vectors", emission=sm.GaussianMixture(2, "tied")),
+    _hmm_tagger("hmm-tagger-from-symbols", "symbols", n_states_per_label=2),
+    _hmm_tagger("hmm-tagger-from-counts", "counts", emission=sm.Poisson()),
+    _tagger("lstm-tagger", sm.LSTMTagger, n_layers=2),
+    _tagger("lstm-tagger-causal", sm.LSTMTagger, n_layers=2, bidirectional=False),
+    _tagger("gru-tagger-independent", sm.LSTMTagger, cell="gru", autoregressive=False),
+    _tagger("elman-tagger-tied", sm.LSTMTagger, "symbols", cell="elman", bidirectional=False, tie_embeddings=True),
+    _from("vectors", _tagger("lstm-tagger-from-vectors", sm.LSTMTagger, "symbols")),
+    _tagger("transformer-tagger", sm.TransformerTagger, n_heads=2),
+    _tagger("transformer-tagger-causal", sm.TransformerTagger, "symbols", causal=True, positions="rotary"),
+    _from(
+        "counts",
+        _tagger(
+            "transformer-tagger-independent",
+            sm.TransformerTagger,
+            "vectors",
+            autoregressive=False,
+            source_encoding=sm.Features("counts"),
+        ),
+    ),
     _from("text", Family("hmm-ignoring", partial(sm.HMM, 2, max_iter=3, ignore_source=True), ("vectors", "symbols"))),
     _from("vectors", Family("ngram-ignoring", partial(sm.NGram, 2, ignore_source=True), ("symbols",))),
     _from("vectors", _network("lstm-ignoring", sm.LSTM, "symbols", ignore_source=True)),
@@ -158,13 +187,15 @@ class Row:
         """``X`` and ``y``, to fit or to score."""
         x = make_data(self.kind, LENGTHS, TEXTS, 0, self.n_features)
         given = self.family.source or self.kind
-        return (make_data(given, SOURCE_LENGTHS, SOURCES, 1, self.n_features), x) if self.conditional else (x, None)
+        lengths = LENGTHS if self.family.aligned else SOURCE_LENGTHS
+        return (make_data(given, lengths, SOURCES, 1, self.n_features), x) if self.conditional else (x, None)
 
-    @property
-    def source(self) -> Any:
-        """One source, or None."""
+    def source(self, n: int) -> Any:
+        """One source of a target of ``n`` steps, or None: always the same, but for taggers, where it is cut to this length."""
         X, y = self.data
-        return None if y is None else X[4]
+        if y is None:
+            return None
+        return X[0][:n] if self.family.aligned else X[4]
 
     @property
     def scored(self) -> list[Any]:
@@ -174,7 +205,7 @@ class Row:
 
     def ask(self, items: list[Any]) -> tuple[list[Any], list[Any] | None]:
         """``X`` and ``y`` that score these items, all given the one source."""
-        return ([self.source] * len(items), items) if self.conditional else (items, None)
+        return ([self.source(len(item)) for item in items], items) if self.conditional else (items, None)
 
 
 def make_data(
@@ -217,7 +248,9 @@ def rows(*kinds: DataKind, n_features: int = 2) -> list[Row]:
 def _rows(kinds: tuple[DataKind, ...], n_features: int) -> Iterator[Row]:
     lengths: tuple[Length, ...] = ("given", "stop")
     for family, kind, conditional, length in product(FAMILIES, kinds, (False, True), lengths):
-        if family.source is not None and not conditional:
+        if (family.source is not None or family.aligned) and not conditional:
+            continue
+        if family.aligned and length == "stop":
             continue
         if kind in family.kinds and (kind, length) != ("text", "given"):  # as symbols, of which there are more here
             yield Row(family, kind, conditional, length, n_features)

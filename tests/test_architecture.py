@@ -17,7 +17,7 @@ OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
 GROUND = {"sequences", "measure", "parameters"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
-MODEL = {*PREPARED, "training", "generation", "checkpoint", "distributed", "programs", "model"}
+MODEL = {*PREPARED, "tagging", "training", "generation", "checkpoint", "distributed", "programs", "model"}
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "sequences": set(),
@@ -29,9 +29,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
     "data": {"sequences", "parameters"},
+    "tagging": PREPARED,
     "checkpoint": {"storage", "parameters"},
     "training": {*PREPARED, "checkpoint", "distributed"},
-    "generation": PREPARED,
+    "generation": {*PREPARED, "tagging"},
     "programs": PREPARED,
     "model": MODEL,
     "hmm": MODEL,

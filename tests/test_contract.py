@@ -120,7 +120,7 @@ def density(row: Row, n_past: int) -> np.ndarray:
 def log_goes_on(row: Row, past: np.ndarray) -> float:
     if row.length == "given":
         return 0.0
-    stream = rough(row).stream(source=row.source)
+    stream = rough(row).stream(source=row.source(len(past) + 1))
     for x in past:
         stream.update(x)
     return float(np.log1p(-np.exp(stream.log_end())))
@@ -197,18 +197,21 @@ def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -
     steps = model.log_prob_steps(*row.ask([item]))[0]
     units = np.frombuffer(item.encode(), np.uint8).astype(np.int64) if isinstance(item, str) else item
     for t in (0, 3, 8) if dtype == "float64" else (3,):
-        predicted = model.predict_next(item[:t], source=row.source)
+        predicted = model.predict_next(item[:t], source=row.source(len(item)))
         log_prob = float(predicted.log_prob(torch.as_tensor(units[t])))
         if row.kind not in ("symbols", "text"):
             log_prob += log_goes_on(row, item[:t])
         close(np.array([log_prob]), steps[t : t + 1], tolerance)
-    if row.kind in ("symbols", "text"):
-        ends = model.predict_next(item, source=row.source).probs
+    if row.family.aligned:
+        with pytest.raises(ValueError, match="nothing comes next"):
+            model.predict_next(item, source=row.source(len(item)))
+    elif row.kind in ("symbols", "text"):
+        ends = model.predict_next(item, source=row.source(len(item))).probs
         assert len(ends) == (256 if row.kind == "text" else N_SYMBOLS) + (row.length == "stop")
         assert abs(float(ends.sum()) - 1) < (1e-6 if dtype == "float32" else 1e-12)
         if row.length == "stop":
             close(ends[-1:].log().double().numpy(), steps[-1:], tolerance)
-            assert model.predict_next(None, source=row.source).probs[-1] == 0  # a sequence is not empty
+            assert model.predict_next(None, source=row.source(1)).probs[-1] == 0  # a sequence is not empty
 
 
 # -- units -------------------------------------------------------------------------------------------------------
@@ -236,7 +239,7 @@ def test_steps_add_up_and_there_is_one_for_each_unit_and_end(row: Row) -> None:
 
 @every()
 def test_a_sequence_cannot_end_before_it_begins(row: Row) -> None:
-    stream = rough(row).stream(source=row.source)
+    stream = rough(row).stream(source=row.source(1))
     if row.length == "stop":
         assert stream.log_end() == -np.inf
     else:
@@ -296,7 +299,7 @@ def test_drawn_strings_are_as_frequent_as_they_are_probable(row: Row) -> None:
     strings, log_prob = outcomes(row)
     n, p = 2_000, np.exp(log_prob)
     given = {"length": LONGEST} if row.length == "given" else {"max_length": LONGEST}
-    drawn = rough(row).sample(n, source=row.source, random_state=5, **given)
+    drawn = rough(row).sample(n, source=row.source(LONGEST), random_state=5, **given)
     index = {s.astype(int).tobytes(): i for i, s in enumerate(strings)}
     found = np.array([index[np.asarray(s).astype(int).tobytes()] for s in drawn])
     surprise = -log_prob[found]
@@ -310,7 +313,7 @@ def test_drawn_strings_are_as_frequent_as_they_are_probable(row: Row) -> None:
 def test_drawn_vectors_have_the_entropy_of_the_density(row: Row, n_past: int) -> None:
     log_q, n = density(row, n_past), 1_000
     past = row.scored[0][:n_past]
-    drawn = rough(row).sample(n, prefix=past, source=row.source, length=n_past + 1, random_state=6)
+    drawn = rough(row).sample(n, prefix=past, source=row.source(n_past + 1), length=n_past + 1, random_state=6)
     assert {len(x) for x in drawn} == {n_past + 1}
     assert_allclose(np.asarray(drawn[0])[:n_past], past, rtol=1e-12)
     x = np.array([np.asarray(each)[-1, 0] for each in drawn])
@@ -334,15 +337,19 @@ def test_states_that_must_end_and_prefixes_that_cannot_be() -> None:
 def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
     model, before = rough(row), global_state()
     wanted = {"length": 4} if row.length == "given" else {"max_length": 6}
-    first, again, other = (model.sample(40, source=row.source, random_state=s, **wanted) for s in (1, 1, 2))
+    first, again, other = (model.sample(40, source=row.source(4), random_state=s, **wanted) for s in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
-    if row.length == "given":
+    if row.family.aligned:
+        assert len(model.sample(source=row.source(5))[0]) == 5
+        with pytest.raises(ValueError, match="the source has 5 steps and its target as many"):
+            model.sample(source=row.source(5), length=4)
+    elif row.length == "given":
         with pytest.raises(ValueError, match="pass length="):
-            model.sample(source=row.source)
+            model.sample(source=row.source(4))
     if row.kind != "text":  # in text the length is one of bytes
         assert row.length == "given" or row.kind != "symbols" or len({len(x) for x in first}) > 1
-        assert {len(x) for x in model.sample(4, source=row.source, length=3)} == {3}
+        assert {len(x) for x in model.sample(4, source=row.source(3), length=3)} == {3}
     assert global_state() == before
 
 
@@ -352,7 +359,7 @@ def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
     wanted = {"length": 6} if row.length == "given" else {"max_length": 8}
     has_temperature = row.kind not in ("counts", "mixed") and "chords" not in row.family.name
     for seed, decoding in ((1, {}), (2, {"temperature": 1.5} if has_temperature else {})):
-        given = {"prefix": prefix, "source": row.source, "random_state": seed, **wanted, **decoding}
+        given = {"prefix": prefix, "source": row.source(6), "random_state": seed, **wanted, **decoding}
         whole, pieces = model.sample(**given)[0], list(model.generate(**given))
         if row.kind == "text":
             assert prefix + "".join(pieces) == whole
@@ -364,7 +371,7 @@ def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
 @every("symbols")
 def test_the_widest_beam_finds_the_most_probable_strings(row: Row) -> None:
     model, (strings, log_prob) = rough(row), outcomes(row)
-    given = {"source": row.source, "n_beams": N_SYMBOLS ** (LONGEST + 1)}
+    given = {"source": row.source(LONGEST), "n_beams": N_SYMBOLS ** (LONGEST + 1)}
     given |= {"length": LONGEST} if row.length == "given" else {"max_length": LONGEST}
     found = model.n_best(5, **given)
     # What is searched are whole strings, so the longest have their end too.
@@ -394,15 +401,15 @@ def test_sources_of_one_length_start_together(row: Row) -> None:
 def test_a_beam_of_one_is_greedy(row: Row) -> None:
     model, prefix = rough(row), None if row.kind == "text" else row.scored[3][:2]
     wanted = {"length": 5} if row.length == "given" else {"max_length": 5}
-    greedy = model.sample(prefix=prefix, source=row.source, temperature=0, **wanted)[0]
-    found = model.n_best(1, prefix=prefix, source=row.source, n_beams=1, **wanted)[0].item
+    greedy = model.sample(prefix=prefix, source=row.source(5), temperature=0, **wanted)[0]
+    found = model.n_best(1, prefix=prefix, source=row.source(5), n_beams=1, **wanted)[0].item
     assert np.array_equal(found, greedy)
     if row.conditional:
-        first, second = row.source, row.data[0][0]
+        first, second = row.source(5), row.data[0][0][:5]
         assert np.array_equal(
-            model.predict([first], **wanted)[0], model.n_best(1, source=first, n_beams=1, **wanted)[0].item
+            model.predict([first], n_beams=1, **wanted)[0], model.n_best(1, source=first, n_beams=1, **wanted)[0].item
         )
-        three = [first, row.data[0][7], second]  # two of one length, searched together
+        three = [first, row.data[0][7][:5], second]  # two of one length, searched together
         together = model.predict(three, n_beams=3, n_best=2, **wanted)
         for each, candidates in zip(three, together, strict=True):
             alone = model.n_best(2, source=each, n_beams=3, **wanted)

@@ -68,13 +68,14 @@ class Search:
 class Beam:
     """The beginnings that are alive, ``steps (r, t)``, their ``log_prob (r,)`` float64, whose they are and the cursor's state.
 
-    ``owner (r,)``: number of the source, ascending: those of one source stand together, best first.
+    ``owner (r,)``: number of the source, ascending: those of one source stand together, best first. ``stops``: whether ends are events.
     """
 
     steps: Tensor
     log_prob: Tensor
     owner: Tensor
     state: CursorState
+    stops: bool
 
     def take(self, rows: Tensor) -> Beam:
         """These rows; the state is for the cursor to select."""
@@ -125,13 +126,13 @@ def _best(found: list[Hypothesis], search: Search) -> list[Hypothesis]:
 
 def _first(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None) -> Beam:
     """One beginning a source: the prefix, with its own log-probability."""
-    n = len(prefixes)
+    n, stops = len(prefixes), False
     state, log_prob = cursor.start(sources, n), torch.zeros(n, dtype=torch.float64)
     for symbols in prefixes.unbind(1):
         prediction = cursor.distribution(state)
         log_prob = log_prob + prediction.log_prob(symbols.to(prediction.parameters.device)).double().cpu()
-        state = cursor.advance(state, symbols)
-    return Beam(prefixes, log_prob, torch.arange(n), state)
+        state, stops = cursor.advance(state, symbols), prediction.log_end is not None
+    return Beam(prefixes, log_prob, torch.arange(n), state, stops)
 
 
 def _extend(cursor: Cursor, beam: Beam, search: Search, found: list[list[Hypothesis]]) -> Beam:
@@ -145,7 +146,7 @@ def _extend(cursor: Cursor, beam: Beam, search: Search, found: list[list[Hypothe
     ends = symbol == n_symbols
     _collect(replace(beam.take(parent[ends]), log_prob=log_prob[ends]), found)
     parent, symbol, log_prob = parent[~ends], symbol[~ends], log_prob[~ends]
-    grown = replace(beam.take(parent), log_prob=log_prob)
+    grown = replace(beam.take(parent), log_prob=log_prob, stops=prediction.log_end is not None)
     open_ = ~_settled(found, grown, search)
     parent, symbol, grown = parent[open_], symbol[open_], grown.take(open_)
     grown = replace(grown, steps=torch.cat([grown.steps, symbol.unsqueeze(1)], dim=1), state=None)
@@ -177,7 +178,8 @@ def _ways_on(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, Tensor,
 
 def _finish(cursor: Cursor, beam: Beam, found: list[list[Hypothesis]]) -> None:
     """What is alive at the last step ends there."""
-    log_end = cursor.distribution(beam.state).log_end
+    # Of the step after the last a tagger says nothing, so it is asked only if the end is one.
+    log_end = cursor.distribution(beam.state).log_end if beam.stops else None
     log_prob = beam.log_prob if log_end is None else beam.log_prob + log_end.double().cpu()
     possible = log_prob > -torch.inf
     _collect(replace(beam.take(possible), log_prob=log_prob[possible]), found)

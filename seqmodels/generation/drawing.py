@@ -47,13 +47,13 @@ class Drawing(Generative, ABC):
 
         Args:
             length: number of encoded steps; None draws until the end (``length="stop"`` only), at most ``max_length``. A
-                forced length masks the end, which is not p(x | T).
+                forced length masks the end, which is not p(x | T). A tagger needs none: its source has it.
             random_state: seed; None takes the model's.
             temperature, top_k, top_p, min_p: what is drawn from instead of the model's own distribution: see ``Decoding``.
             stop: strings, for text: a text ends after the first of them that is completed by what is drawn, and contains it.
         """
         steps, context = self._encode_one(prefix), self._encode_source(source)
-        self._check_length(length)
+        length = self._length(length, context)
         watch = self._watch(stop, steps, n)
         drawn = sample_steps(
             self._cursor(),
@@ -89,7 +89,7 @@ class Drawing(Generative, ABC):
         Frames ``(D,)``, symbols, or pieces of text: whole characters (bytes of an unfinished one are held back), never empty.
         """
         steps, context = self._encode_one(prefix), self._encode_source(source)
-        self._check_length(length)
+        length = self._length(length, context)
         watch = self._watch(stop, steps, 1)
         drawn = stream_steps(
             self._cursor(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable
 from seqmodels.preparation import Data, Example, Setting
 from seqmodels.sequences import Sequences
+from seqmodels.tagging import length_like
 
 
 class Generative(Configurable, ABC):
@@ -32,6 +33,8 @@ class Generative(Configurable, ABC):
     measure_: Measure
     length_: Length
     random_state: int
+
+    _aligned: ClassVar[bool] = False  # whether targets have a step for each of their source's
 
     @abstractmethod
     def start(self, source: Given = None, n: int = 1) -> CursorState:
@@ -90,9 +93,13 @@ class Generative(Configurable, ABC):
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _check_length(self, length: int | None) -> None:
+    def _length(self, length: int | None, source: np.ndarray | None) -> int | None:
+        """How many steps are asked for; None: until the end."""
+        if self._aligned and source is not None:
+            return length_like(source, length)
         if length is None and self.length_ == "given":
             raise ValueError('the model was fitted with length="given", so it has no ends; pass length=')
+        return length
 
     def _encode_one(self, item: Any) -> np.ndarray:
         setting = self._setting()

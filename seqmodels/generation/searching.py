@@ -102,7 +102,8 @@ class Searching(Generative, ABC):
             ValueError: a model of vectors, which cannot be listed; nothing possible begins with the prefix.
         """
         steps, context = self._encode_one(prefix), self._encode_source(source)
-        self._check_searchable(length)
+        self._check_searchable()
+        length = self._length(length, context)
         width = max(n, 5) if n_beams is None else n_beams
         search = Search(width, n, length, max_length, alpha)
         found = beam_search(self._cursor(), search, prefix=steps, source=context)
@@ -113,7 +114,7 @@ class Searching(Generative, ABC):
         self,
         X: Any,
         *,
-        n_beams: int = 1,
+        n_beams: int | None = None,
         n_best: int | None = None,
         prefix: Any = None,
         length: int | Sequence[int] | None = None,
@@ -122,13 +123,15 @@ class Searching(Generative, ABC):
         alpha: float | Literal["mean"] = 0.0,
         batch_size: int = 64,
     ) -> list[Any]:
-        """The target that the model finds most probable for each source: greedily, or by ``n_beams`` (see ``n_best``).
+        """The target that the model finds most probable for each source.
 
         Args:
+            n_beams: beginnings that are followed at once (see ``n_best``); None: one, which is greedy, unless the model can
+                find the most probable of all, as an ``HMMTagger`` and taggers of independent labels can.
             n_best: a list of so many ``Candidate`` for each source, best first (fewer if there are no more), instead of a target;
                 followed are at least as many beginnings.
             prefix: raw beginning of every target, or a list with one for each.
-            length: steps of the targets, one number or one for each; needed under ``length="given"``.
+            length: steps of the targets, one number or one for each; needed under ``length="given"``, but not by taggers.
             max_ratio: steps that a target may have for each step of its source, besides ``max_length``; under ``length="stop"``.
             batch_size: sources of equal length that are searched at once.
 
@@ -141,7 +144,11 @@ class Searching(Generative, ABC):
                 "the model was fitted without y, so there are no targets to predict; n_best(prefix=) continues"
             )
         goals = self._goals(sources, prefix, length)
-        width = n_beams if n_best is None else max(n_best, n_beams)
+        if n_beams is None and n_best is None and not any(len(goal.prefix) for goal in goals):
+            exact = self._most_probable([goal.source for goal in goals])
+            if exact is not None:
+                return [self.encoding_.decode(steps) for steps in exact]
+        width = max(n_best or 1, n_beams or 1)
         cursor, found = self._cursor(), list[Any]([None] * len(goals))
         for numbers in batches([goal.shape for goal in goals], batch_size):
             part = [goals[i] for i in numbers]
@@ -164,10 +171,9 @@ class Searching(Generative, ABC):
             raise ValueError(
                 f"there are {len(sources)} sources but {len(prefixes)} prefixes; pass one, or one for each"
             )
-        for each in lengths:
-            self._check_searchable(each)
-        begun = [self._encode_one(each) for each in prefixes]
-        return [Goal(self._encode_source(s), p, n) for s, p, n in zip(sources, begun, lengths, strict=True)]
+        self._check_searchable()
+        begun, given = [self._encode_one(each) for each in prefixes], [self._encode_source(each) for each in sources]
+        return [Goal(s, p, self._length(n, s)) for s, p, n in zip(given, begun, lengths, strict=True)]
 
     def _candidates(self, found: list[Hypothesis], source: np.ndarray | None, search: Search) -> list[Candidate]:
         # By the batched road, so that the figures are those of log_prob.
@@ -177,10 +183,13 @@ class Searching(Generative, ABC):
             for h, each in zip(found, steps, strict=True)
         ]
 
+    def _most_probable(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+        """For each encoded source the most probable target, encoded, where it is found without a search; None: it is not."""
+        return None
+
     def _decoded(self, found: Hypothesis) -> Item:
         return self.encoding_.decode(found.steps)
 
-    def _check_searchable(self, length: int | None) -> None:
+    def _check_searchable(self) -> None:
         if self.encoding_.reads == "vectors":
             raise ValueError("vectors have densities, which a search cannot list; draw from the model with sample()")
-        self._check_length(length)

@@ -4,6 +4,7 @@ from seqmodels.hmm.constraints import Frozen
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.hmm.series import Series
+from seqmodels.hmm.tagging import HMMTagger
 from seqmodels.hmm.topology import Arcs, Banded, LeftToRight, Topology
 
-__all__ = ["HMM", "Arcs", "Banded", "Frozen", "LeftToRight", "Pseudocounts", "Series", "Topology"]
+__all__ = ["HMM", "Arcs", "Banded", "Frozen", "HMMTagger", "LeftToRight", "Pseudocounts", "Series", "Topology"]

@@ -22,7 +22,8 @@ ELEMENTS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}
 class Block:
     """Sequences fitted at once, of one weight: packed frames ``x``, the ``past`` of each, the cutting; ``indices``: which they are.
 
-    ``states (N,)``, packed: the state of each frame where it is known, -1 where not; None: nowhere.
+    ``states (N,)``, packed: the state of each frame where it is known, -1 where not; or ``(N, K)`` bool, which are possible; None:
+    nowhere is anything known.
     ``scratch``: blocks made together share one, for they are worked on one after the other.
     """
 

@@ -192,10 +192,19 @@ def _double(peak: Tensor, scratch: Scratch) -> Tensor:
 
 
 def clamped(densities: Densities, states: Tensor) -> LogDensities:
-    """Frames whose state is known, ``states (N,)`` not negative, are impossible in every other: what follows is exact."""
+    """Frames whose state is known, ``states (N,)`` not negative, are impossible in every other: what follows is exact.
+
+    Or ``states (N, K)`` bool: which are possible.
+    """
     log_b = densities.log()
-    others = torch.arange(log_b.shape[-1], device=log_b.device) != states[:, None]
-    return LogDensities(log_b.masked_fill(others & (states >= 0)[:, None], -torch.inf))
+    return LogDensities(log_b.masked_fill(~possible_states(states, log_b.shape[-1]), -torch.inf))
+
+
+def possible_states(states: Tensor, n_states: int) -> Tensor:
+    """``(N, K)`` bool, of states ``(N,)``, -1 where any is possible, or of what is such a table already."""
+    if states.dim() == 2:
+        return states
+    return (torch.arange(n_states, device=states.device) == states[:, None]) | (states < 0)[:, None]
 
 
 def _finite(peak: Tensor) -> Tensor:

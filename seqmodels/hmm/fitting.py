@@ -13,6 +13,7 @@ import torch
 from seqmodels.encodings import Encoding
 from seqmodels.hmm.baum_welch import Fitted, Memory, Observe, Schedule, baum_welch
 from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, Block
+from seqmodels.hmm.densities import possible_states
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.gradient import gradient_ascent
 from seqmodels.hmm.learning import Algorithm, Learning
@@ -159,6 +160,8 @@ def corpus_of(
     states = None
     if any(e.states is not None for e in examples):
         states = [np.full(len(x), -1) if e.states is None else e.states for x, e in zip(joined, examples, strict=True)]
+        if any(known.ndim == 2 for known in states):
+            states = [possible_states(torch.from_numpy(known), n_states).numpy() for known in states]
     return Corpus(joined, [e.weight for e in examples], states, n_past, n_states, n_densities, device, dtype)
 
 
@@ -181,6 +184,9 @@ def check_states(examples: Sequence[Example], n_states: int) -> None:
         if example.states is None:
             continue
         n = len(example.values) + (0 if example.source is None else len(example.source))
+        if example.states.ndim == 2:
+            _check_possible(i, example.states, (n, n_states))
+            continue
         if example.states.shape != (n,) or example.states.dtype.kind not in "iu":
             raise ValueError(
                 f"states of sequence {i} have shape {example.states.shape} and type {example.states.dtype}; pass an integer for "
@@ -191,3 +197,15 @@ def check_states(examples: Sequence[Example], n_states: int) -> None:
                 f"states of sequence {i} go from {example.states.min()} to {example.states.max()}; pass 0 to {n_states - 1}, or "
                 "-1 where the state is not known"
             )
+
+
+def _check_possible(i: int, states: np.ndarray, shape: tuple[int, int]) -> None:
+    if states.shape != shape or states.dtype != bool:
+        raise ValueError(
+            f"states of sequence {i} have shape {states.shape} and type {states.dtype}; pass booleans of shape {shape}, which states "
+            "are possible at each encoded step, or an integer for each step"
+        )
+    if not states.any(1).all():
+        raise ValueError(
+            f"states of sequence {i} allow none at step {int(np.argmin(states.any(1)))}; allow at least one"
+        )

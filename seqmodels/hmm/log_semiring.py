@@ -38,7 +38,7 @@ def posterior(trellis: Trellis) -> Posterior:
         low, high = packing.blocks[t]
         now = log_alpha[low:high]
         going = len(ahead)
-        beta = torch.cat([_product(ahead, log_a.T), log_end[going : high - low]])
+        beta = torch.cat([product(ahead, log_a.T), log_end[going : high - low]])
         norm = _finite(torch.logsumexp(now + beta, 1, keepdim=True))
         gamma[low:high] = (now + beta - norm).exp()
         weights = None if trellis.weights is None else trellis.weights[packing.order[:going]]
@@ -59,11 +59,11 @@ def _forward(trellis: Trellis) -> tuple[Tensor, Tensor]:
         joint = predicted[: high - low] + log_b[low:high]
         steps[low:high] = torch.logsumexp(joint, 1)
         log_alpha[low:high] = joint - _finite(steps[low:high, None])
-        predicted = _product(log_alpha[low:high], log_a)
+        predicted = product(log_alpha[low:high], log_a)
     return log_alpha, steps
 
 
-def _product(rows: Tensor, log_a: Tensor) -> Tensor:
+def product(rows: Tensor, log_a: Tensor) -> Tensor:
     """``log(exp(rows) @ exp(log_a))``, (n, K) by (K, K), a few rows at a time."""
     pieces = rows.split(max(1, CHUNK // log_a.numel()))
     return torch.cat([torch.logsumexp(piece[:, :, None] + log_a, 1) for piece in pieces])

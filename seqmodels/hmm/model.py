@@ -133,7 +133,8 @@ class HMM(Queries):
         """As ``SequenceModel.fit``.
 
         Args:
-            states: integers for each sequence (of ``x``, then ``y``), -1 where unknown, or None; EM then fits p(x, known states).
+            states: integers for each sequence (of ``x``, then ``y``), -1 where unknown, or ``(T, K)`` booleans, which states are
+                possible, or None; EM then fits p(x, known states).
         """
         return self._fit_to(Data.of(X, y, sample_weight, states), validation)
 

@@ -79,13 +79,20 @@ class _Seen:
     @classmethod
     def of(cls, blocks: list[Block]) -> _Seen:
         pasts = [b.cutting.packing.unpack(b.past) for b in blocks if b.past is not None]
-        known = [b.cutting.packing.unpack(b.states) for b in blocks if b.states is not None]
+        known = [_only(b.cutting.packing.unpack(b.states)) for b in blocks if b.states is not None]
         return cls(
             torch.cat([b.cutting.packing.unpack(b.x) for b in blocks]),
             torch.cat(pasts) if pasts else None,
             torch.cat([b.cutting.lengths for b in blocks]),
             torch.cat(known) if known else None,
         )
+
+
+def _only(states: Tensor) -> Tensor:
+    """``(N,)`` the state of each frame where it is known, from that, or from the states ``(N, K)`` bool that are possible."""
+    if states.dim() == 1:
+        return states
+    return torch.where(states.sum(1) == 1, states.long().argmax(1), -1)
 
 
 def _labels(emission: Emission, seen: _Seen, topology: Topology, tying: Tying, generator: torch.Generator) -> Tensor:

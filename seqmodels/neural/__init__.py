@@ -5,6 +5,7 @@ from seqmodels.neural.huggingface.conversion import from_huggingface, to_hugging
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.recurrent.models import GRU, LSTM, ElmanRNN
 from seqmodels.neural.seq2seq.models import LSTMSeq2Seq
+from seqmodels.neural.tagging.models import LSTMTagger, TransformerTagger
 from seqmodels.neural.transformer.models import Transformer, TransformerSeq2Seq
 
 __all__ = [
@@ -12,9 +13,11 @@ __all__ = [
     "LSTM",
     "ElmanRNN",
     "LSTMSeq2Seq",
+    "LSTMTagger",
     "MaskedTransformer",
     "Transformer",
     "TransformerSeq2Seq",
+    "TransformerTagger",
     "from_huggingface",
     "gradient_by_lag",
     "to_huggingface",

@@ -69,13 +69,22 @@ class Chunk:
         return int((self.scored > 0).sum() - (self.is_end & (self.scored > 0)).sum())
 
 
-def assemble(rows: list[Row], spans: list[Span], n_past: int, device: torch.device, dtype: torch.dtype) -> Chunk:
-    """Cut the spans out of their rows and pad them on the right."""
+def assemble(
+    rows: list[Row],
+    spans: list[Span],
+    n_past: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    cut_sources: bool = False,
+) -> Chunk:
+    """Cut the spans out of their rows and pad them on the right; ``cut_sources``: out of their sources the same steps."""
     width = max(span.end - span.begin for span in spans)
     pieces = [_cut(rows[span.row], span, width, n_past) for span in spans]
     columns = [torch.as_tensor(np.stack(column), device=device) for column in zip(*pieces, strict=True)]
     shown, asked, is_start, is_end, may_end, is_target, scored, past = columns
-    source, source_mask = _pad_sources([rows[span.row].source for span in spans], device, dtype)
+    sources = [_part(rows[s.row].source, s) if cut_sources else rows[s.row].source for s in spans]
+    source, source_mask = _pad_sources(sources, device, dtype)
     vectors = shown.is_floating_point()
     return Chunk(
         shown.to(dtype) if vectors else shown,
@@ -105,6 +114,10 @@ def _cut(row: Row, span: Span, width: int, n_past: int) -> tuple[np.ndarray, ...
         past = np.where((index >= 0)[..., None], values[np.clip(index, 0, n - 1)], np.nan)
     may_end = (step > row.first) & row.ends
     return shown, asked, step == 0, (step == n) & row.ends, may_end, step >= row.first, scored, past
+
+
+def _part(source: np.ndarray | None, span: Span) -> np.ndarray | None:
+    return None if source is None else source[span.begin : span.end]
 
 
 def _pad_sources(

@@ -13,6 +13,7 @@ from seqmodels.neural.batches import Reach
 from seqmodels.neural.module import SequenceModule, split_end
 from seqmodels.neural.network import Memory, select
 from seqmodels.observations import Observation
+from seqmodels.tagging import past_the_source
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class NetworkState:
     """Before step ``position`` of the row: the network's memory and outputs, and what a new window would need.
 
     ``window`` is the first step of the current window; ``recent (n, w, ...)`` the last elements; ``first`` the first scored step.
+    ``n_steps``: how many there are, where the source says so.
     """
 
     memory: Memory
@@ -28,6 +30,12 @@ class NetworkState:
     position: int
     window: int
     first: int
+    n_steps: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no next step."""
+        return self.n_steps is not None and self.position >= self.n_steps
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,8 @@ class NetworkCursor:
             mask = None if given is None else torch.ones(given.shape[:2], dtype=torch.bool, device=given.device)
             memory = self.module.start(n, given, mask)
             recent = torch.zeros(n, 0, *width, dtype=dtype, device=parameter.device)
-            return self._feed(NetworkState(memory, recent, recent, 0, 0, 0), 1)
+            n_steps = None if given is None or not self.module.network.aligned else given.shape[1]
+            return self._feed(NetworkState(memory, recent, recent, 0, 0, 0, n_steps), 1)
         first = given.shape[1]
         window = self.reach.windows(first + 1)[-1][0]
         return self.enter(NetworkState(None, given, given, first, window, first))
@@ -63,7 +72,9 @@ class NetworkCursor:
         recent = torch.cat([state.recent, x.to(state.recent).unsqueeze(1)], dim=1)
         position, window = state.position + 1, self.reach.window_of(state.position + 1, state.window)
         keep = max(self.reach.context or 0, self.observation.n_past, 1)
-        moved = NetworkState(state.memory, state.outputs, recent[:, -keep:], position, window, state.first)
+        moved = replace(state, recent=recent[:, -keep:], position=position, window=window)
+        if moved.is_over:
+            return moved
         return self._feed(moved, 1) if window == state.window else self.enter(moved)
 
     @torch.no_grad()
@@ -75,7 +86,7 @@ class NetworkCursor:
     def _feed(self, state: NetworkState, n_inputs: int) -> NetworkState:
         """Show the network its last ``n_inputs`` inputs."""
         outputs, memory = self.module(*self.shown(state, n_inputs), state.memory)
-        return NetworkState(memory, outputs[:, -1], state.recent, state.position, state.window, state.first)
+        return replace(state, memory=memory, outputs=outputs[:, -1])
 
     def shown(self, state: NetworkState, n_inputs: int) -> tuple[Tensor, Tensor, Tensor]:
         """The last ``n_inputs`` inputs, the start token among them where the row begins: ``(n, T, ...)`` and two masks ``(n, T)``."""
@@ -88,7 +99,9 @@ class NetworkCursor:
 
     @torch.no_grad()
     def distribution(self, state: NetworkState) -> Prediction:
-        """What comes next."""
+        """What comes next; ``ValueError`` where nothing can."""
+        if state.n_steps is not None and state.is_over:
+            raise past_the_source(state.n_steps)
         may_end = torch.full((len(state.outputs),), state.position > state.first, device=state.outputs.device)
         parameters, end = split_end(state.outputs, may_end, self.module.ends.stops)
         log_end = None if end is None else F.logsigmoid(end)

@@ -44,7 +44,9 @@ class FoldedCursor:
         module = whole.module
         if module.ends.reads == "vectors" or whole.observation.n_past:
             return None
-        inputs = module.embedding(torch.arange(module.ends.size, device=module.begin.device))
+        if not module.network.reads_past:
+            return None
+        inputs = module.embedding(torch.arange(module.ends.size, device=module.head.bias.device))
         stepper = module.network.stepper(inputs if module.segment is None else inputs + module.segment[1])
         if stepper is None:
             return None

@@ -91,7 +91,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
         if self.training_precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
         if self._chunk() < 1:
-            raise ValueError(f"context or bptt is {self._chunk()}; pass at least 1")
+            raise ValueError(f"context, bptt or piece is {self._chunk()}; pass at least 1")
         self._reach()
 
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
@@ -110,7 +110,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
                 self._rows_a_batch([row.n_steps for row in rows], self._chunk()), self._chunk(), self._carries
             )
             objective = _Objective(self, rows, _steps_to_units(train_examples))
-            held_out = _limit(validation, ENOUGH)
+            held_out = _limit(validation, ENOUGH, aligned=self._aligned)
             self.history_, self.converged_ = train(
                 self.module_,
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
@@ -213,7 +213,14 @@ class _Objective:
 
     def __call__(self, batch: tuple[list[Span], bool]) -> Step:
         spans, continues = batch
-        chunk = assemble(self.rows, spans, self.observation.n_past, self.device, torch.float32)
+        chunk = assemble(
+            self.rows,
+            spans,
+            self.observation.n_past,
+            self.device,
+            torch.float32,
+            cut_sources=self.module.network.aligned,
+        )
         if continues:
             self.memory = map_memory(Tensor.detach, self.memory)
         else:
@@ -250,8 +257,11 @@ def _steps_to_units(examples: list[Example]) -> tuple[float, float]:
     return sum(e.n_units for e in examples) / n_steps, sum(e.log_det for e in examples) / n_steps
 
 
-def _limit(examples: list[Example], n_steps: int) -> list[Example]:
-    """The first examples that hold ``n_steps`` steps; long ones are cut into pieces that can be scored side by side."""
+def _limit(examples: list[Example], n_steps: int, *, aligned: bool = False) -> list[Example]:
+    """The first examples that hold ``n_steps`` steps; long ones are cut into pieces that can be scored side by side.
+
+    ``aligned``: and so are their sources.
+    """
     kept: list[Example] = []
     for example in examples:
         for begin in range(0, len(example.values), VALIDATION_PIECE):
@@ -260,7 +270,10 @@ def _limit(examples: list[Example], n_steps: int) -> list[Example]:
             values = example.values[begin : begin + VALIDATION_PIECE]
             part = len(values) / len(example.values)
             units = max(1, round(part * example.n_units))
-            kept.append(replace(example, values=values, log_det=part * example.log_det, n_units=units))
+            source = example.source
+            if aligned and source is not None:
+                source = source[begin : begin + VALIDATION_PIECE]
+            kept.append(replace(example, values=values, source=source, log_det=part * example.log_det, n_units=units))
     return kept
 
 

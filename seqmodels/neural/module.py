@@ -86,6 +86,7 @@ class SequenceModule(nn.Module):
     """``parameters_t = W hidden_t + S x_{t-1} + b``, ``hidden_t = network(start, x_1 .. x_{t-1}, source)``.
 
     The linear skip S from the last vector is there for vectors only. Under ``stops`` one more output is the logit of the end.
+    A network that does not read the past gets no x, and there is no S: ``parameters_t = W hidden_t + b``.
     """
 
     def __init__(self, network: Network, observation: Observation, ends: Ends, generator: torch.Generator) -> None:
@@ -94,10 +95,12 @@ class SequenceModule(nn.Module):
         self.network, self.ends = network, ends
         self.shared = observation.shared(ends.size)
         self.reading = _reading(ends.reads, observation.values(ends.size))
-        self.embedding = Embedding(ends, d)
-        self.begin = nn.Parameter(torch.zeros(d))
+        # Without a past to read the one embedding is the source's.
+        own = ends.source if network.reads_past else None
+        self.embedding = Embedding(ends if network.reads_past else ends.source or ends, d)
+        self.begin = nn.Parameter(torch.zeros(d)) if network.reads_past else None
         self.segment = nn.Parameter(torch.zeros(2, d)) if ends.conditional and not network.reads_source else None
-        self.source_embedding = None if ends.source is None else Embedding(ends.source, d)
+        self.source_embedding = None if own is None else Embedding(own, d)
         self.source_reading = self.reading if ends.source is None else _reading(ends.source.reads, ends.source.values)
         self.no_source = nn.Parameter(torch.zeros(d)) if network.reads_source and not ends.conditional else None
         self.head = _head(self.embedding, n_outputs, ends, d)
@@ -106,7 +109,8 @@ class SequenceModule(nn.Module):
             self.head.bias[: n_outputs - ends.stops] = observation.starting_point(ends.size, generator)
             if ends.stops:
                 self.head.bias[-1] = -3.0  # sequences rarely end
-        self.skip = nn.Linear(ends.size, n_outputs, bias=False) if ends.reads == "vectors" else None
+        skips = ends.reads == "vectors" and network.reads_past
+        self.skip = nn.Linear(ends.size, n_outputs, bias=False) if skips else None
         if self.skip is not None:
             nn.init.zeros_(self.skip.weight)
 
@@ -129,6 +133,8 @@ class SequenceModule(nn.Module):
 
     def inputs(self, shown: Tensor, is_start: Tensor, is_target: Tensor) -> Tensor:
         """What the network reads, ``(B, T, d_model)``."""
+        if not self.network.reads_past:
+            return self.head.bias.new_zeros(*is_start.shape, self.network.d_model)
         embedded = self.embedding(self.reading(shown), is_start, self.begin)
         if self.segment is not None:
             embedded = embedded + self.segment[is_target.long()]

@@ -60,10 +60,14 @@ class Network(nn.Module, ABC):
     Attributes:
         d_model: width of inputs and of hidden states.
         reads_source: True if the network has an encoder.
+        aligned: True if ``hidden_t`` is made of step t of the source, so that there are as many steps as the source has.
+        reads_past: False if ``hidden_t`` depends on the source alone; what is passed as ``inputs`` is then not looked at.
     """
 
     d_model: int
     reads_source: bool = False
+    aligned: bool = False
+    reads_past: bool = True
 
     @abstractmethod
     def start(self, n: int, source: Source | None = None) -> Memory:

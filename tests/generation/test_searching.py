@@ -72,7 +72,7 @@ def test_each_source_has_its_own_beam(end: float | None) -> None:
 
 def test_a_source_is_settled_by_its_own_beginnings() -> None:
     steps, owner = torch.zeros(3, 1, dtype=torch.int64), torch.tensor([0, 1, 1])
-    beam = Beam(steps, torch.tensor([-9.0, -1.0, -8.0], dtype=torch.float64), owner, None)
+    beam = Beam(steps, torch.tensor([-9.0, -1.0, -8.0], dtype=torch.float64), owner, None, stops=True)
     found = [[Hypothesis(EMPTY, -5.0)], [Hypothesis(EMPTY, -5.0)]]
     assert _settled(found, beam, Search()).tolist() == [True, False, False]
     assert _settled(found, beam, Search(n_best=2)).tolist() == [False, False, False]

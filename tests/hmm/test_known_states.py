@@ -16,6 +16,9 @@ X = [np.array([0, 2, 1, 1, 0]), np.array([1, 0, 2]), np.array([2, 2])]
 KNOWN: list[Any] = [np.array([-1, 2, -1, 0, -1]), None, np.array([1, -1])]
 
 
+POSSIBLE: list[Any] = [np.array([[1, 1, 0], [0, 1, 1], [1, 1, 1], [1, 0, 0], [0, 0, 1]], bool), None, np.array([1, -1])]
+
+
 def first(length: Any) -> HMM:
     return HMM(K, length=length, max_iter=0, dtype="float64").fit(X)
 
@@ -25,19 +28,21 @@ def restricted(model: HMM, item: np.ndarray, known: np.ndarray | None) -> dict[t
     paths = path_probabilities(model.initial_, model.transition_, model.emission_[:, item].T)
     ends = model.final_ if model.length_ == "stop" else np.ones(K)
     known = np.full(len(item), -1) if known is None else known
-    return {z: p * ends[z[-1]] for z, p in paths.items() if all(k in (-1, s) for k, s in zip(known, z, strict=True))}
+    allowed = known if known.ndim == 2 else [[k in (-1, s) for s in range(K)] for k in known]
+    return {z: p * ends[z[-1]] for z, p in paths.items() if all(row[s] for row, s in zip(allowed, z, strict=True))}
 
 
 @pytest.mark.parametrize("algorithm", ["em", "stepwise"])
 @pytest.mark.parametrize("length", ["given", "stop"])
-def test_one_step_by_the_paths_that_agree(length: Any, algorithm: Any) -> None:
+@pytest.mark.parametrize("states", [KNOWN, POSSIBLE], ids=["known", "possible"])
+def test_one_step_by_the_paths_that_agree(length: Any, algorithm: Any, states: list[Any]) -> None:
     start = first(length)
     p = (start.initial_, start.transition_, start.final_ if length == "stop" else None)
     options: dict[str, Any] = {"warm_start": True, "max_iter": 1, "dtype": "float64", "pseudocount": 0.0}
     model = HMM.from_parameters(*p, emission=start.emission_, algorithm=algorithm, batches=1, **options)
-    model.fit(X, states=KNOWN)
+    model.fit(X, states=states)
     starts, arcs, ends, emitted, total = np.zeros(K), np.zeros((K, K)), np.zeros(K), np.zeros((K, 3)), 0.0
-    for item, known in zip(X, KNOWN, strict=True):
+    for item, known in zip(X, states, strict=True):
         paths = restricted(start, item, known)
         mass = sum(paths.values())
         total += np.log(mass)
@@ -96,6 +101,12 @@ def test_the_objective_rises_with_labels() -> None:
         ([np.zeros(5), None, None], "type float64"),
         ([np.full(5, 3), None, None], "go from 3 to 3; pass 0 to 2"),
         ([np.full(5, -2), None, None], "go from -2 to -2"),
+        (
+            [None, np.ones((3, 2), dtype=bool), None],
+            r"states of sequence 1 have shape \(3, 2\).*booleans of shape \(3, 3\)",
+        ),
+        ([None, np.ones((3, 3)), None], "type float64; pass booleans"),
+        ([None, np.eye(3, dtype=bool) & [1, 0, 1] > 0, None], "states of sequence 1 allow none at step 1"),
     ],
 )
 def test_states_that_do_not_fit_are_named(states: Any, message: str) -> None:

@@ -1,0 +1,261 @@
+"""``HMMTagger``: an HMM whose states are the labels, fitted to labelled sequences, as p(y | x)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings import Encoding
+from seqmodels.generation import Given, Prediction
+from seqmodels.hmm.labelled import fit_labelled, states_of
+from seqmodels.hmm.learning import check_numbers
+from seqmodels.hmm.messages import log_belief, log_messages, log_next, log_steps
+from seqmodels.hmm.model import HMM
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.priors import Pseudocounts
+from seqmodels.model import DTYPES, SequenceModel
+from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.preparation import Example, Setting, default_encoding
+from seqmodels.sequences import Kind, Sequences
+from seqmodels.tagging import past_the_source
+
+
+@dataclass(frozen=True)
+class TaggerState:
+    """Before step ``position``: ``log_b`` and ``messages`` ``(n, T, S)`` of the source, and what the labels so far say of the state.
+
+    ``belief (n, S)``: log-probabilities, -inf everywhere once the labels are impossible; None at the first step.
+    """
+
+    log_b: Tensor
+    messages: Tensor
+    belief: Tensor | None
+    position: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no next step."""
+        return self.position >= self.messages.shape[1]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class HMMTagger(SequenceModel):
+    """``p(x, y) = π(y_1) b_{y_1}(x_1) Π_t a(y_{t-1}, y_t) b_{y_t}(x_t)``, and by it ``p(y | x) = p(x, y) / p(x)``, exactly.
+
+    The states of an ``HMM`` of the sources are the labels ``y_t``, integers from 0; it is fitted to both, which is counting (Rabiner
+    1989; for words and their parts of speech: Church 1988), and where a label has a mixture EM within the label. Its steps are
+    ``p(y_t | y_1 .. y_{t-1}, x_1 .. x_T)``: all of the source is seen. With ``n_states_per_label`` S a label is any of S states in a
+    row of their own, which are summed out, as in ``p(x)`` of an ``HMM``: the beginning of a word then sounds other than its end.
+
+    Args:
+        emission: how a label emits a step of the source: any observation that an ``HMM`` has; ``"auto"``: as there, and symbols
+            with a pseudocount of 0.01, so that one never seen with a label is not impossible. (``observation`` is how labels are
+            emitted, which is always ``Categorical``.)
+        n_states_per_label: states i S to i S + S - 1 are label i's; EM, within the labels, starts from each stretch of one label
+            cut into S equal parts.
+        max_iter: most EM steps.
+        tol: EM stops when a step improves the objective by less, in nats per unit of the source.
+        pseudocount: added to every count of first states and of transitions, or a ``Pseudocounts``.
+
+    Labels are as many as ``encoding=Symbols(n_symbols=...)`` says, or the largest that was seen and one. The other arguments
+    are those of ``SequenceModel``. It is fitted to p(x, y), and figures of ``history_`` are of both together.
+
+    Attributes: ``hmm_``, the fitted ``HMM`` of the sources, with ``transition_`` and all else that can be asked of one.
+
+    Raises:
+        ValueError: sources and targets of different lengths; targets that are not integers.
+
+    >>> words, tags = [np.array([0, 1, 2]), np.array([0, 2])], [np.array([0, 1, 0]), np.array([0, 0])]
+    >>> model = HMMTagger().fit(words, tags)
+    >>> [labels.tolist() for labels in model.predict(words)]
+    [[0, 1, 0], [0, 0]]
+    """
+
+    emission: Observation | str = "auto"
+    n_states_per_label: int = 1
+    max_iter: int = 100
+    tol: float = 1e-4
+    pseudocount: float | Pseudocounts = 0.01
+
+    _aligned: ClassVar[bool] = True
+    _has_encoder: ClassVar[bool] = True
+    _holds_out: ClassVar[bool] = False
+
+    # -- SequenceModel -------------------------------------------------------------------------------------
+
+    @property
+    def context_(self) -> int | None:
+        return None
+
+    @property
+    def n_parameters_(self) -> int:
+        return self.hmm_.n_parameters_
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        if kind != "symbols":
+            raise ValueError(
+                f"the labels of an HMMTagger are its states, integers from 0, but y is {kind}; take LSTMTagger or TransformerTagger"
+            )
+        return Categorical()
+
+    def _default_source_encoding(self, X: Sequences) -> Encoding:
+        return default_encoding(X.kind, self._emission(X.kind).values(X.n_features))
+
+    def _emission(self, kind: Kind) -> Observation:
+        """How labels emit sources of this kind."""
+        if isinstance(self.emission, Observation):
+            return self.emission.clone()
+        return GaussianMixture(4, "diag") if kind == "vectors" else Categorical(pseudocount=0.01)
+
+    def _check_hyperparameters(self) -> None:
+        if self.observation != "auto":
+            raise ValueError(
+                f"observation is {self.observation!r}, but labels are always Categorical; for what a label emits pass "
+                f"emission={self.observation!r}"
+            )
+        if not (self.emission == "auto" or isinstance(self.emission, Observation)):
+            raise ValueError(f"emission is {self.emission!r}; pass 'auto' or an object such as GaussianMixture(4)")
+        check_numbers(1, 1, self.max_iter, self.tol)
+        if self.n_states_per_label < 1:
+            raise ValueError(f"n_states_per_label is {self.n_states_per_label}; pass at least 1")
+
+    # -- fitting -------------------------------------------------------------------------------------------
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        reads = self._reads()
+        setting = Setting.of(reads, self._checked_emission(reads), "given", conditional=False)
+        raw = Sequences([reads.decode(_source(e.source)) for e in train])
+        labels, weights = [e.values for e in train], np.array([e.weight for e in train])
+        self.hmm_ = self._new()
+        fit_labelled(self.hmm_, setting, raw, labels, weights, self.n_states_per_label)
+        self.converged_ = self.hmm_.converged_
+        scored = [np.nan] * (len(self.hmm_.history_) - 1) + [self._validation(validation)]
+        self.history_ = self.hmm_.history_.assign(validation=scored)
+
+    def _new(self) -> HMM:
+        return HMM(
+            self.encoding_.size * self.n_states_per_label,
+            length="given",
+            max_iter=self.max_iter,
+            tol=self.tol,
+            pseudocount=self.pseudocount,
+            random_state=self.random_state,
+            device=self.device,
+            dtype=self.dtype,
+            verbose=self.verbose,
+        )
+
+    def _checked_emission(self, reads: Encoding) -> Observation:
+        emission = self._emission(reads.reads)
+        vectors = reads.reads == "vectors"
+        if emission.emits != ("vectors" if vectors else "symbols"):
+            raise ValueError(f"the emission {emission!r} emits {emission.emits} but the sources are {reads.reads}")
+        emission.check(reads.size)
+        if vectors and emission.values(reads.size) != reads.values():
+            raise ValueError(f"the emission {emission!r} is not for what {reads!r} gives; leave source_encoding='auto'")
+        return emission
+
+    def _reads(self) -> Encoding:
+        assert self.source_encoding_ is not None, "a tagger reads its sources"
+        return self.source_encoding_
+
+    def _validation(self, examples: list[Example]) -> float:
+        if not examples:
+            return np.nan
+        return sum(float(steps.sum()) for steps in self._steps(examples)) / sum(e.n_units for e in examples)
+
+    # -- labels, given a source ----------------------------------------------------------------------------
+
+    def posterior(self, X: Any) -> list[np.ndarray]:
+        return [gamma.reshape(len(gamma), self.encoding_.size, -1).sum(-1) for gamma in self._chain().posterior(X)]
+
+    def _most_probable(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+        """By Viterbi: the most probable labels, or where a label has several states, those of the most probable path."""
+        paths = self._chain().decode([self._reads().decode(_source(x)) for x in sources])
+        return [path // self.n_states_per_label for path in paths]
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        parameters, device = self._parameters(), self._device()
+        log_b, messages = self._messages([_source(e.source) for e in examples])
+        possible = [self._possible(torch.as_tensor(e.values, device=device)) for e in examples]
+        return [steps.cpu().numpy() for steps in log_steps(parameters, log_b, messages, possible)]
+
+    def _possible(self, labels: Tensor) -> Tensor:
+        """``(n, K S)`` bool: the states of labels ``(n,)``."""
+        return states_of(labels, self.n_states_per_label, self.hmm_.n_states)
+
+    def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
+        """Log-densities and messages ``(T, K S)`` of each encoded source; ``ValueError`` for one of probability zero, named."""
+        chain = self._chain()
+        results, seen = [torch.empty(0)] * len(sources), [torch.empty(0)] * len(sources)
+        parameters = self._parameters()
+        for block in chain._blocks([Example(x) for x in sources], len(parameters.initial)):
+            densities, _ = chain._emission().evaluate(
+                parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
+            )
+            log_b = block.cutting.split(densities.log().double())
+            for i, each, messages in zip(block.indices, log_b, log_messages(parameters, log_b), strict=True):
+                if torch.isneginf(parameters.initial.log() + messages[0]).all():
+                    raise ValueError(
+                        f"source {i} has probability zero whatever its labels, so they have no probability given it; keep "
+                        "emissions and transitions from being exactly zero (pseudocount, of the tagger and of its emission)"
+                    )
+                seen[i], results[i] = each, messages
+        return seen, results
+
+    def _chain(self) -> HMM:
+        """The HMM of the sources, which computes where and as precisely as this model."""
+        self._setting()
+        return self.hmm_.set_params(device=self.device, dtype=self.dtype, random_state=self.random_state)
+
+    # -- one step at a time --------------------------------------------------------------------------------
+
+    def start(self, source: Given = None, n: int = 1) -> TaggerState:
+        log_b, messages = (
+            torch.stack(each) for each in self._messages(source if isinstance(source, list) else [_source(source)])
+        )
+        return TaggerState(log_b.expand(n, *log_b.shape[1:]), messages.expand(n, *messages.shape[1:]), None, 0)
+
+    def advance(self, state: TaggerState, x: Tensor) -> TaggerState:
+        _check_going_on(state)
+        possible = self._possible(x.to(state.log_b.device))
+        seen = state.log_b[:, state.position].masked_fill(~possible, -torch.inf)
+        return replace(state, belief=log_belief(self._parameters(), seen, state.belief), position=state.position + 1)
+
+    def distribution(self, state: TaggerState) -> Prediction:
+        """The label of the next step; ``ValueError`` where the source has none."""
+        _check_going_on(state)
+        each = log_next(self._parameters(), state.messages[:, state.position], state.belief)
+        log_prob = each.unflatten(-1, (self.encoding_.size, -1)).logsumexp(-1)  # (n, K)
+        stuck = torch.isneginf(log_prob).all(-1, keepdim=True)
+        log_weights = torch.where(stuck, -torch.inf, 0.0)
+        return Prediction(self.observation_, torch.where(stuck, 0.0, log_prob).unsqueeze(1), log_weights, None, None)
+
+    def _parameters(self) -> Parameters:
+        return self.hmm_.parameters_.to(self._device())
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        return self.hmm_._state()
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        reads = self._reads()
+        self.hmm_ = self._new()
+        self.hmm_._set(Setting.of(reads, self._emission(reads.reads), "given", conditional=False))
+        self.hmm_._restore(state)
+        self.hmm_.history_, self.hmm_.converged_, self.hmm_.fit_seconds_ = self.history_, self.converged_, 0.0
+
+
+def _source(encoded: np.ndarray | None) -> np.ndarray:
+    assert encoded is not None, "a tagger reads its sources"
+    return encoded
+
+
+def _check_going_on(state: TaggerState) -> None:
+    if state.is_over:
+        raise past_the_source(state.messages.shape[1])

@@ -1,0 +1,115 @@
+"""What reads the source of a tagger: ``(B, S, d)`` -> a state for each of its steps, from both sides or from the past alone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from seqmodels.neural.network import Network
+from seqmodels.neural.transformer.network import TransformerStack
+from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.positions import make_positions
+
+
+class SourceEncoder(nn.Module, ABC):
+    """To add one, define ``forward``. What is padded must have no influence on what is real.
+
+    Attributes:
+        d_model: width of steps and of states.
+    """
+
+    d_model: int
+
+    @abstractmethod
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Steps (B, S, d) and their mask (B, S), real on the left, -> states (B, S, d)."""
+
+
+class OneWay(SourceEncoder):
+    """A causal network over the source: the state of step t has seen the steps up to t.
+
+    Args:
+        network: without an encoder.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.d_model, self.network = network.d_model, network
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """See ``SourceEncoder``."""
+        states, _ = self.network(values, self.network.start(len(values)))
+        return states
+
+
+class BothWays(SourceEncoder):
+    """Layers of two recurrent networks, of which one reads from the end: ``h = W [forwards, backwards] + b`` (Schuster and Paliwal 1997).
+
+    Padding stays on the right for both: each sequence is turned around within its own length.
+
+    Args:
+        make: makes a recurrent network of one layer.
+        n_layers: each reads both directions of the one below (Graves and Schmidhuber 2005).
+    """
+
+    def __init__(self, make: Callable[[], Network], n_layers: int) -> None:
+        super().__init__()
+        networks = [(make(), make()) for _ in range(n_layers)]
+        d = self.d_model = networks[0][0].d_model
+        self.forwards = nn.ModuleList(ahead for ahead, _ in networks)
+        self.backwards = nn.ModuleList(back for _, back in networks)
+        self.combine = nn.ModuleList(nn.Linear(2 * d, d) for _ in range(n_layers))
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """See ``SourceEncoder``."""
+        turn = turned(mask)
+        for ahead, back, combine in zip(self.forwards, self.backwards, self.combine, strict=True):
+            there = _run(ahead, values)
+            here = _run(back, _taken(values, turn))
+            values = combine(torch.cat([there, _taken(here, turn)], -1))
+        return values
+
+
+class TransformerEncoder(SourceEncoder):
+    """Self-attention over the source (Vaswani et al., 2017), masked if ``causal``.
+
+    Args:
+        options: what it is made of.
+        causal: the state of step t has seen the steps up to t.
+    """
+
+    def __init__(self, options: TransformerOptions, *, causal: bool) -> None:
+        super().__init__()
+        self.d_model, self.causal = options.d_model, causal
+        self.positions = make_positions(options.positions, options.d_model, options.max_length)
+        self.stack = TransformerStack(options, causal=causal)
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """See ``SourceEncoder``."""
+        values = values.masked_fill(~mask[..., None], 0.0)
+        states, _ = self.stack(self.positions(values), mask=None if self.causal else mask)  # causal: padding is later
+        return states
+
+
+def turned(mask: Tensor) -> Tensor:
+    """Which step stands where when each row of ``mask (B, S)`` is read from its own end; padding stays where it is.
+
+    >>> turned(torch.tensor([[True, True, True], [True, True, False]])).tolist()
+    [[2, 1, 0], [1, 0, 2]]
+    """
+    time = torch.arange(mask.shape[1], device=mask.device)
+    last = mask.sum(1, keepdim=True) - 1
+    return torch.where(time <= last, last - time, time)
+
+
+def _run(network: nn.Module, values: Tensor) -> Tensor:
+    assert isinstance(network, Network)
+    states, _ = network(values, network.start(len(values)))
+    return states
+
+
+def _taken(values: Tensor, index: Tensor) -> Tensor:
+    return values.gather(1, index[..., None].expand(values.shape))

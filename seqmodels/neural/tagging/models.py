@@ -1,0 +1,151 @@
+"""The users' neural taggers: ``p(y_1 .. y_T | x_1 .. x_T)``, a step of y for each step of x."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+
+from seqmodels.neural.batches import Reach, Span, assemble
+from seqmodels.neural.model import NeuralModel
+from seqmodels.neural.network import Network
+from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
+from seqmodels.neural.tagging.encoders import BothWays, OneWay, SourceEncoder, TransformerEncoder
+from seqmodels.neural.tagging.network import TaggerNetwork
+from seqmodels.neural.transformer.network import TransformerNetwork
+from seqmodels.neural.transformer.shape import TransformerShape
+from seqmodels.preparation import Example
+
+Cell = Literal["lstm", "gru", "elman"]
+CELLS: dict[Cell, type[LSTMNetwork] | type[GRUNetwork] | type[ElmanNetwork]] = {
+    "lstm": LSTMNetwork,
+    "gru": GRUNetwork,
+    "elman": ElmanNetwork,
+}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NeuralTagger(NeuralModel, ABC):
+    """What networks for targets as long as their sources share.
+
+    Targets are symbols (labels), vectors (framewise regression as a density) or text in as many encoded steps as the source's.
+    Lengths are given: there is no end, and ``predict``, ``sample`` and ``n_best`` need no ``length``.
+
+    Args:
+        autoregressive: whether ``y_t`` is told ``y_1 .. y_{t-1}``; if not, targets are independent given the source.
+        piece: steps of training at once: longer pairs are cut, source and target alike, at places that differ from epoch to
+            epoch. Scoring reads whole sources.
+
+    To add one, define ``_encoder`` and ``_decoder``.
+    """
+
+    autoregressive: bool = True
+    piece: int = 512
+
+    _aligned: ClassVar[bool] = True
+    _has_encoder: ClassVar[bool] = True
+    _carries: ClassVar[bool] = False
+
+    @abstractmethod
+    def _encoder(self) -> SourceEncoder:
+        """What reads the source; raises ``ValueError`` for what cannot be."""
+
+    @abstractmethod
+    def _decoder(self) -> Network:
+        """What reads the targets before each step."""
+
+    def _network(self) -> Network:
+        if self.tie_embeddings and not self.autoregressive:
+            raise ValueError(
+                "autoregressive=False reads no targets, so there is no table of theirs to tie; pass tie_embeddings=False"
+            )
+        return TaggerNetwork(self._encoder(), self._decoder() if self.autoregressive else None)
+
+    def _most_probable(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+        """Of independent targets, the most probable of each."""
+        if self.autoregressive:
+            return None
+        return [self._each_most_probable(source) for source in sources if source is not None]
+
+    @torch.no_grad()
+    def _each_most_probable(self, source: np.ndarray) -> np.ndarray:
+        module, target = self._ready(), Example(np.zeros(len(source), dtype=np.int64), source)
+        parameter, rows = next(module.parameters()), self._rows([target])
+        chunk = assemble(rows, [Span(0, 0, len(source))], 0, parameter.device, parameter.dtype)
+        memory = module.start(1, chunk.source, chunk.source_mask)
+        outputs, _ = module(chunk.shown, chunk.is_start, chunk.is_target, memory)
+        return self.observation_.log_probs(outputs)[0].argmax(-1).cpu().numpy()
+
+    def _reach(self) -> Reach:
+        return Reach()
+
+    def _chunk(self) -> int:
+        return self.piece
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LSTMTagger(NeuralTagger):
+    """A recurrent network reads the source, from both sides or as it comes (Graves and Schmidhuber 2005): p(y | x).
+
+    With ``autoregressive`` a second one of a layer reads the targets before each step, and the source's states along with them.
+
+    Args:
+        bidirectional: ``y_t`` is told all of x; if not, ``x_1 .. x_t`` only.
+        cell: ``"lstm"``, ``"gru"`` or ``"elman"``.
+        n_layers: of the source's network.
+
+    The other arguments are those of ``NeuralTagger`` and ``NeuralModel``.
+
+    >>> import numpy as np
+    >>> x = [np.array([0, 1, 1, 0]), np.array([1, 0])] * 20
+    >>> model = LSTMTagger(d_model=8, max_steps=60, lr=3e-2).fit(x, [1 - each for each in x])
+    >>> [labels.tolist() for labels in model.predict(x[:2])]
+    [[1, 0, 0, 1], [0, 1]]
+    """
+
+    bidirectional: bool = True
+    cell: Cell = "lstm"
+    d_model: int = 128
+    lr: float = 6e-3
+
+    def _encoder(self) -> SourceEncoder:
+        if self.bidirectional:
+            return BothWays(self._decoder, self.n_layers)
+        return OneWay(self._layers(self.n_layers))
+
+    def _decoder(self) -> Network:
+        return self._layers(1)
+
+    def _layers(self, n_layers: int) -> Network:
+        if self.cell not in CELLS:
+            raise ValueError(f"cell is {self.cell!r}; pass one of {', '.join(map(repr, CELLS))}")
+        return CELLS[self.cell](self.d_model, n_layers, dropout=self.dropout)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TransformerTagger(TransformerShape, NeuralTagger):
+    """A Transformer reads the source, all of it or as it comes (Vaswani et al. 2017): p(y | x).
+
+    With ``autoregressive`` one more causal layer sees the targets before each step, and the source's states along with them.
+
+    Args:
+        causal: ``y_t`` is told ``x_1 .. x_t`` only; if not, all of x.
+        max_length: the longest sequence that learned and binary positions can place.
+        n_layers: of the source's stack.
+
+    The other arguments are those of ``TransformerShape``, ``NeuralTagger`` and ``NeuralModel``.
+    """
+
+    causal: bool = False
+    n_layers: int = 2
+    max_length: int = 1024
+    lr: float = 3e-3
+
+    def _encoder(self) -> SourceEncoder:
+        return TransformerEncoder(self._options(self.max_length), causal=self.causal)
+
+    def _decoder(self) -> Network:
+        return TransformerNetwork(replace(self._options(self.max_length), n_layers=1))

@@ -1,0 +1,61 @@
+"""Targets as long as their sources, ``y_t`` beside ``x_t``: what models of them refuse, in words that both wings share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqmodels.encodings import Encoding
+from seqmodels.preparation import Data, Setting
+from seqmodels.sequences import Item
+
+WAY_OUT = "pass targets with a step for each of their source's, or take an encoder-decoder such as LSTMSeq2Seq"
+
+
+def check_choices(name: str, length: str, ignore_source: bool) -> None:
+    """Raise ``ValueError`` for what a tagger cannot be told."""
+    if length == "stop":
+        raise ValueError(
+            f"length is 'stop', but the targets of {name} are as long as their sources, so that their end is no event; "
+            "pass length='given', or leave it out"
+        )
+    if ignore_source:
+        raise ValueError(
+            f"{name} without sources has nothing to tell the length of its targets; leave ignore_source out, or for "
+            "p(y) as a baseline take LSTM(ignore_source=True, length='given')"
+        )
+
+
+def check_has_targets(name: str, data: Data) -> None:
+    """Raise ``ValueError`` where there is nothing to fit to."""
+    if data.y is None:
+        raise ValueError(f"{name} is p(y | x); pass y, with a step for each of X's")
+
+
+def check_aligned(setting: Setting, data: Data) -> None:
+    """Raise ``ValueError``, naming the sequence, unless every target has as many encoded steps as its source."""
+    assert data.y is not None, "a tagger is p(y | x)"
+    assert setting.source_encoding is not None, "a tagger reads its sources"
+    for i, (x, y) in enumerate(zip(data.X, data.y, strict=True)):
+        there, here = _n_steps(setting.source_encoding, x), _n_steps(setting.encoding, y)
+        if there != here:
+            raise ValueError(f"sequence {i} has {there} steps in X but {here} in y; {WAY_OUT}")
+
+
+def length_like(source: np.ndarray, length: int | None) -> int:
+    """The steps that a target has, given its encoded source; ``ValueError`` if another ``length`` is asked for."""
+    if length is not None and length != len(source):
+        raise ValueError(
+            f"length is {length}, but the source has {len(source)} steps and its target as many; leave length out, or {WAY_OUT}"
+        )
+    return len(source)
+
+
+def past_the_source(n_steps: int) -> ValueError:
+    """For what is asked of a step that there is not."""
+    return ValueError(
+        f"the source has {n_steps} steps and so has its target: there is no step {n_steps}, nothing comes next"
+    )
+
+
+def _n_steps(encoding: Encoding, item: Item) -> int:
+    return len(encoding.encode(item)) if isinstance(item, str) else len(item)
