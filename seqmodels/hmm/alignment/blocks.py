@@ -10,13 +10,9 @@ from typing import Self
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from seqmodels.hmm.alignment.jumps import Chain
 from seqmodels.hmm.cutting import Cutting
-from seqmodels.hmm.densities import LogDensities
 from seqmodels.hmm.scratch import Scratch
-from seqmodels.hmm.trellis import Trellis
 from seqmodels.preparation import Example
 
 CELLS_AT_ONCE = 1 << 20  # a cell is a step of a target at a place of its source
@@ -29,12 +25,12 @@ class Alphabets:
     n_source: int
     n_target: int
 
-    def windows(self, sources: np.ndarray, window: int, *, null: bool) -> np.ndarray:
-        """``(n, S)`` symbols -> ``(n, S, window)`` around each place, and with a null ``(n, S + 1, window)``, the null last."""
+    def windows(self, sources: np.ndarray, window: int) -> np.ndarray:
+        """``(n, S)`` symbols -> ``(n, S + 2, window)`` around each place, the end, and, last, the null."""
         half = window // 2
-        padded = np.pad(sources, ((0, 0), (half, half)), constant_values=self.n_source)
+        padded = np.pad(sources, ((0, 0), (half, half + 1)), constant_values=self.n_source)
         around = np.lib.stride_tricks.sliding_window_view(padded, window, axis=1)
-        nothing = np.full((len(sources), int(null), window), self.n_source + 1)
+        nothing = np.full((len(sources), 1, window), self.n_source + 1)
         return np.concatenate([around, nothing], axis=1)
 
 
@@ -44,7 +40,7 @@ class Block:
 
     Attributes:
         indices: which pairs, longest target first.
-        windows: (n, S', window) source symbols around each place, and around the null if there is one.
+        windows: (n, S + 2, window) source symbols around each place, the end and the null.
         y: (N,) target symbols. previous: (N,) those before them.
         weight: what each pair counts.
         cutting: of the targets.
@@ -83,39 +79,48 @@ class Block:
         values = np.concatenate([np.asarray(e.values) for e in chosen])
         row = (np.cumsum(lengths) - lengths)[sequence] + time
         previous = np.where(time == 0, alphabets.n_target, values[row - 1])
-        windows = alphabets.windows(sources, window, null=null)
+        windows = alphabets.windows(sources, window)
         return cls(indices, windows, values[row], previous, chosen[0].weight, cutting, scratch, null)
 
     @property
     def n_places(self) -> int:
         """S."""
-        return self.windows.shape[1] - self.null
+        return self.windows.shape[1] - 2
 
     @cached_property
     def sequence(self) -> np.ndarray:
         """(N,) which pair each row belongs to."""
         return self.cutting.sequence.cpu().numpy()
 
+    @cached_property
+    def last(self) -> np.ndarray:
+        """(n,) the row of each pair's last step."""
+        return self.cutting.last.cpu().numpy()
+
     @property
     def around(self) -> np.ndarray:
-        """(N, S', window): ``windows`` for every step."""
-        return self.windows[self.sequence]
+        """(N, S', window): what steps may see at each place, and at the null if there is one."""
+        seen = self.windows[:, : self.n_places] if not self.null else np.delete(self.windows, self.n_places, axis=1)
+        return seen[self.sequence]
 
-    def trellis(self, chain: Chain, p: np.ndarray, dtype: torch.dtype) -> Trellis:
-        """The problem of inference, given probabilities ``p (N, S')`` of each step at each place (and the null)."""
-        log_b = torch.from_numpy(p).to(self.cutting.lengths.device, dtype).log_()
-        if self.null:  # wherever it stands, the null says the same
-            log_b = torch.cat([log_b[:, :-1], log_b[:, -1:].expand(-1, self.n_places + 1)], 1)
-        final = None if chain.final is None else torch.from_numpy(chain.final)
-        initial, transition = torch.from_numpy(chain.initial), torch.from_numpy(chain.transition)
-        return Trellis.of(initial, transition, LogDensities(log_b), self.cutting, final, self.scratch)
+    @property
+    def landings(self) -> np.ndarray:
+        """(n, S + 1, window): what is around each place, and the end."""
+        return self.windows[:, :-1]
 
-    def shares(self, gamma: Tensor) -> np.ndarray:
-        """(N, K) posteriors of states -> (N, S') of places, and of the null."""
-        if self.null:
-            places, nulls = gamma[:, : self.n_places], gamma[:, self.n_places :]
-            gamma = torch.cat([places, nulls.sum(1, keepdim=True)], 1)
-        return gamma.cpu().numpy()
+    def shares(self, gamma: np.ndarray) -> np.ndarray:
+        """(..., K) posteriors of states -> (..., S') of places, and of the null."""
+        if not self.null:
+            return gamma
+        places, nulls = gamma[..., : self.n_places], gamma[..., self.n_places :]
+        return np.concatenate([places, nulls.sum(-1, keepdims=True)], -1)
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """(..., S') of places and the null -> (..., K) of states: wherever it stands, the null is the same."""
+        if not self.null:
+            return values
+        nulls = np.repeat(values[..., -1:], self.n_places + 1, axis=-1)
+        return np.concatenate([values[..., :-1], nulls], -1)
 
 
 def blocks_of(

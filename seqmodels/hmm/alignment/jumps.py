@@ -1,24 +1,22 @@
-"""Where an alignment goes next, by distance: ``p(a_t = j | a_t-1 = i, S) = w[j - i] / Σ_k w[k - i]`` over the S places there are.
+"""Where an alignment goes next: ``p(a_t = j | a_t-1 = i, x) = w[j - i] v_j / Σ_k w[k - i] v_k`` over the S places there are, and the end.
 
 A chain of Vogel, Ney and Tillmann (1996), with the null of Och and Ney (2003): a step that is aligned with nothing comes with one
-probability from everywhere, and the place that the next jump is measured from stays what it was.
+probability from everywhere, and the place that the next jump is measured from stays what it was. ``v``, the pull of a place, is one
+everywhere or learned from the source around it (``seqmodels.hmm.alignment.pull``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-ROUNDS = 10  # of the majorisation in an M-step: each betters the objective
-
 
 @dataclass(frozen=True)
 class Chain:
-    """Over K states: ``initial (K,)``, ``transition (K, K)``, ``final (K,)`` or None; their rows with ``final`` sum to one.
+    """Over K states: ``initial (K,)`` or ``(n, K)``, ``transition (K, K)``, ``final (K,)`` or None; or their expected counts.
 
     The states are the S places; with a null 2 S + 1: then come the nulls after no place, after the first, ..., after the last.
     """
@@ -47,13 +45,13 @@ class Jumps:
 
     @classmethod
     def flat(cls, max_jump: int, *, stops: bool, null: bool) -> Self:
-        """All places alike, as in IBM's model 1."""
-        n = max_jump + 2 * max_jump + 1 + (max_jump if stops else 0)
+        """All places alike, as in IBM's model 1 (Brown et al. 1993)."""
+        n = (4 if stops else 3) * max_jump + 1
         return cls(np.full(n, 1 / n), max_jump, stops, 0.1 if null else None)
 
     @property
     def n_parameters(self) -> int:
-        """Free ones: each kind of weight up to a factor, and the null; ends share theirs with jumps."""
+        """Free ones: first places have a factor of their own, jumps and ends share one."""
         return len(self.weights) - 2 + (self.null is not None)
 
     def features(self, n_places: int) -> np.ndarray:
@@ -62,32 +60,48 @@ class Jumps:
         Rows: the start, a null before any place, the S places. Columns: the S places, and the end.
         """
         far, origin = self.max_jump, np.arange(n_places + 1)[:, None]
-        places = np.clip(np.arange(1, n_places + 1) - origin, -far, far) + 2 * far  # after the far first places
+        jumps = np.clip(np.arange(1, n_places + 1) - origin, -far, far) + 2 * far  # behind the far first places
         first = np.minimum(np.arange(1, n_places + 1), far) - 1
         ends = np.minimum(n_places + 1 - origin, far) + 3 * far if self.stops else np.full_like(origin, -1)
-        rows = np.column_stack([np.vstack([first, first, places[1:]]), np.vstack([[[-1]], ends])])
-        return rows
+        return np.column_stack([np.vstack([first, first, jumps[1:]]), np.vstack([[[-1]], ends])])
 
-    def chain(self, n_places: int) -> Chain:
-        """The Markov chain over the places of a source of this length."""
+    def table(self, n_places: int) -> np.ndarray:
+        """``(S + 2, S + 1)``: the weights themselves."""
         features = self.features(n_places)
-        p = np.where(features < 0, 0.0, self.weights[features])
-        p /= p.sum(1, keepdims=True)
+        return np.where(features < 0, 0.0, self.weights[features])
+
+    def sums(self, pull: np.ndarray) -> np.ndarray:
+        """``(n, S + 2)``: what the ways from each row are divided by, given the pulls ``(n, S + 1)`` of places and the end."""
+        return pull @ self.table(pull.shape[1] - 1).T
+
+    def chain(self, sums: np.ndarray) -> Chain:
+        """Of n sources of like length, all but what each place has of its own: its pull, and its sum (see ``of_states``).
+
+        ``initial (n, K)`` lacks the pulls, the rows of ``transition`` and ``final`` the pulls and the sums.
+        """
+        n_places, null = sums.shape[1] - 2, self.null or 0.0
+        table = (1 - null) * self.table(n_places)
+        initial = table[0, :-1] / sums[:, :1]
+        final = table[:, -1]
         if self.null is None:
-            return Chain(p[0, :-1], p[2:, :-1], p[2:, -1] if self.stops else None)
-        places, nulls = p * (1 - self.null), np.full((n_places + 2, n_places + 1), 0.0)
-        nulls[0, 0], nulls[1:] = self.null, self.null * np.eye(n_places + 1)
-        rows = np.concatenate([places[:, :-1], nulls], axis=1)  # (S + 2, K)
+            return Chain(initial, table[2:, :-1], final[2:] if self.stops else None)
         origins = np.concatenate([np.arange(2, n_places + 2), np.arange(1, n_places + 2)])
-        return Chain(rows[0], rows[origins], places[origins, -1] if self.stops else None)
+        nulls = null * np.eye(n_places + 2, n_places + 1, -1)
+        never = np.zeros((len(sums), n_places))
+        initial = np.concatenate([initial, null / sums[:, 1:2], never], axis=1)
+        transition = np.concatenate([table[:, :-1], nulls], axis=1)[origins]
+        return Chain(initial, transition, final[origins] if self.stops else None)
+
+    def of_states(self, sums: np.ndarray) -> np.ndarray:
+        """``(n, S + 2)`` sums of rows -> ``(n, K)`` those of the states."""
+        return sums[:, 2:] if self.null is None else np.concatenate([sums[:, 2:], sums[:, 1:]], axis=1)
 
     def counted(self, expected: Chain, n_places: int) -> tuple[np.ndarray, float]:
-        """Expected starts, transitions and ends of a chain -> ``(S + 2, S + 1)`` by rows and columns of ``features``, and nulls."""
+        """Expected starts, transitions and ends -> ``(S + 2, S + 1)`` by rows and columns of ``features``, and nulls."""
         counts = np.zeros((n_places + 2, n_places + 1))
         counts[0, :-1] = expected.initial[:n_places]
-        rows = np.column_stack(
-            [expected.transition[:, :n_places], 0.0 * expected.initial if expected.final is None else expected.final]
-        )
+        final = np.zeros(len(expected.initial)) if expected.final is None else expected.final
+        rows = np.column_stack([expected.transition[:, :n_places], final])
         counts[2:] = rows[:n_places]
         if self.null is None:
             return counts, 0.0
@@ -101,12 +115,28 @@ class Jumps:
             total += float(np.log(self.null) + np.log1p(-self.null))
         return pseudocount * total
 
-    def maximised(self, ways: Ways, pseudocount: float) -> Jumps:
-        """A better fit to expected counts: exact of the null, of the weights ``ROUNDS`` of Hunter's (2004) MM steps."""
-        null = self.null
-        if null is not None:
-            null = (ways.n_null + pseudocount) / (ways.n_null + float(ways.counts.sum()) + 2 * pseudocount)
-        return replace(self, weights=ways.climbed(self.weights, pseudocount), null=null)
+    def maximised(
+        self, expected: Mapping[int, Chain], pressure: Mapping[int, np.ndarray], pseudocount: float
+    ) -> Jumps:
+        """A better fit: exact of the null, of the weights a step of Hunter's (2004) majorisation.
+
+        Args:
+            expected: chains of expected counts, by number of places.
+            pressure: ``(S + 2, S + 1)`` the sum over sources of ``departures from a row / its sum · pull of a column``.
+            pseudocount: of every weight.
+        """
+        n, made, n_null, total = len(self.weights), np.zeros(len(self.weights)), 0.0, 0.0
+        divisor = np.zeros(n)
+        for n_places, chain in expected.items():
+            counts, nulls = self.counted(chain, n_places)
+            features = self.features(n_places)
+            real = features >= 0
+            made += np.bincount(features[real], counts[real], n)
+            divisor += np.bincount(features[real], pressure[n_places][real], n)
+            n_null, total = n_null + nulls, total + nulls + float(counts.sum())
+        weights = (made + pseudocount) / (divisor + n * pseudocount / self.weights.sum())
+        null = None if self.null is None else (n_null + pseudocount) / (total + 2 * pseudocount)
+        return replace(self, weights=weights / weights.sum(), null=null)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """By name, to be stored."""
@@ -117,43 +147,3 @@ class Jumps:
         """What ``arrays`` returned."""
         null = arrays["null"]
         return cls(np.asarray(arrays["weights"]), max_jump, stops, float(null[0]) if len(null) else None)
-
-
-@dataclass(frozen=True)
-class Ways:
-    """All ways on from all rows of all lengths of source, in one list: ``feature (E,)``, ``row (E,)``, expected ``counts (E,)``."""
-
-    feature: np.ndarray
-    row: np.ndarray
-    counts: np.ndarray
-    n_null: float
-
-    @classmethod
-    def of(cls, jumps: Jumps, expected: Mapping[int, Chain]) -> Self:
-        """Of expected chains by number of places."""
-        features, rows, counts, n_rows, n_null = [], [], [], 0, 0.0
-        for n_places, chain in expected.items():
-            found, nulls = jumps.counted(chain, n_places)
-            feature = jumps.features(n_places)
-            real = feature >= 0
-            features.append(feature[real])
-            rows.append(np.nonzero(real)[0] + n_rows)
-            counts.append(found[real])
-            n_rows, n_null = n_rows + len(feature), n_null + nulls
-        return cls(np.concatenate(features), np.concatenate(rows), np.concatenate(counts), n_null)
-
-    @cached_property
-    def departures(self) -> np.ndarray:
-        """How often each row is left."""
-        return np.bincount(self.row, self.counts)
-
-    def climbed(self, weights: np.ndarray, pseudocount: float) -> np.ndarray:
-        """Weights of a higher ``Σ c log(w / Σ w) + pseudocount Σ log(w / Σ w)``, normalised."""
-        n = len(weights)
-        wanted = np.bincount(self.feature, self.counts, n) + pseudocount
-        for _ in range(ROUNDS):
-            sums = np.bincount(self.row, weights[self.feature])
-            pressure = self.departures / np.where(sums > 0, sums, 1.0)
-            weights = wanted / (np.bincount(self.feature, pressure[self.row], n) + n * pseudocount / weights.sum())
-            weights = weights / weights.sum()
-        return weights

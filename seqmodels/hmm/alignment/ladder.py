@@ -8,7 +8,7 @@ are told apart as in the coarser one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -22,6 +22,16 @@ class Rung:
 
     columns: tuple[int, ...] = ()
     previous: bool = False
+
+    def codes(self, place: np.ndarray, around: np.ndarray, n_source: int) -> np.ndarray:
+        """Of contexts, as far as they are of the source, given the places of the coarser ones; ``NONE`` where these have none.
+
+        ``around (..., window)`` are source symbols, and above them the codes of the edge and the null.
+        """
+        code = place
+        for column in self.columns:
+            code = code * (n_source + 2) + around[..., column]
+        return np.where(place == NONE, NONE, code)
 
 
 def rungs(window: int, previous: bool) -> list[Rung]:
@@ -65,12 +75,8 @@ class Ladder:
 
     def codes(self, rung: Rung, place: np.ndarray, around: np.ndarray, previous: np.ndarray) -> np.ndarray:
         """Of contexts, given the places of the coarser ones; ``NONE`` where these have none."""
-        code = place
-        for column in rung.columns:
-            code = code * (self.n_source + 2) + around[..., column]
-        if rung.previous:
-            code = code * (self.n_target + 1) + previous
-        return np.where(place == NONE, NONE, code)
+        code = rung.codes(place, around, self.n_source)
+        return np.where(code == NONE, NONE, code * (self.n_target + 1) + previous) if rung.previous else code
 
     def places(self, around: np.ndarray, previous: np.ndarray) -> Iterator[np.ndarray]:
         """Where each context stands in the table of each level."""
@@ -85,6 +91,10 @@ class Ladder:
         for level, place in zip(self.levels, self.places(around, previous), strict=True):
             p = stepped(level, place, y, p, self.n_target)
         return p
+
+    def with_level(self, level: Level) -> Ladder:
+        """One more."""
+        return replace(self, levels=(*self.levels, level))
 
     def arrays(self) -> dict[str, dict[str, np.ndarray]]:
         """By level and name, to be stored."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,18 +12,10 @@ import torch
 
 from seqmodels.hmm.alignment.blocks import Block
 from seqmodels.hmm.alignment.climbing import Cells, Climb, Strength
-from seqmodels.hmm.alignment.jumps import Chain, Jumps, Ways
+from seqmodels.hmm.alignment.inference import Alignment, Visits
+from seqmodels.hmm.alignment.jumps import Chain, Jumps
 from seqmodels.hmm.alignment.ladder import Ladder
-from seqmodels.hmm.forward_backward import posterior_of
-
-
-@dataclass(frozen=True)
-class Expected:
-    """One E-step: log p(y | x) of all, posteriors (N, S') of the places of each block's steps, expected chains by length of source."""
-
-    log_prob: float
-    gammas: list[np.ndarray]
-    chains: dict[int, Chain]
+from seqmodels.hmm.alignment.pull import Pull
 
 
 @dataclass(frozen=True)
@@ -35,82 +27,134 @@ class Schedule:
 
 
 @dataclass(frozen=True)
+class Pseudocounts:
+    """Of emissions (or ``"auto"``), of each jump, of each pull; see ``AlignmentHMM``."""
+
+    emission: Strength
+    jump: float
+    pull: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """All that EM learns."""
+
+    jumps: Jumps
+    pull: Pull
+    ladder: Ladder
+
+    @property
+    def n_parameters(self) -> int:
+        """Of all parts."""
+        return self.jumps.n_parameters + self.pull.n_parameters + self.ladder.n_parameters
+
+
+@dataclass(frozen=True)
 class Fitted:
     """Where EM ended. History line i holds the figures before M-step i, the last line those of the end."""
 
-    jumps: Jumps
-    ladder: Ladder
+    model: Model
     strengths: list[float]
     history: pd.DataFrame
     converged: bool
 
 
-@dataclass
 class Training:
-    """EM on blocks of pairs; ``ladder`` has the finished levels, ``climb`` is the one that is being fitted."""
+    """EM on blocks of pairs; ``model.ladder`` has the levels that are finished."""
 
-    blocks: Sequence[Block]
-    jumps: Jumps
-    ladder: Ladder
-    strength: Strength
-    jump_pseudocount: float
-    schedule: Schedule
-    dtype: torch.dtype
-    n_units: float
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        model: Model,
+        pseudocounts: Pseudocounts,
+        schedule: Schedule,
+        dtype: torch.dtype,
+        n_units: float,
+        observe: Callable[[dict[str, float]], None],
+    ) -> None:
+        self.blocks, self.model, self.pseudocounts, self.schedule = blocks, model, pseudocounts, schedule
+        self.dtype, self.n_units, self.observe = dtype, n_units, observe
+        self._began, self._rows = time.perf_counter(), list[dict[str, float]]()
 
     def run(self) -> Fitted:
-        """All stages."""
-        self._began, self._rows, strengths = time.perf_counter(), list[dict[str, float]](), list[float]()
-        now = [np.full((len(b.y), b.windows.shape[1]), 1 / self.ladder.n_target) for b in self.blocks]
-        nowhere = np.int32(0)
-        cells = [Cells(p, p, np.full(p.shape, nowhere)) for p in now]
-        found = self._expect(now)
-        self._note(found, 0.0)
-        moves = False
-        for rung in range(len(self.ladder.rungs)):
-            climb = Climb.begin(self.blocks, found.gammas, cells, now, self.ladder, self.strength)
+        """A level after the other; the first begins as IBM's model 1, whose jumps are all alike."""
+        ladder, strengths, converged = self.model.ladder, list[float](), True
+        now = [np.full((len(b.y), b.n_places + b.null), 1 / ladder.n_target) for b in self.blocks]
+        cells = [Cells(np.zeros(p.shape, np.int32), p, np.zeros(p.shape, np.int32)) for p in now]
+        visits = self._expect(now)
+        self._note(visits, 0.0)
+        for i, rung in enumerate(ladder.rungs):
+            gammas = [v.gamma for v in visits]
+            climb = Climb.begin(self.blocks, gammas, cells, now, self.model.ladder, self.pseudocounts.emission)
             strengths.append(climb.strength)
-            stages = (True,) if moves else (False, True)  # first IBM's model 1, whose jumps are all alike
-            for moves in stages:
-                climb, found, converged = self._climb(climb, found, moves)
+            if not i:
+                climb, visits, _ = self._climb(climb, visits, moves=False)
+            if rung.columns and self.model.pull.rungs:
+                wider = self.model.pull.wider([b.landings for b in self.blocks])
+                self.model = replace(self.model, pull=wider)
+            climb, visits, done = self._climb(climb, visits, moves=True)
+            converged &= done
             cells, now = climb.cells, [climb.probability(i) for i in range(len(self.blocks))]
-            self.ladder = replace(self.ladder, levels=(*self.ladder.levels, climb.level))
-        return Fitted(self.jumps, self.ladder, strengths, pd.DataFrame(self._rows), converged)
+            self.model = replace(self.model, ladder=self.model.ladder.with_level(climb.level))
+        return Fitted(self.model, strengths, pd.DataFrame(self._rows), converged)
 
-    def _climb(self, climb: Climb, found: Expected, moves: bool) -> tuple[Climb, Expected, bool]:
-        """One stage: the level, and the jumps if they are to move."""
+    def _climb(self, climb: Climb, visits: list[Visits], *, moves: bool) -> tuple[Climb, list[Visits], bool]:
+        """One stage: the level, and jumps and pulls if they are to move."""
         for _ in range(self.schedule.max_iter):
-            climb = climb.maximised(climb.count(self.blocks, found.gammas))
+            climb = climb.maximised(climb.count(self.blocks, [v.gamma for v in visits]))
             if moves:
-                self.jumps = self.jumps.maximised(Ways.of(self.jumps, found.chains), self.jump_pseudocount)
-            found = self._expect([climb.probability(i) for i in range(len(self.blocks))])
+                self._move(visits)
+            visits = self._expect([climb.probability(i) for i in range(len(self.blocks))])
             before = self._rows[-1]["objective"]
-            self._note(found, climb.log_prior())
+            self._note(visits, climb.log_prior())
             if self.schedule.tol > 0 and self._rows[-1]["objective"] - before < self.schedule.tol:
-                return climb, found, True
-        return climb, found, False
+                return climb, visits, True
+        return climb, visits, False
 
-    def _expect(self, p: Sequence[np.ndarray]) -> Expected:
-        log_prob, gammas, chains = 0.0, [], dict[int, Chain]()
-        for block, here in zip(self.blocks, p, strict=True):
-            found = posterior_of(block.trellis(self.jumps.chain(block.n_places), here, self.dtype))
-            log_prob += block.weight * float(found.log_prob.sum())
-            gammas.append(block.shares(found.gamma).copy())
-            sums = [block.weight * a.cpu().numpy() for a in (found.initial, found.xi, found.final)]
-            chain = Chain(sums[0], sums[1], sums[2] if self.jumps.stops else None)
-            known = chains.get(block.n_places)
-            chains[block.n_places] = chain if known is None else known + chain
-        return Expected(log_prob, gammas, chains)
+    def _expect(self, p: Sequence[np.ndarray]) -> list[Visits]:
+        """The E-step on all blocks."""
+        jumps, pull = self.model.jumps, self.model.pull
+        return [
+            Alignment.of(block, jumps, pull(block.landings), here, self.dtype).visits()
+            for block, here in zip(self.blocks, p, strict=True)
+        ]
 
-    def _note(self, found: Expected, log_prior: float) -> None:
-        log_prior += self.jumps.log_prior(self.jump_pseudocount)
-        self._rows.append(
-            {
-                "step": len(self._rows),
-                "seconds": time.perf_counter() - self._began,
-                "log_prob": found.log_prob / self.n_units,
-                "objective": (found.log_prob + log_prior) / self.n_units,
-                "level": len(self.ladder.levels) + 1,
-                "floor_hits": 0,
-            }
-        )
+    def _move(self, visits: Sequence[Visits]) -> None:
+        """The M-step of the pulls, and then, with what is predicted now, of the jumps."""
+        if self.model.pull.rungs:
+            self.model = replace(self.model, pull=self._pulled(visits))
+        chains, pressure = dict[int, Chain](), dict[int, np.ndarray]()
+        for block, seen in zip(self.blocks, visits, strict=True):
+            pull, n = self.model.pull(block.landings), block.n_places
+            chain = Chain(*(None if a is None else block.weight * a for a in vars(seen.expected).values()))
+            here = block.weight * (seen.departures / self.model.jumps.sums(pull)).T @ pull
+            chains[n] = chains[n] + chain if n in chains else chain
+            pressure[n] = pressure[n] + here if n in pressure else here
+        moved = self.model.jumps.maximised(chains, pressure, self.pseudocounts.jump)
+        self.model = replace(self.model, jumps=moved)
+
+    def _pulled(self, visits: Sequence[Visits]) -> Pull:
+        pull, jumps = self.model.pull, self.model.jumps
+        n = len(pull.factors[-1])
+        arrived, predicted = np.zeros(n), np.zeros(n)
+        for block, seen in zip(self.blocks, visits, strict=True):
+            here, place = pull(block.landings), pull.place(block.landings).ravel()
+            coming = here * ((seen.departures / jumps.sums(here)) @ jumps.table(block.n_places))
+            arrived += block.weight * np.bincount(place, seen.arrivals.ravel(), n)
+            predicted += block.weight * np.bincount(place, coming.ravel(), n)
+        return pull.maximised(arrived, predicted, self.pseudocounts.pull)
+
+    def _note(self, visits: Sequence[Visits], log_prior: float) -> None:
+        total = sum(b.weight * v.log_prob for b, v in zip(self.blocks, visits, strict=True))
+        log_prior += self.model.jumps.log_prior(self.pseudocounts.jump)
+        log_prior += self.model.pull.log_prior(self.pseudocounts.pull)
+        row = {
+            "step": len(self._rows),
+            "seconds": time.perf_counter() - self._began,
+            "log_prob": total / self.n_units,
+            "objective": (total + log_prior) / self.n_units,
+            "level": len(self.model.ladder.levels) + 1,
+            "floor_hits": 0,
+        }
+        self._rows.append(row)
+        self.observe(row)
