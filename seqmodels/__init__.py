@@ -3,7 +3,7 @@
 from seqmodels import data
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
 from seqmodels.evaluation import Comparison, compare
-from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series, Topology
+from seqmodels.hmm import HMM, AlignmentHMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series, Topology
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
@@ -42,6 +42,7 @@ __all__ = [
     "HMM",
     "LSTM",
     "AdamW",
+    "AlignmentHMM",
     "Arcs",
     "AutoregressiveGaussian",
     "Banded",

@@ -7,7 +7,7 @@ from typing import Any
 
 from seqmodels import storage
 from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, Symbols
-from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series
+from seqmodels.hmm import HMM, AlignmentHMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series
 from seqmodels.model import SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, MaskedTransformer, Transformer, TransformerSeq2Seq
 from seqmodels.ngram import NGram
@@ -24,7 +24,18 @@ from seqmodels.observations import (
 from seqmodels.parameters import Configurable
 from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
 
-MODELS = (HMM, NGram, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq, MaskedTransformer)
+MODELS = (
+    HMM,
+    AlignmentHMM,
+    NGram,
+    ElmanRNN,
+    LSTM,
+    GRU,
+    LSTMSeq2Seq,
+    Transformer,
+    TransformerSeq2Seq,
+    MaskedTransformer,
+)
 ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
 OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Chords, Columns, GaussianMixture, Poisson)
 CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames, Series)

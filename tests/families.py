@@ -38,6 +38,7 @@ class Family:
     make: Callable[..., sm.SequenceModel]
     kinds: tuple[DataKind, ...] = ("vectors", "symbols")
     source: DataKind | None = None  # what targets are given, where it is of another kind: then there are always targets
+    needs_source: bool = False  # a model that is p(y | x) alone
 
 
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
@@ -52,6 +53,10 @@ def _hmm(name: str, observation: Any, *kinds: DataKind) -> Family:
 def _network(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **options: Any) -> Family:
     small = {"d_model": 8, "n_layers": 1, "max_steps": 3, "batch_size": 4}
     return Family(name, partial(cls, **(small | options)), kinds or Family.kinds)
+
+
+def _alignment(name: str, *kinds: DataKind, **options: Any) -> Family:
+    return Family(name, partial(sm.AlignmentHMM, **({"max_iter": 2} | options)), kinds, needs_source=True)
 
 
 def _from(source: DataKind, family: Family) -> Family:
@@ -73,6 +78,10 @@ FAMILIES = (
     _hmm("hmm-tied-prior", sm.GaussianMixture(2, "tied", prior=sm.PseudoFrames(2.0)), "vectors"),
     Family("hmm-series", partial(sm.HMM, 4, max_iter=3, topology=sm.Series(2), tied=sm.Series(2).tied(4))),
     Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, algorithm="gradient")),
+    _alignment("alignment", "symbols", "text"),
+    _alignment("alignment-null", "symbols", window=3, null=True),
+    _alignment("alignment-plain", "symbols", window=1, previous=False, pull=False),
+    _from("text", _alignment("alignment-from-text", "symbols", null=True, max_jump=2)),
     _network("elman-tanh", sm.ElmanRNN, *KINDS, n_layers=2),
     _network("elman-sigmoid", sm.ElmanRNN, nonlinearity="sigmoid"),
     _network("elman-relu", sm.ElmanRNN, "symbols", nonlinearity="relu"),
@@ -217,7 +226,7 @@ def rows(*kinds: DataKind, n_features: int = 2) -> list[Row]:
 def _rows(kinds: tuple[DataKind, ...], n_features: int) -> Iterator[Row]:
     lengths: tuple[Length, ...] = ("given", "stop")
     for family, kind, conditional, length in product(FAMILIES, kinds, (False, True), lengths):
-        if family.source is not None and not conditional:
+        if (family.source is not None or family.needs_source) and not conditional:
             continue
         if kind in family.kinds and (kind, length) != ("text", "given"):  # as symbols, of which there are more here
             yield Row(family, kind, conditional, length, n_features)

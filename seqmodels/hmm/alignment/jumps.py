@@ -115,9 +115,7 @@ class Jumps:
             total += float(np.log(self.null) + np.log1p(-self.null))
         return pseudocount * total
 
-    def maximised(
-        self, expected: Mapping[int, Chain], pressure: Mapping[int, np.ndarray], pseudocount: float
-    ) -> Jumps:
+    def maximised(self, expected: Mapping[int, Chain], pressure: Mapping[int, np.ndarray], pseudocount: float) -> Jumps:
         """A better fit: exact of the null, of the weights a step of Hunter's (2004) majorisation.
 
         Args:

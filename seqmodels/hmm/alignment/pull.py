@@ -48,9 +48,7 @@ class Pull:
         rung = self.rungs[len(self.contexts)]
         codes = np.concatenate([np.unique(rung.codes(self.place(a), a, self.n_source)) for a in arounds])
         contexts = np.unique(codes)
-        return replace(
-            self, contexts=(*self.contexts, contexts), factors=(*self.factors, np.ones(len(contexts)))
-        )
+        return replace(self, contexts=(*self.contexts, contexts), factors=(*self.factors, np.ones(len(contexts))))
 
     def maximised(self, arrived: np.ndarray, predicted: np.ndarray, pseudocount: float) -> Pull:
         """A better fit of the finest factors: Hunter's (2004) majorisation, given arrivals ``(C,)``, expected and as predicted now."""

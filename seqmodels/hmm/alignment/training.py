@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 import torch
+from tqdm import tqdm
 
 from seqmodels.hmm.alignment.blocks import Block
 from seqmodels.hmm.alignment.climbing import Cells, Climb, Strength
@@ -70,14 +71,18 @@ class Training:
         schedule: Schedule,
         dtype: torch.dtype,
         n_units: float,
-        observe: Callable[[dict[str, float]], None],
     ) -> None:
         self.blocks, self.model, self.pseudocounts, self.schedule = blocks, model, pseudocounts, schedule
-        self.dtype, self.n_units, self.observe = dtype, n_units, observe
+        self.dtype, self.n_units = dtype, n_units
         self._began, self._rows = time.perf_counter(), list[dict[str, float]]()
 
-    def run(self) -> Fitted:
+    def run(self, *, verbose: bool = False) -> Fitted:
         """A level after the other; the first begins as IBM's model 1, whose jumps are all alike."""
+        most = self.schedule.max_iter * (len(self.model.ladder.rungs) + 1)
+        with tqdm(total=most, disable=not verbose, desc="EM") as self._bar:
+            return self._run()
+
+    def _run(self) -> Fitted:
         ladder, strengths, converged = self.model.ladder, list[float](), True
         now = [np.full((len(b.y), b.n_places + b.null), 1 / ladder.n_target) for b in self.blocks]
         cells = [Cells(np.zeros(p.shape, np.int32), p, np.zeros(p.shape, np.int32)) for p in now]
@@ -157,4 +162,5 @@ class Training:
             "floor_hits": 0,
         }
         self._rows.append(row)
-        self.observe(row)
+        self._bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
+        self._bar.update()
