@@ -30,6 +30,11 @@ class Chain:
         final = None if self.final is None or other.final is None else self.final + other.final
         return Chain(self.initial + other.initial, self.transition + other.transition, final)
 
+    def weighted(self, weight: float) -> Chain:
+        """Of pairs that each count ``weight``."""
+        final = None if self.final is None else weight * self.final
+        return Chain(weight * self.initial, weight * self.transition, final)
+
 
 @dataclass(frozen=True)
 class Jumps:

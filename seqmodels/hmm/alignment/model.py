@@ -197,10 +197,8 @@ class AlignmentHMM(SequenceModel):
     def _cursor(self) -> AlignmentCursor:
         self._setting()
         model = self.model_
-        return AlignmentCursor(
-            *(model.jumps, model.pull, model.ladder),
-            *(self.window, self.observation_, self._device(), DTYPES[self.dtype]),
-        )
+        where = self._device(), DTYPES[self.dtype]
+        return AlignmentCursor(model.jumps, model.pull, model.ladder, self.window, self.observation_, *where)
 
     def start(self, source: np.ndarray | None = None, n: int = 1) -> AlignmentState:
         return self._cursor().start(source, n)

@@ -131,7 +131,7 @@ class Training:
         chains, pressure = dict[int, Chain](), dict[int, np.ndarray]()
         for block, seen in zip(self.blocks, visits, strict=True):
             pull, n = self.model.pull(block.landings), block.n_places
-            chain = Chain(*(None if a is None else block.weight * a for a in vars(seen.expected).values()))
+            chain = seen.expected.weighted(block.weight)
             here = block.weight * (seen.departures / self.model.jumps.sums(pull)).T @ pull
             chains[n] = chains[n] + chain if n in chains else chain
             pressure[n] = pressure[n] + here if n in pressure else here
