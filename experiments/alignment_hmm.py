@@ -22,18 +22,15 @@ from seqmodels import AlignmentHMM, Symbols
 RESULTS = Path("experiments/results/alignment_hmm")
 Words = dict[str, list[np.ndarray]]  # variants of each word
 SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"pull_pseudocount": 0.2},
     {"window": 1, "previous": False, "pull": False},
-    {"window": 3, "previous": False, "pull": False},
     {"window": 3, "pull": False},
-    {"window": 5, "pull": False},
+    {"pull": False},
     {"window": 1},
     {"window": 3},
-    {},
-    {"window": 7},
     {"null": True},
-    {"max_iter": 8},
-    {"pull_pseudocount": 0.5},
-    {"pull_pseudocount": 8.0},
+    {"window": 7},
 ]
 CHOSEN: dict[str, Any] = {}
 PREDICTED, SHOWN = 1000, ("knight", "thought", "example", "debris", "phonemes")

@@ -137,13 +137,14 @@ def blocks_of(
     def alike(i: int) -> tuple[int, float]:
         return len(np.asarray(examples[i].source)), examples[i].weight
 
+    lengths = [len(e.values) for e in examples]
     used = [i for i, e in enumerate(examples) if e.weight > 0]
-    used.sort(key=lambda i: (*alike(i), -len(examples[i].values)))
+    used.sort(key=lambda i: (*alike(i), -lengths[i]))
     scratch = Scratch()
     return [
         Block.of(examples, part, alphabets, window, null=null, device=device, dtype=dtype, scratch=scratch)
         for (n_places, _), group in groupby(used, key=alike)
-        for part in _parts(list(group), [len(e.values) for e in examples], CELLS_AT_ONCE // (n_places + null))
+        for part in _parts(list(group), lengths, CELLS_AT_ONCE // (n_places + null))
     ]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
@@ -21,17 +22,49 @@ ENOUGH = 100_000  # counts that it looks at
 
 @dataclass(frozen=True)
 class Cells:
-    """One block's cells: ``index (N, S')`` in the level's counts, ``coarser (N, S')`` the probability on the level below, ``place``
-    of their contexts in the level's table."""
+    """One block's cells, all ``(N, S')``: ``index`` in the level's counts, ``coarser`` the probability on the level below, ``place`` of
+    their contexts in the level's table."""
 
     index: np.ndarray
     coarser: np.ndarray
     place: np.ndarray
 
+    @classmethod
+    def of(cls, pair: np.ndarray, place: np.ndarray, coarser: np.ndarray, n_pairs: int, n_contexts: int) -> Self:
+        """Where each cell's pair stands, or its context, or neither."""
+        rest = np.where(place == NONE, n_pairs + n_contexts, n_pairs + place)
+        return cls(np.where(pair == NONE, rest, pair).astype(np.int32), coarser, place)
+
     def probability(self, values: np.ndarray, n_pairs: int) -> np.ndarray:
         """``(N, S')`` of the steps, given those of the pairs and factors of the rest."""
         found = values[self.index]
         return np.where(self.index < n_pairs, found, found * self.coarser)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One block as a new level finds it: ``code (N, S')`` of its contexts, posteriors ``gamma``, and probabilities ``now``."""
+
+    block: Block
+    code: np.ndarray
+    gamma: np.ndarray
+    now: np.ndarray
+
+    @classmethod
+    def of(cls, block: Block, ladder: Ladder, place: np.ndarray, gamma: np.ndarray, now: np.ndarray) -> Self:
+        """For the next level of the ladder, given the places of contexts in its last."""
+        rung = ladder.rungs[len(ladder.levels)]
+        code = ladder.codes(rung, place, block.around, block.previous[:, None])
+        return cls(block, code, gamma, now)
+
+    @cached_property
+    def counted(self) -> np.ndarray:
+        """``(N, S')`` bool: the cells that give their contexts and symbols probabilities of their own."""
+        return (self.gamma >= KEPT * self.gamma.max(1, keepdims=True)) & (self.code != NONE)
+
+    def pairs(self, place: np.ndarray, n_target: int) -> np.ndarray:
+        """``(N, S')`` codes of contexts and symbols."""
+        return np.where(place == NONE, NONE, place * n_target + self.block.y[:, None])
 
 
 @dataclass(frozen=True)
@@ -55,58 +88,27 @@ class Climb:
     cells: list[Cells]
 
     @classmethod
-    def begin(
-        cls,
-        blocks: Sequence[Block],
-        gammas: Sequence[np.ndarray],
-        coarser: Sequence[Cells],
-        now: Sequence[np.ndarray],
-        ladder: Ladder,
-        strength: Strength,
-    ) -> Self:
-        """The next level of a ladder that has probabilities ``now`` at all cells: at first it says what the coarser one says."""
-        rung, n = ladder.rungs[len(ladder.levels)], ladder.n_target
-        codes = [
-            ladder.codes(rung, c.place, block.around, block.previous[:, None])
-            for block, c in zip(blocks, coarser, strict=True)
-        ]
-        counted = [(g >= KEPT * g.max(1, keepdims=True)) & (c != NONE) for g, c in zip(gammas, codes, strict=True)]
-        contexts = np.unique(np.concatenate([c[k] for c, k in zip(codes, counted, strict=True)]))
-        places = [find(contexts, code) for code in codes]
-        kinds = [np.where(p == NONE, NONE, p * n + b.y[:, None]) for p, b in zip(places, blocks, strict=True)]
-        pairs, first = np.unique(
-            np.concatenate([kind[k] for kind, k in zip(kinds, counted, strict=True)]), return_index=True
-        )
-        own = np.concatenate([p[k] for p, k in zip(now, counted, strict=True)])[first]
-        return cls._of(contexts, pairs, own, places, kinds, now, gammas, blocks, n, strength)
-
-    @classmethod
-    def _of(
-        cls,
-        contexts: np.ndarray,
-        pairs: np.ndarray,
-        own: np.ndarray,
-        places: Sequence[np.ndarray],
-        kinds: Sequence[np.ndarray],
-        now: Sequence[np.ndarray],
-        gammas: Sequence[np.ndarray],
-        blocks: Sequence[Block],
-        n_target: int,
-        strength: Strength,
-    ) -> Self:
+    def begin(cls, sites: Sequence[Site], n_target: int, strength: Strength) -> Self:
+        """A level that at first says what the coarser one says."""
+        contexts = np.unique(np.concatenate([site.code[site.counted] for site in sites]))
+        places = [find(contexts, site.code) for site in sites]
+        codes = [site.pairs(place, n_target) for site, place in zip(sites, places, strict=True)]
+        seen = np.concatenate([code[site.counted] for site, code in zip(sites, codes, strict=True)])
+        pairs, first = np.unique(seen, return_index=True)
+        own = np.concatenate([site.now[site.counted] for site in sites])[first]
         n_pairs, n_contexts = len(pairs), len(contexts)
         owner = np.concatenate([pairs // n_target, np.arange(n_contexts)])
         left = np.maximum(1 - np.bincount(owner[:n_pairs], own, n_contexts), 0.0)
-        cells = []
-        for place, kind, p in zip(places, kinds, now, strict=True):
-            pair = find(pairs, kind)
-            rest = np.where(place == NONE, n_pairs + n_contexts, n_pairs + place)
-            cells.append(Cells(np.where(pair == NONE, rest, pair).astype(np.int32), p, place.astype(np.int32)))
-        mass = np.concatenate([own, left])
-        values = np.concatenate([own, np.ones(n_contexts + 1)])
-        climb = cls(contexts, pairs, owner, mass, 0.0, values, cells)
-        chosen = climb.likeliest_strength(climb.count(blocks, gammas)) if strength == "auto" else strength
-        return cls(contexts, pairs, owner, mass, chosen, values, cells)
+        cells = [
+            Cells.of(find(pairs, code), place, site.now, n_pairs, n_contexts)
+            for site, place, code in zip(sites, places, codes, strict=True)
+        ]
+        values, mass = np.concatenate([own, np.ones(n_contexts + 1)]), np.concatenate([own, left])
+        climb = cls(contexts, pairs, owner, mass, 1.0 if strength == "auto" else strength, values, cells)
+        if strength != "auto":
+            return climb
+        counts = climb.count([site.block for site in sites], [site.gamma for site in sites])
+        return replace(climb, strength=climb.likeliest_strength(counts))
 
     @property
     def level(self) -> Level:
@@ -133,7 +135,7 @@ class Climb:
         # Where nothing is left, no other symbol is ever asked for.
         rest = np.divide(found[n:], left, out=np.ones_like(left), where=left > 0)
         values = np.concatenate([found[:n], rest, [1.0]])
-        return Climb(self.contexts, self.pairs, self.owner, self.mass, self.strength, values, self.cells)
+        return replace(self, values=values)
 
     def log_prior(self) -> float:
         """``-τ Σ_c KL(coarser || here)`` nats."""

@@ -35,11 +35,10 @@ class Rung:
 
 
 def rungs(window: int, previous: bool) -> list[Rung]:
-    """From the symbol at the place itself outwards, and the previous target symbol after the nearest neighbours."""
+    """From the symbol at the place outwards, one more at a time, the next one first; after the neighbours the target symbol before."""
     centre = window // 2
-    near = [Rung((centre,))]
-    wider = [Rung((centre - k, centre + k)) for k in range(1, centre + 1)]
-    return [*near, *wider[:1], *([Rung((), True)] if previous else []), *wider[1:]]
+    wider = [Rung((centre + k,)) for distance in range(1, centre + 1) for k in (distance, -distance)]
+    return [Rung((centre,)), *wider[:2], *([Rung((), True)] if previous else []), *wider[2:]]
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ class AlignmentHMM(SequenceModel):
 
     The HMM of Vogel, Ney and Tillmann (1996) and of Och and Ney (2003), summed over all alignments ``a`` exactly, fitted by EM. Jumps
     have weights by distance, normalised over the places there are (and the end); what a step emits is looked up in ever finer
-    contexts, each of which is a prior of the next: the symbol at the place, its neighbours, the target symbol before, wider
-    windows. EM begins as IBM's model 1 (Brown et al. 1993), then moves the jumps, then opens one level of contexts after the other;
+    contexts, each of which is a prior of the next: the symbol at the place, its right and left neighbour, the target symbol before,
+    and so on outwards. EM begins as IBM's model 1 (Brown et al. 1993), then moves the jumps, then opens one level of contexts after the other;
     the objective never falls.
 
     Args:
@@ -68,8 +68,8 @@ class AlignmentHMM(SequenceModel):
     null: bool = False
     pseudocount: float | Literal["auto"] = "auto"
     jump_pseudocount: float = 0.1
-    pull_pseudocount: float = 2.0
-    max_iter: int = 4
+    pull_pseudocount: float = 0.5
+    max_iter: int = 3
     tol: float = 1e-3
 
     _holds_out: ClassVar[bool] = False

@@ -15,6 +15,14 @@ from seqmodels.hmm.alignment.ladder import NONE, Rung, find
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """Of the places of some sources, and the end: ``coarser (n, S + 1)`` factors of all contexts but the finest, and where that stands."""
+
+    coarser: np.ndarray
+    place: np.ndarray
+
+
+@dataclass(frozen=True)
 class Pull:
     """For each rung that looks at the source ``contexts (C,)``, sorted codes, and ``factors (C,)``."""
 
@@ -28,25 +36,30 @@ class Pull:
         """Factors."""
         return sum(map(len, self.factors))
 
-    def place(self, around: np.ndarray) -> np.ndarray:
-        """``(...)`` where the finest contexts stand in their table; ``NONE`` where they were never seen."""
-        place = np.zeros(around.shape[:-1], np.int64)
-        for rung, contexts in zip(self.rungs, self.contexts, strict=False):
+    def drawn(self, around: np.ndarray) -> Drawn:
+        """Where places stand, given what is around them and the end, ``(n, S + 1, window)``."""
+        coarser, place = np.ones(around.shape[:-1]), np.zeros(around.shape[:-1], np.int64)
+        factors = np.ones(1)
+        for rung, contexts, here in zip(self.rungs, self.contexts, self.factors, strict=False):
+            coarser = coarser * np.where(place == NONE, 1.0, factors[place])
             place = find(contexts, rung.codes(place, around, self.n_source))
-        return place
+            factors = here
+        return Drawn(coarser, place)
+
+    def at(self, drawn: Drawn) -> np.ndarray:
+        """``(n, S + 1)`` pulls; that of the end is the unit."""
+        finest = self.factors[-1] if self.factors else np.ones(1)
+        found = drawn.coarser * np.where(drawn.place == NONE, 1.0, finest[drawn.place])
+        return found / found[:, -1:]
 
     def __call__(self, around: np.ndarray) -> np.ndarray:
-        """``(n, S + 1)`` pulls, given what stands around each place and the end, whose pull is the unit."""
-        found, place = np.ones(around.shape[:-1]), np.zeros(around.shape[:-1], np.int64)
-        for rung, contexts, factors in zip(self.rungs, self.contexts, self.factors, strict=False):
-            place = find(contexts, rung.codes(place, around, self.n_source))
-            found = found * np.where(place == NONE, 1.0, factors[place])
-        return found / found[:, -1:]
+        """``(n, S + 1)`` pulls, given what is around each place and the end, ``(n, S + 1, window)``."""
+        return self.at(self.drawn(around))
 
     def wider(self, arounds: Sequence[np.ndarray]) -> Pull:
         """With one rung more, of all contexts there are, and no pull of its own yet."""
         rung = self.rungs[len(self.contexts)]
-        codes = np.concatenate([np.unique(rung.codes(self.place(a), a, self.n_source)) for a in arounds])
+        codes = np.concatenate([np.unique(rung.codes(self.drawn(a).place, a, self.n_source)) for a in arounds])
         contexts = np.unique(codes)
         return replace(self, contexts=(*self.contexts, contexts), factors=(*self.factors, np.ones(len(contexts))))
 

@@ -12,7 +12,7 @@ import torch
 from tqdm import tqdm
 
 from seqmodels.hmm.alignment.blocks import Block
-from seqmodels.hmm.alignment.climbing import Cells, Climb, Strength
+from seqmodels.hmm.alignment.climbing import Climb, Site, Strength
 from seqmodels.hmm.alignment.inference import Alignment, Visits
 from seqmodels.hmm.alignment.jumps import Chain, Jumps
 from seqmodels.hmm.alignment.ladder import Ladder
@@ -83,25 +83,38 @@ class Training:
             return self._run()
 
     def _run(self) -> Fitted:
-        ladder, strengths, converged = self.model.ladder, list[float](), True
-        now = [np.full((len(b.y), b.n_places + b.null), 1 / ladder.n_target) for b in self.blocks]
-        cells = [Cells(np.zeros(p.shape, np.int32), p, np.zeros(p.shape, np.int32)) for p in now]
+        strengths, converged, rungs, n_target = [], True, self.model.ladder.rungs, self.model.ladder.n_target
+        now = [np.full((len(b.y), b.n_places + b.null), 1 / n_target) for b in self.blocks]
+        places = [np.zeros(p.shape, np.int64) for p in now]
+        self._drawn = [self.model.pull.drawn(b.landings) for b in self.blocks]
         visits = self._expect(now)
         self._note(visits, 0.0)
-        for i, rung in enumerate(ladder.rungs):
-            gammas = [v.gamma for v in visits]
-            climb = Climb.begin(self.blocks, gammas, cells, now, self.model.ladder, self.pseudocounts.emission)
+        for i, rung in enumerate(rungs):
+            climb = Climb.begin(self._sites(places, visits, now), n_target, self.pseudocounts.emission)
             strengths.append(climb.strength)
             if not i:
                 climb, visits, _ = self._climb(climb, visits, moves=False)
             if rung.columns and self.model.pull.rungs:
-                wider = self.model.pull.wider([b.landings for b in self.blocks])
-                self.model = replace(self.model, pull=wider)
+                self._widen()
             climb, visits, done = self._climb(climb, visits, moves=True)
             converged &= done
-            cells, now = climb.cells, [climb.probability(i) for i in range(len(self.blocks))]
+            places, now = [c.place for c in climb.cells], [climb.probability(i) for i in range(len(self.blocks))]
             self.model = replace(self.model, ladder=self.model.ladder.with_level(climb.level))
         return Fitted(self.model, strengths, pd.DataFrame(self._rows), converged)
+
+    def _widen(self) -> None:
+        """One more rung of the pulls."""
+        wider = self.model.pull.wider([b.landings for b in self.blocks])
+        self.model = replace(self.model, pull=wider)
+        self._drawn = [wider.drawn(b.landings) for b in self.blocks]
+
+    def _sites(self, places: Sequence[np.ndarray], visits: Sequence[Visits], now: Sequence[np.ndarray]) -> list[Site]:
+        """What the next level finds."""
+        ladder = self.model.ladder
+        return [
+            Site.of(block, ladder, place, seen.gamma, p)
+            for block, place, seen, p in zip(self.blocks, places, visits, now, strict=True)
+        ]
 
     def _climb(self, climb: Climb, visits: list[Visits], *, moves: bool) -> tuple[Climb, list[Visits], bool]:
         """One stage: the level, and jumps and pulls if they are to move."""
@@ -120,8 +133,8 @@ class Training:
         """The E-step on all blocks."""
         jumps, pull = self.model.jumps, self.model.pull
         return [
-            Alignment.of(block, jumps, pull(block.landings), here, self.dtype).visits()
-            for block, here in zip(self.blocks, p, strict=True)
+            Alignment.of(block, jumps, pull.at(drawn), here, self.dtype).visits()
+            for block, drawn, here in zip(self.blocks, self._drawn, p, strict=True)
         ]
 
     def _move(self, visits: Sequence[Visits]) -> None:
@@ -129,8 +142,8 @@ class Training:
         if self.model.pull.rungs:
             self.model = replace(self.model, pull=self._pulled(visits))
         chains, pressure = dict[int, Chain](), dict[int, np.ndarray]()
-        for block, seen in zip(self.blocks, visits, strict=True):
-            pull, n = self.model.pull(block.landings), block.n_places
+        for block, drawn, seen in zip(self.blocks, self._drawn, visits, strict=True):
+            pull, n = self.model.pull.at(drawn), block.n_places
             chain = seen.expected.weighted(block.weight)
             here = block.weight * (seen.departures / self.model.jumps.sums(pull)).T @ pull
             chains[n] = chains[n] + chain if n in chains else chain
@@ -142,8 +155,8 @@ class Training:
         pull, jumps = self.model.pull, self.model.jumps
         n = len(pull.factors[-1])
         arrived, predicted = np.zeros(n), np.zeros(n)
-        for block, seen in zip(self.blocks, visits, strict=True):
-            here, place = pull(block.landings), pull.place(block.landings).ravel()
+        for block, drawn, seen in zip(self.blocks, self._drawn, visits, strict=True):
+            here, place = pull.at(drawn), drawn.place.ravel()
             coming = here * ((seen.departures / jumps.sums(here)) @ jumps.table(block.n_places))
             arrived += block.weight * np.bincount(place, seen.arrivals.ravel(), n)
             predicted += block.weight * np.bincount(place, coming.ravel(), n)

@@ -125,7 +125,7 @@ def test_what_is_summed_and_what_is_best_is_so_of_all_alignments_written_out(opt
 def test_em_never_falls_and_says_what_it_did(options: dict[str, Any]) -> None:
     model = fit(**options, tol=0)
     history = model.history_
-    n_stages = 2 + 2 * ("window" not in options) + ("previous" not in options)
+    n_stages = 2 + 4 * ("window" not in options) + ("previous" not in options)
     assert len(history) == 1 + 3 * n_stages
     assert (np.diff(history["objective"]) > -1e-12).all()
     assert history["log_prob"].iloc[-1] == pytest.approx(model.score(X, Y), abs=1e-12)
@@ -167,7 +167,7 @@ def test_it_finds_which_symbol_came_from_where() -> None:
     model = sm.AlignmentHMM(**ENCODED, window=3).fit(sources, targets)
     plain = sm.AlignmentHMM(**ENCODED, window=3, pull=False).fit(sources, targets)
     new = drawn(100, 7, 3)
-    assert model.score(*new) > plain.score(*new) + 0.1
+    assert model.score(*new) > plain.score(*new) + 0.03
 
 
 def test_texts_of_one_alphabet_become_symbols_of_another() -> None:
