@@ -23,14 +23,14 @@ RESULTS = Path("experiments/results/alignment_hmm")
 Words = dict[str, list[np.ndarray]]  # variants of each word
 SETTINGS: list[dict[str, Any]] = [
     {},
-    {"pull_pseudocount": 0.2},
-    {"window": 1, "previous": False, "pull": False},
+    {"window": 3},
     {"window": 3, "pull": False},
     {"pull": False},
+    {"window": 1, "previous": False, "pull": False},
     {"window": 1},
-    {"window": 3},
     {"null": True},
     {"window": 7},
+    {"pull_pseudocount": 2.0},
 ]
 CHOSEN: dict[str, Any] = {}
 PREDICTED, SHOWN = 1000, ("knight", "thought", "example", "debris", "phonemes")
@@ -113,16 +113,15 @@ def main() -> None:
     torch.set_num_threads(1)
     words, phonemes = read(asked.file)
     train, validation, test = split(words)
-    if asked.final:
-        model, row = learn(train, test, CHOSEN)
-        rows = [row | {"words": right(model, test)}]
-        show(model, words, phonemes)
-    else:
-        rows = [learn(train, validation, setting)[1] for setting in SETTINGS]
-    frame = pd.DataFrame(rows)
-    print(frame.to_string())
     RESULTS.mkdir(parents=True, exist_ok=True)
-    stamped(frame).to_csv(RESULTS / f"{'test' if asked.final else 'validation'}.csv", index=False)
+    rows = list[dict[str, object]]()
+    for setting in [CHOSEN] if asked.final else SETTINGS:
+        model, row = learn(train, test if asked.final else validation, setting)
+        rows.append(row | ({"words": right(model, test)} if asked.final else {}))
+        print(rows[-1], flush=True)
+        stamped(pd.DataFrame(rows)).to_csv(RESULTS / f"{'test' if asked.final else 'validation'}.csv", index=False)
+    if asked.final:
+        show(model, words, phonemes)
 
 
 if __name__ == "__main__":

@@ -69,9 +69,9 @@ class AlignmentCursor:
     def distribution(self, state: AlignmentState) -> Prediction:
         """The next symbol, given that there is one, and the end; a target cannot end before its first step."""
         places = self._of_places(state.coming, state.given)  # (n, S')
-        p = (places.unsqueeze(1) @ self._emission(state)).to(self.dtype)  # (n, 1, V)
+        log_p = (places.unsqueeze(1) @ self._emission(state)).log().to(self.dtype)  # (n, 1, V)
         log_end = None if state.given.final is None else state.end.clamp(min=0).log()
-        return Prediction(self.observation, p.log(), None, None, log_end)
+        return Prediction(self.observation, log_p, None, None, log_end)
 
     def select(self, state: AlignmentState, index: Tensor) -> AlignmentState:
         """Of the targets ``index (m,)``."""

@@ -51,7 +51,8 @@ class Alignment:
         if block.null:  # comes with one probability, whatever the sum: arriving makes good for leaving
             own = np.concatenate([own, np.ones((len(own), 1))], axis=1)
         chain, of_states = jumps.chain(sums), torch.from_numpy(jumps.of_states(sums)).to(device)
-        log_b = torch.from_numpy(block.spread(p * own[block.sequence])).to(device, dtype).log_()
+        # In float64 first: what the finest contexts hardly ever saw may be less than float32 can hold.
+        log_b = torch.from_numpy(block.spread(p * own[block.sequence])).log_().to(device, dtype)
         if chain.final is None:  # the last step is not left
             log_b[block.cutting.last] += of_states.log().to(dtype)
         initial, transition = torch.from_numpy(chain.initial), torch.from_numpy(chain.transition)

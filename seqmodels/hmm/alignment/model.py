@@ -50,7 +50,8 @@ class AlignmentHMM(SequenceModel):
     The other arguments are those of ``SequenceModel``. For symbols and text, as targets and as sources, of different kinds too;
     always fitted with ``y``. Nothing is held out unless sequences are passed as ``validation``, which are scored once. ``warm_start``
     is refused.
-    ``history_`` has a column ``level``: how many levels of contexts are open. ``n_parameters_`` counts jumps, pulls, and in each
+    ``history_`` has a line for each EM step, with columns ``level``: how many levels of contexts are open, and ``pseudocount``: what
+    the last of them borrows. ``n_parameters_`` counts jumps, pulls, and in each
     context the symbols seen there and one for the rest.
 
     >>> X, y = ["ab", "ba", "a", "bb"] * 4, ["AB", "BA", "A", "BB"] * 4

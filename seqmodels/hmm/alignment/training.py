@@ -55,7 +55,6 @@ class Fitted:
     """Where EM ended. History line i holds the figures before M-step i, the last line those of the end."""
 
     model: Model
-    strengths: list[float]
     history: pd.DataFrame
     converged: bool
 
@@ -83,15 +82,14 @@ class Training:
             return self._run()
 
     def _run(self) -> Fitted:
-        strengths, converged, rungs, n_target = [], True, self.model.ladder.rungs, self.model.ladder.n_target
+        converged, rungs, n_target = True, self.model.ladder.rungs, self.model.ladder.n_target
         now = [np.full((len(b.y), b.n_places + b.null), 1 / n_target) for b in self.blocks]
         places = [np.zeros(p.shape, np.int64) for p in now]
         self._drawn = [self.model.pull.drawn(b.landings) for b in self.blocks]
         visits = self._expect(now)
-        self._note(visits, 0.0)
+        self._note(visits, 0.0, np.nan)
         for i, rung in enumerate(rungs):
             climb = Climb.begin(self._sites(places, visits, now), n_target, self.pseudocounts.emission)
-            strengths.append(climb.strength)
             if not i:
                 climb, visits, _ = self._climb(climb, visits, moves=False)
             if rung.columns and self.model.pull.rungs:
@@ -100,7 +98,7 @@ class Training:
             converged &= done
             places, now = [c.place for c in climb.cells], [climb.probability(i) for i in range(len(self.blocks))]
             self.model = replace(self.model, ladder=self.model.ladder.with_level(climb.level))
-        return Fitted(self.model, strengths, pd.DataFrame(self._rows), converged)
+        return Fitted(self.model, pd.DataFrame(self._rows), converged)
 
     def _widen(self) -> None:
         """One more rung of the pulls."""
@@ -124,7 +122,7 @@ class Training:
                 self._move(visits)
             visits = self._expect([climb.probability(i) for i in range(len(self.blocks))])
             before = self._rows[-1]["objective"]
-            self._note(visits, climb.log_prior())
+            self._note(visits, climb.log_prior(), climb.strength)
             if self.schedule.tol > 0 and self._rows[-1]["objective"] - before < self.schedule.tol:
                 return climb, visits, True
         return climb, visits, False
@@ -162,7 +160,7 @@ class Training:
             predicted += block.weight * np.bincount(place, coming.ravel(), n)
         return pull.maximised(arrived, predicted, self.pseudocounts.pull)
 
-    def _note(self, visits: Sequence[Visits], log_prior: float) -> None:
+    def _note(self, visits: Sequence[Visits], log_prior: float, strength: float) -> None:
         total = sum(b.weight * v.log_prob for b, v in zip(self.blocks, visits, strict=True))
         log_prior += self.model.jumps.log_prior(self.pseudocounts.jump)
         log_prior += self.model.pull.log_prior(self.pseudocounts.pull)
@@ -172,6 +170,7 @@ class Training:
             "log_prob": total / self.n_units,
             "objective": (total + log_prior) / self.n_units,
             "level": len(self.model.ladder.levels) + 1,
+            "pseudocount": strength,
             "floor_hits": 0,
         }
         self._rows.append(row)
