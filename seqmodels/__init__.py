@@ -4,7 +4,18 @@ from seqmodels import data
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
 from seqmodels.evaluation import Comparison, compare, evaluate
-from seqmodels.hmm import HMM, Arcs, Banded, Frozen, HMMTagger, LeftToRight, Pseudocounts, Series, Topology
+from seqmodels.hmm import (
+    HMM,
+    AlignmentHMM,
+    Arcs,
+    Banded,
+    Frozen,
+    HMMTagger,
+    LeftToRight,
+    Pseudocounts,
+    Series,
+    Topology,
+)
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
@@ -45,6 +56,7 @@ __all__ = [
     "HMM",
     "LSTM",
     "AdamW",
+    "AlignmentHMM",
     "Arcs",
     "AutoregressiveGaussian",
     "Banded",

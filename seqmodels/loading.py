@@ -8,7 +8,7 @@ from typing import Any
 from seqmodels import storage
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, Symbols
-from seqmodels.hmm import HMM, Arcs, Banded, Frozen, HMMTagger, LeftToRight, Pseudocounts, Series
+from seqmodels.hmm import HMM, AlignmentHMM, Arcs, Banded, Frozen, HMMTagger, LeftToRight, Pseudocounts, Series
 from seqmodels.model import SequenceModel
 from seqmodels.neural import (
     GRU,
@@ -35,8 +35,19 @@ from seqmodels.observations import (
 from seqmodels.parameters import Configurable
 from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
 
-TAGGERS = (HMMTagger, LSTMTagger, TransformerTagger)
-MODELS = (HMM, NGram, ElmanRNN, LSTM, GRU, LSTMSeq2Seq, Transformer, TransformerSeq2Seq, MaskedTransformer, *TAGGERS)
+LATENT = (HMM, AlignmentHMM, HMMTagger)
+NETWORKS = (
+    ElmanRNN,
+    LSTM,
+    GRU,
+    LSTMSeq2Seq,
+    LSTMTagger,
+    Transformer,
+    TransformerSeq2Seq,
+    TransformerTagger,
+    MaskedTransformer,
+)
+MODELS = (*LATENT, NGram, *NETWORKS)
 ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
 OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Chords, Columns, GaussianMixture, Poisson)
 CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames, Series)

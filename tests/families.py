@@ -39,6 +39,7 @@ class Family:
     kinds: tuple[DataKind, ...] = ("vectors", "symbols")
     source: DataKind | None = None  # what targets are given, where it is of another kind: then there are always targets
     aligned: bool = False  # a tagger: targets are as long as their sources, and always there
+    needs_source: bool = False  # a model that is p(y | x) alone
 
 
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
@@ -63,6 +64,10 @@ def _hmm_tagger(name: str, source: DataKind, **options: Any) -> Family:
     return Family(name, partial(sm.HMMTagger, max_iter=3, **options), ("symbols",), source, aligned=True)
 
 
+def _alignment(name: str, *kinds: DataKind, **options: Any) -> Family:
+    return Family(name, partial(sm.AlignmentHMM, **({"max_iter": 2} | options)), kinds, needs_source=True)
+
+
 def _from(source: DataKind, family: Family) -> Family:
     return replace(family, source=source)
 
@@ -82,6 +87,10 @@ FAMILIES = (
     _hmm("hmm-tied-prior", sm.GaussianMixture(2, "tied", prior=sm.PseudoFrames(2.0)), "vectors"),
     Family("hmm-series", partial(sm.HMM, 4, max_iter=3, topology=sm.Series(2), tied=sm.Series(2).tied(4))),
     Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, algorithm="gradient")),
+    _alignment("alignment", "symbols", "text"),
+    _alignment("alignment-null", "symbols", window=3, null=True),
+    _alignment("alignment-plain", "symbols", window=1, previous=False, pull=False),
+    _from("text", _alignment("alignment-from-text", "symbols", null=True, max_jump=2)),
     _network("elman-tanh", sm.ElmanRNN, *KINDS, n_layers=2),
     _network("elman-sigmoid", sm.ElmanRNN, nonlinearity="sigmoid"),
     _network("elman-relu", sm.ElmanRNN, "symbols", nonlinearity="relu"),
@@ -248,7 +257,7 @@ def rows(*kinds: DataKind, n_features: int = 2) -> list[Row]:
 def _rows(kinds: tuple[DataKind, ...], n_features: int) -> Iterator[Row]:
     lengths: tuple[Length, ...] = ("given", "stop")
     for family, kind, conditional, length in product(FAMILIES, kinds, (False, True), lengths):
-        if (family.source is not None or family.aligned) and not conditional:
+        if (family.source is not None or family.aligned or family.needs_source) and not conditional:
             continue
         if family.aligned and length == "stop":
             continue

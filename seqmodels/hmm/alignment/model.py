@@ -1,0 +1,228 @@
+"""``AlignmentHMM``: a hidden Markov chain over the places of a source as a ``SequenceModel``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from torch import Tensor
+
+from seqmodels.generation import Given, Prediction
+from seqmodels.hmm.alignment.blocks import Alphabets, Block, blocks_of
+from seqmodels.hmm.alignment.cursor import AlignmentCursor, AlignmentState
+from seqmodels.hmm.alignment.inference import Alignment
+from seqmodels.hmm.alignment.jumps import Jumps
+from seqmodels.hmm.alignment.ladder import Ladder, rungs
+from seqmodels.hmm.alignment.pull import Pull
+from seqmodels.hmm.alignment.training import Model, Pseudocounts, Schedule, Training
+from seqmodels.model import DTYPES, SequenceModel
+from seqmodels.observations import Categorical, Observation
+from seqmodels.preparation import Example
+from seqmodels.sequences import Kind
+
+
+@dataclass(eq=False, repr=False)
+class AlignmentHMM(SequenceModel):
+    """``p(y | x) = Σ_a Π_t p(a_t | a_t-1, x) p(y_t | x around a_t, y_t-1) · p(end | a_T, x)``: each step comes from a place of the source.
+
+    The HMM of Vogel, Ney and Tillmann (1996) and of Och and Ney (2003), summed over all alignments ``a`` exactly, fitted by EM. Jumps
+    have weights by distance, normalised over the places there are (and the end); what a step emits is looked up in ever finer
+    contexts, each of which is a prior of the next: the symbol at the place, its right and left neighbour, the target symbol before,
+    and so on outwards. EM begins as IBM's model 1 (Brown et al. 1993), then moves the jumps, then opens one level of contexts after the other;
+    the objective never falls.
+
+    Args:
+        window: how many source symbols, an odd number, a step and a jump may look at around the place.
+        previous: whether a step also looks at the target symbol before it.
+        pull: whether jumps are drawn to places by what stands there, so that silent letters are learned to be jumped over; without,
+            they know distances alone.
+        max_jump: a jump farther than this many places weighs as much as one of so many.
+        null: whether a step may come from no place at all, with a probability of its own.
+        pseudocount: counts that a context borrows from the coarser one, in target symbols; ``"auto"``: for each level as many as
+            make the training data likeliest (MacKay and Peto 1995).
+        jump_pseudocount: added to the expected count of each jump. Above 0, so that there is a way from everywhere.
+        pull_pseudocount: arrivals at each context of the source that speak for no pull.
+        max_iter: most EM steps of each stage.
+        tol: a stage ends when a step improves the objective by less, in nats per unit; 0 never ends it early.
+
+    The other arguments are those of ``SequenceModel``. For symbols and text, as targets and as sources, of different kinds too;
+    always fitted with ``y``. Nothing is held out unless sequences are passed as ``validation``, which are scored once. ``warm_start``
+    is refused.
+    ``history_`` has a line for each EM step, with columns ``level``: how many levels of contexts are open, and ``pseudocount``: what
+    the last of them borrows. ``n_parameters_`` counts jumps, pulls, and in each
+    context the symbols seen there and one for the rest.
+
+    >>> X, y = ["ab", "ba", "a", "bb"] * 4, ["AB", "BA", "A", "BB"] * 4
+    >>> model = AlignmentHMM(window=1).fit(X, y)
+    >>> model.predict(["aab"])
+    ['AAB']
+    >>> model.decode_alignment(["abb"], ["ABB"])[0]
+    array([0, 1, 2])
+    """
+
+    window: int = 5
+    previous: bool = True
+    pull: bool = True
+    max_jump: int = 3
+    null: bool = False
+    pseudocount: float | Literal["auto"] = "auto"
+    jump_pseudocount: float = 0.1
+    pull_pseudocount: float = 0.5
+    max_iter: int = 3
+    tol: float = 1e-3
+
+    _holds_out: ClassVar[bool] = False
+    _has_encoder: ClassVar[bool] = True
+
+    # -- SequenceModel -------------------------------------------------------------------------------------
+
+    @property
+    def context_(self) -> int | None:
+        return None
+
+    @property
+    def n_parameters_(self) -> int:
+        self._setting()
+        return self.model_.n_parameters
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        if kind == "vectors":
+            raise ValueError("AlignmentHMM emits symbols and text, but y is vectors; use an encoder-decoder network")
+        return Categorical()
+
+    def _check_hyperparameters(self) -> None:
+        if self.window < 1 or self.window % 2 == 0:
+            raise ValueError(f"window is {self.window}; pass an odd number of source symbols, 1 or more")
+        for name, least in (("max_jump", 1), ("max_iter", 1), ("tol", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {least}")
+        for name in ("pseudocount", "jump_pseudocount", "pull_pseudocount"):
+            value = getattr(self, name)
+            if (name, value) != ("pseudocount", "auto") and (isinstance(value, str) or not 0 < value < np.inf):
+                raise ValueError(f"{name} is {value!r}; pass a number above 0")
+        if self.ignore_source:
+            raise ValueError("ignore_source=True, but an alignment is with a source; for p(y) use HMM or NGram")
+        if self.warm_start:
+            raise ValueError(
+                "warm_start=True, but the levels of contexts are counted anew; fit on all of the data at once"
+            )
+        if self.observation != "auto" and repr(self.observation) != repr(Categorical()):
+            raise ValueError(
+                f"observation is {self.observation!r}, but AlignmentHMM emits symbols by contexts of its own; leave observation='auto'"
+            )
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        self._check_sources()
+        assert self.source_encoding_ is not None
+        steps, stops = tuple(rungs(self.window, self.previous)), self.length_ == "stop"
+        drawn = tuple(rung for rung in steps if rung.columns) if self.pull else ()
+        n_source, n_target = self.source_encoding_.size, self.encoding_.size
+        first = Model(
+            Jumps.flat(self.max_jump, stops=stops, null=self.null),
+            Pull((), (), drawn, n_source),
+            Ladder((), steps, n_source, n_target),
+        )
+        self.model_ = first
+        blocks = self._blocks(train)
+        n_units = sum(e.weight * e.n_units for e in train)
+        counts = Pseudocounts(self.pseudocount, self.jump_pseudocount, self.pull_pseudocount)
+        schedule = Schedule(self.max_iter, self.tol)
+        training = Training(blocks, first, counts, schedule, DTYPES[self.dtype], n_units)
+        found = training.run(verbose=self.verbose)
+        self.model_, self.converged_ = found.model, found.converged
+        scored = [np.nan] * (len(found.history) - 1) + [self._nats_per_unit(validation)]
+        self.history_ = found.history.assign(validation=scored)
+
+    def _check_sources(self) -> None:
+        if not self.measure_.conditional:
+            raise ValueError(
+                "AlignmentHMM is p(y | x), each step of y from a place of x, but there is no y; pass fit(X, y)"
+            )
+        if self.source_encoding_ is None or self.source_encoding_.reads == "vectors":
+            raise ValueError(
+                "AlignmentHMM looks source symbols up in tables, but X is vectors; pass symbols or text, or use an encoder-decoder network"
+            )
+
+    def _nats_per_unit(self, examples: list[Example]) -> float:
+        total = sum(float(steps.sum()) for steps in self._steps(examples))
+        return total / sum(e.n_units for e in examples) if examples else np.nan
+
+    # -- many pairs at once --------------------------------------------------------------------------------
+
+    def _blocks(self, examples: list[Example]) -> list[Block]:
+        ladder = self.model_.ladder
+        alphabets = Alphabets(ladder.n_source, ladder.n_target)
+        device, dtype = self._device(), DTYPES[self.dtype]
+        return blocks_of(examples, alphabets, self.window, null=self.null, device=device, dtype=dtype)
+
+    def _alignments(self, examples: list[Example]) -> Iterator[Alignment]:
+        model, dtype = self.model_, DTYPES[self.dtype]
+        for block in self._blocks(examples):
+            p = model.ladder.probability(block.around, block.previous[:, None], block.y[:, None])
+            yield Alignment.of(block, model.jumps, model.pull(block.landings), p, dtype)
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        results: list[np.ndarray] = [np.empty(0)] * len(examples)
+        for alignment in self._alignments(examples):
+            for i, steps in zip(alignment.block.indices, alignment.steps(), strict=True):
+                results[i] = steps
+        return results
+
+    # -- alignments ----------------------------------------------------------------------------------------
+
+    def align(self, X: Any, y: Any) -> list[np.ndarray]:
+        """For each pair the ``(S_y, S_x)`` posterior of the place that each step of y came from, over encoded steps; rows sum to one.
+
+        With ``null`` there is one column more, the last, for none.
+        """
+        examples = self._setting().examples(self._scorable(X, y))
+        results: list[np.ndarray] = [np.empty(0)] * len(examples)
+        for alignment in self._alignments(examples):
+            for i, weights in zip(alignment.block.indices, alignment.posterior(), strict=True):
+                results[i] = weights
+        return results
+
+    def decode_alignment(self, X: Any, y: Any) -> list[np.ndarray]:
+        """For each pair ``(S_y,)`` the places of the most probable alignment (Viterbi), -1 where from none."""
+        examples = self._setting().examples(self._scorable(X, y))
+        results: list[np.ndarray] = [np.empty(0)] * len(examples)
+        for alignment in self._alignments(examples):
+            for i, places in zip(alignment.block.indices, alignment.best(), strict=True):
+                results[i] = places
+        return results
+
+    # -- one step at a time --------------------------------------------------------------------------------
+
+    def _cursor(self) -> AlignmentCursor:
+        self._setting()
+        model = self.model_
+        where = self._device(), DTYPES[self.dtype]
+        return AlignmentCursor(model.jumps, model.pull, model.ladder, self.window, self.observation_, *where)
+
+    def start(self, source: Given = None, n: int = 1) -> AlignmentState:
+        return self._cursor().start(source, n)
+
+    def advance(self, state: AlignmentState, x: Tensor) -> AlignmentState:
+        return self._cursor().advance(state, x)
+
+    def distribution(self, state: AlignmentState) -> Prediction:
+        return self._cursor().distribution(state)
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        model = self.model_
+        return {"jumps": model.jumps.arrays(), "pull": model.pull.arrays(), "ladder": model.ladder.arrays()}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        assert self.source_encoding_ is not None
+        steps = tuple(rungs(self.window, self.previous))
+        drawn = tuple(rung for rung in steps if rung.columns) if self.pull else ()
+        n_source, n_target = self.source_encoding_.size, self.encoding_.size
+        self.model_ = Model(
+            Jumps.of(state["jumps"], self.max_jump, stops=self.length_ == "stop"),
+            Pull.of(state["pull"], drawn, n_source),
+            Ladder.of(state["ladder"], steps, n_source, n_target),
+        )

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+
+from seqmodels.hmm.alignment.jumps import Chain, Jumps
+
+SIZES, FAR = (1, 2, 4), 2
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("null", [False, True])
+def test_rows_of_the_chain_sum_to_one(stops: bool, null: bool) -> None:
+    rng = np.random.default_rng(0)
+    flat = Jumps.flat(FAR, stops=stops, null=null)
+    jumps = Jumps(rng.gamma(1.0, size=len(flat.weights)), FAR, stops, flat.null)
+    for n in SIZES:
+        sums = jumps.sums(np.ones((1, n + 1)))
+        chain, own = jumps.chain(sums), jumps.of_states(sums)[0]
+        assert chain.initial.shape == (1, 2 * n + 1 if null else n)
+        places, nulls = chain.transition[:, :n].sum(1), chain.transition[:, n:].sum(1)
+        ends = 0.0 if chain.final is None else chain.final
+        assert_allclose((places + ends) / own + nulls, 1, rtol=1e-12)
+
+
+def test_weights_climb_to_the_most_probable_ones() -> None:
+    """Against a search over the logarithms of the weights."""
+    rng, pseudocount = np.random.default_rng(1), 0.3
+    jumps = Jumps.flat(FAR, stops=True, null=False)
+    expected = {n: Chain(rng.gamma(1.0, size=n), rng.gamma(1.0, size=(n, n)), rng.gamma(1.0, size=n)) for n in SIZES}
+    counts = {n: jumps.counted(chain, n)[0] for n, chain in expected.items()}
+
+    def objective(theta: np.ndarray) -> float:
+        here = Jumps(np.exp(theta), FAR, True, None)
+        total = here.log_prior(pseudocount)
+        for n, count in counts.items():
+            table = here.table(n)
+            p = np.divide(table, table.sum(1, keepdims=True))
+            total += float((count[count > 0] * np.log(p[count > 0])).sum())
+        return -total
+
+    best = minimize(objective, np.zeros(len(jumps.weights)), method="BFGS").fun
+    before = objective(np.log(jumps.weights))
+    for _ in range(300):
+        one = {n: np.ones((1, n + 1)) for n in SIZES}
+        pressure = {n: (counts[n].sum(1) / jumps.sums(one[n])).T @ one[n] for n in SIZES}
+        jumps = jumps.maximised(expected, pressure, pseudocount)
+        now = objective(np.log(jumps.weights))
+        assert now <= before + 1e-9
+        before = now
+    assert_allclose(before, best, rtol=1e-7)
