@@ -83,9 +83,10 @@ class TransformerStepper(Stepper):
         x, pending = self.read.at_once(inputs)
         places, turns = self._between(0, length)
         x = (x.clone() if places is None else x + places).flatten(0, 1)  # (n T, d)
+        turns = None if turns is None else turns.repeat(n, 1)
         desk, space = Desk(len(x), self.heads, x), self._empty(n, length)
         for layer, new in zip(self.layers, space.cache.narrow(4, 0, length).unbind(0), strict=True):
-            self._project(layer, x, None if turns is None else turns.repeat(n, 1), desk)
+            self._project(layer, x, turns, desk)
             new.copy_(desk.own.unflatten(1, (n, length)).transpose(2, 3))  # (2, n, G, T, d_head)
             if layer is not self.layers[-1]:
                 self._add(layer, x, attended(desk.query.unflatten(0, (n, length)), *new))
@@ -100,7 +101,7 @@ class TransformerStepper(Stepper):
         return cached.select(index)
 
     def _project(self, layer: Layer, x: Tensor, turns: Tensor | None, desk: Desk) -> None:
-        """Queries, keys and values of ``x (n, d)`` onto the desk."""
+        """Queries, keys and values of ``x (n, d)`` onto the desk; turns of one step, or of each of n."""
         layer.project.into(layer.attention_norm(x), desk.heads)
         if layer.head_norm is not None:
             layer.head_norm(desk.heads)
