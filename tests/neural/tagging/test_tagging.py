@@ -162,6 +162,9 @@ def test_vectors_given_vectors_are_framewise_regression() -> None:
     known = -0.5 * np.log(2 * np.pi * np.e * 0.01)
     assert model.measure_ == sm.Measure("R^1", "frame", "given", "exact", True)
     assert known - 0.8 < model.score(X, y) < known + 0.5
+    changed = np.concatenate([y[0][:10] + 3.0, y[0][10:]])
+    before, after = (model.log_prob_steps(X[:1], [each])[0] for each in (y[0], changed))
+    assert_array_equal(after[10:], before[10:])
     with pytest.raises(ValueError, match="vectors have densities"):
         model.predict(X)
 
