@@ -71,6 +71,7 @@ FAMILIES = (
     _network("elman-tanh", sm.ElmanRNN, *KINDS, n_layers=2),
     _network("elman-sigmoid", sm.ElmanRNN, nonlinearity="sigmoid"),
     _network("elman-relu", sm.ElmanRNN, "symbols", nonlinearity="relu"),
+    _network("elman-relu6", sm.ElmanRNN, "symbols", nonlinearity="relu6"),
     _network("lstm", sm.LSTM, *KINDS, n_layers=2),
     _network("lstm-regular", sm.LSTM, n_layers=2, layer_norm=True, residual=True, **DROPS),
     _network("elman-regular", sm.ElmanRNN, "vectors", nonlinearity="sigmoid", layer_norm=True, **DROPS),
