@@ -108,7 +108,7 @@ class ScannedNetwork(RecurrentNetwork, ABC):
         options = self.options
         if self.is_fused(table.device) or (self.training and (options.recurrent_dropout or options.embedding_dropout)):
             return super().read(table, rows, memory)
-        driven = self.drive(table, self.rnn.all_weights[0])
+        driven = self.drive(table, tuple(self.rnn.all_weights[0]))
         exact = torch.promote_types(driven.dtype, torch.float32)  # in which gradients of a row are added up
         driven = F.embedding(rows.t(), driven.to(exact)).to(driven.dtype)  # (T, B, m)
         hidden, states = self._upwards(partial(self._scanned, driven), tuple(map(layers_first, memory)))
