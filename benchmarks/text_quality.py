@@ -39,7 +39,7 @@ MODELS: dict[str, NeuralModel] = {
     "Transformer": Transformer(),
     "LSTM": LSTM(**STREAM, dropout=0.15),
     "GRU": GRU(**STREAM),
-    "Elman": ElmanRNN(bptt=32, batch_size=32, d_model=384, nonlinearity="relu6", dropout=0.0, lr=2e-3),
+    "Elman": ElmanRNN(bptt=32, batch_size=32, d_model=384),
 }
 
 
