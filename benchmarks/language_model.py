@@ -64,12 +64,13 @@ class Entrant:
     seconds: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
     peak_mb: float = 0.0
+    extra_mb: float = 0.0
 
     def turn(self, n: int) -> None:
         answer = self.process.ask(n)
         self.seconds.append(answer["seconds"] / n)
         self.busy.append(answer["busy"])
-        self.peak_mb = answer["peak_mb"]
+        self.peak_mb, self.extra_mb = answer["peak_mb"], answer["extra_mb"]
 
 
 def hold(contest: Contest, pythons: dict[str, Path], rounds: int) -> pd.DataFrame:
@@ -97,6 +98,7 @@ def _table(contest: Contest, running: list[Entrant]) -> pd.DataFrame:
             "symbols_per_second": contest.unit / statistics.median(e.seconds),
             "times_reference": reference / statistics.median(e.seconds),
             "peak_mb": round(e.peak_mb),
+            "extra_mb": round(e.extra_mb),
             "busy": round(statistics.median(e.busy), 3),
             "versions": e.process.ready["versions"],
         }

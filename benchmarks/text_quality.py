@@ -2,7 +2,9 @@
 
 The last tenth is held out and scored whole, twice: ``val64`` in windows of 64 symbols that do not overlap, each with the symbol
 before it for a first input (nanoGPT's figure, of all windows instead of 20 batches), and ``stream``, the state carried through
-(of a Transformer: windows that overlap by half).
+(of a Transformer: windows that overlap by half). How soon does a model know what the reference knows in the end? Each is fitted anew in a
+15th and in an 8th of the seconds (``--shares``), for its schedule is made for the time it is given; ``reaches`` says whether its ``val64``
+is then down to the reference's (``--target``, or that of the reference run).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import shlex
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +39,7 @@ MODELS: dict[str, NeuralModel] = {
     "Transformer": Transformer(),
     "LSTM": LSTM(**STREAM, dropout=0.15),
     "GRU": GRU(**STREAM),
-    "Elman": ElmanRNN(**STREAM),
+    "Elman": ElmanRNN(bptt=32, batch_size=32, d_model=384),
 }
 
 
@@ -48,7 +51,7 @@ def run(name: str, train: np.ndarray, test: np.ndarray, seconds: float) -> dict[
     began = time.perf_counter()
     stream = model.score([test])
     took = time.perf_counter() - began
-    line = {"model": name, "val64": -_windows(model, test), "stream": -stream, "steps": steps}
+    line = {"model": name, "seconds": seconds, "val64": -_windows(model, test), "stream": -stream, "steps": steps}
     return {
         **line,
         "parameters": model.n_parameters_,
@@ -69,7 +72,13 @@ def reference(python: Path, file: Path, seconds: float) -> dict[str, object]:
     command = [str(python), "-m", "peers.gpt2_quality", str(file.absolute()), str(seconds)]
     done = subprocess.run(command, cwd=HERE, env={**os.environ, **ONE_THREAD}, stdout=subprocess.PIPE, check=True)
     found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return {"seconds": seconds, **found}
+
+
+def table(lines: list[dict[str, object]], target: float | None) -> pd.DataFrame:
+    """``reaches``: whether ``val64`` is at most ``target``, nats; left out if there is none."""
+    frame = pd.DataFrame(lines)
+    return frame if target is None else frame.assign(reaches=frame["val64"] <= target)
 
 
 def main() -> None:
@@ -80,17 +89,15 @@ def main() -> None:
     codes = np.unique(list(text), return_inverse=True)[1]
     train, test = np.split(codes, [int(0.9 * len(codes))])
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv]
-    lines = []
+    lines, target = [], options.target
     if options.transformers is not None:
         lines.append(reference(options.transformers, options.file, options.seconds))
-    for name in options.models:
-        lines.append(run(name, train, test, options.seconds))
-        print(pd.DataFrame(lines).drop(columns="settings").to_string(index=False), "\n", flush=True)
-        write(
-            pd.DataFrame(lines).assign(seconds=options.seconds),
-            options.out / "text_quality.csv",
-            shlex.join(["python", *words]),
-        )
+        target = lines[0]["val64"] if target is None else target
+    for name, share in product(options.models, [*options.shares, 1.0]):
+        lines.append(run(name, train, test, options.seconds / share))
+        frame = table(lines, target)
+        print(frame.drop(columns="settings").to_string(index=False), "\n", flush=True)
+        write(frame, options.out / "text_quality.csv", shlex.join(["python", *words]))
 
 
 def _options() -> argparse.Namespace:
@@ -100,6 +107,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument(
         "--transformers", type=Path, metavar="PYTHON", help="of an environment with peers/transformers.txt"
+    )
+    parser.add_argument(
+        "--target", type=float, metavar="NATS", help="val64 to be reached; the reference's if not given"
+    )
+    parser.add_argument(
+        "--shares",
+        type=float,
+        nargs="*",
+        default=[15.0, 8.0],
+        help="the seconds over these are tried too, each from the start",
     )
     parser.add_argument("--core", type=int, default=min(os.sched_getaffinity(0)))
     parser.add_argument("--out", type=Path, default=HERE / "results")

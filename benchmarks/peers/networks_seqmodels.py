@@ -16,7 +16,7 @@ MODELS = {
     "transformer": partial(Transformer, **SHAPE),
     "lstm": partial(LSTM, **RECURRENT),
     "gru": partial(GRU, **RECURRENT),
-    "elman": partial(ElmanRNN, **RECURRENT),
+    "elman": partial(ElmanRNN, **RECURRENT, nonlinearity="tanh"),
 }
 
 

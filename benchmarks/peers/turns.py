@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Callable
 
 import numpy as np
+from peers.memory import Peak
 from peers.worker import answers, say
 
 N_SYMBOLS = 65
@@ -30,14 +30,14 @@ def serve(tasks: dict[str, Callable[[], Turn]], versions: str) -> None:
     """Build the task of the command line, warm it up, and answer until the input ends."""
     channel = answers()
     turn = tasks[sys.argv[1]]()
+    memory = Peak()
     turn(2)
     say(channel, {"versions": versions})
     for line in sys.stdin:
         wall, computing = time.perf_counter(), time.process_time()
         seconds = turn(int(line))
         busy = (time.process_time() - computing) / (time.perf_counter() - wall)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kilobytes on Linux
-        say(channel, {"seconds": seconds, "peak_mb": peak, "busy": busy})
+        say(channel, {"seconds": seconds, "peak_mb": memory.mb(), "extra_mb": memory.extra_mb(), "busy": busy})
 
 
 def timed(act: Callable[[], object]) -> float:

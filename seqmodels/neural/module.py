@@ -71,6 +71,11 @@ class Embedding(nn.Module):
         embedded = self._rows(steps, is_start, begin)
         return embedded if self.scale == 1 else embedded * self.scale
 
+    def table(self, steps: Tensor, is_start: Tensor, begin: Tensor) -> tuple[Tensor, Tensor]:
+        """Symbols: the table with ``begin`` for its last row, not scaled, and which row each step is."""
+        table = torch.cat([self.map.weight, begin[None]])
+        return table, torch.where(is_start, len(table) - 1, steps)
+
     def _rows(self, steps: Tensor, is_start: Tensor | None, begin: Tensor | None) -> Tensor:
         if is_start is None or begin is None:
             out: Tensor = self.map(steps)
@@ -78,8 +83,8 @@ class Embedding(nn.Module):
         if isinstance(self.map, nn.Linear) or steps.numel() < self.map.num_embeddings:
             return torch.where(is_start.unsqueeze(-1), begin, self.map(steps))
         # A start is one more row of the table: cheaper than to choose among embeddings that are more than its rows.
-        table = torch.cat([self.map.weight, begin[None]])
-        return F.embedding(torch.where(is_start, len(table) - 1, steps), table)
+        table, rows = self.table(steps, is_start, begin)
+        return F.embedding(rows, table)
 
 
 class SequenceModule(nn.Module):
@@ -142,6 +147,10 @@ class SequenceModule(nn.Module):
 
     def hidden(self, shown: Tensor, is_start: Tensor, is_target: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """States ``(B, T, d_model)``, and the memory after the last."""
+        if self.training and self.ends.reads == "symbols" and self.segment is None:
+            table, rows = self.embedding.table(shown, is_start, self.begin)
+            if rows.numel() > len(table):
+                return self.network.read(table * self.embedding.scale, rows, memory)
         return self.network(self.inputs(shown, is_start, is_target), memory)
 
     def forward(self, shown: Tensor, is_start: Tensor, is_target: Tensor, memory: Memory) -> tuple[Tensor, Memory]:

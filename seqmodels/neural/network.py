@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 # What a network remembers: nested tuples of tensors whose first axis is the batch, of None, of plain
 # integers, and of marks that are handed on as they are.
@@ -76,6 +77,11 @@ class Network(nn.Module, ABC):
     @abstractmethod
     def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """``inputs`` (B, T, d_model) -> hidden states (B, T, d_model) and the memory after the last step."""
+
+    def read(self, table: Tensor, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """``forward`` of the inputs that are rows ``(B, T)`` of ``table (R, d_model)``, which may be cheaper than to write them out."""
+        found: tuple[Tensor, Memory] = self(F.embedding(rows, table), memory)
+        return found
 
     def stepper(self, inputs: Tensor) -> Stepper | None:
         """A faster road for many single steps, whose inputs are rows of ``inputs (R, d_model)``; None: there is none."""

@@ -22,6 +22,7 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     "elman tanh": lambda: ElmanNetwork(8, 2),
     "elman sigmoid": lambda: ElmanNetwork(8, 2, nonlinearity="sigmoid"),
     "elman relu": lambda: ElmanNetwork(8, 2, nonlinearity="relu"),
+    "elman relu6": lambda: ElmanNetwork(8, 2, nonlinearity="relu6"),
 }
 
 

@@ -53,6 +53,20 @@ def test_the_start_is_shown_no_element(build_module: Build) -> None:
     assert not torch.allclose(others[0], others[1])
 
 
+@pytest.mark.parametrize("tied", [None, 3.0])
+@pytest.mark.parametrize("network", ["gru", "transformer"])
+def test_what_is_read_from_a_table_in_training_is_what_is_read_in_scoring(
+    build_module: Build, network: str, tied: float | None
+) -> None:
+    module, _ = build_module(network, tied=tied)
+    shown = torch.from_numpy(np.stack([X, X[::-1]]))
+    start, target = torch.zeros(2, 7, dtype=torch.bool), torch.ones(2, 7, dtype=torch.bool)
+    start[:, 0] = True
+    expected, _ = module(shown, start, target, module.start(2, None, None))
+    found, _ = module.train()(shown, start, target, module.start(2, None, None))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
 def test_the_last_vector_reaches_the_outputs_by_the_skip(build_module: Build) -> None:
     module, _ = build_module("gru", "vectors")
     shown = torch.ones(1, 1, 2, dtype=torch.float64)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass
-from typing import Literal
 
 from seqmodels.neural.batches import Reach
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
 from seqmodels.neural.recurrent.options import RecurrentOptions
+from seqmodels.neural.recurrent.scan import Nonlinearity
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -60,14 +60,17 @@ class ElmanRNN(Stacked):
     """``h_t = σ(V h_{t-1} + U x_t + b)`` (Elman 1990, *Finding structure in time*).
 
     Args:
-        nonlinearity: σ: ``"tanh"``, ``"sigmoid"`` or ``"relu"``.
+        nonlinearity: σ: ``"relu6"``, which is ``min(max(z, 0), 6)`` (Krizhevsky 2010), ``"relu"``, whose states may grow without
+            bound (Le et al. 2015), ``"tanh"`` or ``"sigmoid"``, Elman's own. GPUs have fused kernels of ``"tanh"`` and ``"relu"``.
         bptt: steps back-propagated through at once; the state is carried on.
 
     The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``, ``embedding_dropout``,
-    ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``).
+    ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``). By the second on one core a capped ReLU without
+    dropout learns more than tanh, of characters (``experiments/elman_tuning.py``) as of frames.
     """
 
-    nonlinearity: Literal["tanh", "sigmoid", "relu"] = "tanh"
+    nonlinearity: Nonlinearity = "relu6"
+    dropout: float = 0.0
     lr: float = 3e-3
 
     def _network(self) -> Network:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import get_args
 
@@ -10,77 +9,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqmodels.neural.dropout import dropout as apply_dropout
-from seqmodels.neural.network import Memory, Network, Source, Stepper
+from seqmodels.neural.network import Stepper
+from seqmodels.neural.recurrent.layers import RecurrentNetwork, ScannedNetwork, States, Weights, between
 from seqmodels.neural.recurrent.options import RecurrentOptions
 from seqmodels.neural.recurrent.scan import Nonlinearity, elman_scan, gru_scan
 from seqmodels.neural.recurrent.stepper import ElmanStepper, GRUStepper, LSTMStepper
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
-States = tuple[Tensor, ...]  # (h,) or (h, c)
-Weights = tuple[Tensor, ...]  # of one layer: of inputs, of states, and the two biases
+ACTIVATIONS: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    "relu6": F.relu6,
+}
+KERNELS: dict[Nonlinearity, str] = {"tanh": "tanh", "relu": "relu"}  # torch has none for the others
 PLAIN = RecurrentOptions()
 
 
-class RecurrentNetwork(Network):
-    """Layers of one recurrence, from zero states.
-
-    Each layer is one call of a kernel, or all of them where a fused kernel takes them together and there are no options.
-
-    Args:
-        rnn: torch's layers, which hold the weights; inputs and states of one width.
-        drop: fraction dropped of the states of every layer, upwards only, never along time, afresh at every step.
-        options: further ones.
-
-    To add one, define the two methods below, and ``n_states``, how many vectors a layer remembers.
-    """
-
-    n_states: int = 1
-
-    def __init__(self, rnn: nn.RNNBase, drop: float, options: RecurrentOptions) -> None:
-        super().__init__()
-        self.d_model, self.options = rnn.hidden_size, options
-        self.rnn = rnn
-        self.drop = drop
-        self.norms = nn.ModuleList(nn.LayerNorm(self.d_model) for _ in range(options.layer_norm * rnn.num_layers))
-
-    @abstractmethod
-    def is_fused(self, device: torch.device) -> bool:
-        """Whether ``rnn`` itself computes this recurrence, and fast."""
-
-    @abstractmethod
-    def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
-        """Inputs (B, T, d), states (1, B, d) -> hidden (B, T, d), last states, by one layer of these weights."""
-
-    def start(self, n: int, source: Source | None = None) -> Memory:
-        """Zeros (n, n_layers, d_model), ``(h,)`` or ``(h, c)``."""
-        return tuple(zeros(n, self.rnn) for _ in range(self.n_states))
-
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """See ``Network``."""
-        fused = self.is_fused(inputs.device) and not self.options.acts(self.training)
-        hidden, states = (self._at_once if fused else self._in_turn)(inputs, tuple(map(layers_first, memory)))
-        return apply_dropout(hidden, self.drop, self.training), tuple(map(layers_first, states))
-
-    def _at_once(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        hidden, last = self.rnn(inputs, states if self.n_states > 1 else states[0])
-        return hidden, last if self.n_states > 1 else (last,)
-
-    def _in_turn(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        options, training, last = self.options, self.training, []
-        below = options.skip_steps(inputs, training)
-        for layer, (u, v, *biases) in enumerate(self.rnn.all_weights):
-            entering = apply_dropout(below, self.rnn.dropout, training) if layer else below
-            before = tuple(part[layer : layer + 1] for part in states)
-            weights = (u, options.thin(v, training), *biases)
-            hidden, after = self.one_layer(options.lock(entering, training), before, weights)
-            hidden = self.norms[layer](hidden) if options.layer_norm else hidden
-            below = below + hidden if options.residual and layer else hidden
-            last.append(after)
-        return options.lock(below, training), tuple(map(torch.cat, zip(*last, strict=True)))
-
-
-class ElmanNetwork(RecurrentNetwork):
+class ElmanNetwork(ScannedNetwork):
     """``h_t = σ(V h_{t-1} + U x_t + b)``, from ``h_0 = 0`` (Elman, 1990).
 
     ``b`` is kept as torch keeps it, as a sum of two vectors. ``V`` starts orthogonal, so that at first the past
@@ -89,7 +34,8 @@ class ElmanNetwork(RecurrentNetwork):
     Args:
         d_model: width of inputs and of ``h``.
         n_layers: each layer reads the states of the one below.
-        nonlinearity: ``σ``; ``"sigmoid"`` is Elman's own.
+        nonlinearity: ``σ``; ``"sigmoid"`` is Elman's own; ``"relu6"`` is ``min(max(z, 0), 6)`` (Krizhevsky, 2010), whose
+            states cannot grow without bound, as those of ``"relu"`` can.
         dropout, options: see ``RecurrentNetwork``, where the first is ``drop``.
     """
 
@@ -103,8 +49,8 @@ class ElmanNetwork(RecurrentNetwork):
         options: RecurrentOptions = PLAIN,
     ) -> None:
         if nonlinearity not in get_args(Nonlinearity):
-            raise ValueError(f'nonlinearity is {nonlinearity!r}; pass "tanh", "sigmoid" or "relu"')
-        kernel = "tanh" if nonlinearity == "sigmoid" else nonlinearity  # with the sigmoid it only holds the weights
+            raise ValueError(f'nonlinearity is {nonlinearity!r}; pass "tanh", "sigmoid", "relu" or "relu6"')
+        kernel = KERNELS.get(nonlinearity, "tanh")  # of which the others use the weights alone
         rnn = nn.RNN(d_model, d_model, n_layers, kernel, batch_first=True, dropout=between(dropout, n_layers))
         super().__init__(rnn, dropout, options)
         self.nonlinearity = nonlinearity
@@ -115,14 +61,16 @@ class ElmanNetwork(RecurrentNetwork):
 
     def is_fused(self, device: torch.device) -> bool:
         """See ``RecurrentNetwork``."""
-        return device.type != "cpu" and self.nonlinearity != "sigmoid"
+        return device.type != "cpu" and self.nonlinearity in KERNELS
 
-    def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
-        """See ``RecurrentNetwork``."""
-        u, v, b, b_recurrent = weights
-        driven = F.linear(inputs, u, b + b_recurrent).transpose(0, 1)
-        hidden = elman_scan(driven, states[0][0], v.to(driven.dtype), self.nonlinearity)
-        return hidden.transpose(0, 1), (hidden[-1:],)
+    def drive(self, inputs: Tensor, weights: Weights) -> Tensor:
+        """See ``ScannedNetwork``."""
+        u, _, b, b_recurrent = weights
+        return F.linear(inputs, u, b + b_recurrent)
+
+    def scan(self, driven: Tensor, state: Tensor, weights: Weights) -> Tensor:
+        """See ``ScannedNetwork``."""
+        return elman_scan(driven, state, weights[1].to(driven.dtype), self.nonlinearity)
 
     def stepper(self, inputs: Tensor) -> Stepper | None:
         """See ``Network``."""
@@ -168,7 +116,7 @@ class LSTMNetwork(RecurrentNetwork):
         return None if self.options.acts(training=False) else LSTMStepper(self.rnn, inputs)
 
 
-class GRUNetwork(RecurrentNetwork):
+class GRUNetwork(ScannedNetwork):
     """``h_t = z h_{t-1} + (1 - z) tanh(U x_t + b + r (V h_{t-1} + b'))``, gates z and r, from zero.
 
     Gated recurrent units (Cho et al., 2014), with the reset gate after the product, as in cuDNN.
@@ -189,13 +137,16 @@ class GRUNetwork(RecurrentNetwork):
         """See ``RecurrentNetwork``."""
         return device.type != "cpu"
 
-    def one_layer(self, inputs: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
-        """See ``RecurrentNetwork``."""
-        (u, v, b, b_recurrent), split = weights, 2 * self.d_model
+    def drive(self, inputs: Tensor, weights: Weights) -> Tensor:
+        """See ``ScannedNetwork``."""
+        (u, _, b, b_recurrent), split = weights, 2 * self.d_model
         outside = torch.cat([b_recurrent[:split], torch.zeros_like(b_recurrent[split:])])
-        driven = F.linear(inputs, u, b + outside).transpose(0, 1)
-        hidden = gru_scan(driven, states[0][0], v.to(driven.dtype), b_recurrent[split:].to(driven.dtype))
-        return hidden.transpose(0, 1), (hidden[-1:],)
+        return F.linear(inputs, u, b + outside)
+
+    def scan(self, driven: Tensor, state: Tensor, weights: Weights) -> Tensor:
+        """See ``ScannedNetwork``."""
+        inside = weights[3][2 * self.d_model :]
+        return gru_scan(driven, state, weights[1].to(driven.dtype), inside.to(driven.dtype))
 
     def stepper(self, inputs: Tensor) -> Stepper | None:
         """See ``Network``."""
@@ -226,18 +177,3 @@ def open_forget_gates(lstm: nn.LSTM) -> None:
         for name, parameter in lstm.named_parameters():
             if name.startswith("bias"):
                 parameter[gates] = float(name.startswith("bias_ih"))
-
-
-def between(dropout: float, n_layers: int) -> float:
-    """Dropout between layers: torch warns of it where there is only one."""
-    return dropout if n_layers > 1 else 0.0
-
-
-def zeros(n: int, rnn: nn.RNNBase) -> Tensor:
-    """A zero state (n, n_layers, d) with the type and device of the weights."""
-    return next(rnn.parameters()).new_zeros(n, rnn.num_layers, rnn.hidden_size)
-
-
-def layers_first(state: Tensor) -> Tensor:
-    """(B, L, d) <-> (L, B, d): torch's kernels want the layers first, a memory the batch."""
-    return state.transpose(0, 1).contiguous()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-Nonlinearity = Literal["tanh", "sigmoid", "relu"]
+Nonlinearity = Literal["tanh", "sigmoid", "relu", "relu6"]
 
 
 def elman_scan(driven: Tensor, state: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> Tensor:
@@ -49,7 +49,12 @@ class _ElmanScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, driven: Tensor, state: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> Tensor:
         states, into = _room(driven, state, weight), weight.t()
-        activate = {"tanh": torch.tanh_, "sigmoid": torch.sigmoid_, "relu": torch.relu_}[nonlinearity]
+        activate = {
+            "tanh": torch.tanh_,
+            "sigmoid": torch.sigmoid_,
+            "relu": torch.relu_,
+            "relu6": lambda h: h.clamp_(0, 6),
+        }[nonlinearity]
         for t, drive in enumerate(driven.unbind(0)):
             activate(torch.addmm(drive, states[t], into, out=states[t + 1]))
         ctx.save_for_backward(states, weight)
@@ -59,7 +64,12 @@ class _ElmanScan(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *received: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         states, weight = ctx.saved_tensors
-        slope = {"tanh": lambda h: 1 - h * h, "sigmoid": lambda h: h * (1 - h), "relu": lambda h: (h > 0).to(h.dtype)}
+        slope = {
+            "tanh": lambda h: 1 - h * h,
+            "sigmoid": lambda h: h * (1 - h),
+            "relu": lambda h: (h > 0).to(h.dtype),
+            "relu6": lambda h: ((h > 0) & (h < 6)).to(h.dtype),
+        }
         slopes = slope[ctx.nonlinearity](states[1:])
         delta, carried = torch.empty_like(slopes), torch.zeros_like(states[0])
         for above, factor, d in reversed(

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqmodels.neural.network import Memory, Network, Source
-from seqmodels.neural.recurrent.network import between, layers_first, open_forget_gates
+from seqmodels.neural.recurrent.layers import between, layers_first
+from seqmodels.neural.recurrent.network import open_forget_gates
 from seqmodels.neural.seq2seq.attention import AdditiveAttention, Attention, MultiplicativeAttention
 
 AttentionKind = Literal["additive", "multiplicative"] | None

@@ -11,6 +11,7 @@ B, T, D, L = 3, 7, 6, 2
 MAKERS: dict[str, Callable[..., Network]] = {
     "tanh": lambda **options: ElmanNetwork(D, L, nonlinearity="tanh", **options),
     "relu": lambda **options: ElmanNetwork(D, L, nonlinearity="relu", **options),
+    "relu6": lambda **options: ElmanNetwork(D, L, nonlinearity="relu6", **options),
     "sigmoid": lambda **options: ElmanNetwork(D, L, nonlinearity="sigmoid", **options),
     "lstm": lambda **options: LSTMNetwork(D, L, **options),
     "gru": lambda **options: GRUNetwork(D, L, **options),
@@ -51,6 +52,17 @@ def test_states_are_torchs(name: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(ours(x, ours.start(B))[0], theirs(x)[0], rtol=0, atol=tolerance)
 
 
+def test_relu6_is_relu_up_to_six() -> None:
+    network, x = seeded(lambda: ElmanNetwork(D, nonlinearity="relu6")), 8 * draw(B, T, D)
+    u, v, b, b_recurrent = network.rnn.all_weights[0]
+    hidden, h = network(x, network.start(B))[0], torch.zeros(B, D, dtype=torch.float64)
+    assert hidden.min() == 0
+    assert hidden.max() == 6
+    for t in range(T):
+        h = (h @ v.T + x[:, t] @ u.T + b + b_recurrent).clamp(0, 6)
+        torch.testing.assert_close(hidden[:, t], h, rtol=0, atol=1e-12)
+
+
 def test_sigmoid_is_elmans_equation() -> None:
     network, x = seeded(lambda: ElmanNetwork(D, nonlinearity="sigmoid")), draw(B, T, D)
     u, v, b, b_recurrent = network.rnn.all_weights[0]
@@ -65,6 +77,17 @@ def test_sigmoid_is_elmans_equation() -> None:
 def test_steps_are_the_whole(name: str, sizes: list[int]) -> None:
     network, x = seeded(MAKERS[name]), draw(B, T, D)
     torch.testing.assert_close(in_pieces(network, x, sizes), in_pieces(network, x, [T]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_rows_of_a_table_are_read_as_inputs_are(name: str) -> None:
+    network, table, rows = seeded(MAKERS[name]), draw(4, D).requires_grad_(), draw(B, T, seed=1).argsort(1) % 4
+    before = tuple(draw(B, L, D, seed=2 + i) for i in range(len(network.start(B))))
+    weights = [table, *network.parameters()]
+    found, expected = network.read(table, rows, before), network(table[rows], before)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    gradients = [torch.autograd.grad(hidden.pow(2).sum(), weights) for hidden, _ in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", MAKERS)
