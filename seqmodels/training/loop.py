@@ -133,7 +133,7 @@ class _Loop:
         limits = [None if recipe.max_steps is None else recipe.max_steps * recipe.accumulate, epochs]
         self.n_batches = min((limit for limit in limits if limit is not None), default=None)
         self.optimizers = recipe.optimizer.build(module, recipe.lr, recipe.weight_decay)
-        self.parameters = list(module.parameters())
+        self.weights = list(module.parameters())
         self.average = Average(module, recipe.averaging)
         self.epoch = self.in_epoch = self.batches = 0
         self.next_record, self.ended, self.converged = 0.0, False, False
@@ -179,7 +179,7 @@ class _Loop:
     def _move(self) -> None:
         n = self.recipe.accumulate
         rate = self.recipe.lr * self.recipe.schedule.at(self._progress_before(n))
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        gradients = [p.grad for p in self.weights if p.grad is not None]
         if n > 1:
             torch._foreach_div_(gradients, n)
         clip(gradients, self.recipe.max_grad_norm)

@@ -76,4 +76,6 @@ class SquaredReLU(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (rectified,) = ctx.saved_tensors
         nothing = gradient.new_zeros(())
-        return torch.addcmul(nothing, gradient, rectified, value=2)  # one pass, of which a product with 2 would make two
+        return torch.addcmul(
+            nothing, gradient, rectified, value=2
+        )  # one pass, of which a product with 2 would make two
