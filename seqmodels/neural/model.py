@@ -44,8 +44,9 @@ class NeuralModel(Trained, SequenceModel, ABC):
         training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 where the hardware has
             instructions for it; scoring never uses it.
         compile: train through ``torch.compile``: True, or its mode ``"reduce-overhead"`` (CUDA graphs) or ``"max-autotune"``.
-            It takes about a minute before the first step and then saves a part of each, so it pays in runs of many minutes;
-            scoring and generation are never compiled. Needs a C++ compiler.
+            It takes a minute or more before the first step and then saves a sixth of each (a Transformer of the default width in
+            bfloat16 on one core), so it pays in runs of ten minutes and more; scoring and generation are never compiled.
+            Needs a C++ compiler.
 
     The other arguments are those of ``Trained`` and ``SequenceModel``.
     """
@@ -216,7 +217,8 @@ class _Objective:
         spans, continues = batch
         chunk = assemble(self.rows, spans, self.observation.n_past, self.device, torch.float32)
         if continues:
-            self.memory = map_memory(Tensor.detach, self.memory)
+            # A copy, since under CUDA graphs the next step is written over the last one's.
+            self.memory = map_memory(lambda kept: kept.detach().clone(), self.memory)
         else:
             self.memory = self.module.start(len(spans), chunk.source, chunk.source_mask)
         log_prob, parameters, self.memory = self.chunk_log_prob(
