@@ -14,6 +14,7 @@ from seqmodels.encodings import Encoding
 from seqmodels.generation import Cursor, Given, Prediction
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
+from seqmodels.neural.compiling import Compile, check_compile, compiled
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
 from seqmodels.neural.folded import FoldedCursor
 from seqmodels.neural.module import Ends, SequenceModule, Side, chunk_log_prob
@@ -43,6 +44,10 @@ class NeuralModel(Trained, SequenceModel, ABC):
         scale_embeddings: what is read from a tied table is multiplied by √d_model (Vaswani et al. 2017), which GPT-2 leaves out.
         training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 where the hardware has
             instructions for it; scoring never uses it.
+        compile: train through ``torch.compile``: True, or its mode ``"reduce-overhead"`` (CUDA graphs) or ``"max-autotune"``.
+            It takes a minute or more before the first step and then saves a sixth of each (a Transformer of the default width in
+            bfloat16 on one core), so it pays in runs of ten minutes and more; scoring and generation are never compiled.
+            Needs a C++ compiler.
 
     The other arguments are those of ``Trained`` and ``SequenceModel``.
     """
@@ -53,6 +58,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
     tie_embeddings: bool = False
     scale_embeddings: bool = True
     training_precision: str = "auto"
+    compile: Compile = False
 
     _carries: ClassVar[bool] = True  # whether training hands the memory from chunk to chunk
 
@@ -90,6 +96,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
             raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
         if self.training_precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
+        check_compile(self.compile)
         if self._chunk() < 1:
             raise ValueError(f"context, bptt or piece is {self._chunk()}; pass at least 1")
         self._reach()
@@ -209,6 +216,7 @@ class _Objective:
         self.units_per_step, self.log_det_per_step = units
         self.device = model._device()
         self.precision = _precision(model.training_precision, self.device)
+        self.chunk_log_prob = compiled(chunk_log_prob, model.compile)
         self.memory: Memory = None
 
     def __call__(self, batch: tuple[list[Span], bool]) -> Step:
@@ -222,10 +230,11 @@ class _Objective:
             cut_sources=self.module.network.aligned,
         )
         if continues:
-            self.memory = map_memory(Tensor.detach, self.memory)
+            # A copy, since under CUDA graphs the next step is written over the last one's.
+            self.memory = map_memory(lambda kept: kept.detach().clone(), self.memory)
         else:
             self.memory = self.module.start(len(spans), chunk.source, chunk.source_mask)
-        log_prob, parameters, self.memory = chunk_log_prob(
+        log_prob, parameters, self.memory = self.chunk_log_prob(
             self.module, self.observation, chunk, self.memory, self.precision
         )
         scored = chunk.scored > 0

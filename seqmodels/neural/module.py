@@ -180,7 +180,8 @@ def split_end(outputs: Tensor, may_end: Tensor, stops: bool) -> tuple[Tensor, Te
     """Observation parameters and the log-odds of the end (-inf where it cannot be; None where lengths are given)."""
     if not stops:
         return outputs, None
-    return outputs[..., :-1], torch.where(may_end, outputs[..., -1], -torch.inf)
+    parameters, end = outputs.split((outputs.shape[-1] - 1, 1), -1)  # whose gradients are joined, not padded with zeros
+    return parameters, torch.where(may_end, end[..., 0], -torch.inf)
 
 
 def chunk_log_prob(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.observations.base import Observation
+from seqmodels.observations.chosen import chosen_log_prob
 
 
 @dataclass(eq=False, repr=False)
@@ -35,6 +36,8 @@ class Categorical(Observation):
         return size
 
     def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        if parameters.requires_grad and parameters.shape[:-1] == x.shape:
+            return chosen_log_prob(parameters, x)
         log_p = self.log_probs(parameters)  # (..., V)
         shape = torch.broadcast_shapes(log_p.shape[:-1], x.shape)
         return log_p.expand(*shape, -1).gather(-1, x.expand(shape).unsqueeze(-1)).squeeze(-1)

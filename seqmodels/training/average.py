@@ -26,6 +26,8 @@ class Average:
     @torch.no_grad()
     def update(self, taken: int) -> None:
         """After a step."""
+        if not self.weights:
+            return
         share = 1 / max(1.0, self.part * taken)
         current = dict(self.module.named_parameters())
         for name, mean in self.weights.items():

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from seqmodels.training import checkpoint
 from seqmodels.training.average import Average
+from seqmodels.training.clipping import clip
 from seqmodels.training.memory import keep_freed_memory
 from seqmodels.training.optimizers import AdamW, Optimizer
 from seqmodels.training.schedules import Schedule, Trapezoid
@@ -132,6 +133,7 @@ class _Loop:
         limits = [None if recipe.max_steps is None else recipe.max_steps * recipe.accumulate, epochs]
         self.n_batches = min((limit for limit in limits if limit is not None), default=None)
         self.optimizers = recipe.optimizer.build(module, recipe.lr, recipe.weight_decay)
+        self.weights = list(module.parameters())
         self.average = Average(module, recipe.averaging)
         self.epoch = self.in_epoch = self.batches = 0
         self.next_record, self.ended, self.converged = 0.0, False, False
@@ -177,10 +179,10 @@ class _Loop:
     def _move(self) -> None:
         n = self.recipe.accumulate
         rate = self.recipe.lr * self.recipe.schedule.at(self._progress_before(n))
-        parameters = list(self.module.parameters())
+        gradients = [p.grad for p in self.weights if p.grad is not None]
         if n > 1:
-            torch._foreach_div_([p.grad for p in parameters if p.grad is not None], n)
-        nn.utils.clip_grad_norm_(parameters, self.recipe.max_grad_norm, error_if_nonfinite=True)
+            torch._foreach_div_(gradients, n)
+        clip(gradients, self.recipe.max_grad_norm)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate

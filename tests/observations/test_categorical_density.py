@@ -47,3 +47,12 @@ def test_an_impossible_symbol_has_no_gradient() -> None:
     assert leaf.grad[2] == 0
     drawn = Categorical().sample(leaf.detach().expand(1000, -1), None, torch.Generator().manual_seed(0))
     assert int(drawn.max()) < 2
+
+
+def test_the_gradient_is_what_is_there_less_what_was_expected() -> None:
+    logits, x, g = LOGITS.clone().requires_grad_(), torch.tensor([2, 0]), torch.tensor([1.5, -0.5], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda p: Categorical().log_prob(p, x), logits)
+    (found,) = torch.autograd.grad(Categorical().log_prob(logits, x), logits, g)
+    np.testing.assert_allclose(
+        found, g.numpy()[:, None] * (np.eye(3)[x.numpy()] - special.softmax(LOGITS.numpy(), axis=-1))
+    )

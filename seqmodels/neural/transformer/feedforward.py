@@ -75,4 +75,7 @@ class SquaredReLU(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (rectified,) = ctx.saved_tensors
-        return (gradient * rectified).mul_(2)
+        nothing = gradient.new_zeros(())
+        return torch.addcmul(
+            nothing, gradient, rectified, value=2
+        )  # one pass, of which a product with 2 would make two

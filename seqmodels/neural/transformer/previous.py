@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from seqmodels.neural.transformer.relative import computed_in
 
 
 class PreviousInputs(nn.Module):
@@ -52,7 +57,33 @@ class PreviousInputs(nn.Module):
         """
         if self.map is None:
             return x, recent
-        length = x.shape[1]
         joined = torch.cat([recent, x], 1)  # (B, n + T, d)
-        before = [joined.narrow(1, self.n - k, length) for k in range(1, self.n + 1)]
-        return x + self.map(torch.cat(before, -1)), joined.narrow(1, length, self.n)
+        before: Tensor = _Before.apply(joined, self.n, computed_in(x))
+        return x + self.map(before), joined.narrow(1, x.shape[1], self.n)
+
+
+class _Before(torch.autograd.Function):
+    """(B, n + T, d) -> side by side what stands 1, 2, ... n before each of the last T, (B, T, n d), of the type of products.
+
+    Joined by autograd every distance has a gradient of its own, zeros all around it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, joined: Tensor, n: int, dtype: torch.dtype) -> Tensor:
+        batch, steps, d = joined.shape
+        ctx.shape, ctx.dtype = joined.shape, joined.dtype
+        out = joined.new_empty(batch, steps - n, n, d, dtype=dtype)
+        for k in range(1, n + 1):
+            out[:, :, k - 1] = joined.narrow(1, n - k, steps - n)
+        return out.flatten(2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        batch, steps, d = ctx.shape
+        gradient = gradient.unflatten(2, (-1, d))  # (B, T, n, d)
+        length, n = gradient.shape[1:3]
+        out = gradient.new_zeros(batch, steps, d, dtype=ctx.dtype)
+        for k in range(1, n + 1):
+            out.narrow(1, n - k, length).add_(gradient[:, :, k - 1])
+        return out, None, None

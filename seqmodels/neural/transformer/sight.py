@@ -93,9 +93,12 @@ def explicit_pays(x: Tensor, attention_dropout: float) -> bool:
     """Whether two matrix products beat the fused kernel.
 
     They do on a CPU where the kernel's backward pass in bfloat16 is several times slower, where it has no dropout, and for
-    single queries, which it treats as a block of many.
+    single queries, which it treats as a block of many. Compiled, products are written out always: what torch knows of the
+    kernel's strides (2.13) is right for the length that it was compiled at only.
     """
     if x.device.type != "cpu":
         return False
+    if torch.compiler.is_compiling():
+        return True
     one = x.shape[1] == 1 and not torch.is_grad_enabled()
     return one or attention_dropout > 0 or (computed_in(x) == torch.bfloat16 and torch.is_grad_enabled())

@@ -81,3 +81,13 @@ def test_a_state_is_a_value(network: TransformerNetwork) -> None:
     assert torch.equal(first, second)
     chosen = network(x[index, 4:], select(memory, index))[0]
     torch.testing.assert_close(chosen, first[index], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_gradients_come_from_every_distance(n: int) -> None:
+    layer, x, recent = (
+        PreviousInputs(2, n).double(),
+        draw(2, 4, 2).requires_grad_(),
+        draw(2, n, 2, seed=1).requires_grad_(),
+    )
+    assert torch.autograd.gradcheck(lambda x, recent: layer(x, recent), (x, recent))
