@@ -147,7 +147,7 @@ class SequenceModule(nn.Module):
 
     def hidden(self, shown: Tensor, is_start: Tensor, is_target: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """States ``(B, T, d_model)``, and the memory after the last."""
-        if self.training and self.ends.reads == "symbols" and self.segment is None:
+        if self.training and self.ends.reads == "symbols" and self.segment is None and self.begin is not None:
             table, rows = self.embedding.table(shown, is_start, self.begin)
             if rows.numel() > len(table):
                 return self.network.read(table * self.embedding.scale, rows, memory)
