@@ -211,7 +211,8 @@ class _Objective:
         if continues:
             self.memory = map_memory(Tensor.detach, self.memory)
         else:
-            self.memory = self.module.start(len(spans), chunk.source, chunk.source_mask)
+            with torch.autocast(self.device.type, dtype=self.precision, enabled=self.precision is not None):
+                self.memory = self.module.start(len(spans), chunk.source, chunk.source_mask)
         log_prob, parameters, self.memory = chunk_log_prob(
             self.module, self.observation, chunk, self.memory, self.precision
         )
