@@ -110,7 +110,7 @@ def errors_in_bfloat16(name: str, fast: bool) -> dict[str, float]:
     expected.sum().backward()
     gradients = zip(rough.named_parameters(), exact.parameters(), strict=True)
     errors = {what: float((p.grad.double() - q.grad).norm() / q.grad.norm()) for (what, p), q in gradients}
-    return errors | {"hidden": float((found - expected).norm() / expected.norm())}
+    return errors | {"hidden": float((found - expected).detach().norm() / expected.detach().norm())}
 
 
 @every
