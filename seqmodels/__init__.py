@@ -2,7 +2,7 @@
 
 from seqmodels import data
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
-from seqmodels.evaluation import Comparison, compare
+from seqmodels.evaluation import Comparison, compare, plot_alignment
 from seqmodels.hmm import HMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts, Series, Topology
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
@@ -85,6 +85,7 @@ __all__ = [
     "data",
     "from_huggingface",
     "load",
+    "plot_alignment",
     "presets",
     "to_huggingface",
 ]

@@ -11,14 +11,16 @@ CONTEST = Contest("c", 1, 10, [("a", "t"), ("b", "t"), ("c", "u")])
 
 def test_entrants_without_an_interpreter_are_left_out() -> None:
     there = CONTEST.among({"a", "c"})
-    assert there is not None and there.entrants == [("a", "t"), ("c", "u")]
+    assert there is not None
+    assert there.entrants == [("a", "t"), ("c", "u")]
     assert CONTEST.among({"b", "c"}) is None  # nothing to compare with
     assert CONTEST.among({"a"}) is None  # no one to compare
 
 
 def test_pairs_hold_every_symbol_and_targets_follow_from_sources() -> None:
     sources, targets = pairs()
-    assert sources.shape == targets.shape and sources.shape[1] == LENGTH
+    assert sources.shape == targets.shape
+    assert sources.shape[1] == LENGTH
     assert set(sources.flatten()) == set(targets.flatten()) == set(range(N_SYMBOLS))
     assert len({*zip(sources.flatten().tolist(), targets.flatten().tolist(), strict=True)}) == N_SYMBOLS
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import torch
 
-from seqmodels.neural.batches import Span, assemble
+from seqmodels.neural.alignment import source_weights
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.models import Recurrent
 from seqmodels.neural.seq2seq.additive import AdditiveAttention
@@ -94,23 +93,13 @@ class LSTMSeq2Seq(Recurrent):
             f"attention is {self.attention!r}; pass one of {', '.join(map(repr, get_args(AttentionKind)))}"
         )
 
-    def attention_weights(self, X: Any, y: Any) -> list[np.ndarray]:
-        """For each pair the ``(S_y, S_x)`` weights, over encoded steps: how much each step of y looked at each of x."""
+    def align(self, X: Any, y: Any) -> list[np.ndarray]:
+        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: how much each step of y looked at each of x.
+
+        Of several heads it is the mean. ``ValueError`` if there is no attention.
+        """
         if self.attention is None:
-            raise ValueError(
-                "attention is None, so there are no weights; fit with attention='additive' or 'multiplicative'"
-            )
-        data = self._scorable(X, y)
-        examples = self._setting().examples(data)
-        rows, module = self._rows(examples), self._ready()
-        network = module.network
+            raise ValueError("attention is None, so there are no weights; fit with attention='additive' or another")
+        network = self._ready().network
         assert isinstance(network, LSTMSeq2SeqNetwork)
-        parameter, result = next(module.parameters()), []
-        for i, (row, example) in enumerate(zip(rows, examples, strict=True)):
-            chunk = assemble(rows, [Span(i, 0, row.n_steps)], 0, parameter.device, parameter.dtype)
-            with torch.no_grad():
-                memory = module.start(1, chunk.source, chunk.source_mask)
-                inputs = module.inputs(chunk.shown, chunk.is_start, chunk.is_target)
-                weights = network.attention_weights(inputs, memory)
-            result.append(weights[0, : len(example.values)].double().cpu().numpy())
-        return result
+        return source_weights(self, X, y, network.attention_weights)
