@@ -1,6 +1,6 @@
 """An LSTM decoder whose previous state attends, with a backward pass of our own.
 
-``c_t = attention(q_t)``, ``q_t = Q h_{t-1} + b``; gates ``= driven_t + F c_t + V h_{t-1} + b``. What is not
+``c_t = attention(q_t)``, ``q_t = Q h_{t-1} + b``; gates ``= driven_t + F c_t + V h_{t-1}``. What is not
 needed to go from step to step is done for all steps at once: gates' slopes before the way back, the gradients of the
 weights after it, each as one product.
 """
@@ -49,7 +49,7 @@ class Weights:
     Attributes:
         state: V and Q (4 d + m, d), what reads the previous state; m = 0: it is itself the query.
         context: F (4 d, d).
-        bias: (4 d + m,).
+        bias: of the query (m,).
     """
 
     state: Tensor
@@ -57,11 +57,11 @@ class Weights:
     bias: Tensor
 
     @classmethod
-    def of(cls, state: Tensor, context: Tensor, bias: Tensor, query: Query) -> Weights:
-        """From those of an LSTM, V (4 d, d), F (4 d, d) and its bias (4 d,), and what makes its queries."""
+    def of(cls, state: Tensor, context: Tensor, query: Query) -> Weights:
+        """From those of an LSTM, V (4 d, d) and F (4 d, d), and what makes its queries."""
         if query.weight is None or query.bias is None:
-            return cls(state, context, bias)
-        return cls(torch.cat([state, query.weight]), context, torch.cat([bias, query.bias]))
+            return cls(state, context, state.new_zeros(0))
+        return cls(torch.cat([state, query.weight]), context, query.bias)
 
 
 def attentive_lstm(
@@ -70,7 +70,7 @@ def attentive_lstm(
     """All steps of the decoder.
 
     Args:
-        driven: (T, B, 4 d), what the inputs add to the gates, in torch's order; its precision is that of the products.
+        driven: (T, B, 4 d), what inputs and biases add to the gates, in torch's order; its precision is that of the products.
         h, c: (B, d), the state before.
         weights: of the recurrence.
         memories: what is attended to, G = B times the heads.
@@ -109,12 +109,12 @@ class _AttentiveLSTM(torch.autograd.Function):
         contexts, attended = torch.empty_like(states[1:]), barred.new_empty(n_steps, *barred.shape)
         into, fed = weight.t(), feed.t()
         for t in range(n_steps):
-            product = torch.addmm(bias, states[t], into, out=asked[t if keep else 0])
-            query = (product[:, four:] if len(weight) > four else states[t]).reshape(len(key), -1)
+            product = torch.mm(states[t], into, out=asked[t if keep else 0])  # addmm copies the bias to every row first
+            query = (product[:, four:].add_(bias) if len(weight) > four else states[t]).reshape(len(key), -1)
             torch.softmax(scoring.score(query, t) + barred, -1, dtype=barred.dtype, out=attended[t])
             context = contexts[t].view(len(key), 1, -1)
             torch.bmm(attended[t, :, None].to(value.dtype), value, out=context)
-            gate = torch.addmm(driven[t], contexts[t], fed, out=gates[t]).add_(product[:, :four])
+            gate = torch.mm(contexts[t], fed, out=gates[t]).add_(driven[t]).add_(product[:, :four])
             _activate(gate, d)
             i, f, g, o = gate.to(cells.dtype).chunk(4, 1)
             torch.addcmul(f * cells[t], i, g, out=cells[t + 1])
@@ -152,7 +152,7 @@ class _AttentiveLSTM(torch.autograd.Function):
             torch.mul(attended[t], weighed - (attended[t] * weighed).sum(-1, keepdim=True), out=slopes[t])
             query = scoring.pull(slopes[t].to(value.dtype), t).view(n_rows, -1)
             delta[t, :, four:] = query[:, : asked.shape[2] - four]
-            carried = torch.addmm(carried, query, asks) if len(asks) else carried + query
+            carried = carried + (query @ asks if len(asks) else query)
         low, before = slopes.to(value.dtype), states[:-1].flatten(0, 1)
         queries = (asked[..., four:] if len(asks) else states[:-1]).reshape(n_steps, len(value), -1)
         key, energy = scoring.gradients(low, queries)
@@ -167,7 +167,7 @@ class _AttentiveLSTM(torch.autograd.Function):
             cell.to(ctx.precision[1]),
             flat @ before,
             flat[:four] @ contexts.flatten(0, 1),
-            flat.sum(1),
+            flat[four:].sum(1),
             key,
             d_value,
             None,

@@ -140,9 +140,9 @@ class LSTMSeq2SeqNetwork(Network):
     def _decode_in_loop(self, inputs: Tensor, memory: Memory, query: Query, memories: Memories) -> Decoded:
         """The same with a backward pass of our own."""
         (h, c, *attended), (u, v, b, b_recurrent) = memory, self.decoder.all_weights[0]
-        driven = F.linear(inputs.transpose(0, 1), u[:, : self.d_model])  # (T, B, 4d)
-        weights = Weights.of(v, u[:, self.d_model :], b + b_recurrent, query)
+        driven = F.linear(inputs.transpose(0, 1), u[:, : self.d_model], b + b_recurrent)  # (T, B, 4d)
+        weights = Weights.of(v, u[:, self.d_model :], query)
         states, contexts, attention, cell = attentive_lstm(driven, h[:, 0], c[:, 0], weights, memories)
         shares = attention.unflatten(1, (len(inputs), -1)).mean(2)  # (T, B, S)
-        states, contexts, shares = (x.transpose(0, 1) for x in (states, contexts, shares))
+        states, contexts, shares = (x.transpose(0, 1).contiguous() for x in (states, contexts, shares))
         return states, contexts, shares, (states[:, -1:].to(h.dtype), cell[:, None].to(c.dtype), *attended)

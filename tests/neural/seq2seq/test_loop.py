@@ -127,14 +127,14 @@ def test_one_step_by_hand() -> None:
     key, value, energy = draw(1, 2, 1, seed=6), draw(1, 2, 1, seed=7), draw(1, seed=8)
     barred = torch.zeros(1, 2, dtype=torch.float64)
     query = Query(weight[4:], bias[4:])
-    weights = Weights.of(weight[:4], feed, bias[:4], query)
+    weights = Weights.of(weight[:4], feed, query)
     state, context, share, cell = attentive_lstm(driven, h, c, weights, Memories(key, value, barred, energy))
     asks = float(weight[4, 0] * h[0, 0] + bias[4])
     scores = [float(energy[0]) * math.tanh((asks + float(k)) / 2) for k in key.flatten()]
     total = sum(math.exp(s) for s in scores)
     shares = [math.exp(s) / total for s in scores]
     mean = sum(p * float(v) for p, v in zip(shares, value.flatten(), strict=True))
-    gates = [float(driven[0, 0, i] + weight[i, 0] * h[0, 0] + feed[i, 0] * mean + bias[i]) for i in range(4)]
+    gates = [float(driven[0, 0, i] + weight[i, 0] * h[0, 0] + feed[i, 0] * mean) for i in range(4)]
     enter, keep, leave = (1 / (1 + math.exp(-gates[i])) for i in (0, 1, 3))
     new = keep * float(c) + enter * math.tanh(gates[2])
     assert share.flatten().tolist() == pytest.approx(shares, rel=1e-12)
