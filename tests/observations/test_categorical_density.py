@@ -47,3 +47,19 @@ def test_an_impossible_symbol_has_no_gradient() -> None:
     assert leaf.grad[2] == 0
     drawn = Categorical().sample(leaf.detach().expand(1000, -1), None, torch.Generator().manual_seed(0))
     assert int(drawn.max()) < 2
+
+
+def test_gradients_are_those_of_a_log_softmax_that_is_looked_up() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(4, 3, 7, dtype=torch.float64, generator=generator).requires_grad_()
+    x, scale = (
+        torch.randint(7, (4, 3), generator=generator),
+        torch.randn(4, 3, dtype=torch.float64, generator=generator),
+    )
+    found = Categorical().log_prob(logits, x)
+    expected = torch.log_softmax(logits, -1).gather(-1, x[..., None])[..., 0]
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    for _ in range(2):  # what was kept is not consumed
+        (slope,) = torch.autograd.grad((found * scale).sum(), logits, retain_graph=True)
+        (wanted,) = torch.autograd.grad((expected * scale).sum(), logits, retain_graph=True)
+        torch.testing.assert_close(slope, wanted, rtol=0, atol=1e-14)
