@@ -13,6 +13,8 @@ RNG = np.random.default_rng(0)
 SYMBOLS = [RNG.integers(0, 4, size=n) for n in (12, 9, 15, 11, 8, 14)]
 VECTORS = [RNG.normal(size=(n, 2)).cumsum(0) for n in (12, 9, 15, 11, 8, 14)]
 
+BFLOAT16 = {"training_precision": "bfloat16"}
+
 
 def small(cls=sm.LSTM, **options):
     return cls(**({"d_model": 8, "n_layers": 1, "max_steps": 4} | options))
@@ -153,9 +155,11 @@ def test_seconds_alone_end_a_fit_and_steps_repeat_it():
         lambda **o: small(sm.GRU, dropout=0.3, bptt=4, optimizer=sm.Muon(), averaging=0.5, **o),
         lambda **o: small(sm.Transformer, n_heads=2, context=5, batch_size=2, accumulate=2, **o),
         lambda **o: small(sm.LSTMSeq2Seq, batch_size=2, bptt=4, **o),
+        lambda **o: small(sm.LSTMSeq2Seq, **{"batch_size": 2, "bptt": 4, "coverage": True} | BFLOAT16 | o),
+        lambda **o: small(sm.LSTMSeq2Seq, **{"batch_size": 2, "bptt": 4, "query": "current"} | BFLOAT16 | o),
         lambda **o: small(sm.TransformerSeq2Seq, n_heads=2, batch_size=2, max_length=6, positions="rotary", **o),
     ],
-    ids=["lstm", "gru", "transformer", "seq2seq", "transformer-seq2seq"],
+    ids=["lstm", "gru", "transformer", "seq2seq", "seq2seq-coverage", "seq2seq-current", "transformer-seq2seq"],
 )
 def test_training_goes_on_to_the_same_weights(make, tmp_path):
     class Interrupted(Exception):

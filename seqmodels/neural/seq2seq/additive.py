@@ -61,6 +61,7 @@ class AdditiveAttention(Attention):
             features = self.features(past[:, None, :]).transpose(1, 2)  # (B, S, F)
             key = key + 2.0 * self.recall(features)
         doubled = 2.0 * self.query(query)[:, :, None, :]
+        key = key.to(doubled.dtype)  # as it was before a checkpoint, which holds it in float32
         return additive_score(doubled, key[:, None, :, :], self.energy.weight[0])[:, None]
 
     def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Query, Memories] | None:
