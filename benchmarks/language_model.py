@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
-import statistics
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import pandas as pd
-from process import Process
-from results import write
+from contest import Contest, hold_all
 
 HERE = Path(__file__).resolve().parent
 OURS, TORCH, GPT2 = "networks_seqmodels", "networks_torch", "networks_transformers"
-
-
-@dataclass(frozen=True)
-class Contest:
-    """Entrants ``(module, task)``, the first the reference, each asked for ``n`` steps or symbols a turn; one is ``unit`` symbols."""
-
-    name: str
-    n: int
-    unit: int
-    entrants: list[tuple[str, str]]
 
 
 TRAINED, STREAMED = 12 * 64, 16 * 64
@@ -55,72 +40,18 @@ CONTESTS = [
 ]
 
 
-@dataclass
-class Entrant:
-    """A running process and what it has done."""
-
-    process: Process
-    library: str
-    seconds: list[float] = field(default_factory=list)
-    busy: list[float] = field(default_factory=list)
-    peak_mb: float = 0.0
-    extra_mb: float = 0.0
-
-    def turn(self, n: int) -> None:
-        answer = self.process.ask(n)
-        self.seconds.append(answer["seconds"] / n)
-        self.busy.append(answer["busy"])
-        self.peak_mb, self.extra_mb = answer["peak_mb"], answer["extra_mb"]
-
-
-def hold(contest: Contest, pythons: dict[str, Path], rounds: int) -> pd.DataFrame:
-    """Everyone's turns, in rounds; a line an entrant."""
-    running = [Entrant(Process(pythons[module], module, task), f"{module} {task}") for module, task in contest.entrants]
-    try:
-        for _ in range(rounds):
-            for entrant in running:
-                entrant.turn(contest.n)
-    finally:
-        for entrant in running:
-            entrant.process.close()
-    return _table(contest, running)
-
-
-def _table(contest: Contest, running: list[Entrant]) -> pd.DataFrame:
-    reference = statistics.median(running[0].seconds)
-    lines = [
-        {
-            "contest": contest.name,
-            "entrant": e.library.removeprefix("networks_"),
-            "seconds": statistics.median(e.seconds),
-            "fastest": min(e.seconds),
-            "slowest": max(e.seconds),
-            "symbols_per_second": contest.unit / statistics.median(e.seconds),
-            "times_reference": reference / statistics.median(e.seconds),
-            "peak_mb": round(e.peak_mb),
-            "extra_mb": round(e.extra_mb),
-            "busy": round(statistics.median(e.busy), 3),
-            "versions": e.process.ready["versions"],
-        }
-        for e in running
-    ]
-    return pd.DataFrame(lines)
-
-
 def main() -> None:
     options = _options()
     os.sched_setaffinity(0, {options.core})
     pythons = {module: Path(sys.executable) for module in (OURS, TORCH, "vocabulary")}
     if options.transformers is not None:
         pythons[GPT2] = options.transformers.absolute()
-    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv]
-    done: list[pd.DataFrame] = []
-    for contest in CONTESTS:
-        if not contest.name.startswith(options.only) or any(module not in pythons for module, _ in contest.entrants):
-            continue
-        done.append(hold(contest, pythons, options.rounds))
-        print(done[-1].drop(columns="versions").to_string(index=False, float_format="{:.4g}".format), "\n", flush=True)
-        write(pd.concat(done), options.out / "language_model.csv", shlex.join(["python", *words]))
+    hold_all(
+        [c for c in CONTESTS if c.name.startswith(options.only)],
+        pythons,
+        options.rounds,
+        options.out / "language_model.csv",
+    )
 
 
 def _options() -> argparse.Namespace:

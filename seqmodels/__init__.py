@@ -3,7 +3,7 @@
 from seqmodels import data
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
-from seqmodels.evaluation import Comparison, compare, evaluate
+from seqmodels.evaluation import Comparison, compare, evaluate, plot_alignment
 from seqmodels.hmm import (
     HMM,
     AlignmentHMM,
@@ -105,6 +105,7 @@ __all__ = [
     "evaluate",
     "from_huggingface",
     "load",
+    "plot_alignment",
     "presets",
     "to_huggingface",
 ]

@@ -111,6 +111,13 @@ FAMILIES = (
     _network("lstm-seq2seq-additive", sm.LSTMSeq2Seq, *KINDS),
     _network("lstm-seq2seq-multiplicative", sm.LSTMSeq2Seq, attention="multiplicative", bidirectional=False),
     _network("lstm-seq2seq-none", sm.LSTMSeq2Seq, attention=None, summary="mean"),
+    _network("lstm-seq2seq-deep", sm.LSTMSeq2Seq, "symbols", n_layers=2),
+    _network("lstm-seq2seq-current", sm.LSTMSeq2Seq, "vectors", query="current"),
+    _network("lstm-seq2seq-heads", sm.LSTMSeq2Seq, "symbols", attention="multiplicative", n_heads=2),
+    _network("lstm-seq2seq-general", sm.LSTMSeq2Seq, "symbols", attention="general", query="current"),
+    _network("lstm-seq2seq-location", sm.LSTMSeq2Seq, "symbols", attention="location"),
+    _network("lstm-seq2seq-coverage", sm.LSTMSeq2Seq, "vectors", coverage=True),
+    _network("lstm-seq2seq-covered", sm.LSTMSeq2Seq, "symbols", attention="general", query="current", coverage=True),
     _network("transformer-pre", sm.Transformer, *KINDS, n_heads=2, context=4),
     _network(
         *("transformer-classic", sm.Transformer, "symbols"),

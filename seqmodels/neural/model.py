@@ -233,7 +233,8 @@ class _Objective:
             # A copy, since under CUDA graphs the next step is written over the last one's.
             self.memory = map_memory(lambda kept: kept.detach().clone(), self.memory)
         else:
-            self.memory = self.module.start(len(spans), chunk.source, chunk.source_mask)
+            with torch.autocast(self.device.type, dtype=self.precision, enabled=self.precision is not None):
+                self.memory = self.module.start(len(spans), chunk.source, chunk.source_mask)
         log_prob, parameters, self.memory = self.chunk_log_prob(
             self.module, self.observation, chunk, self.memory, self.precision
         )

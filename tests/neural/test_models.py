@@ -13,6 +13,8 @@ RNG = np.random.default_rng(0)
 SYMBOLS = [RNG.integers(0, 4, size=n) for n in (12, 9, 15, 11, 8, 14)]
 VECTORS = [RNG.normal(size=(n, 2)).cumsum(0) for n in (12, 9, 15, 11, 8, 14)]
 
+BFLOAT16 = {"training_precision": "bfloat16"}
+
 
 def small(cls=sm.LSTM, **options):
     return cls(**({"d_model": 8, "n_layers": 1, "max_steps": 4} | options))
@@ -62,21 +64,60 @@ def test_heads_that_do_not_divide():
     assert small(sm.Transformer, d_model=66, positions=None)._heads() == 2
 
 
-@pytest.mark.parametrize("attention", ["additive", "multiplicative"])
-def test_attention_weights_are_distributions_over_the_source(attention):
+ALIGNED = {
+    "additive": {"attention": "additive"},
+    "heads": {"attention": "multiplicative", "n_heads": 2},
+    "location": {"attention": "location", "coverage": True},
+    "current": {"attention": "general", "query": "current"},
+}
+
+
+@pytest.mark.parametrize("name", ALIGNED)
+def test_alignments_are_distributions_over_the_source(name):
     x, y = [v[:5] for v in VECTORS], [v[5:] for v in VECTORS]
-    weights = small(sm.LSTMSeq2Seq, attention=attention).fit(x, y).attention_weights(x, y)
+    weights = small(sm.LSTMSeq2Seq, **ALIGNED[name]).fit(x, y).align(x, y)
     for w, source, target in zip(weights, x, y, strict=True):
         assert w.shape == (len(target), len(source))
         assert w.sum(1) == pytest.approx(1, abs=1e-6)
         assert (w > 0).all()
 
 
-def test_no_attention_no_weights():
+def test_alignments_of_a_transformer_are_of_a_layer_and_a_head():
+    x, y = [s[:5] for s in SYMBOLS], [s[5:] for s in SYMBOLS]
+    model = small(sm.TransformerSeq2Seq, n_layers=2, n_heads=2, length="stop").fit(x, y)
+    mean, last, first = (model.align(x, y, **o) for o in ({}, {"layer": 1}, {"layer": 0}))
+    heads = [model.align(x, y, head=h) for h in range(2)]
+    for i, (source, target) in enumerate(zip(x, y, strict=True)):
+        assert mean[i].shape == (len(target), len(source))
+        assert mean[i].sum(1) == pytest.approx(1, abs=1e-6)
+        np.testing.assert_allclose((heads[0][i] + heads[1][i]) / 2, mean[i], rtol=0, atol=1e-7)
+        np.testing.assert_array_equal(last[i], mean[i])
+    assert not any(np.allclose(a, b) for a, b in ((mean[0], first[0]), (heads[0][0], heads[1][0])))
+
+
+def test_alignments_that_cannot_be():
     x, y = [s[:3] for s in SYMBOLS], [s[3:] for s in SYMBOLS]
-    model = small(sm.LSTMSeq2Seq, attention=None).fit(x, y)
     with pytest.raises(ValueError, match="attention is None"):
-        model.attention_weights(x, y)
+        small(sm.LSTMSeq2Seq, attention=None).fit(x, y).align(x, y)
+    model = small(sm.TransformerSeq2Seq, n_heads=2).fit(x, y)
+    with pytest.raises(ValueError, match="layer is 1, but the decoder has 1"):
+        model.align(x, y, layer=1)
+    with pytest.raises(ValueError, match="head is 2, but there are 2"):
+        model.align(x, y, head=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attention": "local"}, "attention is 'local'; pass one of"),
+        ({"n_heads": 2}, "n_heads is 2, but attention='additive' has one"),
+        ({"attention": None, "coverage": True}, "coverage=True has no attention"),
+        ({"query": "next"}, "query is 'next'"),
+    ],
+)
+def test_attention_that_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
+        small(sm.LSTMSeq2Seq, **options).fit(SYMBOLS)
 
 
 def test_the_batch_holds_about_as_many_steps_whatever_the_length():
@@ -114,9 +155,11 @@ def test_seconds_alone_end_a_fit_and_steps_repeat_it():
         lambda **o: small(sm.GRU, dropout=0.3, bptt=4, optimizer=sm.Muon(), averaging=0.5, **o),
         lambda **o: small(sm.Transformer, n_heads=2, context=5, batch_size=2, accumulate=2, **o),
         lambda **o: small(sm.LSTMSeq2Seq, batch_size=2, bptt=4, **o),
+        lambda **o: small(sm.LSTMSeq2Seq, **{"batch_size": 2, "bptt": 4, "coverage": True} | BFLOAT16 | o),
+        lambda **o: small(sm.LSTMSeq2Seq, **{"batch_size": 2, "bptt": 4, "query": "current"} | BFLOAT16 | o),
         lambda **o: small(sm.TransformerSeq2Seq, n_heads=2, batch_size=2, max_length=6, positions="rotary", **o),
     ],
-    ids=["lstm", "gru", "transformer", "seq2seq", "transformer-seq2seq"],
+    ids=["lstm", "gru", "transformer", "seq2seq", "seq2seq-coverage", "seq2seq-current", "transformer-seq2seq"],
 )
 def test_training_goes_on_to_the_same_weights(make, tmp_path):
     class Interrupted(Exception):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from seqmodels.neural.seq2seq.loop import Memories, Query
+
+Past = Literal["last", "sum"] | None  # which weights of earlier steps a score depends on: those of the last, of all
+
 
 class Attention(nn.Module, ABC):
-    """Attention by one set of weights. Stateless: the source is projected once by ``prepare`` and handed to every call.
+    """Attention to a source. Stateless: the source is projected once by ``prepare`` and handed to every call.
 
-    To add one, define ``prepare`` and ``score``.
+    To add one, define ``prepare`` and ``score``; with them ``for_loop`` if the hand-written loop knows the score, ``n_heads`` and
+    ``past`` where they are other than one and None.
 
+    >>> from seqmodels.neural.seq2seq.additive import AdditiveAttention
     >>> attention = AdditiveAttention(8)
     >>> source, mask = torch.zeros(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
     >>> context, weights = attention(torch.zeros(2, 3, 8), *attention.prepare(source, mask), mask)
@@ -21,82 +27,71 @@ class Attention(nn.Module, ABC):
     (torch.Size([2, 3, 8]), torch.Size([2, 3, 5]))
     """
 
+    n_heads: int = 1
+    past: Past = None
+
     @abstractmethod
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What is attended to (B, S, d) and its mask (B, S) -> keys and values (B, S, d), finite where masked."""
 
     @abstractmethod
-    def score(self, query: Tensor, key: Tensor) -> Tensor:
-        """Raw queries (B, T, d) and prepared keys (B, S, d) -> scores (B, T, S)."""
+    def score(self, query: Tensor, key: Tensor, past: Tensor | None = None) -> Tensor:
+        """Raw queries (B, T, d), prepared keys (B, S, d), earlier weights (B, S) -> scores (B, n_heads, T, S).
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Context (B, T, d) and weights (B, T, S).
+        Up to what is the same for all keys, which the softmax takes out.
+        """
+
+    def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Query, Memories] | None:
+        """How queries are made and what is attended to, for ``attentive_lstm``; None: it does not know the score."""
+        return None
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, past: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Context (B, T, d), and weights (B, T, S), of several heads the mean.
 
         Args:
-            query: raw queries (B, T, d).
+            query: raw queries (B, T, d); T is 1 if the score depends on earlier weights.
             key: (B, S, d) as ``prepare`` made them.
             value: (B, S, d) as ``prepare`` made them.
             mask: (B, S), True where real, at least once in every row; masked positions weigh exactly zero.
+            past: (B, S) as ``begin`` and ``after`` made it.
         """
-        weights = _normalise(self.score(query, key), None if mask is None else mask[:, None, :])
-        return weights @ value, weights
+        weights = _normalise(self.score(query, key, past), mask)  # (B, H, T, S)
+        context = weights.to(value.dtype) @ split_heads(value, self.n_heads)
+        return context.transpose(1, 2).flatten(2), weights.mean(1)
+
+    def begin(self, key: Tensor) -> Tensor | None:
+        """What stands for earlier weights before the first step: zeros (B, S), or None if they don't matter."""
+        return None if self.past is None else torch.zeros_like(key[..., 0], dtype=wide(key))
+
+    def after(self, past: Tensor | None, weights: Tensor) -> Tensor | None:
+        """The same after a step of these weights (B, S)."""
+        if past is None:
+            return None
+        return weights if self.past == "last" else past + weights
 
 
-class AdditiveAttention(Attention):
-    """``score(q, k) = vᵀ tanh(W q + U k + b)`` (Bahdanau, Cho and Bengio, 2015).
-
-    Holds (B, T, S, d) numbers at once: made for one query a step, not for all pairs of long sequences.
-
-    Args:
-        d_model: width of queries, keys and values.
-    """
-
-    def __init__(self, d_model: int) -> None:
-        super().__init__()
-        self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model, bias=False)
-        self.energy = nn.Linear(d_model, 1, bias=False)
-
-    def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Keys ``U k`` and the source itself as values."""
-        source = _zero_masked(source, mask)
-        return self.key(source), source
-
-    def score(self, query: Tensor, key: Tensor) -> Tensor:
-        """``vᵀ tanh(W q + U k + b)``."""
-        hidden = torch.tanh(self.query(query)[:, :, None, :] + key[:, None, :, :])  # (B, T, S, d)
-        return self.energy(hidden).squeeze(-1)
+def split_heads(x: Tensor, n_heads: int) -> Tensor:
+    """(B, S, H d) -> (B, H, S, d)."""
+    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
 
 
-class MultiplicativeAttention(Attention):
-    """``score(q, k) = qᵀ k / √d`` (Luong, Pham and Manning, 2015; scaled as by Vaswani et al., 2017).
+def zero_masked(source: Tensor, mask: Tensor | None) -> Tensor:
+    """A weight of zero times NaN is NaN, so what is masked must be finite before it is weighed."""
+    return source if mask is None else source.masked_fill(~mask[..., None], 0.0)
 
-    Args:
-        d_model: width of queries, keys and values.
-        projections: project queries, keys and values linearly first; without, there is nothing to learn.
-    """
 
-    def __init__(self, d_model: int, *, projections: bool = True) -> None:
-        super().__init__()
-        self.query: nn.Module = nn.Linear(d_model, d_model) if projections else nn.Identity()
-        # A bias of the keys would add the same to every score of a query, which the softmax takes out again.
-        self.key: nn.Module = nn.Linear(d_model, d_model, bias=False) if projections else nn.Identity()
-        self.value: nn.Module = nn.Linear(d_model, d_model) if projections else nn.Identity()
+def wide(x: Tensor) -> torch.dtype:
+    """Float32 at least."""
+    return torch.promote_types(x.dtype, torch.float32)
 
-    def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Projected keys and values."""
-        source = _zero_masked(source, mask)
-        return self.key(source), self.value(source)
 
-    def score(self, query: Tensor, key: Tensor) -> Tensor:
-        """``qᵀ k / √d``."""
-        return self.query(query) @ key.transpose(-2, -1) / math.sqrt(key.shape[-1])
+def barred(mask: Tensor, key: Tensor, n_heads: int = 1) -> Tensor:
+    """(B, S) -> (B n_heads, S): 0 where real and -inf where padded."""
+    zeros = torch.zeros(mask.shape, dtype=wide(key), device=mask.device)
+    return zeros.masked_fill_(~mask, -torch.inf).repeat_interleave(n_heads, 0)
 
 
 def _normalise(scores: Tensor, mask: Tensor | None) -> Tensor:
-    return (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(-1)
-
-
-def _zero_masked(source: Tensor, mask: Tensor | None) -> Tensor:
-    # A weight of zero times NaN is NaN, so what is masked must be finite before it is weighed.
-    return source if mask is None else source.masked_fill(~mask[..., None], 0.0)
+    return (scores if mask is None else scores.masked_fill(~mask[:, None, None, :], -torch.inf)).softmax(-1)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-import torch
 
-from seqmodels.neural.batches import Span, assemble
+from seqmodels.neural.alignment import source_weights
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.models import Recurrent
-from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
+from seqmodels.neural.seq2seq.additive import AdditiveAttention
+from seqmodels.neural.seq2seq.attention import Attention
+from seqmodels.neural.seq2seq.encoder import Summary
+from seqmodels.neural.seq2seq.network import Asks, LSTMSeq2SeqNetwork
+from seqmodels.neural.seq2seq.products import GeneralAttention, MultiplicativeAttention
+
+AttentionKind = Literal["additive", "multiplicative", "general", "location", None]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -19,54 +24,84 @@ class LSTMSeq2Seq(Recurrent):
     """An LSTM encoder and an LSTM decoder that attends to it: p(y | x).
 
     Args:
-        attention: ``"additive"`` (Bahdanau et al. 2015: a feed-forward network over the decoder's previous state and each
-            encoder output), ``"multiplicative"`` (dot product over √d; Luong et al. 2015, Vaswani et al. 2017) or
-            ``None`` (one fixed context vector; Sutskever et al. 2014, Cho et al. 2014).
+        attention: what scores the steps of the source.
+
+            - ``"additive"``: a feed-forward network over query and encoder output (Bahdanau et al. 2015);
+            - ``"multiplicative"``: their dot product over √d (Luong et al. 2015, Vaswani et al. 2017);
+            - ``"general"``: a bilinear form ``qᵀ W k`` (Luong et al. 2015);
+            - ``"location"``: additive, of a convolution of the previous step's weights too (Chorowski et al. 2015, the hybrid form);
+            - ``None``: no attention but one fixed context vector (Sutskever et al. 2014, Cho et al. 2014).
+        query: the decoder's state that asks: the ``"previous"``, whose context the decoder reads with its input (Bahdanau et al.
+            2015), or the ``"current"``, whose context goes to the output alone (Luong et al. 2015): faster, as no step of
+            attention waits for another.
+        n_heads: of ``"multiplicative"``; must divide ``d_model``.
+        coverage: scores depend on the sum of the weights of earlier steps (Tu et al. 2016, See et al. 2017); under ``"location"``
+            the convolution is of that sum (Shen et al. 2018).
         bidirectional: whether the encoder reads both ways.
         summary: what the decoder starts from, and the fixed context vector: ``"last"`` state or ``"mean"`` of the outputs.
         projections: learned linear query, key and value under ``"multiplicative"``.
         bptt: steps back-propagated through at once.
 
+    On a CPU one layer under ``query="previous"`` without ``"location"`` and coverage trains by a loop of its own, nearly twice as fast.
+
     Fitted without ``y`` it is its decoder alone, given nothing. The other arguments are those of ``NeuralModel``.
     """
 
-    attention: Literal["additive", "multiplicative"] | None = "additive"
+    attention: AttentionKind = "additive"
+    query: Asks = "previous"
+    n_heads: int = 1
+    coverage: bool = False
     bidirectional: bool = True
-    summary: Literal["last", "mean"] = "last"
+    summary: Summary = "last"
     projections: bool = True
     bptt: int = 256
     lr: float = 6e-3
 
     _has_encoder: ClassVar[bool] = True
 
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.n_heads != 1 and self.attention != "multiplicative":
+            raise ValueError(f"n_heads is {self.n_heads}, but attention={self.attention!r} has one; pass n_heads=1")
+        if self.coverage and self.attention is None:
+            raise ValueError("coverage=True has no attention to keep account of; pass attention='additive' or another")
+
     def _network(self) -> Network:
         return LSTMSeq2SeqNetwork(
             self.d_model,
             self.n_layers,
-            attention=self.attention,
+            attention=self._attention(),
             bidirectional=self.bidirectional,
             summary=self.summary,
-            projections=self.projections,
+            query=self.query,
             dropout=self.dropout,
         )
 
-    def attention_weights(self, X: Any, y: Any) -> list[np.ndarray]:
-        """For each pair the ``(S_y, S_x)`` weights, over encoded steps: how much each step of y looked at each of x."""
+    def _attention(self) -> Attention | None:
+        match self.attention:
+            case None:
+                return None
+            case "additive":
+                return AdditiveAttention(self.d_model, of_past="coverage" if self.coverage else None)
+            case "location":
+                return AdditiveAttention(self.d_model, of_past="location-coverage" if self.coverage else "location")
+            case "multiplicative":
+                return MultiplicativeAttention(
+                    self.d_model, n_heads=self.n_heads, projections=self.projections, coverage=self.coverage
+                )
+            case "general":
+                return GeneralAttention(self.d_model, coverage=self.coverage)
+        raise ValueError(
+            f"attention is {self.attention!r}; pass one of {', '.join(map(repr, get_args(AttentionKind)))}"
+        )
+
+    def align(self, X: Any, y: Any) -> list[np.ndarray]:
+        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: how much each step of y looked at each of x.
+
+        Of several heads it is the mean. ``ValueError`` if there is no attention.
+        """
         if self.attention is None:
-            raise ValueError(
-                "attention is None, so there are no weights; fit with attention='additive' or 'multiplicative'"
-            )
-        data = self._scorable(X, y)
-        examples = self._setting().examples(data)
-        rows, module = self._rows(examples), self._ready()
-        network = module.network
+            raise ValueError("attention is None, so there are no weights; fit with attention='additive' or another")
+        network = self._ready().network
         assert isinstance(network, LSTMSeq2SeqNetwork)
-        parameter, result = next(module.parameters()), []
-        for i, (row, example) in enumerate(zip(rows, examples, strict=True)):
-            chunk = assemble(rows, [Span(i, 0, row.n_steps)], 0, parameter.device, parameter.dtype)
-            with torch.no_grad():
-                memory = module.start(1, chunk.source, chunk.source_mask)
-                inputs = module.inputs(chunk.shown, chunk.is_start, chunk.is_target)
-                weights = network.attention_weights(inputs, memory)
-            result.append(weights[0, : len(example.values)].double().cpu().numpy())
-        return result
+        return source_weights(self, X, y, network.attention_weights)

@@ -6,31 +6,35 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn import functional as F
 
+from seqmodels.neural.dropout import dropout as apply_dropout
 from seqmodels.neural.network import Memory, Network, Source
 from seqmodels.neural.recurrent.layers import between, layers_first
 from seqmodels.neural.recurrent.network import open_forget_gates
-from seqmodels.neural.seq2seq.attention import AdditiveAttention, Attention, MultiplicativeAttention
+from seqmodels.neural.seq2seq.attention import Attention
+from seqmodels.neural.seq2seq.encoder import LSTMEncoder, Summary
+from seqmodels.neural.seq2seq.loop import Memories, Query, Weights, attentive_lstm
 
-AttentionKind = Literal["additive", "multiplicative"] | None
-Summary = Literal["last", "mean"]
+Asks = Literal["previous", "current"]
+Decoded = tuple[Tensor, Tensor, Tensor, Memory]  # states (B, T, d), contexts (B, T, d), weights (B, T, S), memory
 
 
 class LSTMSeq2SeqNetwork(Network):
     """An LSTM reads the source, another writes (Sutskever et al., 2014; with attention Bahdanau et al., 2015).
 
-    The decoder's previous state asks: ``c_t = attention(h_{t-1}, source)``, ``h_t = LSTM([x_t, c_t], h_{t-1})``, and
-    ``h_t + W [h_t, c_t] + b`` is the hidden state. Without attention ``c_t`` is the summary of the source, the same at every step
+    The decoder's previous state asks: ``c_t = attention(h_{t-1}, source)``, ``h_t = LSTM([x_t, c_t], h_{t-1})``; or its current one:
+    ``h_t = LSTM(x_t, h_{t-1})``, ``c_t = attention(h_t, source)``, which is not fed back (Luong et al., 2015). The hidden state is
+    ``h_t + W [h_t, c_t] + b``. Without attention ``c_t`` is the summary of the source, the same at every step
     (Cho et al., 2014). The decoder starts from the summary, through a learned bridge.
 
     Args:
         d_model: width of inputs, states and hidden states; the encoder has as much in either direction.
         n_layers: of the encoder and of the decoder.
-        attention: ``"additive"``, ``"multiplicative"`` or ``None``.
+        attention: of this width, or None.
         bidirectional: the encoder reads both ways.
         summary: of the source: the ``"last"`` state in each direction, or the ``"mean"`` over its steps.
-        projections: multiplicative attention projects queries, keys and values first.
+        query: which state asks, the ``"previous"`` or the ``"current"``.
         dropout: on the states of every layer, upwards only, and on the hidden state.
 
     Raises:
@@ -44,117 +48,102 @@ class LSTMSeq2SeqNetwork(Network):
         d_model: int,
         n_layers: int = 1,
         *,
-        attention: AttentionKind = "additive",
+        attention: Attention | None,
         bidirectional: bool = True,
         summary: Summary = "last",
-        projections: bool = True,
+        query: Asks = "previous",
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if query not in get_args(Asks):
+            raise ValueError(f'query is {query!r}; pass "previous" or "current"')
         self.d_model = d_model
         self.n_layers = n_layers
+        self.feeds = attention is None or query == "previous"  # whether the decoder reads the context
         self.encoder = LSTMEncoder(d_model, n_layers, bidirectional=bidirectional, summary=summary, dropout=dropout)
         self.bridge = nn.Linear(d_model, 2 * n_layers * d_model)
-        self.attention = make_attention(attention, d_model, projections=projections)
-        self.decoder = nn.LSTM(2 * d_model, d_model, n_layers, batch_first=True, dropout=between(dropout, n_layers))
+        self.attention = attention
+        width = 2 * d_model if self.feeds else d_model
+        self.decoder = nn.LSTM(width, d_model, n_layers, batch_first=True, dropout=between(dropout, n_layers))
         self.readout = nn.Linear(2 * d_model, d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.p = dropout
         open_forget_gates(self.decoder)
 
     def start(self, n: int, source: Source | None = None) -> Memory:
-        """``(h, c, key, value, mask)``: decoder states (n, n_layers, d) and the source prepared for attention.
-
-        Without attention ``(h, c, summary)``.
+        """``(h, c, past, key, value, mask)``: decoder states (n, n_layers, d), what stands for earlier weights (None if they
+        don't matter), and the source prepared for attention. Without attention ``(h, c, summary)``.
         """
         assert source is not None, "an encoder needs a source"
         states, summary = self.encoder(source.values, source.mask)
-        h, c = self.bridge(summary).unflatten(-1, (2, self.n_layers, self.d_model)).unbind(1)
+        bridged = self.bridge(summary).to(source.values.dtype)
+        h, c = bridged.unflatten(-1, (2, self.n_layers, self.d_model)).unbind(1)
         if self.attention is None:
             return torch.tanh(h), c, summary
-        return torch.tanh(h), c, *self.attention.prepare(states, source.mask), source.mask
+        key, value = self.attention.prepare(states, source.mask)
+        return torch.tanh(h), c, self.attention.begin(key), key, value, source.mask
 
     def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """See ``Network``."""
         if self.attention is None:
-            hidden, memory = self._decode_at_once(inputs, memory)
+            states, contexts, memory = self._given_the_summary(inputs, memory)
         else:
-            hidden, _, memory = self._decode_in_turn(inputs, memory, self.attention)
-        return hidden, memory
+            states, contexts, _, memory = self._decode(inputs, memory, self.attention)
+        # Around the readout, not through it: a squashed readout left text at its unigram frequencies for long.
+        hidden = states + self.readout(torch.cat([states, contexts], -1))
+        return apply_dropout(hidden, self.p, self.training), memory
 
     def attention_weights(self, inputs: Tensor, memory: Memory) -> Tensor:
-        """How much step t looks at step s of the source (B, T, S); ``ValueError`` if there is no attention."""
+        """How much step t looks at step s of the source (B, T, S), of several heads the mean; ``ValueError`` if there is no attention."""
         if self.attention is None:
-            raise ValueError('attention=None has no weights; pass attention="additive" or "multiplicative"')
-        return self._decode_in_turn(inputs, memory, self.attention)[1]
+            raise ValueError('attention=None has no weights; pass attention="additive" or another')
+        return self._decode(inputs, memory, self.attention)[2]
 
-    def _decode_at_once(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def _given_the_summary(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
         h, c, summary = memory
         context = summary[:, None, :].expand(-1, inputs.shape[1], -1)  # (B, T, d)
         states, (h, c) = self.decoder(torch.cat([inputs, context], -1), (layers_first(h), layers_first(c)))
-        return self._read_out(states, context), (layers_first(h), layers_first(c), summary)
+        return states, context, (layers_first(h), layers_first(c), summary)
 
-    def _decode_in_turn(self, inputs: Tensor, memory: Memory, attention: Attention) -> tuple[Tensor, Tensor, Memory]:
-        h, c, key, value, mask = memory
+    def _decode(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
+        if not self.feeds:
+            return self._attend_after(inputs, memory, attention)
+        known = attention.for_loop(*memory[3:]) if self.n_layers == 1 else None
+        if known is None:
+            return self._decode_in_turn(inputs, memory, attention)
+        return self._decode_in_loop(inputs, memory, *known)
+
+    def _attend_after(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
+        h, c, past, key, value, mask = memory
+        states, (h, c) = self.decoder(inputs, (layers_first(h), layers_first(c)))
+        contexts, weights = [], []
+        for query in states.split(states.shape[1] if past is None else 1, 1):
+            context, weight = attention(query, key, value, mask, past)
+            past = attention.after(past, weight[:, -1])
+            contexts.append(context)
+            weights.append(weight)
+        memory = layers_first(h), layers_first(c), past, key, value, mask
+        return states, torch.cat(contexts, 1), torch.cat(weights, 1), memory
+
+    def _decode_in_turn(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
+        h, c, past, key, value, mask = memory
         h, c = layers_first(h), layers_first(c)
         states, contexts, weights = [], [], []
         for step in inputs.split(1, 1):  # (B, 1, d)
-            context, weight = attention(h[-1][:, None, :], key, value, mask)
+            context, weight = attention(h[-1][:, None, :], key, value, mask, past)
+            past = attention.after(past, weight[:, 0])
             state, (h, c) = self.decoder(torch.cat([step, context], -1), (h, c))
             states.append(state)
             contexts.append(context)
             weights.append(weight)
-        hidden = self._read_out(torch.cat(states, 1), torch.cat(contexts, 1))
-        return hidden, torch.cat(weights, 1), (layers_first(h), layers_first(c), key, value, mask)
+        memory = layers_first(h), layers_first(c), past, key, value, mask
+        return torch.cat(states, 1), torch.cat(contexts, 1), torch.cat(weights, 1), memory
 
-    def _read_out(self, states: Tensor, context: Tensor) -> Tensor:
-        # Around the readout, not through it: a squashed readout left text at its unigram frequencies for long.
-        return self.dropout(states + self.readout(torch.cat([states, context], -1)))
-
-
-class LSTMEncoder(nn.Module):
-    """Source -> states and a summary. Padding has no influence: either direction begins and ends where the source does.
-
-    Arguments are those of ``LSTMSeq2SeqNetwork``.
-    """
-
-    def __init__(self, d_model: int, n_layers: int, *, bidirectional: bool, summary: Summary, dropout: float) -> None:
-        super().__init__()
-        if summary not in get_args(Summary):
-            raise ValueError(f'summary is {summary!r}; pass "last" or "mean"')
-        self.summary = summary
-        self.n_directions = 2 if bidirectional else 1
-        self.lstm = nn.LSTM(
-            d_model,
-            d_model,
-            n_layers,
-            batch_first=True,
-            bidirectional=bidirectional,
-            dropout=between(dropout, n_layers),
-        )
-        self.combine: nn.Module = nn.Linear(2 * d_model, d_model) if bidirectional else nn.Identity()
-        self.dropout = nn.Dropout(dropout)
-        open_forget_gates(self.lstm)
-
-    def forward(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Source (B, S, d) and mask (B, S), real on the left -> states (B, S, d) and their summary (B, d)."""
-        packed = pack_padded_sequence(values, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        packed_states, (last, _) = self.lstm(packed)
-        both, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=values.shape[1])
-        states = self.dropout(self.combine(both))
-        if self.summary == "last":
-            ends = last[-self.n_directions :].transpose(0, 1).flatten(1)  # (B, directions * d)
-            return states, self.dropout(self.combine(ends))
-        real = mask[..., None]
-        return states, states.masked_fill(~real, 0.0).sum(1) / real.sum(1)
-
-
-def make_attention(kind: AttentionKind, d_model: int, *, projections: bool = True) -> Attention | None:
-    """Attention by name; ``projections`` is for ``"multiplicative"``. Raises ``ValueError`` for an unknown kind."""
-    match kind:
-        case None:
-            return None
-        case "additive":
-            return AdditiveAttention(d_model)
-        case "multiplicative":
-            return MultiplicativeAttention(d_model, projections=projections)
-    raise ValueError(f'attention is {kind!r}; pass "additive", "multiplicative" or None')
+    def _decode_in_loop(self, inputs: Tensor, memory: Memory, query: Query, memories: Memories) -> Decoded:
+        """The same with a backward pass of our own."""
+        (h, c, *attended), (u, v, b, b_recurrent) = memory, self.decoder.all_weights[0]
+        driven = F.linear(inputs.transpose(0, 1), u[:, : self.d_model], b + b_recurrent)  # (T, B, 4d)
+        weights = Weights.of(v, u[:, self.d_model :], query)
+        states, contexts, attention, cell = attentive_lstm(driven, h[:, 0], c[:, 0], weights, memories)
+        shares = attention.unflatten(1, (len(inputs), -1)).mean(2)  # (T, B, S)
+        states, contexts, shares = (x.transpose(0, 1).contiguous() for x in (states, contexts, shares))
+        return states, contexts, shares, (states[:, -1:].to(h.dtype), cell[:, None].to(c.dtype), *attended)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+from torch import Tensor
+
+from seqmodels.neural.alignment import source_weights
 from seqmodels.neural.batches import Reach
 from seqmodels.neural.model import NeuralModel
-from seqmodels.neural.network import Network
+from seqmodels.neural.network import Memory, Network
 from seqmodels.neural.transformer.feedforward import Activation
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.positions import PositionKind
@@ -76,3 +80,32 @@ class TransformerSeq2Seq(TransformerShape, NeuralModel):
 
     def _chunk(self) -> int:
         return self.max_length
+
+    def align(self, X: Any, y: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
+        """For each pair the ``(S_y, S_x)`` weights of cross-attention: how much each encoded step of y looked at each of x.
+
+        Args:
+            X: sources.
+            y: targets.
+            layer: of the decoder; the last by default.
+            head: which; None: the mean of all.
+
+        Raises:
+            ValueError: there is no such layer or head, or the model was fitted without ``y``.
+        """
+        network = self._ready().network
+        assert isinstance(network, TransformerSeq2SeqNetwork)
+        if not -self.n_layers <= layer < self.n_layers:
+            raise ValueError(
+                f"layer is {layer}, but the decoder has {self.n_layers}; pass -{self.n_layers} to {self.n_layers - 1}"
+            )
+        if head is not None and not 0 <= head < self._heads():
+            raise ValueError(
+                f"head is {head}, but there are {self._heads()}; pass 0 to {self._heads() - 1}, or None for their mean"
+            )
+
+        def weigh(inputs: Tensor, memory: Memory) -> Tensor:
+            weights = network.attention_weights(inputs, memory, layer)  # (B, H, T, S)
+            return weights.mean(1) if head is None else weights[:, head]
+
+        return source_weights(self, X, y, weigh)

@@ -101,6 +101,15 @@ class TransformerSeq2SeqNetwork(Network):
         hidden, cache = self.decoder(x, cache, prepared=prepared, source_mask=source_mask)
         return hidden, (cache, prepared, source_mask)
 
+    def attention_weights(self, inputs: Tensor, memory: Memory, layer: int = -1) -> Tensor:
+        """How much step t looks at step s of the source (B, H, T, S), in each head of a layer of the decoder."""
+        attention = list(self.decoder)[layer].cross_attention
+        heard: list[tuple] = []
+        with attention.register_forward_pre_hook(lambda _, arguments: heard.append(arguments)):
+            self(inputs, memory)
+        weights: Tensor = attention(*heard[0], need_weights=True)[1]  # once more: the fast roads never hold them
+        return weights
+
 
 class TransformerStack(nn.Module):
     """Blocks one upon the other: an encoder, or with ``causal`` a decoder, which with ``cross`` reads an encoder too.

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodels.neural.seq2seq.attention import AdditiveAttention, Attention, MultiplicativeAttention
+from seqmodels.neural.seq2seq.additive import AdditiveAttention
+from seqmodels.neural.seq2seq.attention import Attention
+from seqmodels.neural.seq2seq.products import GeneralAttention, MultiplicativeAttention
 
 B, T, S, D = 3, 4, 6, 8
 MASK = torch.arange(S) < torch.tensor([[6], [2], [4]])
@@ -12,6 +14,15 @@ MAKERS = {
     "additive": lambda: AdditiveAttention(D),
     "multiplicative": lambda: MultiplicativeAttention(D),
     "dot": lambda: MultiplicativeAttention(D, projections=False),
+    "heads": lambda: MultiplicativeAttention(D, n_heads=2),
+    "general": lambda: GeneralAttention(D),
+}
+REMEMBERING = {  # whose scores depend on earlier weights
+    "additive coverage": lambda: AdditiveAttention(D, of_past="coverage"),
+    "location": lambda: AdditiveAttention(D, of_past="location", n_filters=2, width=3),
+    "location coverage": lambda: AdditiveAttention(D, of_past="location-coverage", n_filters=2, width=3),
+    "multiplicative coverage": lambda: MultiplicativeAttention(D, n_heads=2, coverage=True),
+    "general coverage": lambda: GeneralAttention(D, coverage=True),
 }
 
 
@@ -21,7 +32,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 def build(name: str) -> Attention:
     with torch.random.fork_rng(devices=[]):
-        module = MAKERS[name]().double()
+        module = (MAKERS | REMEMBERING)[name]().double()
     for i, parameter in enumerate(module.parameters()):
         parameter.data.copy_(draw(*parameter.shape, seed=i))
     return module
@@ -98,9 +109,106 @@ def test_multiplicative_attention_is_a_scaled_dot_product(name: str) -> None:
     torch.testing.assert_close(context, torch.einsum("bts,bsd->btd", expected, v), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["additive", "multiplicative"])
-def test_every_parameter_gets_a_gradient(name: str) -> None:
+def earlier(seed: int = 7) -> Tensor:
+    """Weights of a step before."""
+    return draw(B, S, seed=seed).masked_fill(~MASK, -torch.inf).softmax(-1)
+
+
+def by_hand(scores: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores (B, S) of one query -> context and weights."""
+    raised = torch.where(MASK, scores.exp(), 0.0)
+    weights = raised / raised.sum(-1, keepdim=True)
+    return torch.einsum("bs,bsd->bd", weights, source), weights
+
+
+def check_one_step(module: Attention, scores: Tensor, query: Tensor, source: Tensor, past: Tensor | None) -> None:
+    expected_context, expected = by_hand(scores, source)
+    context, weights = module(query, *module.prepare(source, MASK), MASK, past)
+    torch.testing.assert_close(weights[:, 0], expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(context[:, 0], expected_context, rtol=1e-12, atol=1e-12)
+
+
+def test_general_attention_is_a_bilinear_form() -> None:
+    module, query, source = build("general"), draw(B, 1, D), draw(B, S, D, seed=1)
+    scores = torch.einsum("bd,de,bse->bs", query[:, 0], module.key.weight, source)
+    check_one_step(module, scores, query, source, None)
+
+
+def test_coverage_enters_the_network_of_additive_attention() -> None:
+    module, query, source = build("additive coverage"), draw(B, 1, D), draw(B, S, D, seed=1)
+    past = earlier() + earlier(8)
+    added = module.query(query) + module.key(source) + past[..., None] * module.recall.weight[:, 0]
+    check_one_step(module, added.tanh() @ module.energy.weight[0], query, source, past)
+
+
+def test_location_features_are_a_convolution_of_the_previous_weights() -> None:
+    module, query, source = build("location"), draw(B, 1, D), draw(B, S, D, seed=1)
+    past, filters = earlier(), module.features.weight[:, 0]  # (F, 3)
+    around = torch.stack([past.roll(1, 1), past, past.roll(-1, 1)], -1)  # (B, S, 3): before, at, after
+    around[:, 0, 0] = around[:, -1, 2] = 0.0
+    added = module.query(query) + module.key(source) + module.recall(around @ filters.T)
+    check_one_step(module, added.tanh() @ module.energy.weight[0], query, source, past)
+
+
+def test_coverage_adds_a_multiple_of_the_sum_to_a_bilinear_form() -> None:
+    module, query, source = build("general coverage"), draw(B, 1, D), draw(B, S, D, seed=1)
+    past = earlier() + earlier(8)
+    scores = torch.einsum("bd,de,bse->bs", query[:, 0], module.key.weight, source) + module.cover * past
+    check_one_step(module, scores, query, source, past)
+
+
+def test_heads_attend_apart() -> None:
+    module, query, source = build("heads"), draw(B, T, D), draw(B, S, D, seed=1)
+    context, weights = module(query, *module.prepare(source, MASK), MASK)
+    q, k, v = module.query(query), module.key(source), module.value(source)
+    alone, half = MultiplicativeAttention(D // 2, projections=False), D // 2
+    parts = [alone(q[..., i : i + half], k[..., i : i + half], v[..., i : i + half], MASK) for i in (0, half)]
+    torch.testing.assert_close(context, torch.cat([part[0] for part in parts], -1), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(weights, (parts[0][1] + parts[1][1]) / 2, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_what_is_remembered_is_the_last_weights_or_their_sum(name: str) -> None:
     module = build(name)
-    attend(module, draw(B, T, D), draw(B, S, D, seed=1), MASK)[0].pow(2).sum().backward()
+    past = module.begin(draw(B, S, D))
+    assert torch.equal(past, torch.zeros(B, S, dtype=torch.float64))
+    for weights in (earlier(1), earlier(2)):
+        past = module.after(past, weights)
+    torch.testing.assert_close(past, earlier(2) + (0.0 if name == "location" else earlier(1)), rtol=0, atol=0)
+    assert build("additive").after(build("additive").begin(draw(B, S, D)), past) is None
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_weights_that_depend_on_earlier_ones_are_a_distribution_over_the_real_source(name: str) -> None:
+    module, query, source = build(name), draw(B, 1, D), draw(B, S, D, seed=1)
+    key, value = module.prepare(source.masked_fill(~MASK[..., None], torch.nan), MASK)
+    _, plain = module(query, key, value, MASK, module.begin(key))
+    _, weights = module(query, key, value, MASK, earlier())
+    assert (weights[:, 0][~MASK] == 0.0).all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, 1, dtype=torch.float64), rtol=0, atol=1e-14)
+    assert not torch.allclose(weights, plain)
+
+
+@pytest.mark.parametrize("name", [name for name in REMEMBERING if "location" not in name])
+def test_coverage_does_not_mind_the_order_of_the_source(name: str) -> None:
+    module, query, source = build(name), draw(B, 1, D), draw(B, S, D, seed=1)
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    context, weights = module(query, *module.prepare(source, MASK), MASK, earlier())
+    moved = module(query, *module.prepare(source[:, order], MASK[:, order]), MASK[:, order], earlier()[:, order])
+    torch.testing.assert_close(moved, (context, weights[..., order]), rtol=1e-12, atol=1e-12)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="n_heads is 3, which does not divide d_model=8"):
+        MultiplicativeAttention(D, n_heads=3)
+    with pytest.raises(ValueError, match="width is 4; pass an odd number"):
+        AdditiveAttention(D, of_past="location", width=4)
+
+
+@pytest.mark.parametrize("name", [name for name in [*MAKERS, *REMEMBERING] if name != "dot"])
+def test_every_parameter_gets_a_gradient(name: str) -> None:
+    module, query, source = build(name), draw(B, 1, D), draw(B, S, D, seed=1)
+    past = None if module.past is None else earlier()
+    module(query, *module.prepare(source, MASK), MASK, past)[0].pow(2).sum().backward()
     flat = [n for n, parameter in module.named_parameters() if parameter.grad is None or parameter.grad.norm() < 1e-9]
     assert flat == []

@@ -5,11 +5,28 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Source, select
-from seqmodels.neural.seq2seq.network import LSTMEncoder, LSTMSeq2SeqNetwork
+from seqmodels.neural.seq2seq.additive import AdditiveAttention
+from seqmodels.neural.seq2seq.encoder import LSTMEncoder
+from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
+from seqmodels.neural.seq2seq.products import GeneralAttention, MultiplicativeAttention
 
 B, S, T, D = 3, 5, 7, 6
 MASK = torch.arange(S) < torch.tensor([[5], [2], [3]])
-CASES = list(product(["additive", "multiplicative", None], ["last", "mean"], [True, False]))
+MAKERS = {
+    "additive": lambda: AdditiveAttention(D),
+    "multiplicative": lambda: MultiplicativeAttention(D),
+    "dot": lambda: MultiplicativeAttention(D, projections=False),
+    "heads": lambda: MultiplicativeAttention(D, n_heads=3),
+    "general": lambda: GeneralAttention(D),
+    "coverage": lambda: AdditiveAttention(D, of_past="coverage"),
+    "location": lambda: AdditiveAttention(D, of_past="location", n_filters=2, width=3),
+    "general coverage": lambda: GeneralAttention(D, coverage=True),
+}
+CASES = [
+    *product(["additive", "multiplicative", None], ["last", "mean"], [True, False], ["previous"], [2]),
+    *product(MAKERS, ["last"], [True], ["previous", "current"], [1]),
+]
+case = pytest.mark.parametrize(("attention", "summary", "bidirectional", "query", "n_layers"), CASES)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -20,13 +37,17 @@ SOURCE = Source(draw(B, S, D, seed=5), MASK)
 
 
 def build(
-    attention: str | None, summary: str = "last", bidirectional: bool = True, projections: bool = True
+    attention: str | None, summary: str = "last", bidirectional: bool = True, query: str = "previous", n_layers: int = 2
 ) -> LSTMSeq2SeqNetwork:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return LSTMSeq2SeqNetwork(
-            D, 2, attention=attention, summary=summary, bidirectional=bidirectional, projections=projections
+        made = None if attention is None else MAKERS[attention]()
+        network = LSTMSeq2SeqNetwork(
+            D, n_layers, attention=made, summary=summary, bidirectional=bidirectional, query=query
         ).double()
+        if made is not None and getattr(made, "cover", None) is not None:
+            nn.init.constant_(made.cover, 0.7)
+        return network
 
 
 def in_pieces(network: LSTMSeq2SeqNetwork, inputs: Tensor, sizes: list[int], source: Source = SOURCE) -> Tensor:
@@ -38,17 +59,21 @@ def in_pieces(network: LSTMSeq2SeqNetwork, inputs: Tensor, sizes: list[int], sou
 
 
 @pytest.mark.parametrize("sizes", [[1] * T, [3, 4]], ids=["one by one", "3 + 4"])
-@pytest.mark.parametrize(("attention", "summary", "bidirectional"), CASES)
-def test_steps_are_the_whole(attention: str | None, summary: str, bidirectional: bool, sizes: list[int]) -> None:
-    network, x = build(attention, summary, bidirectional), draw(B, T, D)
+@case
+def test_steps_are_the_whole(
+    attention: str | None, summary: str, bidirectional: bool, query: str, n_layers: int, sizes: list[int]
+) -> None:
+    network, x = build(attention, summary, bidirectional, query, n_layers), draw(B, T, D)
     whole = in_pieces(network, x, [T])
     assert whole.shape == (B, T, D)
     torch.testing.assert_close(in_pieces(network, x, sizes), whole, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("attention", "summary", "bidirectional"), CASES)
-def test_padding_of_the_source_has_no_influence(attention: str | None, summary: str, bidirectional: bool) -> None:
-    network, x = build(attention, summary, bidirectional), draw(B, T, D)
+@case
+def test_padding_of_the_source_has_no_influence(
+    attention: str | None, summary: str, bidirectional: bool, query: str, n_layers: int
+) -> None:
+    network, x = build(attention, summary, bidirectional, query, n_layers), draw(B, T, D)
     together = in_pieces(network, x, [T])
     noise = draw(B, S + 2, D, seed=8)
     longer = torch.cat([MASK, torch.zeros(B, 2, dtype=torch.bool)], 1)
@@ -59,49 +84,61 @@ def test_padding_of_the_source_has_no_influence(attention: str | None, summary: 
         torch.testing.assert_close(in_pieces(network, x[i : i + 1], [T], alone)[0], together[i], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("attention", ["additive", "multiplicative", None])
-def test_padding_of_the_source_leaves_gradients_finite(attention: str | None) -> None:
-    network = build(attention)
+@pytest.mark.parametrize("n_layers", [1, 2])
+@pytest.mark.parametrize("query", ["previous", "current"])
+@pytest.mark.parametrize("attention", [*MAKERS, None])
+def test_padding_of_the_source_leaves_gradients_finite(attention: str | None, query: str, n_layers: int) -> None:
+    network = build(attention, query=query, n_layers=n_layers)
     padded = Source(SOURCE.values.masked_fill(~MASK[..., None], torch.nan), MASK)
     in_pieces(network, draw(B, T, D), [T], padded).sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
 
 
-@pytest.mark.parametrize("attention", ["additive", "multiplicative", None])
-def test_the_future_does_not_change_the_past(attention: str | None) -> None:
-    network, x = build(attention), draw(B, T, D)
+@pytest.mark.parametrize("n_layers", [1, 2])
+@pytest.mark.parametrize("query", ["previous", "current"])
+@pytest.mark.parametrize("attention", [*MAKERS, None])
+def test_the_future_does_not_change_the_past(attention: str | None, query: str, n_layers: int) -> None:
+    network, x = build(attention, query=query, n_layers=n_layers), draw(B, T, D)
     other = torch.cat([x[:, :4], draw(B, T - 4, D, seed=9)], 1)
     before, after = in_pieces(network, x, [T]), in_pieces(network, other, [T])
     assert torch.equal(before[:, :4], after[:, :4])
     assert not torch.equal(before[:, 4:], after[:, 4:])
 
 
-@pytest.mark.parametrize(("attention", "summary", "bidirectional"), CASES)
-def test_every_parameter_gets_a_gradient(attention: str | None, summary: str, bidirectional: bool) -> None:
-    network = build(attention, summary, bidirectional)
+@case
+def test_every_parameter_gets_a_gradient(
+    attention: str | None, summary: str, bidirectional: bool, query: str, n_layers: int
+) -> None:
+    network = build(attention, summary, bidirectional, query, n_layers)
     in_pieces(network, draw(B, T, D), [T]).pow(2).sum().backward()
     flat = [n for n, p in network.named_parameters() if p.grad is None or p.grad.norm() < 1e-12]
     assert flat == []
 
 
-@pytest.mark.parametrize("attention", ["additive", "multiplicative", None])
-def test_memory_has_the_batch_first_and_can_be_selected(attention: str | None) -> None:
-    network, x, rows = build(attention), draw(B, T, D), torch.tensor([2, 0, 2, 1])
+@pytest.mark.parametrize("n_layers", [1, 2])
+@pytest.mark.parametrize("query", ["previous", "current"])
+@pytest.mark.parametrize("attention", [*MAKERS, None])
+def test_memory_has_the_batch_first_and_can_be_selected(attention: str | None, query: str, n_layers: int) -> None:
+    network, x, rows = build(attention, query=query, n_layers=n_layers), draw(B, T, D), torch.tensor([2, 0, 2, 1])
     _, memory = network(x[:, :3], network.start(B, SOURCE))
     expected, _ = network(x[:, 3:], memory)
     found, _ = network(x[rows, 3:], select(memory, rows))
     torch.testing.assert_close(found, expected[rows], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("attention", ["additive", "multiplicative"])
-def test_the_decoder_is_bahdanaus(attention: str) -> None:
-    network, x = build(attention), draw(B, T, D)
-    h, c, key, value, mask = network.start(B, SOURCE)
-    hidden, _ = network(x, (h, c, key, value, mask))
-    weights = network.attention_weights(x, (h, c, key, value, mask))
-    layers = [(h[:, i], c[:, i]) for i in range(2)]
+@pytest.mark.parametrize("n_layers", [1, 2])
+@pytest.mark.parametrize("attention", MAKERS)
+def test_the_decoder_is_bahdanaus(attention: str, n_layers: int) -> None:
+    network, x = build(attention, n_layers=n_layers), draw(B, T, D)
+    memory = network.start(B, SOURCE)
+    h, c, past, key, value, mask = memory
+    hidden, _ = network(x, memory)
+    weights = network.attention_weights(x, memory)
+    layers = [(h[:, i], c[:, i]) for i in range(n_layers)]
     for t in range(T):
-        context, weight = network.attention(layers[-1][0][:, None], key, value, mask)  # the state before this step asks
+        # the state before this step asks
+        context, weight = network.attention(layers[-1][0][:, None], key, value, mask, past)
+        past = network.attention.after(past, weight[:, 0])
         torch.testing.assert_close(weights[:, t], weight[:, 0], rtol=0, atol=1e-12)
         below = torch.cat([x[:, t], context[:, 0]], -1)
         for i, (u, v, b, b_recurrent) in enumerate(network.decoder.all_weights):
@@ -111,6 +148,19 @@ def test_the_decoder_is_bahdanaus(attention: str) -> None:
             below = out.sigmoid() * cell.tanh()
             layers[i] = (below, cell)
         expected = below + network.readout(torch.cat([below, context[:, 0]], -1))
+        torch.testing.assert_close(hidden[:, t], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("attention", MAKERS)
+def test_under_a_current_query_the_decoder_is_luongs(attention: str) -> None:
+    network, x = build(attention, query="current", n_layers=1), draw(B, T, D)
+    h, c, past, key, value, mask = network.start(B, SOURCE)
+    hidden, _ = network(x, (h, c, past, key, value, mask))
+    states, _ = network.decoder(x, (h.transpose(0, 1), c.transpose(0, 1)))  # reads no context
+    for t in range(T):
+        context, weight = network.attention(states[:, t : t + 1], key, value, mask, past)
+        past = network.attention.after(past, weight[:, 0])
+        expected = states[:, t] + network.readout(torch.cat([states[:, t], context[:, 0]], -1))
         torch.testing.assert_close(hidden[:, t], expected, rtol=0, atol=1e-12)
 
 
@@ -126,9 +176,10 @@ def test_without_attention_the_summary_is_fed_at_every_step() -> None:
     torch.testing.assert_close(network(x, (h, c, summary))[0], expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("projections", [True, False])
-def test_weights_are_a_distribution_over_the_real_source(projections: bool) -> None:
-    network, x = build("multiplicative", projections=projections), draw(B, T, D)
+@pytest.mark.parametrize("query", ["previous", "current"])
+@pytest.mark.parametrize("attention", MAKERS)
+def test_weights_are_a_distribution_over_the_real_source(attention: str, query: str) -> None:
+    network, x = build(attention, query=query, n_layers=1), draw(B, T, D)
     weights = network.attention_weights(x, network.start(B, SOURCE))
     assert weights.shape == (B, T, S)
     assert (weights.masked_select(~MASK[:, None]) == 0).all()
@@ -145,7 +196,7 @@ def test_the_decoder_starts_from_the_summary_over_the_bridge() -> None:
 
 
 def test_projections_are_optional() -> None:
-    plain, projected = build("multiplicative", projections=False), build("multiplicative")
+    plain, projected = build("dot"), build("multiplicative")
     assert list(plain.attention.parameters()) == []
     assert sum(parameter.numel() for parameter in projected.attention.parameters()) == 3 * D * D + 2 * D
 
@@ -182,8 +233,8 @@ def test_forget_gates_start_open_in_both_directions() -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="attention=None has no weights"):
         build(None).attention_weights(draw(B, T, D), build(None).start(B, SOURCE))
-    with pytest.raises(ValueError, match="attention is 'local'"):
-        build("local")
+    with pytest.raises(ValueError, match="query is 'next'"):
+        build("additive", query="next")
     with pytest.raises(ValueError, match="summary is 'max'"):
         build("additive", "max")
 
@@ -191,7 +242,7 @@ def test_what_cannot_be_is_refused() -> None:
 def test_dropout_is_in_training_only() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network: nn.Module = LSTMSeq2SeqNetwork(D, 2, dropout=0.5).double()
+        network: nn.Module = LSTMSeq2SeqNetwork(D, 2, attention=AdditiveAttention(D), dropout=0.5).double()
         x = draw(B, T, D)
         noisy = in_pieces(network, x, [T])
     network.eval()

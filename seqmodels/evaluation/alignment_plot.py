@@ -1,0 +1,76 @@
+"""A picture of which steps of a source each step of a target looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CELL = 0.24  # inches
+MOST_LABELS = 48  # steps of a side, past which they are numbered instead of named
+
+
+def plot_alignment(
+    weights: np.ndarray, x: Sequence[Any] | None = None, y: Sequence[Any] | None = None, *, title: str = ""
+) -> Figure:
+    """A row for each step of the target, a column for each of the source, darker where the weight is larger, white at 0, full at 1.
+
+    Args:
+        weights: (S_y, S_x) of one pair, as ``align`` returns them.
+        x: what the columns are: a string, whose characters they are (encoded in bytes: whose bytes), or a sequence as long; None, or
+            vectors: numbers.
+        y: what the rows are, in the same way.
+        title: what was aligned.
+
+    Raises:
+        ValueError: the weights are no matrix, or a label has another length.
+
+    >>> figure = plot_alignment(np.eye(3), "abc", [1, 2, 3])
+    >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    ['a', 'b', 'c']
+    """
+    import matplotlib  # lazily: it is slow to import
+    from matplotlib.colors import LinearSegmentedColormap
+
+    from seqmodels.evaluation import plots
+
+    weights = np.asarray(weights, dtype=float)
+    if weights.ndim != 2:
+        raise ValueError(f"weights have shape {weights.shape}; pass those of one pair, (steps of y, steps of x)")
+    rows, columns = (_labels(name, given, n) for name, given, n in zip("yx", (y, x), weights.shape, strict=True))
+    with matplotlib.rc_context(plots._STYLE):
+        figure, axes = plots._new(float(np.clip(1.2 + CELL * len(weights), 2.0, 9.0)), title)
+        figure.set_figwidth(float(np.clip(1.8 + CELL * weights.shape[1], 3.0, 1.5 * plots.WIDTH)))
+        axes.grid(visible=False)
+        ink = LinearSegmentedColormap.from_list("weights", ["white", plots.COLOURS[0]])
+        image = axes.imshow(weights, cmap=ink, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+        _name_steps(axes, columns, rows)
+        axes.set(xlabel="source", ylabel="target")
+        figure.colorbar(image, ax=axes, label="weight", pad=0.02)
+    return figure
+
+
+def _labels(name: str, given: Sequence[Any] | None, n: int) -> list[str] | None:
+    """Of each step; None: numbers."""
+    if given is None or np.ndim(given) > 1:
+        return None
+    steps: Sequence[Any] = given
+    if isinstance(given, str) and len(given) != n:
+        steps = [bytes([byte]).decode(errors="replace") for byte in given.encode()]
+    if len(steps) != n:
+        raise ValueError(
+            f"{name} has {len(steps)} steps, but the weights are of {n}; pass what was aligned, or a label for each encoded step"
+        )
+    return [str(step) for step in steps] if n <= MOST_LABELS else None
+
+
+def _name_steps(axes: Axes, columns: list[str] | None, rows: list[str] | None) -> None:
+    if columns is not None:
+        axes.set_xticks(range(len(columns)), columns, rotation=90 if max(map(len, columns), default=0) > 2 else 0)
+    if rows is not None:
+        axes.set_yticks(range(len(rows)), rows)
