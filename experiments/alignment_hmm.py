@@ -86,7 +86,7 @@ def learn(train: Words, held_out: Words, setting: dict[str, Any]) -> tuple[Align
         "parameters": model.n_parameters_,
         "steps": len(model.history_) - 1,
         "cpu_seconds": round(busy, 1),
-        "train": round(-model.history_["log_prob"].iloc[-1], 4),
+        "train": round(-float(model.history_["log_prob"].iloc[-1]), 4),
         "first_variant": round(first, 4),
         "closest_variant": round(closest, 4),
     }

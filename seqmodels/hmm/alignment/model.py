@@ -175,7 +175,8 @@ class AlignmentHMM(SequenceModel):
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
         """For each pair the ``(S_y, S_x)`` posterior of the place that each step of y came from, over encoded steps; rows sum to one.
 
-        With ``null`` there is one column more, the last, for none.
+        With ``null`` there is one column more, the last, for none. Places that see much of the same can stand for each other: for the
+        sharpest alignments, if not the best likelihood, fit with ``window=1``.
         """
         examples = self._setting().examples(self._scorable(X, y))
         results: list[np.ndarray] = [np.empty(0)] * len(examples)
