@@ -57,6 +57,7 @@ class TransformerSeq2Seq(TransformerShape, NeuralModel):
 
     Args:
         max_length: the longest sequence that learned and binary positions can place.
+        previous: how many steps before each are mixed into its embedding, in source and target, as in ``Transformer``.
 
     Fitted without ``y`` it is its decoder alone, given nothing. The other arguments are those of ``TransformerShape`` and
     ``NeuralModel``.
@@ -64,6 +65,7 @@ class TransformerSeq2Seq(TransformerShape, NeuralModel):
 
     n_layers: int = 2
     max_length: int = 1024
+    previous: int = 0
     lr: float = 3e-3
 
     _has_encoder: ClassVar[bool] = True
@@ -72,7 +74,7 @@ class TransformerSeq2Seq(TransformerShape, NeuralModel):
         return Reach()
 
     def _network(self) -> Network:
-        return TransformerSeq2SeqNetwork(self._options(self.max_length))
+        return TransformerSeq2SeqNetwork(self._options(self.max_length), previous=self.previous)
 
     def _chunk(self) -> int:
         return self.max_length
