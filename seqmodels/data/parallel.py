@@ -52,9 +52,9 @@ def _columns(file: Path, columns: tuple[int, int]) -> list[tuple[str, str]]:
     rows = []
     for line, text in enumerate(_lines(file), start=1):
         cells = text.split("\t")
-        if text.strip() and max(columns) >= len(cells):
+        if text.strip() and not all(0 <= column < len(cells) for column in columns):
             raise ValueError(
-                f"{file}:{line} has {len(cells)} columns, but columns={columns}; separate them by tabs, or pass a target file"
+                f"{file}:{line} has {len(cells)} columns, but columns={columns}, counted from 0; separate by tabs, or pass a target file"
             )
         rows.append((cells[columns[0]], cells[columns[1]]) if text.strip() else ("", ""))
     return rows
