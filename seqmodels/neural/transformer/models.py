@@ -60,13 +60,19 @@ class TransformerSeq2Seq(TransformerShape, NeuralModel):
         previous: how many steps before each are mixed into its embedding, in source and target, as in ``Transformer``.
 
     Fitted without ``y`` it is its decoder alone, given nothing. The other arguments are those of ``TransformerShape`` and
-    ``NeuralModel``.
+    ``NeuralModel``. The defaults are those of ``Transformer``; what pays most by far of them in pairs are the previous inputs
+    (``experiments/spelling_tuning.py``).
     """
 
     n_layers: int = 2
     max_length: int = 1024
-    previous: int = 0
+    previous: int = 4
     lr: float = 3e-3
+    weight_decay: float = 0.1
+    activation: Activation = "relu2"
+    positions: PositionKind = "rotary"
+    bias: bool = False
+    zero_init: bool = True
 
     _has_encoder: ClassVar[bool] = True
 
