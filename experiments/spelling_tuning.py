@@ -4,7 +4,7 @@ Small batches and few steps, so that many settings can be tried; only the traini
 words are kept to measure on. Nats a phoneme over all variants. Seconds are of the process, on one thread.
 """
 
-import sys
+import argparse
 import time
 from typing import Any
 
@@ -16,7 +16,6 @@ from seqmodels import LSTMSeq2Seq, TransformerSeq2Seq
 from seqmodels.data import Vocabulary
 from seqmodels.neural.model import NeuralModel
 
-RESULTS = "experiments/results/spelling/tuning.csv"
 MEASURED = 2_000
 SHAPE: dict[str, Any] = {"d_model": 128, "n_layers": 3, "batch_size": 64}
 LEAN: dict[str, Any] = {"activation": "relu2", "bias": False, "zero_init": True, "previous": 4, "weight_decay": 0.1}
@@ -42,7 +41,7 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "classic, lr 1e-3": {**CLASSIC, "lr": 1e-3},
 }
 LSTMS: dict[str, dict[str, Any]] = {
-    f"lstm {attention}, lr {lr:.0e}, dropout {dropout}": {"attention": attention, "lr": lr, "dropout": dropout}
+    f"lstm {attention}, lr {lr:g}, dropout {dropout}": {"attention": attention, "lr": lr, "dropout": dropout}
     for attention in ("multiplicative", "additive", None)
     for lr, dropout in ((4e-3, 0.1), (6e-3, 0.1), (8e-3, 0.1), (4e-3, 0.0))
 }
@@ -54,17 +53,26 @@ def candidate(name: str, steps: int) -> NeuralModel:
     return TransformerSeq2Seq(**{**SHAPE, **TRANSFORMERS[name]}, max_steps=steps)
 
 
-if __name__ == "__main__":
-    train = Words.read(sys.argv[1]).split()["train"]
+def main(given: argparse.Namespace) -> None:
+    train = Words.read(given.file).split()["train"]
     letters = Vocabulary.learn(train.variants, unknown="?")
     phonemes = Vocabulary.learn((s for every in train.variants.values() for s in every), unknown=None)
     words = list(train.variants.items())
     test, rest = (Words(dict(part)).pairs(letters, phonemes) for part in (words[:MEASURED], words[MEASURED:]))
     rows = []
-    for name in sys.argv[3:] or [*TRANSFORMERS, *LSTMS]:
-        model, began = candidate(name, int(sys.argv[2])), time.process_time()
+    for name in given.names or [*TRANSFORMERS, *LSTMS]:
+        model, began = candidate(name, given.steps), time.process_time()
         model.fit(*rest, validation=None)
         seconds = time.process_time() - began
-        rows.append({"settings": name, "nats": -model.score(*test), "cpu_seconds": seconds, "steps": int(sys.argv[2])})
+        rows.append({"settings": name, "nats": -model.score(*test), "cpu_seconds": seconds, "steps": given.steps})
         print(rows[-1], flush=True)
-    stamped(pd.DataFrame(rows)).to_csv(RESULTS, index=False, float_format="%.5g")
+        stamped(pd.DataFrame(rows)).to_csv(given.out, index=False, float_format="%.5g")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", help="cmudict.dict")
+    parser.add_argument("steps", type=int)
+    parser.add_argument("names", nargs="*", help=f"of settings; default: all of {', '.join([*TRANSFORMERS, *LSTMS])}")
+    parser.add_argument("--out", default="experiments/results/spelling/tuning.csv")
+    main(parser.parse_args())
