@@ -33,7 +33,7 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "classic, previous 2": {**CLASSIC, "previous": 2},
     "waves, previous 2": {**WAVES, "previous": 2},
     "waves, lr 5e-3": {**WAVES, "lr": 5e-3},
-    "waves, lr 2e-3": {**WAVES, "lr": 2e-3},
+    "turned, lr 2e-3": {**TURNED, "lr": 2e-3},
     "waves, no dropout": {**WAVES, "dropout": 0.0},
     "t5": {**CLASSIC, **LEAN, "positions": "t5"},
     "waves, gelu": {**WAVES, "activation": "gelu"},
