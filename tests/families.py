@@ -141,6 +141,10 @@ FAMILIES = (
     _network("transformer-seq2seq-post", sm.TransformerSeq2Seq, norm="post", positions="learned", max_length=32),
     _network("transformer-seq2seq-t5", sm.TransformerSeq2Seq, n_heads=2, positions="t5", activation="relu2", window=3),
     _network("transformer-seq2seq-tied", sm.TransformerSeq2Seq, "symbols", n_heads=2, tie_embeddings=True),
+    _network(
+        *("transformer-seq2seq-classic", sm.TransformerSeq2Seq, "symbols"),
+        **{"n_heads": 2, "previous": 0, "positions": "sinusoidal", "activation": "gelu", "bias": True},
+    ),
     _network("transformer-seq2seq-unplaced", sm.TransformerSeq2Seq, positions=None),
     _from("vectors", _network("lstm-seq2seq-from-vectors", sm.LSTMSeq2Seq, "symbols", "text")),
     _from("text", _network("lstm-seq2seq-from-text", sm.LSTMSeq2Seq, "vectors", attention="multiplicative")),

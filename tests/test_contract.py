@@ -497,7 +497,7 @@ def test_every_weight_of_a_network_learns(row: Row) -> None:
     idle = [name for name, parameter in model.module_.named_parameters() if not learns(name, parameter.grad)]
     if model.module_.network.reads_source and not row.conditional:
         # The source is one learned step, which leaves idle what goes from step to step or chooses between them.
-        idle = [n for n in idle if not any(part in n for part in ("encoder", "cross", "attention"))]
+        idle = [n for n in idle if not any(part in n for part in ("encoder", "cross", "attention", "source_previous"))]
     assert idle == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import unicodedata
 from pathlib import Path
@@ -20,7 +21,7 @@ def text(path: str | Path, by: Cut = "whole") -> Sequences:
     One leading byte order mark is dropped and line ends are read as ``\n``; nothing else is changed.
 
     Args:
-        path: a file of any name, or a folder.
+        path: a file of any name (``.gz`` is unpacked), or a folder.
         by: one sequence per file (``"whole"``), per line without its end (``"line"``), or per run of lines
             between blank ones (``"paragraph"``). Blank ones are dropped.
 
@@ -34,7 +35,7 @@ def text(path: str | Path, by: Cut = "whole") -> Sequences:
     """
     if by not in get_args(Cut):
         raise ValueError(f"by is {by!r}; pass one of {', '.join(map(repr, get_args(Cut)))}")
-    documents = {name: _pieces(_decode(file), by) for name, file in _files(Path(path)).items()}
+    documents = {name: _pieces(read_text(file), by) for name, file in _files(Path(path)).items()}
     rows = [(name, line, piece) for name, pieces in documents.items() for line, piece in pieces]
     if not rows:
         raise ValueError(f"{path} holds only blank text; there is nothing to model")
@@ -98,8 +99,9 @@ def _files(path: Path) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def _decode(file: Path) -> str:
-    raw = file.read_bytes()
+def read_text(file: Path) -> str:
+    r"""A UTF-8 file, gzipped if its name ends so, without a byte order mark and with ``\n`` at line ends; ``ValueError`` if it is none."""
+    raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     try:
         decoded = raw.decode("utf-8")
     except UnicodeDecodeError as error:

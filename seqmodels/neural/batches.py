@@ -6,6 +6,7 @@ without an encoder reads source and target as one row, of which only the target 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -132,6 +133,11 @@ def _pad_sources(
     return (padded.to(dtype) if padded.is_floating_point() else padded), mask
 
 
+def _source_length(row: Row) -> int:
+    """In steps of a twentieth, so that among long sources there is something left to order by target; 0: there is none."""
+    return 0 if row.source is None else 1 + round(20 * math.log(len(row.source)))
+
+
 def windows(n_steps: int, context: int, stride: int | None = None) -> list[tuple[int, int, int]]:
     """``(begin, end, scored_from)``: windows anchored at the start, ``stride`` apart (half their length); each step is scored once.
 
@@ -209,9 +215,10 @@ class Batching:
     def _batches(self, rows: list[Row], rng: np.random.Generator) -> list[list[Span]]:
         size = self.piece(rows)
         spans = [span for i, row in enumerate(rows) for span in self._pieces(i, row, size, rng)]
-        # Like lengths together, but not always the same ones; and no batch much smaller than another.
+        # Like lengths together, sources first, but not always the same ones; and no batch much smaller than another.
         noise = rng.uniform(0.9, 1.1, len(spans))
-        order = np.argsort([(s.end - s.begin) * x for s, x in zip(spans, noise, strict=True)], kind="stable")
+        lengths = [(s.end - s.begin) * x for s, x in zip(spans, noise, strict=True)]
+        order = np.lexsort((lengths, [_source_length(rows[s.row]) for s in spans]))
         parts = np.array_split(order, -(-len(spans) // self.batch_size))
         return [[spans[i] for i in parts[j]] for j in rng.permutation(len(parts))]
 

@@ -106,11 +106,13 @@ def t5(size: T5Size = "small") -> TransformerSeq2Seq:
         encoding=Symbols(32_128),
         length="given",
         tie_embeddings=True,
+        previous=0,
         positions="t5",
         norm_type="rms",
         norm_epsilon=1e-6,
         activation="relu",
         bias=False,
+        zero_init=False,
         dropout=0.1,
         attention_dropout=0.1,
     )

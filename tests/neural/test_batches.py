@@ -16,6 +16,11 @@ def symbols(*lengths: int, first: int = 0, ends: bool = False, weight: float = 1
     return [Row(np.arange(1, n + 1), min(first, n - 1), None, weight, ends) for n in lengths]
 
 
+def sourced(*lengths: tuple[int, int]) -> list[Row]:
+    """Rows of an encoder: lengths of source and target."""
+    return [Row(np.arange(1, t + 1), 0, np.arange(1, s + 1), 1.0, True) for s, t in lengths]
+
+
 def cut(rows: list[Row], spans: list[Span], n_past: int = 0) -> Chunk:
     return assemble(rows, spans, n_past, CPU, torch.float64)
 
@@ -58,6 +63,7 @@ CASES = {
     "ragged": symbols(7, 40, 8, 23, 1, 9, ends=True),
     "conditional": symbols(7, 40, 8, 23, 2, 9, first=6, ends=True),
     "mostly source": symbols(50, 60, first=45),
+    "encoded": sourced((5, 3), (2, 9), (5, 1), (40, 4), (41, 12)),
 }
 
 
@@ -108,6 +114,23 @@ def test_epochs_differ_and_repeat_by_seed() -> None:
     assert first != second
     assert list(batching.epoch(rows, np.random.default_rng(0))) == first
     assert batching.n_chunks(rows) == len(first)
+
+
+def test_batches_are_of_like_sources_and_among_those_of_like_targets() -> None:
+    lengths = [(s, t) for s in (3, 4, 7) for t in (1, 2, 10, 20)] * 5
+    rows = sourced(*np.random.default_rng(1).permutation(lengths).tolist())
+    batches = [spans for spans, _ in Batching(10, 64, carry=False).epoch(rows, np.random.default_rng(0))]
+    for spans in batches:
+        sources, targets = ([f(rows[s.row]) for s in spans] for f in (lambda r: len(r.source), lambda r: len(r.values)))
+        assert len(set(sources)) == 1
+        assert len({t > 2 for t in targets}) == 1
+    assert sorted(s.row for spans in batches for s in spans) == list(range(60))
+
+
+def test_long_sources_of_about_one_length_are_ordered_by_target() -> None:
+    rows = sourced(*[(1000 + i // 2, 1 + 9 * (i % 2)) for i in range(20)])
+    for spans, _ in Batching(10, 64, carry=False).epoch(rows, np.random.default_rng(0)):
+        assert len({len(rows[span.row].values) for span in spans}) == 1
 
 
 # -- chunks ----------------------------------------------------------------------------------------------------------

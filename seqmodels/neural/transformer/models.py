@@ -61,14 +61,22 @@ class TransformerSeq2Seq(TransformerShape, NeuralModel):
 
     Args:
         max_length: the longest sequence that learned and binary positions can place.
+        previous: how many steps before each are mixed into its embedding, in source and target, as in ``Transformer``.
 
     Fitted without ``y`` it is its decoder alone, given nothing. The other arguments are those of ``TransformerShape`` and
-    ``NeuralModel``.
+    ``NeuralModel``. The defaults are those of ``Transformer``; what pays most by far of them in pairs are the previous inputs
+    (``experiments/spelling_tuning.py``).
     """
 
     n_layers: int = 2
     max_length: int = 1024
+    previous: int = 4
     lr: float = 3e-3
+    weight_decay: float = 0.1
+    activation: Activation = "relu2"
+    positions: PositionKind = "rotary"
+    bias: bool = False
+    zero_init: bool = True
 
     _has_encoder: ClassVar[bool] = True
 
@@ -76,7 +84,7 @@ class TransformerSeq2Seq(TransformerShape, NeuralModel):
         return Reach()
 
     def _network(self) -> Network:
-        return TransformerSeq2SeqNetwork(self._options(self.max_length))
+        return TransformerSeq2SeqNetwork(self._options(self.max_length), previous=self.previous)
 
     def _chunk(self) -> int:
         return self.max_length

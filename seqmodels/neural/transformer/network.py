@@ -75,31 +75,37 @@ class TransformerSeq2SeqNetwork(Network):
 
     Args:
         options: of encoder and decoder alike; each has ``n_layers``.
+        previous: how many inputs before a step are mixed into its own, in source and target, see ``PreviousInputs``.
     """
 
     reads_source = True
 
-    def __init__(self, options: TransformerOptions) -> None:
+    def __init__(self, options: TransformerOptions, *, previous: int = 0) -> None:
         super().__init__()
         self.d_model = options.d_model
+        self.source_previous = PreviousInputs(options.d_model, previous)
+        self.previous = PreviousInputs(options.d_model, previous)
         self.source_positions = make_positions(options.positions, options.d_model, options.max_length)
         self.positions = make_positions(options.positions, options.d_model, options.max_length)
         self.encoder = TransformerStack(options, causal=False)
         self.decoder = TransformerStack(options, causal=True, cross=True)
 
     def start(self, n: int, source: Source | None = None) -> Memory:
-        """The decoder's empty cache, the source's keys and values for each of its layers, and the source's mask."""
+        """The decoder's empty cache, no last inputs, the source's keys and values for each layer, and the source's mask."""
         assert source is not None, "an encoder needs a source"
         values = source.values.masked_fill(~source.mask[..., None], 0.0)
+        values, _ = self.source_previous(values, self.source_previous.start(n))
         encoded, _ = self.encoder(self.source_positions(values), mask=source.mask)
-        return self.decoder.empty_cache(n), self.decoder.prepare(encoded, source.mask), source.mask
+        prepared = self.decoder.prepare(encoded, source.mask)
+        return self.decoder.empty_cache(n), self.previous.start(n), prepared, source.mask
 
     def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """See ``Network``."""
-        cache, prepared, source_mask = memory
-        x = self.positions(inputs, cached_length(cache))
+        cache, recent, prepared, source_mask = memory
+        x, recent = self.previous(inputs, recent)
+        x = self.positions(x, cached_length(cache))
         hidden, cache = self.decoder(x, cache, prepared=prepared, source_mask=source_mask)
-        return hidden, (cache, prepared, source_mask)
+        return hidden, (cache, recent, prepared, source_mask)
 
     def attention_weights(self, inputs: Tensor, memory: Memory, layer: int = -1) -> Tensor:
         """How much step t looks at step s of the source (B, H, T, S), in each head of a layer of the decoder."""

@@ -4,8 +4,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import seqmodels as sm
-from seqmodels.neural.network import Memory, select
-from seqmodels.neural.transformer.network import TransformerNetwork
+from seqmodels.neural.network import Memory, Source, select
+from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.options import TransformerOptions
 from seqmodels.neural.transformer.previous import PreviousInputs
 
@@ -91,3 +91,26 @@ def test_gradients_come_from_every_distance(n: int) -> None:
         draw(2, n, 2, seed=1).requires_grad_(),
     )
     assert torch.autograd.gradcheck(lambda x, recent: layer(x, recent), (x, recent))
+
+
+@torch.no_grad()
+def test_an_encoder_and_its_decoder_mix_apart_and_padding_is_not_mixed_in() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        both = TransformerSeq2SeqNetwork(TransformerOptions(d_model=D, n_heads=2), previous=2).double()
+    x, source, mask = draw(B, T, D), draw(B, 5, D, seed=1), torch.arange(5) < torch.tensor([[5], [3], [1]])
+    whole = both(x, both.start(B, Source(source, mask)))[0]
+    memory, pieces = both.start(B, Source(source.masked_fill(~mask[..., None], torch.nan), mask)), []
+    for piece in x.split([3, 1, 3], 1):
+        hidden, memory = both(piece, memory)
+        pieces.append(hidden)
+    torch.testing.assert_close(torch.cat(pieces, 1), whole, rtol=0, atol=1e-12)
+    for i, n in enumerate((5, 3, 1)):
+        alone = Source(source[i : i + 1, :n], torch.ones(1, n, dtype=torch.bool))
+        torch.testing.assert_close(both(x[i : i + 1], both.start(1, alone))[0], whole[i : i + 1], rtol=0, atol=1e-12)
+    for part in (both.previous, both.source_previous):
+        assert part.map is not None
+        before = part.map.weight.clone()
+        part.map.weight.zero_()
+        assert not torch.equal(both(x, both.start(B, Source(source, mask)))[0], whole)
+        part.map.weight.copy_(before)

@@ -1,0 +1,147 @@
+"""What the experiments on pairs have in common: arguments, models, how decoded targets are counted, tables and a picture."""
+
+import argparse
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from stamp import stamped
+
+from seqmodels import LSTMSeq2Seq, Sequences, TransformerSeq2Seq, compare
+from seqmodels.evaluation.plots import COLOURS, GRID, WIDTH
+from seqmodels.neural.model import NeuralModel
+
+ATTENTIONS = {"fixed": None, "additive": "additive", "multiplicative": "multiplicative"}
+NAMES = (*ATTENTIONS, "transformer")
+SHOWN = ["model", "score", "difference", "ci_low", "ci_high", "p_value", "n_parameters", "steps", "fit_seconds"]
+Item = Sequence[Any] | np.ndarray
+Pairs = tuple[Sequences, Sequences]
+
+
+# -- the command line -----------------------------------------------------------------------------------------
+
+
+def parser(description: str | None, *, seconds: float, out: str) -> argparse.ArgumentParser:
+    """Of what all of them ask."""
+    result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--seconds", type=float, default=seconds, help="of training, for each model, on one core")
+    result.add_argument("--steps", type=int, help="of training in place of seconds: runs that repeat exactly")
+    result.add_argument("--models", nargs="+", choices=NAMES, default=list(NAMES))
+    result.add_argument(
+        "--decoded", type=int, help="how many targets are decoded, the first of the test part; default: all"
+    )
+    result.add_argument("--out", type=Path, default=Path(out), help="folder of the results")
+    return result
+
+
+def budget(given: argparse.Namespace) -> dict[str, Any]:
+    """How long to train, as models take it."""
+    return {"max_seconds": given.seconds} if given.steps is None else {"max_steps": given.steps}
+
+
+def models(names: Sequence[str], lstm: dict[str, Any], transformer: dict[str, Any]) -> dict[str, NeuralModel]:
+    """Of ``NAMES``, by these settings."""
+    return {name: TransformerSeq2Seq(**transformer) if name == "transformer" else _lstm(name, lstm) for name in names}
+
+
+def _lstm(name: str, settings: dict[str, Any]) -> NeuralModel:
+    return LSTMSeq2Seq(attention=ATTENTIONS[name], **settings)  # type: ignore[arg-type]
+
+
+# -- decoding -------------------------------------------------------------------------------------------------
+
+
+def edit_distance(a: Item, b: Item) -> int:
+    """Insertions, deletions and substitutions, the fewest (Levenshtein 1966)."""
+    places = np.arange(len(b) + 1)
+    row = places
+    for i, x in enumerate(a, start=1):
+        differs = np.array([x != y for y in b], dtype=int)
+        kept = np.concatenate([[i], np.minimum(row[1:] + 1, row[:-1] + differs)])
+        row = np.minimum.accumulate(kept - places) + places  # an insertion more at each place
+    return int(row[-1])
+
+
+def error_rates(found: Sequence[Item], references: Sequence[Sequence[Item]]) -> dict[str, float]:
+    """Against the closest reference of each: edits per symbol of it, and the part of sequences that are none of theirs."""
+    closest = [
+        min(((edit_distance(f, r), len(r)) for r in each), key=lambda pair: (pair[0] / pair[1], pair[1]))
+        for f, each in zip(found, references, strict=True)
+    ]
+    edits, lengths = (np.array(column) for column in zip(*closest, strict=True))
+    return {"symbol_errors": float(edits.sum() / lengths.sum()), "sequence_errors": float((edits > 0).mean())}
+
+
+def decoded(
+    model: NeuralModel,
+    X: Sequences,
+    references: Sequence[Sequence[Item]],
+    n_beams: int,
+    read: Callable[[Any], Item] = lambda item: item,
+) -> dict[str, float]:
+    """Error rates of what ``read`` makes of ``model.predict``; names end in how it was searched for."""
+    began = time.perf_counter()
+    longest = max(len(r) for each in references for r in each)
+    found = model.predict(X, n_beams=n_beams, max_length=2 * longest)
+    how = "greedy" if n_beams == 1 else f"beam{n_beams}"
+    rates = error_rates([read(item) for item in found], references)
+    more = {"decoded": len(X), "decoding_seconds": round(time.perf_counter() - began, 1)}
+    return {f"{key}_{how}": value for key, value in {**rates, **more}.items()}
+
+
+# -- tables and a picture -------------------------------------------------------------------------------------
+
+
+def table(
+    candidates: Mapping[str, NeuralModel],
+    train: Pairs,
+    validation: Pairs,
+    test: Pairs,
+    measure: Callable[[NeuralModel], dict[str, Any]],
+) -> pd.DataFrame:
+    """Each model fitted in turn and compared on the test part, with what ``measure`` says of it beside; by model."""
+    rows = {}
+    for name, model in candidates.items():
+        model.fit(*train, validation=validation)
+        rows[name] = measure(model)
+        figures = {"nats": -model.score(*test), "seconds": model.fit_seconds_, **rows[name]}
+        print(name, {key: round(float(value), 4) for key, value in figures.items()}, flush=True)
+    compared = compare(candidates, *test, baseline=next(iter(candidates))).frame[SHOWN]
+    return compared.set_index("model").join(pd.DataFrame.from_dict(rows, orient="index"))
+
+
+def written(frame: pd.DataFrame, file: Path) -> None:
+    """With its stamp, and shown."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    stamped(frame.reset_index()).to_csv(file, index=False, float_format="%.5g")
+    print(frame.to_string(float_format="%.4g"))
+
+
+def verdict(claims: Mapping[str, bool]) -> str:
+    """A sentence on which claims held."""
+    return "Held? " + "; ".join(f"{claim}: {'yes' if held else 'no'}" for claim, held in claims.items()) + "."
+
+
+def draw_by_length(
+    candidates: Mapping[str, NeuralModel], test: Pairs, file: Path, *, title: str, n_bins: int = 12
+) -> pd.DataFrame:
+    """Nats a unit against the length of the source, whose bins hold about equally many pairs; what is drawn is returned."""
+    X, y = test
+    edges = np.unique(np.quantile(X.n_units, np.linspace(0, 1, n_bins + 1)).round())
+    bins = np.digitize(X.n_units, edges[1:-1], right=True)
+    units = pd.Series(y.n_units).groupby(bins).sum()
+    curves = {n: -pd.Series(m.log_prob(X, y)).groupby(bins).sum() / units for n, m in candidates.items()}
+    frame = pd.DataFrame(curves).set_index(pd.Series(X.n_units).groupby(bins).mean().rename("source length"))
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.6 * WIDTH), layout="constrained")
+    for (name, curve), colour in zip(frame.items(), COLOURS, strict=False):
+        axes.plot(curve.index, curve, marker="o", markersize=3, color=colour, label=name)
+    axes.set(title=title, xlabel=f"length of the source ({X.unit}s)", ylabel=f"nats a {y.unit}, lower is better")
+    axes.grid(color=GRID)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(file, dpi=160)
+    return frame

@@ -1,0 +1,125 @@
+"""``Vocabulary``: tokens of any kind (words, phonemes, tags) as integer symbols, and back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Distinct ``tokens``, each of which is the symbol of its place; all others are the symbol of ``unknown``, if there is one.
+
+    A likelihood of symbols does not count how an unknown token is spelled, so models compare only over one vocabulary.
+
+    Args:
+        tokens: distinct strings, ``unknown`` among them.
+        unknown: what stands for tokens that are not among them; None: there is no such token, and they are refused.
+
+    Raises:
+        ValueError: a token twice, or ``unknown`` not among them.
+
+    >>> words = Vocabulary.learn([["a", "dog", "and", "a", "cat"], ["a", "dog"]], min_count=2)
+    >>> words.tokens
+    ('<unk>', 'a', 'dog')
+    >>> words.encode(["a", "cow"]).tolist(), words.decode([1, 0])
+    ([1, 0], ['a', '<unk>'])
+    """
+
+    tokens: tuple[str, ...]
+    unknown: str | None = "<unk>"
+    _symbols: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        symbols = {token: i for i, token in enumerate(self.tokens)}
+        if len(symbols) < len(self.tokens):
+            twice = next(token for token, n in Counter(self.tokens).items() if n > 1)
+            raise ValueError(f"the token {twice!r} is there twice; pass distinct tokens")
+        if self.unknown is not None and self.unknown not in symbols:
+            raise ValueError(
+                f"unknown is {self.unknown!r}, which is not among the tokens; add it, or pass unknown=None"
+            )
+        object.__setattr__(self, "_symbols", symbols)
+
+    @classmethod
+    def learn(
+        cls,
+        token_lists: Iterable[Iterable[str]],
+        *,
+        min_count: int = 1,
+        unknown: str | None = "<unk>",
+        max_size: int | None = None,
+    ) -> Self:
+        """The tokens of ``token_lists``: ``unknown`` first, then from the most frequent down, in order of code points where alike.
+
+        Args:
+            token_lists: lists of tokens; a ``str`` among them is a list of its characters.
+            min_count: tokens seen less often are left out.
+            unknown: see ``Vocabulary``; where it is a token of the lists, that is what it stands for.
+            max_size: tokens at most, ``unknown`` included; None: no limit.
+
+        Raises:
+            ValueError: one ``str`` for all of the lists, or nothing is left.
+        """
+        if isinstance(token_lists, str):
+            raise ValueError("token_lists is one str; pass a list of token lists, for one text [text.split()]")
+        counts = Counter(token for tokens in token_lists for token in tokens)
+        first = [] if unknown is None else [unknown]
+        known = [t for t in sorted(counts, key=lambda t: (-counts[t], t)) if counts[t] >= min_count and t not in first]
+        tokens = (first + known)[:max_size]
+        if tokens == first:
+            raise ValueError(
+                f"no token is left of {len(counts)} with min_count={min_count} and max_size={max_size}; lower min_count"
+            )
+        return cls(tuple(tokens), unknown)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._symbols
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tokens)
+
+    def encode(self, tokens: Iterable[str]) -> np.ndarray:
+        """``(T,)`` int64 symbols of T tokens; ``ValueError`` for one that is not known, if ``unknown`` is None."""
+        other = None if self.unknown is None else self._symbols[self.unknown]
+        return np.array([self._symbol(i, token, other) for i, token in enumerate(tokens)], dtype=np.int64)
+
+    def _symbol(self, i: int, token: str, other: int | None) -> int:
+        symbol = self._symbols.get(token, other)
+        if symbol is None:
+            raise ValueError(
+                f"the token {token!r} at position {i} is not among the {len(self)} known, and unknown is None; "
+                "learn it, or learn with unknown='<unk>'"
+            )
+        return symbol
+
+    def decode(self, symbols: Sequence[int] | np.ndarray) -> list[str]:
+        """The tokens of symbols; ``ValueError`` for a number that is none."""
+        found = np.asarray(symbols, dtype=np.int64)
+        wrong = found[(found < 0) | (found >= len(self))]
+        if len(wrong):
+            raise ValueError(f"there is no symbol {wrong[0]}: the vocabulary has 0 to {len(self) - 1}")
+        return [self.tokens[symbol] for symbol in found.tolist()]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """As JSON, to be read by ``load``."""
+        content = {"tokens": self.tokens, "unknown": self.unknown}
+        Path(path).write_text(json.dumps(content, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """What ``save`` wrote; ``ValueError`` for another file."""
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.keys() != {"tokens", "unknown"}:
+            raise ValueError(f"{path} is no vocabulary; pass a file that Vocabulary.save wrote")
+        return cls(tuple(content["tokens"]), content["unknown"])
