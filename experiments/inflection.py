@@ -43,7 +43,13 @@ def encoded(part: Texts, vocabulary: Vocabulary) -> Pairs:
 
 
 def candidates(given: argparse.Namespace, n_symbols: int) -> dict[str, NeuralModel]:
-    same: dict[str, Any] = {**budget(given), "d_model": 128, "batch_size": 256, "patience": 20, "encoding": Symbols(n_symbols)}
+    same: dict[str, Any] = {
+        **budget(given),
+        "d_model": 128,
+        "batch_size": 256,
+        "patience": 20,
+        "encoding": Symbols(n_symbols),
+    }
     return models(given.models, {**same, "lr": 4e-3}, {**same, "n_layers": 3})
 
 
