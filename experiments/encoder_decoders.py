@@ -12,6 +12,7 @@ import pandas as pd
 from stamp import stamped
 
 from seqmodels import LSTMSeq2Seq, Sequences, TransformerSeq2Seq, compare
+from seqmodels.evaluation import error_rate, exact_match
 from seqmodels.evaluation.plots import COLOURS, GRID, WIDTH
 from seqmodels.neural.model import NeuralModel
 
@@ -55,27 +56,6 @@ def _lstm(name: str, settings: dict[str, Any]) -> NeuralModel:
 # -- decoding -------------------------------------------------------------------------------------------------
 
 
-def edit_distance(a: Item, b: Item) -> int:
-    """Insertions, deletions and substitutions, the fewest (Levenshtein 1966)."""
-    places = np.arange(len(b) + 1)
-    row = places
-    for i, x in enumerate(a, start=1):
-        differs = np.array([x != y for y in b], dtype=int)
-        kept = np.concatenate([[i], np.minimum(row[1:] + 1, row[:-1] + differs)])
-        row = np.minimum.accumulate(kept - places) + places  # an insertion more at each place
-    return int(row[-1])
-
-
-def error_rates(found: Sequence[Item], references: Sequence[Sequence[Item]]) -> dict[str, float]:
-    """Against the closest reference of each: edits per symbol of it, and the part of sequences that are none of theirs."""
-    closest = [
-        min(((edit_distance(f, r), len(r)) for r in each), key=lambda pair: (pair[0] / pair[1], pair[1]))
-        for f, each in zip(found, references, strict=True)
-    ]
-    edits, lengths = (np.array(column) for column in zip(*closest, strict=True))
-    return {"symbol_errors": float(edits.sum() / lengths.sum()), "sequence_errors": float((edits > 0).mean())}
-
-
 def decoded(
     model: NeuralModel,
     X: Sequences,
@@ -83,12 +63,14 @@ def decoded(
     n_beams: int,
     read: Callable[[Any], Item] = lambda item: item,
 ) -> dict[str, float]:
-    """Error rates of what ``read`` makes of ``model.predict``; names end in how it was searched for."""
+    """Error rates of what ``read`` makes of ``model.predict``, against the closest of each one's references; names end in how it was
+    searched for."""
     began = time.perf_counter()
     longest = max(len(r) for each in references for r in each)
     found = model.predict(X, n_beams=n_beams, max_length=2 * longest)
     how = "greedy" if n_beams == 1 else f"beam{n_beams}"
-    rates = error_rates([read(item) for item in found], references)
+    answers = [read(item) for item in found]
+    rates = {"symbol_errors": error_rate(references, answers), "sequence_errors": 1 - exact_match(references, answers)}
     more = {"decoded": len(X), "decoding_seconds": round(time.perf_counter() - began, 1)}
     return {f"{key}_{how}": value for key, value in {**rates, **more}.items()}
 
