@@ -16,6 +16,7 @@ OURS, TORCH, GPT2 = "networks_seqmodels", "networks_torch", "networks_transforme
 TRAINED, STREAMED = 12 * 64, 16 * 64
 CONTESTS = [
     Contest("train transformer", 40, TRAINED, [(GPT2, "train transformer"), (OURS, "train transformer")]),
+    Contest("compiled", 40, TRAINED, [(GPT2, "train transformer"), (OURS, "train compiled transformer")]),
     *[
         Contest(f"train {f}", 30, STREAMED, [(m, f"train {f}") for m in (TORCH, OURS)])
         for f in ("lstm", "gru", "elman")

@@ -58,10 +58,13 @@ def language(name: str, given: argparse.Namespace) -> pd.DataFrame:
     parts = {part: texts(given.folder / f"{name}-{end}") for part, end in PARTS.items()}
     vocabulary = Vocabulary.learn([*parts["train"][0], *parts["train"][1]])
     train, valid, test = (encoded(parts[part], vocabulary) for part in PARTS)
-    sources, spelled = test[0][: given.decoded], [[list(form)] for form in parts["test"][1][: given.decoded]]
+    sources, spelled = test[0][: given.decoded], [[form] for form in parts["test"][1][: given.decoded]]
+
+    def spell(item: Any) -> str:
+        return "".join(vocabulary.decode(item))
 
     def measure(model: NeuralModel) -> dict[str, Any]:
-        greedy, beam = (decoded(model, sources, spelled, n, vocabulary.decode) for n in (1, BEAM))
+        greedy, beam = (decoded(model, sources, spelled, n, spell) for n in (1, BEAM))
         exact = {"exact_greedy": 1 - greedy["sequence_errors_greedy"], "exact_beam5": 1 - beam["sequence_errors_beam5"]}
         return {**exact, **greedy, **beam}
 

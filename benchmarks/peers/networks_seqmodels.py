@@ -31,6 +31,19 @@ def train(family: str) -> Turn:
     return turn
 
 
+def train_compiled(family: str) -> Turn:
+    """The same by ``torch.compile``: as many steps again come first, in the first of which it compiles."""
+    data = [text()]
+
+    def turn(n: int) -> float:
+        history = MODELS[family](max_steps=2 * n, compile=True).fit(data, validation=None).history_
+        later = history[history["step"] >= n]
+        steps, seconds = (float(later[column].iloc[-1] - later[column].iloc[0]) for column in ("step", "seconds"))
+        return n * seconds / steps
+
+    return turn
+
+
 def generate(family: str, n_sequences: int) -> Turn:
     """Symbols of each sequence."""
     model = _fitted(family)
@@ -56,6 +69,7 @@ def _version() -> str:
 
 TASKS = {
     **{f"train {family}": partial(train, family) for family in MODELS},
+    "train compiled transformer": partial(train_compiled, "transformer"),
     **{f"generate {n} {family}": partial(generate, family, n) for family in ("transformer", "lstm") for n in (1, 32)},
     **{f"score {family}": partial(score, family) for family in ("transformer", "lstm")},
 }
