@@ -1,6 +1,6 @@
 """``log softmax(W h + b)[y]`` without ever holding the logits of all rows.
 
-The vocabulary goes through in pieces; the backward pass computes each piece's logits anew, which costs one more product and
+Up to ``RECOMPUTED`` symbols probabilities are kept for the way back (``KeptLogProb``). From there on nothing of that size is: the vocabulary goes through in pieces; the backward pass computes each piece's logits anew, which costs one more product and
 saves the writing and reading of what would be the largest array of all by far (as in Wijmans et al., 2025, *Cut your losses*).
 """
 
@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqmodels.neural.kept_softmax import KeptLogProb
+
+RECOMPUTED = 8_192  # symbols
 LOGITS_AT_ONCE = 1 << 20  # elements in one piece
 
 
@@ -26,7 +29,12 @@ def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor
     Returns:
         (...) nats.
     """
-    return _LinearLogProb.apply(hidden.flatten(0, -2), weight, bias, target.flatten()).view(target.shape)
+    h, y = hidden.flatten(0, -2), target.flatten()
+    if len(weight) < RECOMPUTED:
+        products = _precision(hidden)
+        exact = torch.promote_types(products, torch.float32)
+        return KeptLogProb.apply(h, weight, bias, y, products, exact).view(target.shape)
+    return _LinearLogProb.apply(h, weight, bias, y).view(target.shape)
 
 
 class _LinearLogProb(torch.autograd.Function):

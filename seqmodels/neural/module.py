@@ -16,7 +16,7 @@ from seqmodels.neural.network import Memory, Network, Source
 from seqmodels.neural.tied import TiedLinear
 from seqmodels.observations import Categorical, Observation
 
-LARGE = 8_192  # symbols, from which the output layer and its softmax are taken together, in pieces
+LARGE = 1_024  # symbols, from which the output layer and its softmax are taken together, in pieces
 
 
 @dataclass(frozen=True)
