@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 from stamp import stamped
 
-from seqmodels import LSTMSeq2Seq, Sequences, TransformerSeq2Seq, compare
+from seqmodels import AlignmentHMM, LSTMSeq2Seq, SequenceModel, Sequences, Transformer, TransformerSeq2Seq, compare
 from seqmodels.evaluation import error_rate, exact_match
 from seqmodels.evaluation.plots import COLOURS, GRID, WIDTH
-from seqmodels.neural.model import NeuralModel
 
 ATTENTIONS = {"fixed": None, "additive": "additive", "multiplicative": "multiplicative"}
-NAMES = (*ATTENTIONS, "transformer")
+NAMES = (*ATTENTIONS, "transformer", "decoder-only", "alignment")
 SHOWN = ["model", "score", "difference", "ci_low", "ci_high", "p_value", "n_parameters", "steps", "fit_seconds"]
 Item = Sequence[Any] | np.ndarray
 Pairs = tuple[Sequences, Sequences]
@@ -44,20 +43,28 @@ def budget(given: argparse.Namespace) -> dict[str, Any]:
     return {"max_seconds": given.seconds} if given.steps is None else {"max_steps": given.steps}
 
 
-def models(names: Sequence[str], lstm: dict[str, Any], transformer: dict[str, Any]) -> dict[str, NeuralModel]:
-    """Of ``NAMES``, by these settings."""
-    return {name: TransformerSeq2Seq(**transformer) if name == "transformer" else _lstm(name, lstm) for name in names}
+def models(names: Sequence[str], lstm: dict[str, Any], transformer: dict[str, Any]) -> dict[str, SequenceModel]:
+    """Of ``NAMES``, by these settings; an alignment HMM needs none but the encodings."""
+    return {name: _model(name, lstm, transformer) for name in names}
 
 
-def _lstm(name: str, settings: dict[str, Any]) -> NeuralModel:
-    return LSTMSeq2Seq(attention=ATTENTIONS[name], **settings)  # type: ignore[arg-type]
+def _model(name: str, lstm: dict[str, Any], transformer: dict[str, Any]) -> SequenceModel:
+    match name:
+        case "transformer":
+            return TransformerSeq2Seq(**transformer)
+        case "decoder-only":  # reads source and target by one encoding
+            apart = ("encoding", "source_encoding") if "source_encoding" in transformer else ()
+            return Transformer(context=256, **{key: v for key, v in transformer.items() if key not in apart})
+        case "alignment":
+            return AlignmentHMM(**{key: v for key, v in lstm.items() if key in ("encoding", "source_encoding")})
+    return LSTMSeq2Seq(attention=ATTENTIONS[name], **lstm)  # type: ignore[arg-type]
 
 
 # -- decoding -------------------------------------------------------------------------------------------------
 
 
 def decoded(
-    model: NeuralModel,
+    model: SequenceModel,
     X: Sequences,
     references: Sequence[Sequence[Item]],
     n_beams: int,
@@ -79,11 +86,11 @@ def decoded(
 
 
 def table(
-    candidates: Mapping[str, NeuralModel],
+    candidates: Mapping[str, SequenceModel],
     train: Pairs,
     validation: Pairs,
     test: Pairs,
-    measure: Callable[[NeuralModel], dict[str, Any]],
+    measure: Callable[[SequenceModel], dict[str, Any]],
 ) -> pd.DataFrame:
     """Each model fitted in turn and compared on the test part, with what ``measure`` says of it beside; by model."""
     rows = {}
@@ -109,7 +116,7 @@ def verdict(claims: Mapping[str, bool]) -> str:
 
 
 def draw_by_length(
-    candidates: Mapping[str, NeuralModel], test: Pairs, file: Path, *, title: str, n_bins: int = 12
+    candidates: Mapping[str, SequenceModel], test: Pairs, file: Path, *, title: str, n_bins: int = 12
 ) -> pd.DataFrame:
     """Nats a unit against the length of the source, whose bins hold about equally many pairs; what is drawn is returned."""
     X, y = test

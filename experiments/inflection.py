@@ -14,9 +14,8 @@ from typing import Any
 import pandas as pd
 from encoder_decoders import Pairs, budget, decoded, models, parser, table, verdict, written
 
-from seqmodels import Sequences, Symbols
+from seqmodels import SequenceModel, Sequences, Symbols
 from seqmodels.data import Vocabulary, pairs
-from seqmodels.neural.model import NeuralModel
 
 GOALS = {"german": 0.90, "english": 0.96}
 PARTS = {"train": "train-high", "valid": "dev", "test": "uncovered-test"}
@@ -42,7 +41,7 @@ def encoded(part: Texts, vocabulary: Vocabulary) -> Pairs:
     return tuple(Sequences([vocabulary.encode(tokens) for tokens in side]) for side in (sources, forms))  # type: ignore[return-value]
 
 
-def candidates(given: argparse.Namespace, n_symbols: int) -> dict[str, NeuralModel]:
+def candidates(given: argparse.Namespace, n_symbols: int) -> dict[str, SequenceModel]:
     same: dict[str, Any] = {
         **budget(given),
         "d_model": 128,
@@ -63,7 +62,7 @@ def language(name: str, given: argparse.Namespace) -> pd.DataFrame:
     def spell(item: Any) -> str:
         return "".join(vocabulary.decode(item))
 
-    def measure(model: NeuralModel) -> dict[str, Any]:
+    def measure(model: SequenceModel) -> dict[str, Any]:
         greedy, beam = (decoded(model, sources, spelled, n, spell) for n in (1, BEAM))
         exact = {"exact_greedy": 1 - greedy["sequence_errors_greedy"], "exact_beam5": 1 - beam["sequence_errors_beam5"]}
         return {**exact, **greedy, **beam}

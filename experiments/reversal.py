@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from encoder_decoders import Pairs, budget, decoded, draw_by_length, models, parser, table, verdict, written
 
-from seqmodels import Sequences, Symbols
-from seqmodels.neural.model import NeuralModel
+from seqmodels import SequenceModel, Sequences, Symbols
 
 N_SYMBOLS, N_TRAIN, N_TEST = 10, 30_000, 1_000
 IN_RANGE, OUT_OF_RANGE = (3, 15), (16, 24)
@@ -26,7 +25,7 @@ def reversals(n: int, lengths: tuple[int, int], seed: int) -> Pairs:
     return Sequences(sources), Sequences([source[::-1] for source in sources])
 
 
-def candidates(given: argparse.Namespace) -> dict[str, NeuralModel]:
+def candidates(given: argparse.Namespace) -> dict[str, SequenceModel]:
     same: dict[str, Any] = {**budget(given), "d_model": 64, "batch_size": 64, "patience": 20, "dropout": 0.0}
     same["encoding"] = Symbols(N_SYMBOLS)
     return models(given.models, {**same, "lr": 6e-3}, same)
@@ -36,7 +35,7 @@ def main(given: argparse.Namespace) -> None:
     train, valid = reversals(N_TRAIN, IN_RANGE, 0), reversals(N_TEST, IN_RANGE, 1)
     near, far = reversals(N_TEST, IN_RANGE, 2), reversals(N_TEST, OUT_OF_RANGE, 3)
 
-    def measure(model: NeuralModel) -> dict[str, Any]:
+    def measure(model: SequenceModel) -> dict[str, Any]:
         figures = {}
         for where, (X, y) in {"in_range": near, "out_of_range": far}.items():
             shown = X[: given.decoded], [[target] for target in y[: given.decoded]]

@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 from encoder_decoders import Pairs, budget, decoded, models, parser, table, verdict, written
 
-from seqmodels import Sequences
+from seqmodels import SequenceModel, Sequences
 from seqmodels.data import Vocabulary
-from seqmodels.neural.model import NeuralModel
 
 ENTRY = re.compile(r"(?P<word>\S+?)(\(\d+\))? (?P<phonemes>[^#]+)")
 BEAM, FOR_THE_BEAM = 5, 1_000
@@ -64,7 +63,7 @@ class Words:
         return Words(dict(list(self.variants.items())[:n]))
 
 
-def closest_nats(model: NeuralModel, X: Sequences, y: Sequences) -> float:
+def closest_nats(model: SequenceModel, X: Sequences, y: Sequences) -> float:
     """A phoneme, of the most probable variant of each word: the fewest nats."""
     frame = pd.DataFrame({"word": X.names, "nats": -model.log_prob(X, y), "n": y.n_units})
     best = frame.loc[frame.groupby("word")["nats"].idxmin()]
@@ -72,14 +71,14 @@ def closest_nats(model: NeuralModel, X: Sequences, y: Sequences) -> float:
 
 
 def decoding(
-    model: NeuralModel, words: Words, letters: Vocabulary, phonemes: Vocabulary, n_beams: int
+    model: SequenceModel, words: Words, letters: Vocabulary, phonemes: Vocabulary, n_beams: int
 ) -> dict[str, float]:
     X = Sequences([letters.encode(word) for word in words.variants])
     references = [[phonemes.encode(spoken).tolist() for spoken in every] for every in words.variants.values()]
     return decoded(model, X, references, n_beams)
 
 
-def candidates(given: argparse.Namespace) -> dict[str, NeuralModel]:
+def candidates(given: argparse.Namespace) -> dict[str, SequenceModel]:
     same: dict[str, Any] = {**budget(given), "d_model": 128, "batch_size": 256, "patience": 20}
     return models(given.models, {**same, "lr": 4e-3}, {**same, "n_layers": 3})
 
@@ -102,7 +101,7 @@ def main(given: argparse.Namespace) -> None:
     train, valid, test = (parts[name].pairs(letters, phonemes) for name in ("train", "valid", "test"))
     all_of_them = parts["test"].take(given.decoded)
 
-    def measure(model: NeuralModel) -> dict[str, Any]:
+    def measure(model: SequenceModel) -> dict[str, Any]:
         greedy = decoding(model, all_of_them, letters, phonemes, 1)
         beam = decoding(model, all_of_them.take(FOR_THE_BEAM), letters, phonemes, BEAM)
         return {"nats_closest": closest_nats(model, *test), **greedy, **beam}

@@ -21,10 +21,9 @@ import numpy as np
 import pandas as pd
 from encoder_decoders import Pairs, budget, draw_by_length, models, parser, table, verdict, written
 
-from seqmodels import BPE, Bytes, Encoding, Sequences, Symbols
+from seqmodels import BPE, Bytes, Encoding, SequenceModel, Sequences, Symbols
 from seqmodels.data import Vocabulary, pairs
 from seqmodels.evaluation.plots import learning_curves
-from seqmodels.neural.model import NeuralModel
 
 PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -50,7 +49,7 @@ def _symbols(side: Sequences, words: Vocabulary) -> Sequences:
     return Sequences([words.encode(tokens(str(text))) for text in side], metadata=side.metadata)
 
 
-def candidates(given: argparse.Namespace, source: Encoding, target: Encoding) -> dict[str, NeuralModel]:
+def candidates(given: argparse.Namespace, source: Encoding, target: Encoding) -> dict[str, SequenceModel]:
     same: dict[str, Any] = {**budget(given), "patience": 20, "encoding": target, "source_encoding": source}
     lstm = {**same, "d_model": 256, "batch_size": 64, "lr": 3e-3, "dropout": 0.3}
     return models(
@@ -58,7 +57,7 @@ def candidates(given: argparse.Namespace, source: Encoding, target: Encoding) ->
     )
 
 
-def bleu(model: NeuralModel, test: Pairs, n: int | None) -> dict[str, float]:
+def bleu(model: SequenceModel, test: Pairs, n: int | None) -> dict[str, float]:
     """By sacrebleu's own rules of tokens; nothing without it."""
     try:
         sacrebleu = importlib.import_module("sacrebleu")
@@ -87,7 +86,7 @@ def on_tokens(given: argparse.Namespace) -> dict[str, bool]:
     }
 
 
-def perplexity(model: NeuralModel, test: Pairs) -> dict[str, float]:
+def perplexity(model: SequenceModel, test: Pairs) -> dict[str, float]:
     """A token, the end of each sentence one of them."""
     return {"perplexity": float(np.exp(-model.log_prob(*test).sum() / (test[1].n_units + 1).sum()))}
 
@@ -111,7 +110,7 @@ def on_text(given: argparse.Namespace, kind: str) -> dict[str, bool]:
     }
 
 
-def _draw_learning(found: dict[str, NeuralModel], file: Path, unit: str, title: str) -> None:
+def _draw_learning(found: dict[str, SequenceModel], file: Path, unit: str, title: str) -> None:
     histories = {name: model.history_ for name, model in found.items()}
     learning_curves(histories, unit=unit, title=title).savefig(file.with_suffix(".png"), dpi=160)
     lines = pd.concat([history.assign(model=name) for name, history in histories.items()])
