@@ -12,11 +12,12 @@ from peers.turns import Turn, serve
 from seqmodels import LSTMSeq2Seq, SequenceModel, TransformerSeq2Seq
 
 SHAPE = {"d_model": WIDTH, "batch_size": BATCH, "dropout": 0.0, "length": "given"}
+AS_PEERS = {"activation": "relu", "positions": "sinusoidal", "bias": True, "previous": 0}
 MODELS = {
     "additive": partial(LSTMSeq2Seq, **SHAPE),
     "multiplicative": partial(LSTMSeq2Seq, attention="multiplicative", **SHAPE),
     "current": partial(LSTMSeq2Seq, attention="multiplicative", query="current", **SHAPE),
-    "transformer": partial(TransformerSeq2Seq, n_layers=LAYERS, n_heads=HEADS, activation="relu", **SHAPE),
+    "transformer": partial(TransformerSeq2Seq, n_layers=LAYERS, n_heads=HEADS, **AS_PEERS, **SHAPE),
 }
 
 
