@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from seqmodels.neural.backwards import backwards
 from seqmodels.neural.dropout import dropout as apply_dropout
 from seqmodels.neural.recurrent.layers import between
 from seqmodels.neural.recurrent.network import open_forget_gates
@@ -63,7 +64,7 @@ class LSTMEncoder(nn.Module):
         if not self.lstm.bidirectional or bool(mask.all()):
             both: Tensor = self.lstm(values)[0]
             return both
-        back, below = _backwards(mask), values
+        back, below = backwards(mask), values
         for layer in range(self.lstm.num_layers):
             if layer:
                 below = apply_dropout(below, self.lstm.dropout, self.training)
@@ -79,10 +80,3 @@ class LSTMEncoder(nn.Module):
         """Where each direction ends (B, directions * d)."""
         ahead = both[torch.arange(len(both), device=mask.device), mask.sum(1) - 1, : self.lstm.hidden_size]
         return torch.cat([ahead, both[:, 0, self.lstm.hidden_size :]], -1)
-
-
-def _backwards(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices of (B, S) that put real steps in reverse and leave padding where it is; the same back again."""
-    step, length = torch.arange(mask.shape[1], device=mask.device), mask.sum(1, keepdim=True)
-    rows = torch.arange(len(mask), device=mask.device)[:, None]
-    return rows, torch.where(step < length, length - 1 - step, step)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from seqmodels.neural.backwards import backwards
 from seqmodels.neural.network import Network
 from seqmodels.neural.transformer.network import TransformerStack
 from seqmodels.neural.transformer.options import TransformerOptions
@@ -65,11 +66,11 @@ class BothWays(SourceEncoder):
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         """See ``SourceEncoder``."""
-        turn = turned(mask)
+        back_to_front = backwards(mask)
         for ahead, back, combine in zip(self.forwards, self.backwards, self.combine, strict=True):
             there = _run(ahead, values)
-            here = _run(back, _taken(values, turn))
-            values = combine(torch.cat([there, _taken(here, turn)], -1))
+            here = _run(back, values[back_to_front])
+            values = combine(torch.cat([there, here[back_to_front]], -1))
         return values
 
 
@@ -94,22 +95,7 @@ class TransformerEncoder(SourceEncoder):
         return states
 
 
-def turned(mask: Tensor) -> Tensor:
-    """Which step stands where when each row of ``mask (B, S)`` is read from its own end; padding stays where it is.
-
-    >>> turned(torch.tensor([[True, True, True], [True, True, False]])).tolist()
-    [[2, 1, 0], [1, 0, 2]]
-    """
-    time = torch.arange(mask.shape[1], device=mask.device)
-    last = mask.sum(1, keepdim=True) - 1
-    return torch.where(time <= last, last - time, time)
-
-
 def _run(network: nn.Module, values: Tensor) -> Tensor:
     assert isinstance(network, Network)
     states, _ = network(values, network.start(len(values)))
     return states
-
-
-def _taken(values: Tensor, index: Tensor) -> Tensor:
-    return values.gather(1, index[..., None].expand(values.shape))
