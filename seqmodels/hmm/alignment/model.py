@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -164,10 +164,13 @@ class AlignmentHMM(SequenceModel):
             yield Alignment.of(block, model.jumps, model.pull(block.landings), p, dtype)
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        return self._of_each(examples, Alignment.steps)
+
+    def _of_each(self, examples: list[Example], asked: Callable[[Alignment], list[np.ndarray]]) -> list[np.ndarray]:
         results: list[np.ndarray] = [np.empty(0)] * len(examples)
         for alignment in self._alignments(examples):
-            for i, steps in zip(alignment.block.indices, alignment.steps(), strict=True):
-                results[i] = steps
+            for i, found in zip(alignment.block.indices, asked(alignment), strict=True):
+                results[i] = found
         return results
 
     # -- alignments ----------------------------------------------------------------------------------------
@@ -178,21 +181,11 @@ class AlignmentHMM(SequenceModel):
         With ``null`` there is one column more, the last, for none. Places that see much of the same can stand for each other: for the
         sharpest alignments, if not the best likelihood, fit with ``window=1``.
         """
-        examples = self._setting().examples(self._scorable(X, y))
-        results: list[np.ndarray] = [np.empty(0)] * len(examples)
-        for alignment in self._alignments(examples):
-            for i, weights in zip(alignment.block.indices, alignment.posterior(), strict=True):
-                results[i] = weights
-        return results
+        return self._of_each(self._setting().examples(self._scorable(X, y)), Alignment.posterior)
 
     def decode_alignment(self, X: Any, y: Any) -> list[np.ndarray]:
         """For each pair ``(S_y,)`` the places of the most probable alignment (Viterbi), -1 where from none."""
-        examples = self._setting().examples(self._scorable(X, y))
-        results: list[np.ndarray] = [np.empty(0)] * len(examples)
-        for alignment in self._alignments(examples):
-            for i, places in zip(alignment.block.indices, alignment.best(), strict=True):
-                results[i] = places
-        return results
+        return self._of_each(self._setting().examples(self._scorable(X, y)), Alignment.best)
 
     # -- one step at a time --------------------------------------------------------------------------------
 
