@@ -39,7 +39,7 @@ MODELS: dict[str, NeuralModel] = {
     "Transformer": Transformer(),
     "LSTM": LSTM(**STREAM, dropout=0.15),
     "GRU": GRU(**STREAM),
-    "Elman": ElmanRNN(bptt=32, batch_size=32, d_model=384, dropout=0.05),
+    "Elman": ElmanRNN(bptt=32, batch_size=32, d_model=384),
 }
 
 
