@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 import shlex
 import statistics
 import sys
@@ -102,3 +104,16 @@ def hold_all(contests: list[Contest], pythons: dict[str, Path], rounds: int, fil
         done.append(hold(there, pythons, rounds))
         print(done[-1].drop(columns="versions").to_string(index=False, float_format="{:.4g}".format), "\n", flush=True)
         write(pd.concat(done), file, shlex.join(["python", *words]))
+
+
+def options(description: str | None, peer: str) -> argparse.Namespace:
+    """The command line; ``peer``: the package that needs an environment of its own, with ``peers/PEER.txt`` in it."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        f"--{peer}", dest="peer", type=Path, metavar="PYTHON", help=f"of an environment with peers/{peer}.txt"
+    )
+    parser.add_argument("--only", default="", help="contests whose names begin so")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--core", type=int, default=min(os.sched_getaffinity(0)), help="the one all run on")
+    parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "results")
+    return parser.parse_args()

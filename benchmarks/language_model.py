@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
 
-from contest import Contest, hold_all
+from contest import Contest, hold_all, options
 
-HERE = Path(__file__).resolve().parent
 OURS, TORCH, GPT2 = "networks_seqmodels", "networks_torch", "networks_transformers"
 
 
@@ -42,29 +40,17 @@ CONTESTS = [
 
 
 def main() -> None:
-    options = _options()
-    os.sched_setaffinity(0, {options.core})
+    asked = options(__doc__, "transformers")
+    os.sched_setaffinity(0, {asked.core})
     pythons = {module: Path(sys.executable) for module in (OURS, TORCH, "vocabulary")}
-    if options.transformers is not None:
-        pythons[GPT2] = options.transformers.absolute()
+    if asked.peer is not None:
+        pythons[GPT2] = asked.peer.absolute()
     hold_all(
-        [c for c in CONTESTS if c.name.startswith(options.only)],
+        [c for c in CONTESTS if c.name.startswith(asked.only)],
         pythons,
-        options.rounds,
-        options.out / "language_model.csv",
+        asked.rounds,
+        asked.out / "language_model.csv",
     )
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--transformers", type=Path, metavar="PYTHON", help="of an environment with peers/transformers.txt"
-    )
-    parser.add_argument("--only", default="", help="contests whose names begin so")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--core", type=int, default=min(os.sched_getaffinity(0)), help="the one all run on")
-    parser.add_argument("--out", type=Path, default=HERE / "results")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from inner_split import codes
 
-from seqmodels import ElmanRNN, data
+from seqmodels import ElmanRNN
 
 RESULTS = Path("experiments/results/elman_tuning.csv")
 STREAMS: dict[str, Any] = {"batch_size": 16, "bptt": 64, "d_model": 256, "length": "given"}
@@ -52,15 +53,6 @@ TIMES = {"2 layers": 1.67, "384 wide": 1.36, "512 wide": 1.9, "32 by 32": 1.2}  
 def steps_of(name: str, steps: int) -> int:
     """Steps in the seconds that the first candidate takes for this many."""
     return round(steps / next((times for part, times in reversed(TIMES.items()) if part in name), 1.0))
-
-
-def codes(path: str) -> tuple[np.ndarray, np.ndarray]:
-    """The part to train on and the part to measure on, as codes from 0."""
-    text = str(data.text(path)[0])
-    kept = text[: int(0.9 * len(text))]
-    symbols = {symbol: i for i, symbol in enumerate(sorted(set(kept)))}
-    found = np.array([symbols[symbol] for symbol in kept])
-    return found[: int(0.9 * len(found))], found[int(0.9 * len(found)) :]
 
 
 def measure(name: str, steps: int, train: np.ndarray, valid: np.ndarray) -> dict[str, Any]:

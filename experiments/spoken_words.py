@@ -25,6 +25,7 @@ from seqmodels import (
     compare,
     data,
 )
+from seqmodels.evaluation import exact_match
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 RESULTS = Path("experiments/results/digits")
@@ -43,10 +44,10 @@ def encoder_decoders(seconds: float) -> dict[str, SequenceModel]:
 
 def heard(model: SequenceModel, frames: Sequences, words: Sequences) -> dict[str, float]:
     """The share of recordings whose word is spelled right, and is the most probable of the ten."""
-    spelled = [found == word for found, word in zip(model.predict(frames, max_length=8), words, strict=True)]
     log_prob = np.stack([model.log_prob(frames, [word] * len(frames)) for word in WORDS])
     best = [WORDS[k] == word for k, word in zip(log_prob.argmax(0), words, strict=True)]
-    return {"spelled right": float(np.mean(spelled)), "right of ten": float(np.mean(best))}
+    spelled = exact_match(words, model.predict(frames, max_length=8))
+    return {"spelled right": spelled, "right of ten": float(np.mean(best))}
 
 
 def main(folder: str, seconds: float) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from inner_split import codes
 
-from seqmodels import Transformer, data
+from seqmodels import Transformer
 from seqmodels.neural.batches import Row, Span, assemble
 from seqmodels.neural.module import chunk_log_prob
 from seqmodels.training import Muon
@@ -50,15 +51,6 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "final, batch of 8": {**FINAL, "batch_size": 8},
     "final, 3 layers 160 wide": {**FINAL, "n_layers": 3, "d_model": 160, "n_heads": 5},
 }
-
-
-def codes(path: str) -> tuple[np.ndarray, np.ndarray]:
-    """The part to train on and the part to measure on, as codes from 0."""
-    text = str(data.text(path)[0])
-    kept = text[: int(0.9 * len(text))]
-    symbols = {symbol: i for i, symbol in enumerate(sorted(set(kept)))}
-    found = np.array([symbols[symbol] for symbol in kept])
-    return found[: int(0.9 * len(found))], found[int(0.9 * len(found)) :]
 
 
 @torch.no_grad()

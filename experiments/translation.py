@@ -8,11 +8,10 @@ perplexity a token, each end a token; published: 6.26 (ConvS2S) and 5.32 (Transf
 LSTM; ten minutes of one core are no such budget, and the learning curves say how far they reach.
 
 ``bytes``, ``bpe``: the text as it is, nothing lost; nats a byte of the English side for every model in one table (of byte pairs a lower bound),
-BLEU by a beam of 4 where sacrebleu is there, and the likelihood against the length of the source.
+BLEU by a beam of 4, and the likelihood against the length of the source.
 """
 
 import argparse
-import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from encoder_decoders import Pairs, budget, draw_by_length, models, parser, tabl
 
 from seqmodels import BPE, Bytes, Encoding, SequenceModel, Sequences, Symbols
 from seqmodels.data import Vocabulary, pairs
+from seqmodels.evaluation import bleu
 from seqmodels.evaluation.plots import learning_curves
 
 PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
@@ -57,15 +57,11 @@ def candidates(given: argparse.Namespace, source: Encoding, target: Encoding) ->
     )
 
 
-def bleu(model: SequenceModel, test: Pairs, n: int | None) -> dict[str, float]:
-    """By sacrebleu's own rules of tokens; nothing without it."""
-    try:
-        sacrebleu = importlib.import_module("sacrebleu")
-    except ImportError:
-        return {}
+def translated(model: SequenceModel, test: Pairs, n: int | None) -> dict[str, float]:
+    """How near to the references, by sacrebleu's own rules of tokens."""
     X, y = test
     found = model.predict(X[:n], n_beams=BEAM, alpha=ALPHA, max_length=400)
-    return {f"bleu_beam{BEAM}": sacrebleu.corpus_bleu([str(f) for f in found], [[str(t) for t in y[:n]]]).score}
+    return {f"bleu_beam{BEAM}": bleu(list(y[:n]), found)}
 
 
 def on_tokens(given: argparse.Namespace) -> dict[str, bool]:
@@ -96,7 +92,9 @@ def on_text(given: argparse.Namespace, kind: str) -> dict[str, bool]:
     parts = texts(given.folder)
     source, target = (Bytes(), Bytes()) if kind == "bytes" else (BPE(given.pieces), BPE(given.pieces))
     found = candidates(given, source, target)
-    frame = table(found, *(parts[part] for part in PARTS), lambda model: bleu(model, parts["test"], given.decoded))
+    frame = table(
+        found, *(parts[part] for part in PARTS), lambda model: translated(model, parts["test"], given.decoded)
+    )
     written(frame.assign(encoding=repr(target)), given.out / f"{kind}.csv")
     title = f"Multi30k, German to English: {kind}"
     _draw_learning(found, given.out / f"{kind}-learning", "byte", title)

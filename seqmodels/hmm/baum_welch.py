@@ -79,12 +79,6 @@ class Memory:
         return Memory(mean, self.n_batches + 1, self.n_frames + n_frames)
 
 
-def expect(parameters: Parameters, emission: Emission, block: Block, dtype: torch.dtype) -> Expectations:
-    """The E-step on one block."""
-    (found,) = expect_each([parameters], emission, block, dtype)
-    return found
-
-
 def expect_each(
     chains: Sequence[Parameters], emission: Emission, block: Block, dtype: torch.dtype
 ) -> list[Expectations]:

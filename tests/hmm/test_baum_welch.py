@@ -12,7 +12,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels.hmm import blocks
-from seqmodels.hmm.baum_welch import Fitted, Schedule, baum_welch, expect, log_prior, maximise
+from seqmodels.hmm.baum_welch import Fitted, Schedule, baum_welch, expect_each, log_prior, maximise
 from seqmodels.hmm.blocks import Block, make_blocks
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.parameters import Parameters
@@ -196,9 +196,9 @@ def test_one_step_by_enumeration() -> None:
         starts, ends, arcs = starts + weight * one.gamma[0], ends + weight * one.gamma[-1], arcs + weight * one.xi
         for t, symbol in enumerate(item):
             emitted[:, symbol] += weight * one.gamma[t]
-    found = expect(before, emission, dealt[0], F64)
+    found = expect_each([before], emission, dealt[0], F64)[0]
     for block in dealt[1:]:
-        found = found + expect(before, emission, block, F64)
+        found = found + expect_each([before], emission, block, F64)[0]
     assert_allclose(found.log_prob, total, rtol=1e-12)
     after = maximise(before, emission, found, pseudocount)
     assert after.final is not None
@@ -244,7 +244,7 @@ def test_history_is_of_the_parameters_returned() -> None:
     emission, dealt = deal(symbols(8), Categorical(0.2))
     fitted = run(begin(emission, dealt), emission, dealt, 4, n_units=7.0, log_det=-3.0, pseudocount=0.1)
     last, p = fitted.history.iloc[-1], fitted.parameters
-    log_prob = sum(expect(p, emission, block, F64).log_prob for block in dealt)
+    log_prob = sum(expect_each([p], emission, block, F64)[0].log_prob for block in dealt)
     assert_allclose(last["log_prob"], (log_prob - 3) / 7, rtol=1e-12)
     assert_allclose(last["objective"], (log_prob - 3 + log_prior(p, emission, 0.1)) / 7, rtol=1e-12)
     assert fitted.history["step"].tolist() == [0, 1, 2, 3, 4]

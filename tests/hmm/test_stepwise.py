@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Standardize
 from seqmodels.hmm import pieces
-from seqmodels.hmm.baum_welch import Expectations, Memory, expect
+from seqmodels.hmm.baum_welch import Expectations, Memory, expect_each
 from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, make_blocks
 from seqmodels.hmm.constraints import Constraints
 from seqmodels.hmm.emissions import Emission, emission_of
@@ -41,9 +41,9 @@ def begin(c: Corpus, observation: Observation, size: int, stops: bool) -> tuple[
     emission = emission_of(observation, size)
     blocks = make_blocks(c.sequences, c.weights, c.n_past, K, K, CPU, F64, c.states)
     first = start(emission, blocks, K, stops=stops, generator=torch.Generator().manual_seed(0))
-    found = expect(first, emission, blocks[0], F64)
+    found = expect_each([first], emission, blocks[0], F64)[0]
     for block in blocks[1:]:
-        found = found + expect(first, emission, block, F64)
+        found = found + expect_each([first], emission, block, F64)[0]
     return emission, first, found
 
 

@@ -42,7 +42,7 @@ class LSTMSeq2Seq(Recurrent):
         projections: learned linear query, key and value under ``"multiplicative"``.
         bptt: steps back-propagated through at once.
 
-    On a CPU one layer under ``query="previous"`` without ``"location"`` and coverage trains by a loop of its own, nearly twice as fast.
+    On a CPU one layer under ``query="previous"`` without ``"location"`` and coverage trains by a loop of its own, which is faster.
 
     Fitted without ``y`` it is its decoder alone, given nothing. The other arguments are those of ``NeuralModel``.
     """

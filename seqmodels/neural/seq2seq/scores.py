@@ -16,7 +16,7 @@ from torch import Tensor
 def additive_score(query: Tensor, key: Tensor, energy: Tensor) -> Tensor:
     """``eᵀ tanh(q + k)``, less the sum of ``e``, which is the same for all keys.
 
-    ``tanh(z) = 2 σ(2 z) - 1``, and on a CPU σ takes a third of the time that tanh does.
+    ``tanh(z) = 2 σ(2 z) - 1``, and on a CPU σ is faster than tanh.
 
     Args:
         query: twice the projected query, broadcast against the keys (..., d).

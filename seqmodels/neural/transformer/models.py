@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,7 +20,24 @@ from seqmodels.neural.transformer.shape import TransformerShape
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Transformer(TransformerShape, NeuralModel):
+class GenerativeTransformer(TransformerShape, NeuralModel, ABC):
+    """What Transformers that predict step by step share: the defaults that learned characters fastest by the second on one core.
+
+    ``experiments/transformer_tuning.py``: the previous inputs, turns in place of sinusoids, a squared ReLU, no biases, and layers
+    that add nothing at first.
+    """
+
+    previous: int = 4
+    lr: float = 3e-3
+    weight_decay: float = 0.1
+    activation: Activation = "relu2"
+    positions: PositionKind = "rotary"
+    bias: bool = False
+    zero_init: bool = True
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Transformer(GenerativeTransformer):
     """A causal (decoder-only) Transformer (Vaswani et al. 2017; Radford et al. 2018).
 
     Args:
@@ -29,20 +47,11 @@ class Transformer(TransformerShape, NeuralModel):
         previous: how many steps before each are mixed into its embedding, by a causal convolution (after So et al. 2021 and
             Peng et al. 2023); within the context only.
 
-    The other arguments are those of ``TransformerShape`` and ``NeuralModel``. The defaults are what learned characters fastest
-    by the second on one core (``experiments/transformer_tuning.py``): the previous inputs, turns in place of sinusoids, a squared
-    ReLU, no biases, and layers that add nothing at first.
+    The other arguments are those of ``TransformerShape`` and ``NeuralModel``; the defaults are ``GenerativeTransformer``'s.
     """
 
     context: int = 128
     stride: int | None = None
-    previous: int = 4
-    lr: float = 3e-3
-    weight_decay: float = 0.1
-    activation: Activation = "relu2"
-    positions: PositionKind = "rotary"
-    bias: bool = False
-    zero_init: bool = True
     _carries: ClassVar[bool] = False
 
     def _reach(self) -> Reach:
@@ -56,7 +65,7 @@ class Transformer(TransformerShape, NeuralModel):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TransformerSeq2Seq(TransformerShape, NeuralModel):
+class TransformerSeq2Seq(GenerativeTransformer):
     """A Transformer encoder, and a decoder with cross-attention (Vaswani et al. 2017): p(y | x).
 
     Args:
@@ -70,13 +79,6 @@ class TransformerSeq2Seq(TransformerShape, NeuralModel):
 
     n_layers: int = 2
     max_length: int = 1024
-    previous: int = 4
-    lr: float = 3e-3
-    weight_decay: float = 0.1
-    activation: Activation = "relu2"
-    positions: PositionKind = "rotary"
-    bias: bool = False
-    zero_init: bool = True
 
     _has_encoder: ClassVar[bool] = True
 

@@ -6,24 +6,11 @@ from torch import Tensor
 
 from seqmodels.neural.seq2seq.additive import AdditiveAttention
 from seqmodels.neural.seq2seq.attention import Attention
-from seqmodels.neural.seq2seq.products import GeneralAttention, MultiplicativeAttention
+from seqmodels.neural.seq2seq.products import MultiplicativeAttention
+from tests.neural.seq2seq.attentions import FORGETTING, REMEMBERING
 
 B, T, S, D = 3, 4, 6, 8
 MASK = torch.arange(S) < torch.tensor([[6], [2], [4]])
-MAKERS = {
-    "additive": lambda: AdditiveAttention(D),
-    "multiplicative": lambda: MultiplicativeAttention(D),
-    "dot": lambda: MultiplicativeAttention(D, projections=False),
-    "heads": lambda: MultiplicativeAttention(D, n_heads=2),
-    "general": lambda: GeneralAttention(D),
-}
-REMEMBERING = {  # whose scores depend on earlier weights
-    "additive coverage": lambda: AdditiveAttention(D, of_past="coverage"),
-    "location": lambda: AdditiveAttention(D, of_past="location", n_filters=2, width=3),
-    "location coverage": lambda: AdditiveAttention(D, of_past="location-coverage", n_filters=2, width=3),
-    "multiplicative coverage": lambda: MultiplicativeAttention(D, n_heads=2, coverage=True),
-    "general coverage": lambda: GeneralAttention(D, coverage=True),
-}
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -32,7 +19,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 def build(name: str) -> Attention:
     with torch.random.fork_rng(devices=[]):
-        module = (MAKERS | REMEMBERING)[name]().double()
+        module = (FORGETTING | REMEMBERING)[name](D).double()
     for i, parameter in enumerate(module.parameters()):
         parameter.data.copy_(draw(*parameter.shape, seed=i))
     return module
@@ -43,7 +30,7 @@ def attend(module: Attention, query: Tensor, source: Tensor, mask: Tensor | None
     return context, weights[:, None]  # (B, 1, T, S)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", FORGETTING)
 def test_weights_are_zero_where_masked_and_sum_to_one(name: str) -> None:
     context, weights = attend(build(name), draw(B, T, D), draw(B, S, D, seed=1), MASK)
     assert context.shape == (B, T, D)
@@ -52,7 +39,7 @@ def test_weights_are_zero_where_masked_and_sum_to_one(name: str) -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]), rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", FORGETTING)
 def test_what_is_masked_has_no_influence_even_if_it_is_nan(name: str) -> None:
     module, query, source = build(name), draw(B, T, D), draw(B, S, D, seed=1)
     expected, _ = attend(module, query, source, MASK)
@@ -63,7 +50,7 @@ def test_what_is_masked_has_no_influence_even_if_it_is_nan(name: str) -> None:
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", FORGETTING)
 def test_the_order_of_what_is_attended_to_does_not_matter(name: str) -> None:
     module, query, source = build(name), draw(B, T, D), draw(B, S, D, seed=1)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
@@ -73,7 +60,7 @@ def test_the_order_of_what_is_attended_to_does_not_matter(name: str) -> None:
     torch.testing.assert_close(moved_weights, weights[..., order], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", FORGETTING)
 def test_no_mask_is_a_mask_without_padding(name: str) -> None:
     module, query, source = build(name), draw(B, T, D), draw(B, S, D, seed=1)
     everything = torch.ones(B, S, dtype=torch.bool)
@@ -205,7 +192,7 @@ def test_what_cannot_be_is_refused() -> None:
         AdditiveAttention(D, of_past="location", width=4)
 
 
-@pytest.mark.parametrize("name", [name for name in [*MAKERS, *REMEMBERING] if name != "dot"])
+@pytest.mark.parametrize("name", [name for name in [*FORGETTING, *REMEMBERING] if name != "dot"])
 def test_every_parameter_gets_a_gradient(name: str) -> None:
     module, query, source = build(name), draw(B, 1, D), draw(B, S, D, seed=1)
     past = None if module.past is None else earlier()

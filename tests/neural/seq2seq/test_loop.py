@@ -7,23 +7,15 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.network import Source
-from seqmodels.neural.seq2seq.additive import AdditiveAttention
 from seqmodels.neural.seq2seq.attention import Attention
 from seqmodels.neural.seq2seq.loop import Memories, Query, Weights, attentive_lstm
 from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
-from seqmodels.neural.seq2seq.products import GeneralAttention, MultiplicativeAttention
 from seqmodels.neural.seq2seq.scores import additive_score, dot_score
+from tests.neural.seq2seq.attentions import FORGETTING
 
 B, S, T, D = 3, 5, 4, 6
 MASK = torch.arange(S) < torch.tensor([[5], [2], [3]])
-MAKERS = {
-    "additive": lambda: AdditiveAttention(D),
-    "multiplicative": lambda: MultiplicativeAttention(D),
-    "dot": lambda: MultiplicativeAttention(D, projections=False),
-    "heads": lambda: MultiplicativeAttention(D, n_heads=2),
-    "general": lambda: GeneralAttention(D),
-}
-every = pytest.mark.parametrize("name", MAKERS)
+every = pytest.mark.parametrize("name", FORGETTING)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -33,7 +25,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 def build(name: str, dtype: torch.dtype = torch.float64) -> tuple[LSTMSeq2SeqNetwork, Attention]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        attention = MAKERS[name]()
+        attention = FORGETTING[name](D)
         return LSTMSeq2SeqNetwork(D, attention=attention).to(dtype), attention
 
 

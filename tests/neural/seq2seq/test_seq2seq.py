@@ -8,20 +8,11 @@ from seqmodels.neural.network import Source, select
 from seqmodels.neural.seq2seq.additive import AdditiveAttention
 from seqmodels.neural.seq2seq.encoder import LSTMEncoder
 from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
-from seqmodels.neural.seq2seq.products import GeneralAttention, MultiplicativeAttention
+from tests.neural.seq2seq.attentions import FORGETTING, REMEMBERING
 
 B, S, T, D = 3, 5, 7, 6
 MASK = torch.arange(S) < torch.tensor([[5], [2], [3]])
-MAKERS = {
-    "additive": lambda: AdditiveAttention(D),
-    "multiplicative": lambda: MultiplicativeAttention(D),
-    "dot": lambda: MultiplicativeAttention(D, projections=False),
-    "heads": lambda: MultiplicativeAttention(D, n_heads=3),
-    "general": lambda: GeneralAttention(D),
-    "coverage": lambda: AdditiveAttention(D, of_past="coverage"),
-    "location": lambda: AdditiveAttention(D, of_past="location", n_filters=2, width=3),
-    "general coverage": lambda: GeneralAttention(D, coverage=True),
-}
+MAKERS = FORGETTING | {name: REMEMBERING[name] for name in ("additive coverage", "location", "general coverage")}
 CASES = [
     *product(["additive", "multiplicative", None], ["last", "mean"], [True, False], ["previous"], [2]),
     *product(MAKERS, ["last"], [True], ["previous", "current"], [1]),
@@ -41,7 +32,7 @@ def build(
 ) -> LSTMSeq2SeqNetwork:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        made = None if attention is None else MAKERS[attention]()
+        made = None if attention is None else MAKERS[attention](D)
         network = LSTMSeq2SeqNetwork(
             D, n_layers, attention=made, summary=summary, bidirectional=bidirectional, query=query
         ).double()
