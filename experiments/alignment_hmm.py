@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from stamp import stamped
 
 from seqmodels import AlignmentHMM, Symbols
+from seqmodels.evaluation.provenance import stamped
 
 RESULTS = Path("experiments/results/alignment_hmm")
 Words = dict[str, list[np.ndarray]]  # variants of each word

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 from chorales import fit as fit_hmm
 from chorales import piano_rolls
-from stamp import stamped
 
 from seqmodels import GRU, LSTM, Bernoulli, Chords, ElmanRNN, Sequences, Transformer
+from seqmodels.evaluation.provenance import stamped
 from seqmodels.neural.model import NeuralModel
 
 RESULTS = "experiments/results/chorales/networks.csv"

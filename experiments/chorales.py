@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from stamp import stamped
 
 from seqmodels import HMM, Bernoulli, Sequences
+from seqmodels.evaluation.provenance import stamped
 
 RESULTS = "experiments/results/chorales/chorales.csv"
 LOWEST, N_KEYS = 21, 88  # MIDI

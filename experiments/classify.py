@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from stamp import stamped
 
 from seqmodels import (
     HMM,
@@ -27,6 +26,7 @@ from seqmodels import (
     data,
 )
 from seqmodels.data import deltas
+from seqmodels.evaluation.provenance import stamped
 
 OUT = Path("experiments/results/classify")
 Parts = tuple[Sequences, Sequences]

@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 import soundfile
 import torch
-from stamp import stamped
 
 from seqmodels import HMM, GaussianMixture, GenerativeClassifier
 from seqmodels.data import MFCC, deltas
+from seqmodels.evaluation.provenance import stamped
 
 RESULTS = Path("experiments/results/digits/classifier.csv")
 SPEEDS = (

@@ -9,9 +9,9 @@ import time
 
 import numpy as np
 import pandas as pd
-from stamp import stamped
 
 from seqmodels import HMM, Poisson
+from seqmodels.evaluation.provenance import stamped
 
 RESULTS = "experiments/results/earthquakes/earthquakes.csv"
 

@@ -9,11 +9,11 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from stamp import stamped
 
 from seqmodels import AlignmentHMM, LSTMSeq2Seq, SequenceModel, Sequences, Transformer, TransformerSeq2Seq, compare
 from seqmodels.evaluation import error_rate, exact_match
 from seqmodels.evaluation.plots import COLOURS, GRID, WIDTH
+from seqmodels.evaluation.provenance import stamped
 
 ATTENTIONS = {"fixed": None, "additive": "additive", "multiplicative": "multiplicative"}
 NAMES = (*ATTENTIONS, "transformer", "decoder-only", "alignment")

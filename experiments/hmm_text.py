@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from stamp import stamped
 
 from seqmodels import HMM, Categorical, data
+from seqmodels.evaluation.provenance import stamped
 
 HELD_OUT = 111_540
 RESULTS = Path("experiments/results/hmm_text")

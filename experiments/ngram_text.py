@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-from stamp import stamped
 
 from seqmodels import NGram, data
+from seqmodels.evaluation.provenance import stamped
 
 HELD_OUT = 111_540
 RESULTS = Path("experiments/results/ngram_text")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pandas as pd
 from spelling import Words
-from stamp import stamped
 
 from seqmodels import LSTMSeq2Seq, TransformerSeq2Seq
 from seqmodels.data import Vocabulary
+from seqmodels.evaluation.provenance import stamped
 from seqmodels.neural.model import NeuralModel
 
 MEASURED = 2_000

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from stamp import stamped
 
 from seqmodels import (
     HMM,
@@ -26,6 +25,7 @@ from seqmodels import (
     data,
 )
 from seqmodels.evaluation import exact_match
+from seqmodels.evaluation.provenance import stamped
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 RESULTS = Path("experiments/results/digits")

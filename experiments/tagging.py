@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from stamp import stamped
 
 from seqmodels import (
     LSTM,
@@ -23,6 +22,7 @@ from seqmodels import (
     compare,
     data,
 )
+from seqmodels.evaluation.provenance import stamped
 
 RESULTS = Path("experiments/results/tagging")
 DIGITS = 5  # a sequence

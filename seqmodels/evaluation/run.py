@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from seqmodels.data import sha256
 from seqmodels.evaluation.compare import compare
 from seqmodels.evaluation.comparison import Comparison
+from seqmodels.evaluation.provenance import provenance
 from seqmodels.evaluation.standard import Task
 from seqmodels.storage import describe
-
-PACKAGES = ("seqmodels", "torch", "numpy", "scipy", "pandas")
 
 
 def announce(tasks: Sequence[Task]) -> str:
@@ -78,14 +71,11 @@ def _config(task: Task, random_state: int, seconds: float) -> dict[str, Any]:
     parts = {"train": task.train, "test": task.test}
     return {
         "task": task.name,
-        "command": " ".join(Path(word).name if "/" in word else word for word in sys.argv),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance(),
         "random_state": random_state,
         "seconds": round(seconds, 1),
         "sha256": {
             f"{k} {n}": sha256(s) for k, p in parts.items() for n, s in zip("xy", p, strict=True) if s is not None
         },
         "models": {name: describe(model) for name, model in task.models.items()},
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
-        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
     }

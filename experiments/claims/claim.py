@@ -1,0 +1,64 @@
+"""A claim of the textbooks put to the test: what every script of this folder has in common.
+
+A script defines ``measure(given) -> Finding`` and ends in ``main(__doc__, measure)``. ``python experiments/claims/NAME.py [--quick]`` writes
+``NAME.csv`` (the figures, with command, date and hardware), ``NAME.png`` and ``NAME.json`` (the claim, whether it held, and a sentence).
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from seqmodels.evaluation.provenance import provenance, stamped
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came out.
+
+    Attributes:
+        claim: one sentence, as a textbook has it, with its source.
+        held: whether it held here, by the rule the script's docstring states before any figure.
+        sentence: what was seen, with its figures.
+        frame: everything measured, a row each.
+        figure: the picture.
+    """
+
+    claim: str
+    held: bool
+    sentence: str
+    frame: pd.DataFrame
+    figure: Figure
+
+
+def main(
+    description: str | None,
+    measure: Callable[[argparse.Namespace], Finding],
+    arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
+) -> None:
+    """Read the command line, measure, write; ``arguments`` adds what one script asks for beside ``--quick`` and ``--out``."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs, not whether the claim holds")
+    parser.add_argument("--out", type=Path, default=Path("experiments/results/claims"), help="folder of the results")
+    arguments(parser)
+    given = parser.parse_args()
+    began = time.perf_counter()
+    written(measure(given), given.out / Path(sys.argv[0]).stem, quick=given.quick, began=began)
+
+
+def written(finding: Finding, stem: Path, *, quick: bool, began: float) -> None:
+    """The three files, and the sentence for the reader."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    stamped(finding.frame).to_csv(stem.with_suffix(".csv"), index=False, float_format="%.6g")
+    finding.figure.savefig(stem.with_suffix(".png"), dpi=160)
+    said = {"claim": finding.claim, "held": finding.held, "sentence": finding.sentence, "quick": quick}
+    said |= {"seconds": round(time.perf_counter() - began, 1), **provenance()}
+    stem.with_suffix(".json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+    print(finding.frame.to_string(index=False, float_format="%.4g"))
+    print(f"\n{finding.claim}\n{'Held' if finding.held else 'Did not hold'} here: {finding.sentence}")

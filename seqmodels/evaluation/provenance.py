@@ -1,0 +1,52 @@
+"""What was run, when, by which versions and on what machine: what stands beside a figure so that it can be had again."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+PACKAGES = ("seqmodels", "torch", "numpy", "scipy", "pandas")
+
+
+def provenance() -> dict[str, Any]:
+    """The command (paths cut to names), the date in UTC, versions of Python and packages, and the hardware."""
+    return {
+        "command": _command(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "hardware": {
+            "machine": platform.machine(),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+        },
+    }
+
+
+def stamped(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with the columns ``command``, ``date`` and ``hardware``."""
+    now = provenance()
+    hardware = now["hardware"]
+    words = (
+        f"{hardware['processor']}, {hardware['cores']} cores, {hardware['threads']} threads, torch {torch.__version__}"
+    )
+    return frame.assign(command=f"python {now['command']}", date=now["date"], hardware=words)
+
+
+def _command() -> str:
+    return " ".join(Path(word).name if "/" in word else word for word in sys.argv)
+
+
+def _processor() -> str:
+    """As the system names it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
