@@ -3,7 +3,7 @@
 from seqmodels import data
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
-from seqmodels.evaluation import Comparison, compare, evaluate, plot_alignment
+from seqmodels.evaluation import Budget, Comparison, Search, compare, evaluate, plot_alignment, window_loss
 from seqmodels.hmm import (
     HMM,
     AlignmentHMM,
@@ -61,6 +61,7 @@ __all__ = [
     "AutoregressiveGaussian",
     "Banded",
     "Bernoulli",
+    "Budget",
     "Bytes",
     "Categorical",
     "Characters",
@@ -88,6 +89,7 @@ __all__ = [
     "Poisson",
     "PseudoFrames",
     "Pseudocounts",
+    "Search",
     "SequenceModel",
     "Sequences",
     "Series",
@@ -108,4 +110,5 @@ __all__ = [
     "plot_alignment",
     "presets",
     "to_huggingface",
+    "window_loss",
 ]

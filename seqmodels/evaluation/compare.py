@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
+from seqmodels.data import sha256
+from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.comparison import Comparison
-from seqmodels.evaluation.statistics import Difference, holm, moving_block_difference, paired_difference
+from seqmodels.evaluation.fitting import Parts, Plan, Scored, fit_and_score
+from seqmodels.evaluation.overlap import warn_of_overlap
+from seqmodels.evaluation.provenance import provenance
+from seqmodels.evaluation.saved import as_json
+from seqmodels.evaluation.search import Grid, Search, trials_frame
+from seqmodels.evaluation.table import clusters_of, frame_of
 from seqmodels.measure import IncomparableError, check_comparable
-from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.preparation import Data
-from seqmodels.sequences import Sequences
-
-
-@dataclass
-class _Scored:
-    """One model's test figures, averaged over seeds, or why there are none."""
-
-    model: SequenceModel
-    steps: list[np.ndarray]
-    scores: list[float]
-    train_score: float
-    fit_seconds: float
-    error: str = ""
-
-    @property
-    def log_prob(self) -> np.ndarray:
-        return np.array([s.sum() for s in self.steps])
+from seqmodels.model import SequenceModel
+from seqmodels.storage import describe
 
 
 def compare(
@@ -40,50 +25,58 @@ def compare(
     X: Any,
     y: Any = None,
     *,
-    test: Any = None,
     baseline: str | None = None,
+    test: Any = None,
     cluster: str | None = None,
     seeds: int = 1,
+    budget: Budget | None = None,
+    validation: Any = "auto",
+    search: Search | Mapping[str, Grid] | None = None,
     title: str = "",
     random_state: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
-    """Fit ``models`` to ``X`` (and ``y``) in place, score ``test``, and compare each to ``baseline`` on the same sequences.
+    """Fit ``models`` to ``X`` (and ``y``) in place, score ``test`` once, and compare each to ``baseline`` on the same sequences.
 
     Args:
         models: by name. Without ``test`` they must be fitted, and ``X`` is scored as it is.
         X, y: training sequences, and targets for p(y | x).
-        test: held-out sequences, or a pair if there are targets.
         baseline: what differences are taken to; the first model by default.
+        test: held-out sequences, or a pair if there are targets.
         cluster: a metadata column of the test sequences: those that share a value are not independent. By default their
             ``cluster``, if they have one.
-        seeds: fits a model; scores are means over seeds, and their spread is a column.
+        seeds: fits a model. Scores, and so differences and intervals, are of the mean over seeds; their spread is a column of its own.
+        budget: what each fit may spend, see ``Budget``; it is set on the models themselves. None leaves every model its own settings.
+        validation: as in ``fit``: ``"auto"``, None, or held-out sequences (a pair if there are targets) for early stopping.
+        search: tuning before the comparison, a ``Search`` or its grids, ``{"lstm": {"lr": [1e-3, 3e-3]}}``: every setting tried is scored
+            on folds of the training part, each fit within the budget; the best is set on the model and fitted to all of it.
         title: for the table and the pictures.
-        random_state: seed of the bootstrap.
-        progress: called with a line of text as each model is done.
+        random_state: seed of the bootstrap and the search.
+        progress: called with a line of text as each model, and each trial of a search, is done.
 
     Returns:
-        ``Comparison``: ``print`` it, or use ``.frame``, ``.to_html(path)``, ``.to_csv(path)``, ``.plot_forest()``.
+        ``Comparison``: ``print`` it, or use ``.frame``, ``.steps``, ``.save(folder)``, ``.to_html(path)``, ``.plot_forest()``. With budgets
+        in steps, or none, it repeats to the last digit, times apart.
 
     Raises:
         IncomparableError: two models measure different things (named), for example one scores ends and another does not; or
             one has no likelihood at all, as a ``MaskedTransformer`` has not.
         ValueError: no model could be fitted, or a name that is not there. One model that fails does not lose the others.
+
+    Warns of: a model that failed, a baseline that did, sequences that stand in two parts of the data, too few independent sequences or
+    clusters for an interval, sequences that a model holds to be impossible, and tuning that was not the same for all.
     """
-    if not models:
-        raise ValueError("there are no models to compare; pass a dictionary of them by name")
+    first = _checked_baseline(models, baseline)
+    parts = Parts.of(X, y, test, validation)
+    clusters = clusters_of(parts.test.scored, cluster)
+    tuning = search if search is None or isinstance(search, Search) else Search(search)
+    plan = Plan(seeds, budget, tuning, random_state)
+    n_duplicates = _checked(models, parts, plan)
+    say = progress if progress is not None else _nothing
+    scored: dict[str, Scored] = {}
     for name, model in models.items():
-        _refuse_without_likelihood(name, model)
-    first = baseline if baseline is not None else next(iter(models))
-    if first not in models:
-        raise ValueError(f"baseline {first!r} is not among the models: {', '.join(models)}")
-    train = Data.of(X, y) if test is not None else None
-    held_out = Data.of(X, y) if test is None else Data.of(*(test if y is not None else (test, None)))
-    scored: dict[str, _Scored] = {}
-    for name, model in models.items():
-        scored[name] = _fit_and_score(name, model, train, held_out, seeds)
-        if progress is not None:
-            progress(_line(name, scored[name], held_out))
+        scored[name] = fit_and_score(name, model, parts, plan, say)
+        say(scored[name].line(name, parts.test.scored.unit))
     good = {name: s for name, s in scored.items() if not s.error}
     if not good:
         raise ValueError("no model could be fitted: " + "; ".join(f"{n}: {s.error}" for n, s in scored.items()))
@@ -91,18 +84,31 @@ def compare(
     if first not in good:
         warnings.warn(f"the baseline {first!r} failed, so differences are taken to {next(iter(good))!r}", stacklevel=2)
         first = next(iter(good))
-    clusters = _clusters(held_out.scored, cluster)
-    frame = _frame(scored, good[first], held_out, clusters, random_state)
-    measure = good[first].model.measure_
-    frame.attrs = {"baseline": first, "unit": measure.unit, "title": title, "level": 0.95}
+    frame, measure = frame_of(scored, good[first], parts.test, clusters, random_state), good[first].model.measure_
+    frame.attrs = {"baseline": first, "unit": measure.unit, "title": title, "level": 0.95, "cluster": cluster}
+    frame.attrs |= {"seeds": seeds, "n_duplicates": n_duplicates}
     return Comparison(
         frame,
         measure,
         {name: s.steps for name, s in good.items()},
         {name: s.model.history_ for name, s in good.items()},
         {name: s.model for name, s in good.items()},
-        held_out.scored,
+        parts.test.scored,
+        source=None if parts.test.y is None else parts.test.X,
+        provenance=_provenance(models, parts, plan),
+        search=trials_frame({name: s.trials for name, s in scored.items()}),
     )
+
+
+def _checked_baseline(models: Mapping[str, SequenceModel], baseline: str | None) -> str:
+    if not models:
+        raise ValueError("there are no models to compare; pass a dictionary of them by name")
+    for name, model in models.items():
+        _refuse_without_likelihood(name, model)
+    first = baseline if baseline is not None else next(iter(models))
+    if first not in models:
+        raise ValueError(f"baseline {first!r} is not among the models: {', '.join(models)}")
+    return first
 
 
 def _refuse_without_likelihood(name: str, model: Any) -> None:
@@ -114,142 +120,35 @@ def _refuse_without_likelihood(name: str, model: Any) -> None:
         )
 
 
-def _fit_and_score(name: str, model: SequenceModel, train: Data | None, held_out: Data, seeds: int) -> _Scored:
-    """An error of one model is its row in the table: the others are still worth having."""
-    try:
-        if train is None and not model.__sklearn_is_fitted__():
-            raise NotFittedError("not fitted, and there is no test part; pass test=, or fit it first")
-        runs = [_run(model if i == 0 else _reseeded(model, i), train, held_out) for i in range(seeds)]
-    except (ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
-        warnings.warn(f"{name} failed: {error}", stacklevel=3)
-        return _Scored(model, [], [], math.nan, math.nan, f"{type(error).__name__}: {error}")
-    steps = [np.mean([run.steps[i] for run in runs], axis=0) for i in range(len(held_out.X))]
-    seconds = float(np.mean([run.fit_seconds for run in runs]))
-    train_score = float(np.mean([run.train_score for run in runs]))
-    return _Scored(model, steps, [score for run in runs for score in run.scores], train_score, seconds)
+def _checked(models: Mapping[str, SequenceModel], parts: Parts, plan: Plan) -> int:
+    """What would be found out late otherwise; how many test sequences also are in the training part."""
+    if plan.seeds < 1:
+        raise ValueError(f"seeds is {plan.seeds}; pass at least 1")
+    if parts.train is None:
+        plan.check()
+        return 0
+    if plan.search is not None:
+        plan.search.check(models, plan.budget)
+    return warn_of_overlap(parts.train, parts.held_out, parts.test)
 
 
-def _reseeded(model: SequenceModel, i: int) -> SequenceModel:
-    clone = model.clone()
-    return clone.set_params(random_state=model.random_state + i)
-
-
-def _run(model: SequenceModel, train: Data | None, held_out: Data) -> _Scored:
-    train_score = math.nan
-    if train is not None:
-        model.fit(train.X, train.y)
-        sample = _sample(train, int(held_out.scored.n_units.sum()))
-        train_score = model.score(sample.X, sample.y)
-    steps = model.log_prob_steps(held_out.X, held_out.y)
-    score = sum(float(s.sum()) for s in steps) / float(held_out.scored.n_units.sum())
-    return _Scored(model, steps, [score], train_score, getattr(model, "fit_seconds_", math.nan))
-
-
-def _sample(train: Data, n_units: int) -> Data:
-    """About as much of the training part as there is to test, so that scoring it costs no more."""
-    if len(train.X) == 1 and train.y is None:
-        return Data.of(Sequences([train.X.items[0][:n_units]]))
-    order = np.random.default_rng(0).permutation(len(train.X))
-    enough = int(np.searchsorted(np.cumsum(train.scored.n_units[order]), n_units)) + 1
-    mask = np.zeros(len(order), dtype=bool)
-    mask[order[:enough]] = True
-    return train.take(mask)
-
-
-def _line(name: str, scored: _Scored, held_out: Data) -> str:
-    if scored.error:
-        return f"{name}: failed ({scored.error})"
-    unit = held_out.scored.unit
-    return f"{name}: {np.mean(scored.scores):.4f} nats per {unit}, fitted in {scored.fit_seconds:.1f} s"
-
-
-def _clusters(scored: Sequences, column: str | None) -> list[Any] | None:
-    if column is None:
-        return scored.clusters
-    if column not in scored.metadata:
-        raise ValueError(
-            f"the test sequences have no column {column!r}; they have {', '.join(map(str, scored.metadata.columns)) or 'none'}"
-        )
-    return list(scored.metadata[column])
-
-
-def _frame(
-    scored: dict[str, _Scored], base: _Scored, held_out: Data, clusters: list[Any] | None, random_state: int
-) -> pd.DataFrame:
-    rows = [_row(name, s, base, held_out, clusters, random_state) for name, s in scored.items()]
-    frame = pd.DataFrame(rows)
-    frame["p_value"] = holm(frame["p_value"].to_numpy())
-    too_few = frame.loc[frame["method"].str.startswith("none: fewer"), "method"]
-    if len(too_few):
-        warnings.warn(f"no interval ({too_few.iloc[0]}): test on more independent sequences or clusters", stacklevel=3)
-    return frame.sort_values("score", ascending=False, kind="stable", na_position="last").reset_index(drop=True)
-
-
-def _row(
-    name: str, scored: _Scored, base: _Scored, held_out: Data, clusters: list[Any] | None, random_state: int
-) -> dict[str, Any]:
-    model = scored.model
-    if scored.error:
-        blank = dict.fromkeys(
-            ("score", "bits", "train_score", "score_sd", "difference", "ci_low", "ci_high", "p_value"), math.nan
-        )
-        blank |= dict.fromkeys(("n_parameters", "fit_seconds"), math.nan)
-        counts = dict.fromkeys(("n_clusters", "steps", "floor_hits", "n_impossible"), 0)
-        return {
-            "model": name,
-            **blank,
-            **counts,
-            "method": "",
-            "context": math.nan,
-            "kind": "failed",
-            "source": "",
-            "error": scored.error,
+def _provenance(models: Mapping[str, SequenceModel], parts: Parts, plan: Plan) -> dict[str, Any]:
+    """What the figures can be had again from."""
+    held = {"train": parts.train, "validation": parts.held_out, "test": parts.test}
+    items = [(f"{name} {n}", s) for name, d in held.items() if d is not None for n, s in (("x", d.X), ("y", d.y))]
+    return as_json(
+        {
+            **provenance(),
+            "sha256": {name: sha256(s) for name, s in items if s is not None},
+            "models": {name: describe(model) for name, model in models.items()},
+            "random_state": plan.random_state,
+            "seeds": plan.seeds,
+            "budget": None if plan.budget is None else vars(plan.budget),
+            "search": None if plan.search is None else vars(plan.search),
+            "validation": parts.validation if isinstance(parts.validation, str | None) else "given",
         }
-    score = float(np.mean(scored.scores))
-    found = _difference(name, scored, base, held_out, clusters, random_state)
-    history = model.history_
-    return {
-        "model": name,
-        "score": score,
-        "bits": score / math.log(2),
-        "train_score": scored.train_score,
-        "score_sd": float(np.std(scored.scores, ddof=1)) if len(scored.scores) > 1 else math.nan,
-        "difference": found.difference,
-        "ci_low": found.low,
-        "ci_high": found.high,
-        "p_value": found.p_value,
-        "method": found.method,
-        "n_clusters": found.n_clusters,
-        "n_parameters": model.n_parameters_,
-        "fit_seconds": scored.fit_seconds,
-        "steps": int(history["step"].iloc[-1]) if len(history) else 0,
-        "context": math.nan if model.context_ is None else model.context_,
-        "kind": model.measure_.kind,
-        "source": _source(model),
-        "floor_hits": int(history["floor_hits"].iloc[-1]) if len(history) else 0,
-        "n_impossible": int((scored.log_prob == -np.inf).sum()),
-        "error": "",
-    }
+    )
 
 
-def _source(model: SequenceModel) -> str:
-    if not model.measure_.conditional:
-        return ""
-    return "ignored" if model.ignore_source else "read"
-
-
-def _difference(
-    name: str, scored: _Scored, base: _Scored, held_out: Data, clusters: list[Any] | None, random_state: int
-) -> Difference:
-    if scored is base:
-        return Difference(0.0, math.nan, math.nan, math.nan, 0, "")
-    finite = np.isfinite(scored.log_prob) & np.isfinite(base.log_prob)
-    if not finite.all():
-        names = [str(n) for n, ok in zip(held_out.scored.names, finite, strict=True) if not ok]
-        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        warnings.warn(f"{name}: log p is -inf for sequence {shown}; no interval is given", stacklevel=5)
-        return Difference(-math.inf, math.nan, math.nan, math.nan, 0, "none: log p of a sequence is -inf")
-    units = held_out.scored.n_units
-    if len(units) == 1:
-        return moving_block_difference(scored.steps[0], base.steps[0], n_units=float(units[0]))
-    return paired_difference(scored.log_prob, base.log_prob, units, clusters, random_state=random_state)
+def _nothing(line: str) -> None:
+    """Nobody is waiting."""

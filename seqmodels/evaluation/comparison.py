@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from seqmodels.evaluation.plots import context_shown
+from seqmodels.evaluation import saved
 from seqmodels.evaluation.report import html_report
+from seqmodels.evaluation.search import trials_frame
+from seqmodels.evaluation.shown import how_to_read, shown_table
 from seqmodels.measure import Measure
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
+
+WIDTH = 120  # characters of a line of text
 
 
 @dataclass(frozen=True)
@@ -23,14 +29,23 @@ class Comparison:
     """The outcome of ``compare``.
 
     Attributes:
-        frame: one row a model, best first: ``model``, ``score`` (nats per unit), ``bits``, ``train_score``, ``score_sd`` (over seeds),
-            ``difference`` to the baseline with ``ci_low``, ``ci_high``, ``p_value`` (Holm), ``method``, ``n_clusters``, ``n_parameters``,
-            ``fit_seconds``, ``steps``, ``context``, ``kind``, ``source`` (of p(y | x): read or ignored), ``floor_hits``, ``n_impossible``, ``error``.
+        frame: one row a model, best first. ``model``; ``score`` (nats per unit, higher is better), ``bits`` (the same in bits), ``perplexity``
+            (``exp(-score)`` per unit; NaN of densities), ``train_score`` (on as much of the training part as there is to test), ``score_sd``
+            (over seeds); ``difference`` to the baseline on the same sequences with ``ci_low``, ``ci_high``, ``p_value`` (Holm), the
+            ``method`` they were made by, its ``block`` (steps) and ``n_clusters``; ``n_parameters``, ``fit_seconds`` (a fit), ``scoring_throughput``
+            (units of the test part a second), ``peak_memory`` (MB of main memory, 1e6 bytes, that the process held in fit and
+            scoring, at most, above what it held before: what an allocator kept and used again is not in it, NaN where the system does
+            not say); ``budget`` and ``settings`` (what a budget set, what a search of so many ``trials`` chose), ``converged`` (every
+            seed), ``steps``, ``context`` (steps back that it sees; NaN: all), ``kind``, ``source`` (of p(y | x): read or ignored),
+            ``floor_hits``, ``n_impossible``, ``error``. Other comparisons repeat all but those in ``table.TIMES``.
         measure: what the scores measure; the same for every row.
-        log_prob_steps: for each model the nats of every step of every test sequence.
+        log_prob_steps: for each model the nats of every step of every test sequence, the mean over seeds; ``steps`` is the same as a frame.
         histories: for each model its ``history_``.
-        models: the fitted models.
+        models: the fitted models, of the first seed.
         test: the scored sequences.
+        source: of p(y | x): what they were given.
+        provenance: command, date, versions, hardware; sha256 of the data's parts, the models described, budget, search, seeds.
+        search: a row a trial: model, trial, settings, score (nats per unit over the folds), seconds, best, error.
     """
 
     frame: pd.DataFrame
@@ -39,64 +54,50 @@ class Comparison:
     histories: Mapping[str, pd.DataFrame]
     models: Mapping[str, SequenceModel]
     test: Sequences
+    source: Sequences | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    search: pd.DataFrame = field(default_factory=lambda: trials_frame({}))
 
     @property
     def baseline(self) -> str:
         """The model the others are compared to."""
         return str(self.frame.attrs["baseline"])
 
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """A row a step of each test sequence under each model: ``model``, ``sequence`` (from 0), ``name``, ``cluster`` (None where there are
+        none), ``position`` (from 1), ``log_prob`` in nats, the mean over seeds. Under ``length="stop"`` the last step is the end.
+        """
+        column = self.frame.attrs["cluster"] or "cluster"
+        known = column in self.test.metadata
+        clusters = list(self.test.metadata[column]) if known else [None] * len(self.test)
+        return pd.concat([self._steps_of(name, clusters) for name in self.log_prob_steps], ignore_index=True)
+
+    def _steps_of(self, model: str, clusters: list[Any]) -> pd.DataFrame:
+        steps = self.log_prob_steps[model]
+        lengths = [len(s) for s in steps]
+        of_each = pd.DataFrame(
+            {"model": model, "sequence": range(len(steps)), "name": self.test.names}
+            | {"cluster": pd.Series(clusters, dtype=None if any(c is not None for c in clusters) else object)}
+        )
+        rows = of_each.loc[np.repeat(of_each.index, lengths)].reset_index(drop=True)
+        positions = np.concatenate([np.arange(1, n + 1) for n in lengths])
+        return rows.assign(position=positions, log_prob=np.concatenate(steps))
+
     def table(self) -> pd.DataFrame:
         """The columns that a reader needs, formatted."""
-        frame, base = self.frame, self.baseline
-        shown = pd.DataFrame({"model": frame["model"]})
-        shown["score"] = [_number(x) for x in frame["score"]]
-        shown["bits"] = [_number(x) for x in frame["bits"]]
-        shown["difference"] = [
-            "(baseline)" if name == base else _number(d, "+.4f") for name, d in _columns(frame, "model", "difference")
-        ]
-        shown["interval"] = [
-            "" if np.isnan(low) else f"[{low:+.4f}, {high:+.4f}]" for low, high in _columns(frame, "ci_low", "ci_high")
-        ]
-        shown["p"] = ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in frame["p_value"]]
-        shown["parameters"] = [_number(n, ",.0f") for n in frame["n_parameters"]]
-        shown["fit s"] = [_number(s, ".1f") for s in frame["fit_seconds"]]
-        shown["context"] = list(map(context_shown, frame["context"]))
-        shown["kind"] = frame["kind"]
-        if (frame["source"] == "ignored").any():
-            shown["source"] = frame["source"]
-        if frame["floor_hits"].any():
-            shown["floor hits"] = [f"{int(n)}" for n in frame["floor_hits"]]
-        if frame["n_impossible"].any():
-            shown["impossible"] = [f"{int(n)}" for n in frame["n_impossible"]]
-        if frame["score_sd"].notna().any():
-            shown["sd over seeds"] = [_number(s) for s in frame["score_sd"]]
-        return shown
+        return shown_table(self.frame)
 
     def how_to_read(self) -> str:
         """What the figures mean, in words."""
-        m, n = self.measure, len(self.test)
-        given = "of y given x, " if m.conditional else ""
-        ends = "lengths are given" if m.length == "given" else "the end of each sequence is scored too"
-        methods = sorted({x for x in self.frame["method"] if x and not x.startswith("moving")})
-        blocks = [int(x.split()[3]) for x in self.frame["method"] if x.startswith("moving")]
-        if blocks:
-            methods.append(f"moving blocks of {min(blocks)} to {max(blocks)} steps")
-        how = f" Intervals (95 %): {'; '.join(methods)}." if methods else ""
-        bound = (
-            ' A "bound" is a lower bound: the model may be better than it says.'
-            if "bound" in set(self.frame["kind"])
-            else ""
-        )
-        return (
-            f"score: nats per {m.unit} {given}on {n} held-out sequence{'s' * (n != 1)} ({int(self.test.n_units.sum()):,} {m.unit}s); higher "
-            f"is better; {ends}. difference: score minus that of {self.baseline!r} on the same sequences.{how}{bound}"
-        )
+        return how_to_read(self.frame, self.measure, self.test)
 
     def __str__(self) -> str:
         title = str(self.frame.attrs.get("title", ""))
         failed = [f"{name} failed: {error}" for name, error in _columns(self.frame, "model", "error") if error]
         body = self.table().to_string(index=False)
-        return "\n".join([*([title] if title else []), body, "", self.how_to_read(), *failed])
+        note = textwrap.fill(self.how_to_read(), WIDTH, break_long_words=False)
+        return "\n".join([*([title] if title else []), body, "", note, *failed])
 
     def plot_forest(self) -> Any:
         """A matplotlib figure: each model's difference to the baseline with its interval."""
@@ -140,13 +141,54 @@ class Comparison:
         title = str(self.frame.attrs.get("title", "")) or "Comparison of sequence models"
         Path(path).write_text(html_report(title, self.table(), self.how_to_read(), pictures), encoding="utf-8")
 
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write all of it into ``folder``, which is made: the table, every step, the test data, provenance, and the models.
+
+        JSON, arrays and safetensors, so that nothing in it can run code. Raises ``ValueError`` for metadata that are neither
+        text nor numbers.
+        """
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        saved.write_arrays(target / "steps.npz", self.log_prob_steps)
+        saved.write_sequences(target, "test", self.test)
+        if self.source is not None:
+            saved.write_sequences(target, "source", self.source)
+        content = {
+            "format": saved.FORMAT,
+            "measure": self.measure.to_json(),
+            "frame": saved.frame_to_json(self.frame),
+            "search": saved.frame_to_json(self.search),
+            "histories": {name: saved.frame_to_json(history) for name, history in self.histories.items()},
+            "models": saved.write_models(target, self.models),
+            "provenance": dict(self.provenance),
+        }
+        saved.write_json(target / saved.MAIN, content)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Comparison:
+        """What ``save`` wrote: the same figures to the last bit. Raises ``ValueError`` for any other folder."""
+        target = Path(folder)
+        content = saved.read_main(target)
+        test = saved.read_sequences(target, "test")
+        if test is None:
+            raise ValueError(
+                f"{folder} has lost its test.json, without which nothing in it has a meaning; save it again"
+            )
+        return cls(
+            saved.frame_from_json(content["frame"]),
+            Measure(**content["measure"]),
+            saved.read_arrays(target / "steps.npz"),
+            {name: saved.frame_from_json(history) for name, history in content["histories"].items()},
+            saved.read_models(target, content["models"]),
+            test,
+            source=saved.read_sequences(target, "source") if content["measure"]["conditional"] else None,
+            provenance=content["provenance"],
+            search=saved.frame_from_json(content["search"]),
+        )
+
 
 def _columns(frame: pd.DataFrame, *names: str) -> Any:
     return zip(*(frame[name] for name in names), strict=True)
-
-
-def _number(value: float, form: str = ".4f") -> str:
-    return "" if np.isnan(value) else format(value, form)
 
 
 def _with_attrs(frame: pd.DataFrame, attrs: Mapping[Any, Any]) -> pd.DataFrame:

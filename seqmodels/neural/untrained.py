@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import pandas as pd
@@ -12,7 +13,7 @@ from seqmodels.measure import Length
 from seqmodels.neural.masked.model import MaskedModel
 from seqmodels.neural.model import NeuralModel
 from seqmodels.observations import Categorical
-from seqmodels.preparation import Setting
+from seqmodels.preparation import Data, Setting
 
 AnyNeural = TypeVar("AnyNeural", bound=NeuralModel)
 AnyMasked = TypeVar("AnyMasked", bound=MaskedModel)
@@ -54,6 +55,25 @@ def untrained_masked(model: AnyMasked, n_symbols: int) -> AnyMasked:
         model.module_ = model._build()
     _never_trained(model)
     return model
+
+
+def parameters_by_width(model: NeuralModel, data: Data) -> Callable[[int], int]:
+    """``d_model`` to ``n_parameters_``, were ``model`` fitted to ``data``; of it, only the encodings are fitted, once.
+
+    Raises:
+        ValueError: from the function too: a width that cannot be, which ``n_heads`` does not divide.
+    """
+    setting = model.clone()._settle(data)
+
+    def count(d_model: int) -> int:
+        like = model.clone().set_params(d_model=d_model)
+        like._check_hyperparameters()
+        like._set(setting)
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            like._build()
+        return like.n_parameters_
+
+    return count
 
 
 def _never_trained(model: NeuralModel | MaskedModel) -> None:

@@ -163,12 +163,15 @@ def test_what_is_written(result, tmp_path):
 def test_a_baseline_that_ignores_the_source_stands_in_the_table_and_says_so():
     X, y = [[0, 1, 0]] * 8 + [[1, 1, 1]] * 8, [[0, 0]] * 8 + [[1, 1]] * 8
     models = {"read": sm.HMM(2, max_iter=2), "ignored": sm.HMM(2, max_iter=2, ignore_source=True)}
-    result = sm.compare(models, X, y, test=(X, y))
+    with pytest.warns(UserWarning, match="16 of the 16 test sequences also occur in the training part"):
+        result = sm.compare(models, X, y, test=(X, y))
     assert dict(zip(result.frame["model"], result.frame["source"], strict=True)) == {
         "read": "read",
         "ignored": "ignored",
     }
     assert "source" in result.table()
-    alone = sm.compare({"one": sm.HMM(1, max_iter=2)}, y, test=y)
+    with pytest.warns(UserWarning, match="also occur"):
+        alone = sm.compare({"one": sm.HMM(1, max_iter=2)}, y, test=y)
+    assert "16 of the held-out sequences also occur" in alone.how_to_read()
     assert alone.frame["source"].tolist() == [""]
     assert "source" not in alone.table()

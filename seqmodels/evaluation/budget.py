@@ -1,0 +1,117 @@
+"""``Budget``: what every model of a comparison may spend: seconds of training, steps, parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from seqmodels.hmm import HMM, AlignmentHMM, HMMTagger
+from seqmodels.hmm.counting import parameters_by_states
+from seqmodels.model import SequenceModel
+from seqmodels.neural.model import NeuralModel
+from seqmodels.neural.untrained import parameters_by_width
+from seqmodels.preparation import Data
+
+UNENDING = 1_000_000  # EM steps, where time alone ends them
+WIDTHS = 8  # networks are widened in steps of so much
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What each model may spend in one fit; one of the three, or several.
+
+    A model's own settings stay as they are but for those that a budget sets, which the column ``budget`` of the table names.
+
+    Args:
+        seconds: of training. Networks: ``max_seconds`` alone, so the schedule follows time; they still stop early when held-out
+            data say so. HMM: EM stops after the step in which time is over, or when it has converged. What was really spent is in
+            the column ``fit_seconds``. Such runs do not repeat exactly.
+        steps: networks: ``max_steps`` of the optimiser, each over one batch. HMMs: ``max_iter`` of EM, each over all of the data. The
+            two are not comparable: a budget in steps is for runs that repeat to the last digit, and compares networks to networks.
+        parameters: the largest ``d_model`` (in steps of 8, or of what ``n_heads`` needs) or ``n_states`` whose ``n_parameters_`` is not above it.
+
+    What a model has no knob for is left alone: an ``NGram`` counts once and is as large as its data; a tagger's and an alignment
+    HMM's size is that of their alphabets, and their EM knows no clock.
+
+    Raises:
+        ValueError: nothing is given, or a number that is not above zero.
+
+    >>> Budget(steps=500).settings(HMM(4))
+    {'max_iter': 500}
+    """
+
+    seconds: float | None = None
+    steps: int | None = None
+    parameters: int | None = None
+
+    def __post_init__(self) -> None:
+        given = {"seconds": self.seconds, "steps": self.steps, "parameters": self.parameters}
+        if all(value is None for value in given.values()):
+            raise ValueError("the budget has no limit; pass seconds, steps or parameters")
+        for name, value in given.items():
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} of the budget is {value}; pass a number above zero")
+
+    def settings(self, model: SequenceModel, train: Data | None = None) -> dict[str, Any]:
+        """The hyperparameters that hold ``model`` to it; ``train``, what it is to be fitted to, where parameters are counted.
+
+        Raises:
+            ValueError: the smallest model is too large already.
+        """
+        return {**self._of_training(model), **self._of_size(model, train)}
+
+    def knobs(self, model: SequenceModel) -> set[str]:
+        """The names of what ``settings`` would set."""
+        size = {NeuralModel: "d_model", HMM: "n_states"} if self.parameters is not None else {}
+        return {*self._of_training(model), *(knob for family, knob in size.items() if isinstance(model, family))}
+
+    def _of_training(self, model: SequenceModel) -> dict[str, Any]:
+        if self.seconds is None and self.steps is None:
+            return {}
+        if isinstance(model, NeuralModel):
+            return {"max_steps": self.steps, "max_epochs": None, "max_seconds": self.seconds}
+        if isinstance(model, HMM):
+            return self._of_em(model)
+        if isinstance(model, HMMTagger | AlignmentHMM) and self.steps is not None:
+            return {"max_iter": self.steps}
+        return {}
+
+    def _of_em(self, model: HMM) -> dict[str, Any]:
+        time = {} if self.seconds is None else {"max_seconds": self.seconds}
+        if self.steps is not None:
+            return {"max_iter": self.steps, **time}
+        # The learning rate of gradient ascent follows its number of passes, so there the model's own stands.
+        return time if model.algorithm == "gradient" else {"max_iter": UNENDING, **time}
+
+    def _of_size(self, model: SequenceModel, train: Data | None) -> dict[str, int]:
+        if self.parameters is None or not isinstance(model, HMM | NeuralModel):
+            return {}
+        if train is None:
+            raise ValueError("parameters are counted for data; pass those that the model is to be fitted to")
+        if isinstance(model, HMM):
+            return {"n_states": largest(parameters_by_states(model, train), self.parameters, 1, "n_states")}
+        return {"d_model": largest(parameters_by_width(model, train), self.parameters, _width_step(model), "d_model")}
+
+
+def largest(count: Callable[[int], int], most: int, step: int, name: str) -> int:
+    """The largest multiple of ``step`` whose ``count``, which grows with it, is not above ``most``.
+
+    >>> largest(lambda k: k * k, 90, 1, "n_states")
+    9
+    """
+    if count(step) > most:
+        raise ValueError(f"with {name}={step} it has {count(step):,} parameters already; the budget is {most:,}")
+    fits, exceeds = 1, 2
+    while count(exceeds * step) <= most:
+        fits, exceeds = exceeds, 2 * exceeds
+    while exceeds - fits > 1:
+        middle = (fits + exceeds) // 2
+        fits, exceeds = (middle, exceeds) if count(middle * step) <= most else (fits, middle)
+    return fits * step
+
+
+def _width_step(model: NeuralModel) -> int:
+    heads = model.get_params(deep=False).get("n_heads", 1)
+    return WIDTHS if heads == "auto" else math.lcm(WIDTHS, 2 * heads)

@@ -1,0 +1,178 @@
+"""``Search``: the same number of settings tried for every model, each cross-validated on the training part alone."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from seqmodels.evaluation.budget import Budget
+from seqmodels.model import SequenceModel
+from seqmodels.preparation import Data
+from seqmodels.sequences import Sequences
+
+Grid = Mapping[str, Sequence[Any]]
+FAILURES = (ValueError, RuntimeError, ArithmeticError, MemoryError)
+
+
+@dataclass(frozen=True)
+class Search:
+    """Tune models before they are compared (Bergstra & Bengio 2012, random search), by their likelihood of folds of the training part.
+
+    Args:
+        grids: for each model by name, the values of hyperparameters to choose among, ``{"lstm": {"lr": [1e-3, 3e-3]}}``; nested
+            ones as ``observation__n_components``. A model without a grid is fitted as it is, and said to be.
+        trials: settings drawn from each grid without replacement; all of a grid that has fewer.
+        folds: parts of the training data, each of which is scored by a model fitted to the others: whole clusters where the data
+            have them, or sequences; one long sequence is cut into consecutive pieces.
+
+    Raises:
+        ValueError: a grid that is empty, fewer than one trial or two folds.
+    """
+
+    grids: Mapping[str, Grid]
+    trials: int = 8
+    folds: int = 3
+
+    def __post_init__(self) -> None:
+        if self.trials < 1 or self.folds < 2:
+            raise ValueError(f"trials={self.trials} and folds={self.folds}; pass at least 1 and 2")
+        for name, grid in self.grids.items():
+            empty = [knob for knob, values in grid.items() if not len(values)]
+            if empty or not grid:
+                raise ValueError(f"the grid of {name!r} is empty{f' in {empty[0]!r}' if empty else ''}; give it values")
+
+    def settings(self, name: str, random_state: int = 0) -> list[dict[str, Any]]:
+        """What is tried for this model, in the grid's order; nothing where it has none.
+
+        >>> Search({"a": {"lr": [1, 2], "d_model": [8, 16]}}, trials=2).settings("a")
+        [{'lr': 2, 'd_model': 8}, {'lr': 2, 'd_model': 16}]
+        """
+        grid = self.grids.get(name)
+        if grid is None:
+            return []
+        sizes = [len(values) for values in grid.values()]
+        drawn = np.random.default_rng(random_state).choice(
+            math.prod(sizes), min(self.trials, math.prod(sizes)), replace=False
+        )
+        places = zip(*np.unravel_index(np.sort(drawn), sizes), strict=True)
+        return [{knob: grid[knob][i] for knob, i in zip(grid, place, strict=True)} for place in places]
+
+    def check(self, models: Mapping[str, SequenceModel], budget: Budget | None) -> None:
+        """Raise ``ValueError``, before any work, for a grid of no model, of what a model has not, or of what the budget sets."""
+        for name, grid in self.grids.items():
+            if name not in models:
+                raise ValueError(f"there is a grid for {name!r}, which is not among the models: {', '.join(models)}")
+            models[name].clone().set_params(**{knob: values[0] for knob, values in grid.items()})
+            both = set() if budget is None else budget.knobs(models[name]) & set(grid)
+            if both:
+                raise ValueError(
+                    f"the grid of {name!r} tunes {min(both)}, which the budget sets; leave it out of one of them"
+                )
+        counts = {name: len(self.settings(name)) for name in models}
+        fewer = [f"{name}: {n}" for name, n in counts.items() if n < max(counts.values())]
+        if fewer:
+            warnings.warn(
+                f"not every model has {max(counts.values())} trials ({', '.join(fewer)}), so some are tuned better than others; give "
+                "each a grid of as many",
+                stacklevel=4,
+            )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting: nats per unit over all folds, higher is better; seconds of all fits; why it failed, if it did."""
+
+    settings: dict[str, Any]
+    score: float
+    seconds: float
+    error: str = ""
+
+
+def run_trials(
+    model: SequenceModel,
+    settings: list[dict[str, Any]],
+    fit: Callable[[SequenceModel, Data], SequenceModel],
+    parts: list[tuple[Data, Data]],
+) -> Iterator[Trial]:
+    """Each setting on a clone of ``model``: ``fit`` to one of each of the ``parts`` and scored on the other."""
+    for setting in settings:
+        began = time.perf_counter()
+        try:
+            score, error = _cross_validated(model.clone().set_params(**setting), fit, parts), ""
+        except FAILURES as failure:
+            score, error = math.nan, f"{type(failure).__name__}: {failure}"
+        yield Trial(setting, score, time.perf_counter() - began, error)
+
+
+def _cross_validated(
+    model: SequenceModel, fit: Callable[[SequenceModel, Data], SequenceModel], parts: list[tuple[Data, Data]]
+) -> float:
+    total = sum(float(fit(model.clone(), train).log_prob(held.X, held.y).sum()) for train, held in parts)
+    return total / sum(float(held.scored.n_units.sum()) for _, held in parts)
+
+
+def best_of(trials: Sequence[Trial]) -> Trial:
+    """The first of the highest scores; raises ``ValueError`` if every trial failed."""
+    known = [trial for trial in trials if not math.isnan(trial.score)]
+    if not known:
+        raise ValueError(f"every trial of the search failed, the first by {trials[0].error}")
+    return max(known, key=lambda trial: trial.score)
+
+
+def folds_of(train: Data, n: int, random_state: int = 0) -> list[tuple[Data, Data]]:
+    """``n`` pairs of what is fitted and what is scored: by clusters, by sequences, or consecutive pieces of one long sequence.
+
+    Raises:
+        ValueError: fewer clusters, sequences or steps than folds.
+    """
+    if len(train.X) == 1 and train.y is None:
+        return _pieces(train.X, n)
+    clusters = train.scored.clusters or train.X.clusters
+    codes = np.arange(len(train.X)) if clusters is None else pd.factorize(np.asarray(pd.Series(clusters)))[0]
+    n_codes = int(codes.max()) + 1
+    if n_codes < n:
+        what = "sequences" if clusters is None else "clusters"
+        raise ValueError(f"the training part has {n_codes} {what}, too few for {n} folds; pass fewer folds")
+    fold = np.random.default_rng(random_state).permutation(n_codes)[codes] % n
+    return [(train.take(fold != k), train.take(fold == k)) for k in range(n)]
+
+
+def _pieces(X: Sequences, n: int) -> list[tuple[Data, Data]]:
+    item = X.items[0]
+    if len(item) < n:
+        raise ValueError(f"the one training sequence has {len(item)} steps, too few for {n} folds; pass fewer folds")
+    cuts = np.linspace(0, len(item), n + 1).astype(int)
+    pieces = [item[a:b] for a, b in pairwise(cuts)]
+    parts = [(Sequences(pieces[:k] + pieces[k + 1 :]), Sequences([pieces[k]])) for k in range(n)]
+    return [(Data.of(fitted), Data.of(scored)) for fitted, scored in parts]
+
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Hyperparameters as they would be written.
+
+    >>> in_words({"lr": 0.003, "attention": None})
+    'lr=0.003, attention=None'
+    """
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+
+
+def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
+    """A row a trial: model, trial (from 1), settings, score (nats per unit over the folds), seconds, best, error."""
+    rows = []
+    for name, tried in trials.items():
+        known = any(not math.isnan(trial.score) for trial in tried)
+        best = best_of(tried) if known else None
+        rows += [
+            {"model": name, "trial": i, "settings": in_words(trial.settings), "score": trial.score}
+            | {"seconds": trial.seconds, "best": trial is best, "error": trial.error}
+            for i, trial in enumerate(tried, 1)
+        ]
+    return pd.DataFrame(rows, columns=["model", "trial", "settings", "score", "seconds", "best", "error"])

@@ -1,0 +1,97 @@
+"""A comparison for the eye: the columns that a reader needs, and how to read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from seqmodels.evaluation.plots import context_shown
+from seqmodels.measure import Measure
+from seqmodels.sequences import Sequences
+
+
+def shown_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Formatted, at most about 120 characters wide; a column that would say the same of every model is left out."""
+    base = str(frame.attrs["baseline"])
+    shown = pd.DataFrame({"model": frame["model"]})
+    shown["score"] = [_number(x) for x in frame["score"]]
+    if frame["perplexity"].notna().any():
+        shown["perplexity"] = [_number(x, ".4g") for x in frame["perplexity"]]
+    shown["difference"] = [
+        "(baseline)" if name == base else _number(d, "+.4f") for name, d in _columns(frame, "model", "difference")
+    ]
+    shown["95 % interval"] = [
+        "" if np.isnan(low) else f"{low:+.4f} to {high:+.4f}" for low, high in _columns(frame, "ci_low", "ci_high")
+    ]
+    shown["p"] = ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in frame["p_value"]]
+    shown["parameters"] = [_number(n, ",.0f") for n in frame["n_parameters"]]
+    shown["fit s"] = [_number(s, ".1f") for s in frame["fit_seconds"]]
+    for title, cells in _sometimes(frame):
+        shown[title] = cells
+    return shown
+
+
+def _sometimes(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
+    """Columns that are shown where they tell models apart, or warn."""
+    columns = []
+    if frame["context"].notna().any():
+        columns.append(("context", list(map(context_shown, frame["context"]))))
+    if (frame["kind"] == "bound").any():
+        columns.append(("kind", list(frame["kind"])))
+    if (frame["source"] == "ignored").any():
+        columns.append(("source", list(frame["source"])))
+    if frame["score_sd"].notna().any():
+        columns.append(("sd of seeds", [_number(s) for s in frame["score_sd"]]))
+    counts = {"trials": "trials", "floor_hits": "floor hits", "n_impossible": "impossible"}
+    return columns + [
+        (title, [f"{int(n)}" for n in frame[name]]) for name, title in counts.items() if frame[name].any()
+    ]
+
+
+def how_to_read(frame: pd.DataFrame, measure: Measure, test: Sequences) -> str:
+    """What the figures mean, in words."""
+    n = len(test)
+    given = "of y given x, " if measure.conditional else ""
+    ends = "lengths are given" if measure.length == "given" else "the end of each sequence is scored too"
+    first = (
+        f"score: nats per {measure.unit} {given}on {n} held-out sequence{'s' * (n != 1)} ({int(test.n_units.sum()):,} {measure.unit}s); "
+        f"higher is better; {ends}."
+    )
+    second = f"difference: score minus that of {frame.attrs['baseline']!r} on the same sequences."
+    return " ".join([first, second, *_notes(frame, measure)])
+
+
+def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
+    """Sentences, each where there is reason for it."""
+    notes = []
+    if frame["perplexity"].notna().any():
+        notes.append(f"perplexity: exp(-score), per {measure.unit}; lower is better.")
+    methods = sorted({x for x in frame["method"] if x and not x.startswith("moving")})
+    if frame["block"].notna().any():
+        methods.append(f"moving blocks of {frame['block'].min():.0f} to {frame['block'].max():.0f} steps")
+    if methods:
+        notes.append(f"Intervals (95 %): {'; '.join(methods)}. p: two-sided, corrected by Holm.")
+    if frame["score_sd"].notna().any():
+        notes.append(
+            f"Scores are means over {frame.attrs['seeds']} seeds; intervals are over test sequences and do not hold the spread over "
+            "seeds, which is a column of its own."
+        )
+    if frame["context"].notna().any():
+        notes.append("context: how many steps back a model sees; what more would give it is not in its score.")
+    if (frame["kind"] == "bound").any():
+        notes.append('A "bound" is a lower bound: the model may be better than it says.')
+    if frame["trials"].any():
+        notes.append("trials: settings tried on folds of the training part before the one look at the held-out part.")
+    if frame.attrs["n_duplicates"]:
+        notes.append(f"{frame.attrs['n_duplicates']} of the held-out sequences also occur in the training part.")
+    return notes
+
+
+def _columns(frame: pd.DataFrame, *names: str) -> Any:
+    return zip(*(frame[name] for name in names), strict=True)
+
+
+def _number(value: float, form: str = ".4f") -> str:
+    return "" if np.isnan(value) else format(value, form)
