@@ -168,7 +168,7 @@ def _run(model: SequenceModel, parts: Parts) -> Run:
     if train is not None:
         sample = _sample(train, int(n_units))
         train_score = model.score(sample.X, sample.y)
-    score = sum(float(s.sum()) for s in steps) / n_units
+    score = float(np.array([s.sum() for s in steps]).sum() / n_units)  # as the model's own, to the last bit
     converged = bool(model.converged_)
     return Run(steps, score, train_score, float(model.fit_seconds_), n_units / seconds, peak.megabytes, converged)
 

@@ -49,7 +49,7 @@ def _restarted() -> float:
 
 
 def _trim() -> None:
-    gc.collect()
+    gc.collect(1)  # a full collection takes longer than many a fit
     if STATUS.exists():
         library = ctypes.CDLL(None)
         try:

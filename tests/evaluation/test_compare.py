@@ -3,9 +3,11 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import seqmodels as sm
+from seqmodels.evaluation.table import TIMES
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +147,152 @@ def test_bad_calls(draws):
         sm.compare(hmms(), train, test=test, baseline="x")
     with pytest.raises(ValueError, match="no column 'speaker'"):
         sm.compare(hmms(), train, test=test, cluster="speaker")
+    with pytest.raises(ValueError, match="seeds is 0"):
+        sm.compare(hmms(), train, test=test, seeds=0)
+
+
+EVERY_FAMILY = {
+    "hmm": lambda: sm.HMM(2, max_iter=9),
+    "ngram": lambda: sm.NGram(2),
+    "lstm": lambda: sm.LSTM(d_model=4),
+    "transformer": lambda: sm.Transformer(d_model=8, n_layers=1, context=6),
+    "seq2seq": lambda: sm.LSTMSeq2Seq(d_model=4),
+}
+
+
+@pytest.mark.parametrize("conditional", [False, True], ids=["p(x)", "p(y|x)"])
+def test_two_runs_give_the_same_table_to_the_last_digit(conditional):
+    x, _ = sm.data.hmm_draws(36, 9, n_states=2, n_symbols=3, random_state=0)
+    train, test = x.split(0.4)
+    pairs = (*train.continuation(3), test.continuation(3)) if conditional else (train, None, test)
+    families = {n: make for n, make in EVERY_FAMILY.items() if conditional or n != "seq2seq"}
+    runs = []
+    for _ in range(2):
+        models = {name: make() for name, make in families.items()}
+        runs.append(sm.compare(models, *pairs[:2], test=pairs[2], budget=sm.Budget(steps=3), seeds=2))
+    here, there = (run.frame.drop(columns=list(TIMES)) for run in runs)
+    pd.testing.assert_frame_equal(here, there, check_exact=True)
+    assert runs[0].steps.equals(runs[1].steps)
+    assert here["error"].eq("").all()
+    assert here["score_sd"].notna().all()
+
+
+def test_the_table_says_what_was_spent(draws):
+    (train, test), _ = draws
+    result = sm.compare(hmms(), train, test=test, budget=sm.Budget(steps=2, parameters=60))
+    frame = result.frame.set_index("model")
+    assert (frame["n_parameters"] <= 60).all()
+    assert (frame["n_parameters"] > 40).all()
+    assert frame.loc["one", "budget"] == f"max_iter=2, n_states={result.models['one'].n_states}"
+    assert (frame["steps"] == 2).all()
+    assert (frame["scoring_throughput"] > 0).all()
+    assert (frame["peak_memory"] > 0).all() or frame["peak_memory"].isna().all()
+    assert not frame["converged"].any()
+    assert frame["perplexity"].isna().all()
+    assert "perplexity" not in result.table()
+
+
+def test_a_model_that_the_budget_cannot_hold_fails_alone(draws):
+    (train, test), _ = draws
+    models = {"one": sm.HMM(1, max_iter=1), "lstm": sm.LSTM()}
+    with pytest.warns(UserWarning, match="lstm failed: with d_model=8"):
+        frame = sm.compare(models, train, test=test, budget=sm.Budget(parameters=50)).frame
+    assert frame["model"].tolist() == ["one", "lstm"]
+
+
+def test_own_settings_stand_without_a_budget(draws):
+    (train, test), _ = draws
+    models = hmms()
+    frame = sm.compare(models, train, test=test).frame
+    assert models["three"].max_iter == 10
+    assert frame["budget"].eq("").all()
+    assert frame["trials"].eq(0).all()
+
+
+def test_validation_is_what_networks_stop_by(draws):
+    (train, test), _ = draws
+    held_out = train[:4]
+    found = sm.compare({"gru": sm.GRU(d_model=4, max_steps=4)}, train[4:], test=test, validation=held_out)
+    wanted = sm.GRU(d_model=4, max_steps=4).fit(train[4:], validation=held_out)
+    assert found.frame["score"].iloc[0] == wanted.score(test)
+    assert set(found.provenance["sha256"]) == {"train x", "validation x", "test x"}
+    nothing = sm.compare({"gru": sm.GRU(d_model=4, max_steps=4)}, train, test=test, validation=None)
+    assert nothing.histories["gru"]["validation"].isna().all()
+
+
+def test_every_step_is_a_row(result, draws):
+    (_, test), _ = draws
+    steps = result.steps
+    assert list(steps.columns) == ["model", "sequence", "name", "cluster", "position", "log_prob"]
+    assert len(steps) == 2 * test.n_units.sum()
+    totals = steps.groupby(["model", "sequence"])["log_prob"].sum()
+    np.testing.assert_allclose(totals["three"], result.models["three"].log_prob(test), rtol=1e-12)
+    assert steps.groupby("sequence")["position"].agg(["min", "max"]).iloc[3].tolist() == [1, len(test[3])]
+    assert steps["cluster"].isna().all()
+
+
+def test_steps_carry_names_and_clusters(draws):
+    (train, test), _ = draws
+    metadata = pd.DataFrame({"name": [f"s{i}" for i in range(30)], "speaker": [i % 6 for i in range(30)]})
+    named = sm.Sequences(test.items, metadata=metadata)
+    steps = sm.compare({"one": sm.HMM(1, max_iter=1)}, train, test=named, cluster="speaker").steps
+    row = steps.query("sequence == 7").iloc[0]
+    assert (row["name"], row["cluster"]) == ("s7", 1)
+
+
+def test_the_source_and_where_it_all_came_from_are_kept():
+    x, _ = sm.data.hmm_draws(20, 8, n_states=2, n_symbols=3, random_state=0)
+    (X, y), test = (part.continuation(4) for part in x.split(0.5))
+    result = sm.compare({"hmm": sm.HMM(2, max_iter=1)}, X, y, test=test, random_state=3, seeds=2)
+    assert result.source is test[0]
+    assert result.test is test[1]
+    said = result.provenance
+    assert said["sha256"]["test y"] == sm.data.sha256(test[1])
+    assert said["models"]["hmm"]["params"]["n_states"] == 2
+    assert (said["random_state"], said["seeds"], said["budget"]) == (3, 2, None)
+    assert said["versions"]["seqmodels"]
+    assert sm.compare(result.models, *test).source is test[0]
+
+
+def test_perplexity_of_symbols():
+    result = sm.compare(
+        {"iid": sm.HMM(1, max_iter=1), "two": sm.HMM(2, max_iter=3)}, ["abab", "ba"] * 6, test=["abba"] * 5
+    )
+    row = result.frame.iloc[0]
+    assert row["perplexity"] == pytest.approx(math.exp(-row["score"]))
+    assert "perplexity" in result.table()
+    assert "per byte; lower is better" in result.how_to_read()
+
+
+def test_the_printed_table_fits_a_screen(draws):
+    (train, test), _ = draws
+    symbols = ["ab ba", "ba", "a b", "abba"] * 5
+    models = {name: sm.HMM(k, max_iter=3) for k, name in enumerate(("iid", "hmm-of-two-states", "three"), 1)}
+    models["transformer-short"] = sm.Transformer(d_model=8, n_layers=1, context=4)
+    many = {"validation": None, "seeds": 2, "budget": sm.Budget(steps=2)}
+    of_text = sm.compare(models, symbols, test=[f"{text} {i}" for i, text in enumerate(symbols)], **many)
+    assert {"perplexity", "context", "sd of seeds"} <= set(of_text.table().columns)
+    of_vectors = sm.compare(hmms(), train, test=test, title="x" * 20)
+    for shown in (of_text, of_vectors):
+        assert max(len(line) for line in str(shown).splitlines()) <= 120
+        assert shown.to_markdown().splitlines()[0].count("|") == len(shown.table().columns) + 1
+
+
+def test_a_baseline_that_fails_hands_over_to_the_first_that_does_not(draws):
+    (train, test), _ = draws
+    taken_to = "baseline 'bad' failed, so differences are taken to 'one'"
+    with pytest.warns(UserWarning, match=taken_to), pytest.warns(UserWarning, match="bad failed"):
+        result = sm.compare({"bad": sm.NGram(), **hmms()}, train, test=test)
+    assert result.baseline == "one"
+
+
+@pytest.mark.parametrize(
+    "asked", [{"seeds": 2}, {"budget": sm.Budget(steps=1)}, {"search": {"one": {"n_states": [1]}}}]
+)
+def test_what_needs_a_fit_needs_a_test_part(result, draws, asked):
+    (_, test), _ = draws
+    with pytest.raises(ValueError, match=f"{next(iter(asked))} is given but no test part"):
+        sm.compare(result.models, test, **asked)
 
 
 def test_what_is_written(result, tmp_path):
