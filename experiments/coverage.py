@@ -165,9 +165,7 @@ def study_clusters(repetitions: int, rng: np.random.Generator) -> tuple[list[dic
         true = float(d.sum() / scored.units.sum())
         parts = {n: [scored.part(i * n, (i + 1) * n) for i in range(repetitions)] for n in CLUSTERS}
         for n, method in [(n, method) for n in CLUSTERS for method in OVER_CLUSTERS]:
-            found = [
-                OVER_CLUSTERS[method](d[p], scored.units[p], scored.cluster[p], i) for i, p in enumerate(parts[n])
-            ]
+            found = [OVER_CLUSTERS[method](d[p], scored.units[p], scored.cluster[p], i) for i, p in enumerate(parts[n])]
             estimates = [float(d[p].sum() / scored.units[p].sum()) for p in parts[n]]
             rows.append({"study": "clusters", "data": "clusters", "pair": f"{a} - {b}", "n": n, "method": method})
             rows[-1] |= summary(found, true, float(np.std(estimates)) / np.sqrt(repetitions * max(CLUSTERS) / n))
@@ -197,9 +195,7 @@ def study_long(repetitions: int, rng: np.random.Generator) -> list[dict[str, obj
     return rows
 
 
-def _long_differences(
-    truth: Truth, n_steps: int, repetitions: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
+def _long_differences(truth: Truth, n_steps: int, repetitions: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Of each pair ``(repetitions, T)`` differences of steps, float32 for room."""
     found: dict[str, list[np.ndarray]] = {f"{a} - {b}": [] for a, b in PAIRS}
     models, size = truth.models(), max(1, AT_ONCE // n_steps)
@@ -269,13 +265,13 @@ def plot(frame: pd.DataFrame) -> Figure:
             for k, (_, line) in enumerate(rows.groupby("pair", sort=False)):
                 style = {"color": f"C{j}", "marker": "os"[k], "linestyle": ["-", "--"][k], "markersize": 4}
                 label = str(method).replace("_", " ") if k == 0 else None
-                axes.errorbar(
-                    line["n"], 100 * line["coverage"], 200 * line["error"], label=label, capsize=2, **style
-                )
+                axes.errorbar(line["n"], 100 * line["coverage"], 200 * line["error"], label=label, capsize=2, **style)
         axes.set(xscale="log", xlabel=unit, title=study if not kind else f"one sequence, {kind}")
         axes.legend(fontsize=7, loc="lower right")
     figure.axes[0].set_ylabel("true difference covered, %")
-    figure.suptitle("Coverage of 95 % intervals (bars: two Monte-Carlo standard errors; dashed: two wrong models)", fontsize=10)
+    figure.suptitle(
+        "Coverage of 95 % intervals (bars: two Monte-Carlo standard errors; dashed: two wrong models)", fontsize=10
+    )
     return figure
 
 
@@ -283,7 +279,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="50 repetitions: whether it runs")
     parser.add_argument("--repetitions", type=int, default=2000)
-    parser.add_argument("--study", choices=("clusters", "long", "holm"), nargs="+", default=["clusters", "long", "holm"])
+    parser.add_argument(
+        "--study", choices=("clusters", "long", "holm"), nargs="+", default=["clusters", "long", "holm"]
+    )
     parser.add_argument("--out", type=Path, default=Path("experiments/results/coverage"))
     given = parser.parse_args()
     repetitions, began = 50 if given.quick else given.repetitions, time.perf_counter()
