@@ -15,7 +15,7 @@ from torch import Tensor
 
 from seqmodels import storage
 from seqmodels.encodings import Encoding
-from seqmodels.generation import Drawing, Searching
+from seqmodels.generation import Drawing, Marginal, Searching
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
 from seqmodels.parameters import undone_on_failure
@@ -31,7 +31,7 @@ class NotFittedError(ValueError, AttributeError):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceModel(Drawing, Searching, ABC):
+class SequenceModel(Drawing, Searching, Marginal, ABC):
     """``log p(x_1 .. x_T) = Σ_t log p(x_t | x_<t)``, in raw units, for every model alike.
 
     Args:

@@ -6,9 +6,11 @@ from seqmodels.generation.decoding import Decoding
 from seqmodels.generation.drawing import Drawing
 from seqmodels.generation.generative import Generative
 from seqmodels.generation.given import Given, given_rows
+from seqmodels.generation.marginal import Marginal
 from seqmodels.generation.prediction import Prediction
 from seqmodels.generation.sampling import sample_steps
 from seqmodels.generation.searching import Candidate, Searching
+from seqmodels.generation.spellings import Merged
 from seqmodels.generation.stream import Stream
 
 __all__ = [
@@ -20,6 +22,8 @@ __all__ = [
     "Generative",
     "Given",
     "Hypothesis",
+    "Marginal",
+    "Merged",
     "Prediction",
     "Search",
     "Searching",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Given, Prediction, given_rows, select_rows
+from seqmodels.generation import Given, Merged, Prediction, given_rows, select_rows
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Observation
 
@@ -19,6 +19,16 @@ class HMMState:
     belief: Tensor | None
     past: Tensor
     n_scored: int
+
+
+def merged(log_weights: list[float], states: list[HMMState]) -> Merged:
+    """All as one, with the mean of their beliefs: what an HMM says of the future is linear in its belief."""
+    first = states[0]
+    if len(states) == 1 or first.belief is None:
+        return [([i], state) for i, state in enumerate(states)]
+    weights = torch.softmax(torch.tensor(log_weights, dtype=torch.float64, device=first.belief.device), dim=0)
+    beliefs = torch.cat([state.belief for state in states if state.belief is not None])  # (n, K)
+    return [(list(range(len(states))), replace(first, belief=weights[None] @ beliefs))]
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.generation import Given, Prediction
+from seqmodels.generation import Given, Merged, Prediction
 from seqmodels.hmm.baum_welch import Memory, Schedule
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.constraints import Frozen
-from seqmodels.hmm.cursor import HMMCursor, HMMState
+from seqmodels.hmm.cursor import HMMCursor, HMMState, merged
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.fitting import Fitting, check_states, corpus_of, raw_size
 from seqmodels.hmm.given import given_chain, given_table
@@ -225,6 +225,9 @@ class HMM(Queries):
 
     def distribution(self, state: HMMState) -> Prediction:
         return self._cursor().distribution(state)
+
+    def _merged(self, log_weights: list[float], states: list[HMMState]) -> Merged:
+        return merged(log_weights, states)
 
     # -- parameters ----------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Given, Prediction, given_rows
+from seqmodels.generation import Given, Merged, Prediction, given_rows
 from seqmodels.ngram.events import NONE
 from seqmodels.ngram.tables import Tables
 from seqmodels.observations import Observation
@@ -27,6 +27,14 @@ class NGramState:
         yield from self.recent.T[::-1]
         while True:
             yield np.full(len(self.recent), NONE)
+
+
+def merged(states: list[NGramState]) -> Merged:
+    """Those that end alike as one."""
+    alike: dict[tuple[bytes, bool], list[int]] = {}
+    for i, state in enumerate(states):
+        alike.setdefault((state.recent.tobytes(), state.is_first), []).append(i)
+    return [(group, states[group[0]]) for group in alike.values()]
 
 
 @dataclass(frozen=True)

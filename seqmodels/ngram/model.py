@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from seqmodels.generation import Given, Prediction
+from seqmodels.generation import Given, Merged, Prediction
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.ngram.counts import count
-from seqmodels.ngram.cursor import NGramCursor, NGramState
+from seqmodels.ngram.cursor import NGramCursor, NGramState, merged
 from seqmodels.ngram.events import Events
 from seqmodels.ngram.smoothing import Smoothing
 from seqmodels.ngram.tables import Tables
@@ -137,6 +137,9 @@ class NGram(SequenceModel):
 
     def distribution(self, state: NGramState) -> Prediction:
         return self._cursor().distribution(state)
+
+    def _merged(self, log_weights: list[float], states: list[NGramState]) -> Merged:
+        return merged(states)
 
     # -- keeping -------------------------------------------------------------------------------------------
 
