@@ -2,6 +2,8 @@
 
 from seqmodels.evaluation.plots.curves import learning_curves
 from seqmodels.evaluation.plots.forest import forest
+from seqmodels.evaluation.plots.frames import frame_differences, side_by_side, state_strip
+from seqmodels.evaluation.plots.honesty import reliability_diagram, transform_histograms
 from seqmodels.evaluation.plots.position import FEW, by_position
 from seqmodels.evaluation.plots.style import COLOURS, DASHES, GRID, INK, MUTED, WIDTH, context_shown
 
@@ -16,5 +18,10 @@ __all__ = [
     "by_position",
     "context_shown",
     "forest",
+    "frame_differences",
     "learning_curves",
+    "reliability_diagram",
+    "side_by_side",
+    "state_strip",
+    "transform_histograms",
 ]
