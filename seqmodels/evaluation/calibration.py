@@ -67,8 +67,8 @@ def reliability(
     used = counts > 0
     columns = {"predicted": predicted[used] / counts[used], "observed": came[used] / counts[used]}
     table = pd.DataFrame({**columns, "n": counts[used].astype(int)})
-    errors = (float(np.abs(hits - predicted).sum() / n) for hits in (came, drawn))
-    return Reliability(table, *errors, n)
+    error, by_chance = (float(np.abs(hits - predicted).sum() / n) for hits in (came, drawn))
+    return Reliability(table, error, by_chance, n)
 
 
 def _symbol_steps(

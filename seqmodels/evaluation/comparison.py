@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from seqmodels.evaluation.plots import context_shown
-from seqmodels.evaluation.report import html_report
 from seqmodels.measure import Measure
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
@@ -31,6 +30,9 @@ class Comparison:
         histories: for each model its ``history_``.
         models: the fitted models.
         test: the scored sequences.
+        source: of p(y | x): what they were given.
+        provenance: command, date, versions, hardware; sha256 of the data's parts, the models described.
+        search: a row a trial, where settings were searched.
     """
 
     frame: pd.DataFrame
@@ -39,6 +41,9 @@ class Comparison:
     histories: Mapping[str, pd.DataFrame]
     models: Mapping[str, SequenceModel]
     test: Sequences
+    source: Sequences | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    search: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def baseline(self) -> str:
@@ -119,6 +124,19 @@ class Comparison:
             self.log_prob_steps, unit=self.measure.unit, title=str(self.frame.attrs.get("title", ""))
         )
 
+    def plot_calibration(self) -> Any:
+        """A matplotlib figure: a reliability diagram of symbols, or histograms of the probability integral transform of vectors.
+
+        Raises:
+            ValueError: no model can be judged: of bits and counts, or of pairs whose sources were not kept.
+        """
+        from seqmodels.evaluation.report.calibration import calibrated
+
+        drawn = calibrated(self)
+        if drawn is None:
+            raise ValueError("calibration is of symbols and of real vectors, and of pairs needs their sources")
+        return drawn[0]
+
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write ``frame``."""
         self.frame.to_csv(path, index=False)
@@ -130,15 +148,13 @@ class Comparison:
         return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{self.how_to_read()}\n"
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write one self-contained page: the table, how to read it, the pictures."""
-        pictures = {
-            "Difference to the baseline": self.plot_forest(),
-            "Likelihood against position": self.plot_by_position(),
-        }
-        if any(len(history) > 1 for history in self.histories.values()):
-            pictures["Learning curves"] = self.plot_learning_curves()
-        title = str(self.frame.attrs.get("title", "")) or "Comparison of sequence models"
-        Path(path).write_text(html_report(title, self.table(), self.how_to_read(), pictures), encoding="utf-8")
+        """Write one self-contained page: the answer, the ranking, where models differ, samples, how to have it again.
+
+        Draws from the models and walks them over some of the test data: seconds.
+        """
+        from seqmodels.evaluation.report import html_report  # lazily: matplotlib is slow to import
+
+        Path(path).write_text(html_report(self), encoding="utf-8")
 
 
 def _columns(frame: pd.DataFrame, *names: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import matplotlib
 import numpy as np
@@ -109,7 +110,7 @@ def runs(path: np.ndarray) -> list[tuple[int, int, int]]:
     [(0, 2, 2), (2, 3, 0)]
     """
     cuts = [0, *(np.flatnonzero(np.diff(path)) + 1).tolist(), len(path)]
-    return [(a, b, int(path[a])) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [(a, b, int(path[a])) for a, b in pairwise(cuts)]
 
 
 def _two_rows(title: str) -> tuple[Figure, tuple[Axes, Axes]]:
@@ -124,5 +125,6 @@ def _image(axes: Axes, frames: np.ndarray) -> AxesImage:
     """(T, D) with time across and the first feature at the bottom."""
     axes.tick_params(color=MUTED, labelcolor=INK, labelsize=8)
     axes.set_ylabel("feature", fontsize=8)
-    limits = {"vmin": -CLIP, "vmax": CLIP}
-    return axes.imshow(frames.T, cmap=COLOUR_MAP, aspect="auto", origin="lower", interpolation="nearest", **limits)
+    image = axes.imshow(frames.T, cmap=COLOUR_MAP, aspect="auto", origin="lower", interpolation="nearest")
+    image.set_clim(-CLIP, CLIP)
+    return image

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 
 from seqmodels.evaluation.plots.style import INK, MUTED, STYLE, WIDTH, colour_of, dash_of, new_axes, note_below, short
 
@@ -29,14 +31,18 @@ def reliability_diagram(tables: Mapping[str, pd.DataFrame], errors: Mapping[str,
         axes.plot([LOWEST, 1], [LOWEST, 1], color=INK, linewidth=0.9, zorder=1, gid="diagonal")
         for i, (name, table) in enumerate(tables.items()):
             kept = table[(table["predicted"] >= LOWEST) & (table["observed"] > 0)]
-            style = {"color": colour_of(i), "linestyle": dash_of(i), "label": f"{short(name)}  ({errors[name]:.3f})"}
+            style: Any = {
+                "color": colour_of(i),
+                "linestyle": dash_of(i),
+                "label": f"{short(name)}  ({errors[name]:.3f})",
+            }
             axes.plot(kept["predicted"], kept["observed"], marker="o", markersize=3.5, gid="model", **style)
         for axis in (axes.xaxis, axes.yaxis):
             axis.axes.set(xscale="log", yscale="log")
             axis.set_major_formatter(lambda p, _: f"{p:g}")
         axes.set(xlim=(LOWEST, 1.15), ylim=(LOWEST, 1.15), xlabel="predicted probability", ylabel="observed frequency")
         legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8.5, handlelength=2.4)
-        legend.set_title("model (calibration error)", prop={"size": 8})
+        legend.set_title("model (calibration error)", prop=FontProperties(size=8))
         note_below(figure, "above the diagonal: came more often than the model said; below: less often")
     return figure
 
