@@ -37,17 +37,17 @@ def plot_alignment(
     import matplotlib  # lazily: it is slow to import
     from matplotlib.colors import LinearSegmentedColormap
 
-    from seqmodels.evaluation import plots
+    from seqmodels.evaluation.plots.style import COLOURS, STYLE, WIDTH, new_axes
 
     weights = np.asarray(weights, dtype=float)
     if weights.ndim != 2:
         raise ValueError(f"weights have shape {weights.shape}; pass those of one pair, (steps of y, steps of x)")
     rows, columns = (_labels(name, given, n) for name, given, n in zip("yx", (y, x), weights.shape, strict=True))
-    with matplotlib.rc_context(plots._STYLE):
-        figure, axes = plots._new(float(np.clip(1.2 + CELL * len(weights), 2.0, 9.0)), title)
-        figure.set_figwidth(float(np.clip(1.8 + CELL * weights.shape[1], 3.0, 1.5 * plots.WIDTH)))
+    with matplotlib.rc_context(STYLE):
+        figure, axes = new_axes(float(np.clip(1.2 + CELL * len(weights), 2.0, 9.0)), title)
+        figure.set_figwidth(float(np.clip(1.8 + CELL * weights.shape[1], 3.0, 1.5 * WIDTH)))
         axes.grid(visible=False)
-        ink = LinearSegmentedColormap.from_list("weights", ["white", plots.COLOURS[0]])
+        ink = LinearSegmentedColormap.from_list("weights", ["white", COLOURS[0]])
         image = axes.imshow(weights, cmap=ink, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
         _name_steps(axes, columns, rows)
         axes.set(xlabel="source", ylabel="target")

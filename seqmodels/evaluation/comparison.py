@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from seqmodels.evaluation import saved
-from seqmodels.evaluation.report import html_report
 from seqmodels.evaluation.search import trials_frame
 from seqmodels.evaluation.shown import how_to_read, shown_table
 from seqmodels.measure import Measure
@@ -120,6 +119,19 @@ class Comparison:
             self.log_prob_steps, unit=self.measure.unit, title=str(self.frame.attrs.get("title", ""))
         )
 
+    def plot_calibration(self) -> Any:
+        """A matplotlib figure: a reliability diagram of symbols, or histograms of the probability integral transform of vectors.
+
+        Raises:
+            ValueError: no model can be judged: of bits and counts, or of pairs whose sources were not kept.
+        """
+        from seqmodels.evaluation.report.calibration import calibrated
+
+        drawn = calibrated(self)
+        if drawn is None:
+            raise ValueError("calibration is of symbols and of real vectors, and of pairs needs their sources")
+        return drawn[0]
+
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write ``frame``."""
         self.frame.to_csv(path, index=False)
@@ -131,15 +143,13 @@ class Comparison:
         return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{self.how_to_read()}\n"
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write one self-contained page: the table, how to read it, the pictures."""
-        pictures = {
-            "Difference to the baseline": self.plot_forest(),
-            "Likelihood against position": self.plot_by_position(),
-        }
-        if any(len(history) > 1 for history in self.histories.values()):
-            pictures["Learning curves"] = self.plot_learning_curves()
-        title = str(self.frame.attrs.get("title", "")) or "Comparison of sequence models"
-        Path(path).write_text(html_report(title, self.table(), self.how_to_read(), pictures), encoding="utf-8")
+        """Write one self-contained page: the answer, the ranking, where models differ, samples, how to have it again.
+
+        Draws from the models and walks them over some of the test data: seconds.
+        """
+        from seqmodels.evaluation.report import html_report  # lazily: matplotlib is slow to import
+
+        Path(path).write_text(html_report(self), encoding="utf-8")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write all of it into ``folder``, which is made: the table, every step, the test data, provenance, and the models.

@@ -9,7 +9,9 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from seqmodels.evaluation.plots import COLOURS, _edges, _means, _spread, by_position, forest, learning_curves
+from seqmodels.evaluation.plots import COLOURS, by_position, forest, learning_curves
+from seqmodels.evaluation.plots.labels import spread
+from seqmodels.evaluation.plots.position import bin_edges, bin_means
 
 SIZES = pytest.mark.parametrize("n", [1, 3, 9, 14])
 
@@ -168,13 +170,13 @@ class TestByPosition:
 
     def test_means_by_hand(self):
         edges = np.array([1, 2, 4])
-        means, infinite = _means([np.array([-1.0, -2.0, -4.0]), np.array([-3.0, -np.inf])], edges)
+        means, infinite = bin_means([np.array([-1.0, -2.0, -4.0]), np.array([-3.0, -np.inf])], edges)
         assert means.tolist() == [-2, -3]
         assert infinite == 1
 
     @pytest.mark.parametrize("longest", [1, 2, 7, 1000, 123_456])
     def test_bins_hold_every_position_once(self, longest):
-        edges = _edges(longest)
+        edges = bin_edges(longest)
         assert edges[0] == 1
         assert edges[-1] == longest + 1
         assert (np.diff(edges) > 0).all()
@@ -225,7 +227,7 @@ class TestStyle:
         check_layout(by_position({"x" * 300: steps(1)["model-0"]}))
 
     def test_spread_keeps_labels_apart_and_inside(self):
-        heights = _spread(np.array([0.0, 0.5, 0.51, 0.52, 1.0]), 0.1)
+        heights = spread(np.array([0.0, 0.5, 0.51, 0.52, 1.0]), 0.1)
         assert heights == pytest.approx([0.0, 0.41, 0.51, 0.61, 1.0])
-        assert np.diff(_spread(np.full(5, 1.0), 0.1)) == pytest.approx([0.1] * 4)
-        assert _spread(np.full(5, 1.0), 0.1)[-1] == pytest.approx(1)
+        assert np.diff(spread(np.full(5, 1.0), 0.1)) == pytest.approx([0.1] * 4)
+        assert spread(np.full(5, 1.0), 0.1)[-1] == pytest.approx(1)

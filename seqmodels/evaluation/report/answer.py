@@ -1,0 +1,72 @@
+"""The answer in words: which model, by how much, how sure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.evaluation.statistics import Difference, moving_block_difference, paired_difference
+
+if TYPE_CHECKING:
+    from seqmodels.evaluation.comparison import Comparison
+
+SURE = 0.05
+
+
+def answer(comparison: Comparison) -> str:
+    """One paragraph of plain text."""
+    scored = comparison.frame[comparison.frame["score"].notna()]
+    best, unit = scored.iloc[0], comparison.measure.unit
+    sentences = [f"{best['model']} explains the held-out data best: {_of(best, unit)}."]
+    sentences += [_against_baseline(best, comparison.baseline, unit)] if best["model"] != comparison.baseline else []
+    sentences += _against_second(comparison, scored, unit)
+    if best["kind"] == "bound":
+        sentences.append(f"Its figure is a lower bound, so {best['model']} may be better still.")
+    failed = comparison.frame.loc[comparison.frame["error"] != "", "model"]
+    sentences += [f"Not fitted: {', '.join(failed)}."] if len(failed) else []
+    return " ".join(sentences)
+
+
+def _of(row: Any, unit: str) -> str:
+    if unit == "frame":
+        return f"{row['score']:.3f} nats per {unit}"
+    return f"{-row['bits']:.3f} bits per {unit} ({row['score']:.3f} nats)"
+
+
+def _against_baseline(best: Any, baseline: str, unit: str) -> str:
+    ahead = f"That is {best['difference']:.3f} nats per {unit} better than the baseline {baseline}"
+    if np.isnan(best["ci_low"]):
+        return f"{ahead}; there are too few independent test sequences for an interval."
+    interval = f"95 % interval {best['ci_low']:.3f} to {best['ci_high']:.3f}"
+    p = "p < 0.001" if best["p_value"] < 1e-3 else f"p = {best['p_value']:.3f}"
+    sure = "" if best["p_value"] < SURE else ": the test data do not tell the two apart"
+    return f"{ahead} ({interval}; {p}){sure}."
+
+
+def _against_second(comparison: Comparison, scored: Any, unit: str) -> list[str]:
+    """The lead over the runner-up, which the table does not hold unless that is the baseline."""
+    if len(scored) < 2:
+        return []
+    first, second = scored["model"].iloc[:2]
+    lead = lead_over(comparison, first, second)
+    gap = f"Next is {second}, {lead.difference:.3f} behind"
+    if np.isnan(lead.low):
+        return [f"{gap}."]
+    apart = "a lead that is sure" if lead.p_value < SURE else "a lead that may be chance"
+    return [f"{gap} (95 % interval {lead.low:.3f} to {lead.high:.3f}: {apart})."]
+
+
+def lead_over(comparison: Comparison, first: str, second: str) -> Difference:
+    """The first model minus the second, paired as in the table; no interval where the table's clusters are not the test part's own."""
+    steps, units = comparison.log_prob_steps, comparison.test.n_units
+    ours, theirs = (np.array([s.sum() for s in steps[name]]) for name in (first, second))
+    clusters = comparison.test.clusters
+    n_clusters = int(comparison.frame["n_clusters"].max())
+    if not np.isfinite(ours - theirs).all():
+        return Difference(float((ours - theirs).sum() / units.sum()), np.nan, np.nan, np.nan, 0, "none")
+    if len(units) == 1:
+        return moving_block_difference(steps[first][0], steps[second][0], n_units=float(units[0]))
+    if n_clusters != (len(units) if clusters is None else len(set(clusters))):
+        return Difference(float((ours - theirs).sum() / units.sum()), np.nan, np.nan, np.nan, 0, "none")
+    return paired_difference(ours, theirs, units, clusters)
