@@ -5,7 +5,7 @@ from seqmodels.generation.cursor import Cursor, CursorState, select_rows
 from seqmodels.generation.decoding import Decoding
 from seqmodels.generation.drawing import Drawing
 from seqmodels.generation.generative import Generative
-from seqmodels.generation.given import Given, given_rows
+from seqmodels.generation.given import Given, given_each, given_rows
 from seqmodels.generation.marginal import Marginal
 from seqmodels.generation.prediction import Prediction
 from seqmodels.generation.sampling import sample_steps
@@ -30,6 +30,7 @@ __all__ = [
     "Stream",
     "beam_search",
     "beam_searches",
+    "given_each",
     "given_rows",
     "sample_steps",
     "select_rows",

@@ -68,18 +68,26 @@ class Search:
 class Beam:
     """The beginnings that are alive, ``steps (r, t)``, their ``log_prob (r,)`` float64, whose they are and the cursor's state.
 
-    ``owner (r,)``: number of the source, ascending: those of one source stand together, best first. ``stops``: whether ends are events.
+    ``owner (r,)``: number of the source, ascending: those of one source stand together, best first. ``longest (r,)``: most steps of
+    its sequences. ``stops``: whether ends are events.
     """
 
     steps: Tensor
     log_prob: Tensor
     owner: Tensor
+    longest: Tensor
     state: CursorState
     stops: bool
 
     def take(self, rows: Tensor) -> Beam:
         """These rows; the state is for the cursor to select."""
-        return replace(self, steps=self.steps[rows], log_prob=self.log_prob[rows], owner=self.owner[rows])
+        steps, log_prob, owner = self.steps[rows], self.log_prob[rows], self.owner[rows]
+        return replace(self, steps=steps, log_prob=log_prob, owner=owner, longest=self.longest[rows])
+
+    @property
+    def done(self) -> Tensor:
+        """``(r,)`` whether this was the last step there may be."""
+        return self.longest == self.steps.shape[1]
 
 
 def beam_search(
@@ -91,7 +99,12 @@ def beam_search(
 
 @torch.inference_mode()
 def beam_searches(
-    cursor: Cursor, search: Search, *, prefixes: Sequence[np.ndarray], sources: list[np.ndarray] | None = None
+    cursor: Cursor,
+    search: Search,
+    *,
+    prefixes: Sequence[np.ndarray],
+    sources: list[np.ndarray] | None = None,
+    longest: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """For each source the best of the sequences of symbols found, best first; fewer than asked for if there are no more.
 
@@ -101,22 +114,22 @@ def beam_searches(
 
     Args:
         prefixes: with which each source's sequences begin, all of one length.
-        sources: of one length; None: sequences are given nothing.
+        sources: of one length, unless the cursor takes several; None: sequences are given nothing.
+        longest: most steps of each source's sequences, under ``search.length`` their number; None: as ``search`` says, of all alike.
 
     Raises:
         ValueError: prefixes longer than the sequences.
     """
-    n_prefix = len(prefixes[0])
-    if n_prefix > search.longest:
-        raise ValueError(f"the prefix has {n_prefix} steps, the sequences at most {search.longest}; raise the length")
+    n_prefix, limits = len(prefixes[0]), [search.longest] * len(prefixes) if longest is None else list(longest)
+    if n_prefix > min(limits):
+        raise ValueError(f"the prefix has {n_prefix} steps, the sequences at most {min(limits)}; raise the length")
     found: list[list[Hypothesis]] = [[] for _ in prefixes]
-    beam = _first(cursor, torch.as_tensor(np.stack(prefixes)), sources)
-    for _ in range(n_prefix, search.longest):
+    beam = _first(cursor, torch.as_tensor(np.stack(prefixes)), sources, torch.tensor(limits))
+    while not bool(beam.done.all()):
         beam = _extend(cursor, beam, search, found)
-        if not len(beam.log_prob):
-            break
-    else:
-        _finish(cursor, beam, found)
+    if len(beam.owner):
+        # Of the step after the last a tagger says nothing, so it is asked only if the end is one.
+        _finish(beam, cursor.distribution(beam.state).log_end if beam.stops else None, found)
     return [_best(each, search) for each in found]
 
 
@@ -124,7 +137,7 @@ def _best(found: list[Hypothesis], search: Search) -> list[Hypothesis]:
     return sorted(found, key=lambda h: search.score(h.log_prob, len(h.steps)), reverse=True)[: search.n_best]
 
 
-def _first(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None) -> Beam:
+def _first(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None, longest: Tensor) -> Beam:
     """One beginning a source: the prefix, with its own log-probability."""
     n, stops = len(prefixes), False
     state, log_prob = cursor.start(sources, n), torch.zeros(n, dtype=torch.float64)
@@ -132,18 +145,19 @@ def _first(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None) -
         prediction = cursor.distribution(state)
         log_prob = log_prob + prediction.log_prob(symbols.to(prediction.parameters.device)).double().cpu()
         state, stops = cursor.advance(state, symbols), prediction.log_end is not None
-    return Beam(prefixes, log_prob, torch.arange(n), state, stops)
+    return Beam(prefixes, log_prob, torch.arange(n), longest, state, stops)
 
 
 def _extend(cursor: Cursor, beam: Beam, search: Search, found: list[list[Hypothesis]]) -> Beam:
     """The most probable ways on; those that ended instead are ``found``. The end counts against going on even where it may not come."""
     prediction = cursor.distribution(beam.state)
     n_symbols, device = prediction.parameters.shape[-1], prediction.parameters.device
-    log_probs = prediction.log_probs().cpu()  # (r, V), or (r, V + 1) with the end
+    rows = _finish(beam, prediction.log_end, found)
+    log_probs = prediction.log_probs().cpu()[rows]  # (r, V), or (r, V + 1) with the end
     if search.length is not None:
         log_probs = log_probs[:, :n_symbols]
-    parent, symbol, log_prob = _ways_on(beam, log_probs, search.width)
-    ends = symbol == n_symbols
+    parent, symbol, log_prob = _ways_on(beam.take(rows), log_probs, search.width)
+    parent, ends = rows[parent], symbol == n_symbols
     _collect(replace(beam.take(parent[ends]), log_prob=log_prob[ends]), found)
     parent, symbol, log_prob = parent[~ends], symbol[~ends], log_prob[~ends]
     grown = replace(beam.take(parent), log_prob=log_prob, stops=prediction.log_end is not None)
@@ -176,13 +190,13 @@ def _ways_on(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, Tensor,
     return (first.unsqueeze(1) + place // n)[possible], (place % n)[possible], log_prob[possible]
 
 
-def _finish(cursor: Cursor, beam: Beam, found: list[list[Hypothesis]]) -> None:
-    """What is alive at the last step ends there."""
-    # Of the step after the last a tagger says nothing, so it is asked only if the end is one.
-    log_end = cursor.distribution(beam.state).log_end if beam.stops else None
+def _finish(beam: Beam, log_end: Tensor | None, found: list[list[Hypothesis]]) -> Tensor:
+    """What has come to its last step ends there; the rows ``(m,)`` of the others."""
+    done = beam.done
     log_prob = beam.log_prob if log_end is None else beam.log_prob + log_end.double().cpu()
-    possible = log_prob > -torch.inf
-    _collect(replace(beam.take(possible), log_prob=log_prob[possible]), found)
+    ended = done & (log_prob > -torch.inf)
+    _collect(replace(beam.take(ended), log_prob=log_prob[ended]), found)
+    return (~done).nonzero()[:, 0]
 
 
 def _collect(ended: Beam, found: list[list[Hypothesis]]) -> None:
@@ -199,6 +213,6 @@ def _settled(found: list[list[Hypothesis]], beam: Beam, search: Search) -> Tenso
             continue
         scores = sorted((search.score(h.log_prob, len(h.steps)) for h in found[owner]), reverse=True)
         # Log-probabilities are not positive: divided by the most they come nearest to zero.
-        most = search.score(float(beam.log_prob[end - count]), search.longest)
+        most = search.score(float(beam.log_prob[end - count]), int(beam.longest[end - count]))
         settled[end - count : end] = scores[search.n_best - 1] >= most
     return settled

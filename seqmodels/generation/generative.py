@@ -35,6 +35,7 @@ class Generative(Configurable, ABC):
     random_state: int
 
     _aligned: ClassVar[bool] = False  # whether targets have a step for each of their source's
+    _pads_sources: ClassVar[bool] = False  # whether the cursor starts from sources of several lengths at once
 
     @abstractmethod
     def start(self, source: Given = None, n: int = 1) -> CursorState:

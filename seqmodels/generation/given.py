@@ -6,8 +6,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# One encoded source for all n sequences; a list of n, of equal length; or none.
+# One encoded source for all n sequences; a list of n, of equal length unless the model pads them; or none.
 Given = np.ndarray | list[np.ndarray] | None
+
+
+def given_each(given: Given, n: int) -> list[np.ndarray | None]:
+    """The source of each of ``n`` sequences, of whatever lengths; ``ValueError`` for a list of another number."""
+    if not isinstance(given, list):
+        return [given] * n
+    if len(given) != n:
+        raise ValueError(f"{len(given)} sources for {n} sequences; pass one each")
+    return [*given]
 
 
 def given_rows(given: Given, n: int) -> Tensor | None:

@@ -43,18 +43,18 @@ class Goal:
         """Steps of the source."""
         return 0 if self.source is None else len(self.source)
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """What those that are searched together have in common."""
-        return self.n_source, len(self.prefix), -1 if self.length is None else self.length
+    def kind(self, *, pads: bool) -> tuple[bool, int, int]:
+        """What those that are searched together have in common; ``pads``: their sources may have several lengths."""
+        return self.length is None, len(self.prefix), 0 if pads else self.n_source
 
 
-def batches(shapes: Sequence[tuple[int, int, int]], size: int) -> Iterator[list[int]]:
-    """Numbers of sources of equal shape, at most ``size`` together."""
+def batches(goals: Sequence[Goal], size: int, *, pads: bool) -> Iterator[list[int]]:
+    """Numbers of goals that are searched together, at most ``size``, of sources of equal length, or if it ``pads`` of like lengths."""
     if size < 1:
         raise ValueError(f"batch_size is {size}; pass at least 1")
-    for shape in sorted(set(shapes)):
-        alike = [i for i, each in enumerate(shapes) if each == shape]
+    kinds = [goal.kind(pads=pads) for goal in goals]
+    for kind in sorted(set(kinds)):
+        alike = sorted((i for i, each in enumerate(kinds) if each == kind), key=lambda i: goals[i].n_source)
         yield from (alike[k : k + size] for k in range(0, len(alike), size))
 
 
@@ -133,7 +133,7 @@ class Searching(Generative, ABC):
             prefix: raw beginning of every target, or a list with one for each.
             length: steps of the targets, one number or one for each; needed under ``length="given"``, but not by taggers.
             max_ratio: steps that a target may have for each step of its source, besides ``max_length``; under ``length="stop"``.
-            batch_size: sources of equal length that are searched at once.
+            batch_size: sources that are searched at once; of equal length, unless a network's encoder or a neural tagger reads them.
 
         Raises:
             ValueError: a model that was fitted without ``y``; one of vectors; nothing possible begins with the prefix.
@@ -150,12 +150,12 @@ class Searching(Generative, ABC):
                 return [self.encoding_.decode(steps) for steps in exact]
         width = max(n_best or 1, n_beams or 1)
         cursor, found = self._cursor(), list[Any]([None] * len(goals))
-        for numbers in batches([goal.shape for goal in goals], batch_size):
+        for numbers in batches(goals, batch_size, pads=self._pads_sources):
             part = [goals[i] for i in numbers]
-            longest = max_length + int(max_ratio * part[0].n_source)
-            search = Search(width, 1 if n_best is None else n_best, part[0].length, longest, alpha)
+            longest = [max_length + int(max_ratio * g.n_source) if g.length is None else g.length for g in part]
+            search = Search(width, 1 if n_best is None else n_best, part[0].length, min(longest), alpha)
             prefixes, given = [goal.prefix for goal in part], [g.source for g in part if g.source is not None]
-            hypotheses = beam_searches(cursor, search, prefixes=prefixes, sources=given or None)
+            hypotheses = beam_searches(cursor, search, prefixes=prefixes, sources=given or None, longest=longest)
             for i, each in zip(numbers, hypotheses, strict=True):
                 _refuse_nothing(each, f"source {i}: ")
                 wanted = n_best is not None

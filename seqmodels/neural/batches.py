@@ -7,7 +7,7 @@ without an encoder reads source and target as one row, of which only the target 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -85,7 +85,7 @@ def assemble(
     columns = [torch.as_tensor(np.stack(column), device=device) for column in zip(*pieces, strict=True)]
     shown, asked, is_start, is_end, may_end, is_target, scored, past = columns
     sources = [_part(rows[s.row].source, s) if cut_sources else rows[s.row].source for s in spans]
-    source, source_mask = _pad_sources(sources, device, dtype)
+    source, source_mask = pad_sources(sources, device, dtype)
     vectors = shown.is_floating_point()
     return Chunk(
         shown.to(dtype) if vectors else shown,
@@ -121,9 +121,10 @@ def _part(source: np.ndarray | None, span: Span) -> np.ndarray | None:
     return None if source is None else source[span.begin : span.end]
 
 
-def _pad_sources(
-    sources: list[np.ndarray | None], device: torch.device, dtype: torch.dtype
+def pad_sources(
+    sources: Sequence[np.ndarray | None], device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor | None, Tensor | None]:
+    """``(B, S, ...)``, floats of this ``dtype``, padded on the right, and a mask ``(B, S)``; None and None where there are none."""
     real = [source for source in sources if source is not None]
     if not real:
         return None, None

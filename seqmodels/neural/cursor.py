@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodels.generation import Given, Prediction, given_rows
-from seqmodels.neural.batches import Reach
+from seqmodels.generation import Given, Prediction, given_each, given_rows
+from seqmodels.neural.batches import Reach, pad_sources
 from seqmodels.neural.module import SequenceModule, split_end
 from seqmodels.neural.network import Memory, select
 from seqmodels.observations import Observation
@@ -21,7 +21,7 @@ class NetworkState:
     """Before step ``position`` of the row: the network's memory and outputs, and what a new window would need.
 
     ``window`` is the first step of the current window; ``recent (n, w, ...)`` the last elements; ``first`` the first scored step.
-    ``n_steps``: how many there are, where the source says so.
+    ``n_steps``: how many there are, where the source says so; of several the longest, so that who asks must know where others end.
     """
 
     memory: Memory
@@ -48,20 +48,23 @@ class NetworkCursor:
 
     @torch.no_grad()
     def start(self, source: Given = None, n: int = 1) -> NetworkState:
-        """Before the first scored step; a network without an encoder reads the source as the row's beginning."""
+        """Before the first scored step; a network without an encoder reads the source as the row's beginning.
+
+        Sources for an encoder may be of several lengths.
+        """
         parameter = next(self.module.parameters())
         vectors = self.module.ends.reads == "vectors"
         dtype = parameter.dtype if vectors else torch.int64
         width = (self.module.ends.size,) if vectors else ()
-        rows, given = given_rows(source, n), None
-        if rows is not None:
-            given = rows.to(parameter.device, parameter.dtype if rows.is_floating_point() else torch.int64)
-        if given is None or self.module.network.reads_source:
-            mask = None if given is None else torch.ones(given.shape[:2], dtype=torch.bool, device=given.device)
+        if source is None or self.module.network.reads_source:
+            given, mask = pad_sources(given_each(source, n), parameter.device, parameter.dtype)
             memory = self.module.start(n, given, mask)
             recent = torch.zeros(n, 0, *width, dtype=dtype, device=parameter.device)
             n_steps = None if given is None or not self.module.network.aligned else given.shape[1]
             return self._feed(NetworkState(memory, recent, recent, 0, 0, 0, n_steps), 1)
+        given = given_rows(source, n)
+        assert given is not None, "there is a source"
+        given = given.to(parameter.device, parameter.dtype if given.is_floating_point() else torch.int64)
         first = given.shape[1]
         window = self.reach.windows(first + 1)[-1][0]
         return self.enter(NetworkState(None, given, given, first, window, first))

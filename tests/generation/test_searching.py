@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.generation import Hypothesis, Search, beam_search, beam_searches, given_rows
+from seqmodels.generation import Hypothesis, Search, beam_search, beam_searches, given_each, given_rows
 from seqmodels.generation.beam import Beam, _settled
-from seqmodels.generation.searching import batches
+from seqmodels.generation.searching import Goal, batches
 from tests.generation.markov import Markov
 
 EMPTY = np.zeros(0, dtype=np.int64)
@@ -72,7 +72,8 @@ def test_each_source_has_its_own_beam(end: float | None) -> None:
 
 def test_a_source_is_settled_by_its_own_beginnings() -> None:
     steps, owner = torch.zeros(3, 1, dtype=torch.int64), torch.tensor([0, 1, 1])
-    beam = Beam(steps, torch.tensor([-9.0, -1.0, -8.0], dtype=torch.float64), owner, None, stops=True)
+    log_prob, longest = torch.tensor([-9.0, -1.0, -8.0], dtype=torch.float64), torch.full((3,), 1000)
+    beam = Beam(steps, log_prob, owner, longest, None, stops=True)
     found = [[Hypothesis(EMPTY, -5.0)], [Hypothesis(EMPTY, -5.0)]]
     assert _settled(found, beam, Search()).tolist() == [True, False, False]
     assert _settled(found, beam, Search(n_best=2)).tolist() == [False, False, False]
@@ -118,10 +119,12 @@ def test_the_mean_ranks_long_ones_higher() -> None:
 
 
 def test_batches_are_alike() -> None:
-    shapes = [(2, 0, -1), (1, 0, -1), (2, 0, -1), (2, 1, -1), (2, 0, -1)]
-    assert list(batches(shapes, 2)) == [[1], [0, 2], [4], [3]]
+    shapes = [(2, 0, None), (1, 0, None), (2, 0, None), (2, 1, None), (2, 0, None), (3, 0, 4)]
+    goals = [Goal(np.zeros(n), np.zeros(begun), length) for n, begun, length in shapes]
+    assert list(batches(goals, 2, pads=False)) == [[5], [1], [0, 2], [4], [3]]
+    assert list(batches(goals, 3, pads=True)) == [[5], [1, 0, 2], [4], [3]]
     with pytest.raises(ValueError, match="batch_size is 0"):
-        list(batches(shapes, 0))
+        list(batches(goals, 0, pads=True))
 
 
 def test_given_rows() -> None:
@@ -153,3 +156,12 @@ def test_a_source_with_no_possible_target_is_named() -> None:
 def test_what_cannot_be_is_named(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         reader().predict(X, max_length=3, **wrong)
+
+
+def test_given_each() -> None:
+    one, two = np.array([1, 2]), np.array([3])
+    assert given_each(None, 2) == [None, None]
+    assert given_each(one, 2) == [one, one]
+    assert given_each([one, two], 2) == [one, two]
+    with pytest.raises(ValueError, match="2 sources for 3 sequences"):
+        given_each([one, two], 3)

@@ -58,6 +58,7 @@ class LSTMSeq2Seq(Recurrent):
     lr: float = 6e-3
 
     _has_encoder: ClassVar[bool] = True
+    _pads_sources: ClassVar[bool] = True
 
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()

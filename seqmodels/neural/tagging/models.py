@@ -19,6 +19,7 @@ from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.neural.transformer.shape import TransformerShape
 from seqmodels.preparation import Example
 
+TOGETHER = 64  # sources, of like lengths, that are labelled at once
 Cell = Literal["lstm", "gru", "elman"]
 CELLS: dict[Cell, type[LSTMNetwork] | type[GRUNetwork] | type[ElmanNetwork]] = {
     "lstm": LSTMNetwork,
@@ -47,6 +48,7 @@ class NeuralTagger(NeuralModel, ABC):
 
     _aligned: ClassVar[bool] = True
     _has_encoder: ClassVar[bool] = True
+    _pads_sources: ClassVar[bool] = True
     _carries: ClassVar[bool] = False
 
     @abstractmethod
@@ -68,16 +70,22 @@ class NeuralTagger(NeuralModel, ABC):
         """Of independent targets, the most probable of each."""
         if self.autoregressive:
             return None
-        return [self._each_most_probable(source) for source in sources if source is not None]
+        given = [source for source in sources if source is not None]
+        order = sorted(range(len(given)), key=lambda i: len(given[i]))
+        parts = [order[k : k + TOGETHER] for k in range(0, len(order), TOGETHER)]
+        found = [labels for part in parts for labels in self._each_most_probable([given[i] for i in part])]
+        return [found[place] for place in np.argsort(order)]
 
     @torch.no_grad()
-    def _each_most_probable(self, source: np.ndarray) -> np.ndarray:
-        module, target = self._ready(), Example(np.zeros(len(source), dtype=np.int64), source)
-        parameter, rows = next(module.parameters()), self._rows([target])
-        chunk = assemble(rows, [Span(0, 0, len(source))], 0, parameter.device, parameter.dtype)
-        memory = module.start(1, chunk.source, chunk.source_mask)
+    def _each_most_probable(self, sources: list[np.ndarray]) -> list[np.ndarray]:
+        module, lengths = self._ready(), [len(source) for source in sources]
+        rows = self._rows([Example(np.zeros(len(source), dtype=np.int64), source) for source in sources])
+        parameter, spans = next(module.parameters()), [Span(i, 0, n) for i, n in enumerate(lengths)]
+        chunk = assemble(rows, spans, 0, parameter.device, parameter.dtype)
+        memory = module.start(len(rows), chunk.source, chunk.source_mask)
         outputs, _ = module(chunk.shown, chunk.is_start, chunk.is_target, memory)
-        return self.observation_.log_probs(outputs)[0].argmax(-1).cpu().numpy()
+        labels = self.observation_.log_probs(outputs).argmax(-1).cpu().numpy()  # (B, T)
+        return [row[:n] for row, n in zip(labels, lengths, strict=True)]
 
     def _reach(self) -> Reach:
         return Reach()

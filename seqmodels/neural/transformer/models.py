@@ -81,6 +81,7 @@ class TransformerSeq2Seq(GenerativeTransformer):
     max_length: int = 1024
 
     _has_encoder: ClassVar[bool] = True
+    _pads_sources: ClassVar[bool] = True
 
     def _reach(self) -> Reach:
         return Reach()
