@@ -89,7 +89,10 @@ def measure(given: argparse.Namespace) -> Finding:
     drawn, drawn_test = sm.Sequences([symbols[:-N_TEST]]), sm.Sequences([symbols[-N_TEST:]])
     rows, scored = curve("text", text, text_test, [2_000] if given.quick else [1_000, 8_000, 64_000], steps)
     of_chain, _ = curve("Markov chain", drawn, drawn_test, [2_000] if given.quick else [1_000, 10_000, 100_000], steps)
-    floor = [{**row, "family": "source", "score": truth[-N_TEST:].mean()} for row in of_chain if row["family"] == "hmm"]
+    floor = [
+        {"data": "Markov chain", "n_symbols": n, "family": "source", "score": truth[-N_TEST:].mean()}
+        for n in sorted({row["n_symbols"] for row in of_chain})
+    ]
     frame = pd.DataFrame([*rows, *of_chain, *floor])
     little, much = lead(scored[0], SIMPLE, NETWORKS, text_test), lead(scored[-1], NETWORKS, SIMPLE, text_test)
     sentence = (
@@ -107,7 +110,7 @@ def measure(given: argparse.Namespace) -> Finding:
         y_label="nats per symbol, held out (higher is better)",
         band=False,
     )
-    return Finding(CLAIM, little["ci_low"] > 0 and much["ci_low"] > 0, sentence, frame, figure)
+    return Finding(CLAIM, bool(little["ci_low"] > 0 and much["ci_low"] > 0), sentence, frame, figure)
 
 
 def shown(found: dict[str, float]) -> str:

@@ -75,7 +75,7 @@ def measure(given: argparse.Namespace) -> Finding:
         f"Floor {'kept' if floor else 'passed'}; each excess {'falls' if falls else 'does not fall'}; the source's own family is "
         f"{'first throughout and arrives' if first else f'not first throughout, or {ENOUGH} away with the most'}."
     )
-    return Finding(CLAIM, floor and falls and first, sentence, frame, picture(frame))
+    return Finding(CLAIM, bool(floor and falls and first), sentence, frame, picture(frame))
 
 
 def picture(frame: pd.DataFrame) -> Figure:
