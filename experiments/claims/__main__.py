@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from gallery import write_gallery
-from running import chosen, expected, run_all
+from running import chosen, expected, run_all, scripts
 
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = HERE.parent / "results" / "claims", HERE.parents[1] / "docs" / "experiments.md"
@@ -36,7 +36,7 @@ def main() -> int:
     out = given.out or temporary
     results, page = (RESULTS, PAGE) if out is None else (out, out / "experiments.md")
     failed = [] if given.gallery else run(given, results)
-    names = write_gallery(results, page)
+    names = write_gallery(results, page, scripts(HERE))
     print(f"{len(names)} claims on {page}")
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
