@@ -1,10 +1,15 @@
 PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
-.PHONY: demo test kernels huggingface lint types format clean
+QUICK ?=
+.PHONY: demo experiments test kernels huggingface lint types format clean
 
 demo: .venv
 	$(BIN)/seqmodels compare --out results
+
+# Every textbook claim and docs/experiments.md: under an hour on two cores; with QUICK=--quick five minutes, into a temporary folder.
+experiments: .venv
+	PYTHONPATH=. $(BIN)/python experiments/claims --jobs 2 $(QUICK)
 
 test: lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2

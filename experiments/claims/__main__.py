@@ -1,0 +1,59 @@
+"""Every claim of this folder, and the page of all: ``python experiments/claims [--quick] [--jobs 2] [--only NAME ...] [--gallery]``."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from gallery import write_gallery
+from running import chosen, expected, run_all, scripts
+
+HERE = Path(__file__).resolve().parent
+RESULTS, PAGE = HERE.parent / "results" / "claims", HERE.parents[1] / "docs" / "experiments.md"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python experiments/claims", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, written to a temporary folder")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time, of one thread each")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these claims instead of all")
+    parser.add_argument(
+        "--gallery", action="store_true", help="run nothing: write the page from the results that are there"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="folder of the results, and of the page (by default the committed ones)"
+    )
+    given = parser.parse_args()
+    if given.jobs < 1:
+        parser.error(f"--jobs is {given.jobs}; pass at least 1")
+    return given
+
+
+def main() -> int:
+    """0, or 1 if a script failed."""
+    given = arguments()
+    temporary = Path(tempfile.mkdtemp(prefix="claims-")) if given.quick and given.out is None else None
+    out = given.out or temporary
+    results, page = (RESULTS, PAGE) if out is None else (out, out / "experiments.md")
+    failed = [] if given.gallery else run(given, results)
+    names = write_gallery(results, page, scripts(HERE))
+    print(f"{len(names)} claims on {page}")
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def run(given: argparse.Namespace, results: Path) -> list[str]:
+    """The names of what failed."""
+    try:
+        paths = chosen(HERE, given.only)
+    except ValueError as error:
+        sys.exit(str(error))
+    options = ["--out", str(results), *(["--quick"] if given.quick else [])]
+    print(f"{len(paths)} claims, {given.jobs} at a time, into {results}", flush=True)
+    outcomes = run_all(paths, options, given.jobs, lambda path: expected(path, RESULTS), lambda s: print(s, flush=True))
+    return [outcome.name for outcome in outcomes if outcome.code != 0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""What an HMM of speech lacks: the dependence of a frame on the frames before, given the states.
+
+Claim: that frames are independent given the states is the HMM's weakest assumption about speech (Rabiner 1989, section IV.E; Ostendorf
+et al. 1996); emissions that predict a frame from those before (Poritz 1982) take away most of its distance to a network.
+
+Rule: it holds if the HMM with autoregressive emissions of order 1 stands nearer to the LSTM than to the HMM of Gaussian mixtures: the
+95 % interval of its difference to the midpoint of the two lies above zero, on unheard speakers. The share closed is
+(AR-HMM - HMM) / (LSTM - HMM); its interval are the shares s at which that of AR-HMM - (1 - s) HMM - s LSTM holds zero.
+
+Also shown: one state (a VAR), order 2, and an LSTM whose own output is autoregressive. 24 states each, 400 steps of the LSTM.
+"""
+
+import argparse
+
+import numpy as np
+import pandas as pd
+from claim import Finding, main
+from contrasts import Steps, contrasts, difference, said, with_contrasts
+from material import asks_for_audio, frames
+
+import seqmodels as sm
+
+CLAIM = (
+    "That frames are independent given the states is the HMM's weakest assumption about speech, and autoregressive emissions take "
+    "away most of its distance to an LSTM (Poritz 1982; Rabiner 1989; Ostendorf et al. 1996)."
+)
+GRID = np.arange(-1.0, 1.001, 0.01)  # of shares, around the estimate
+
+
+def models(steps: int, passes: int) -> dict[str, sm.SequenceModel]:
+    autoregressive = {
+        f"ar-hmm, order {order}": sm.HMM(24, observation=sm.AutoregressiveGaussian(order), max_iter=passes)
+        for order in (1, 2)
+    }
+    return {
+        "hmm": sm.HMM(24, observation=sm.GaussianMixture(4), max_iter=passes),
+        "var, order 1": sm.HMM(1, observation=sm.AutoregressiveGaussian(1)),
+        **autoregressive,
+        "lstm": sm.LSTM(d_model=128, max_steps=steps),
+        "ar-lstm, order 1": sm.LSTM(d_model=128, observation=sm.AutoregressiveGaussian(1), max_steps=steps),
+    }
+
+
+def between(hmm: Steps, lstm: Steps, share: float) -> Steps:
+    """The log-probabilities of a model that closed just this share of the gap."""
+    return [(1 - share) * a + share * b for a, b in zip(hmm, lstm, strict=True)]
+
+
+def shares(result: sm.Comparison, name: str) -> tuple[float, float, float]:
+    """The share closed, and the least and the most that the data allow (Fieller's interval, by a grid)."""
+    hmm, lstm, model = (result.log_prob_steps[each] for each in ("hmm", "lstm", name))
+    gap, closed = (difference(each, hmm, result.test).difference for each in (lstm, model))
+    grid = closed / gap + GRID
+    found = [difference(model, between(hmm, lstm, share), result.test) for share in grid]
+    allowed = [share for share, d in zip(grid, found, strict=True) if d.low <= 0 <= d.high]
+    return closed / gap, min(allowed, default=np.nan), max(allowed, default=np.nan)
+
+
+def measure(given: argparse.Namespace) -> Finding:
+    train, test = frames(given)
+    chosen = models(30, 5) if given.quick else models(400, 30)
+    result = sm.compare(chosen, train, test=test, baseline="hmm", title="Autoregressive emissions", progress=print)
+    steps, first = result.log_prob_steps, "ar-hmm, order 1"
+    nearer = difference(steps[first], between(steps["hmm"], steps["lstm"], 0.5), test).low > 0
+    others = [name for name in chosen if name not in ("hmm", "lstm")]
+    closed = {name: shares(result, name) for name in others}
+    frame = with_contrasts(result, contrasts(result, [("lstm", name) for name in others]))
+    table = pd.DataFrame(closed, index=["share_closed", "share_low", "share_high"]).T.rename_axis("model").reset_index()
+    return Finding(CLAIM, bool(nearer), sentence(result, closed), pd.concat([frame, table]), result.plot_forest())
+
+
+def sentence(result: sm.Comparison, closed: dict[str, tuple[float, float, float]]) -> str:
+    ends = said(contrasts(result, [("ar-hmm, order 1", "hmm"), ("lstm", "hmm")]))
+    parts = "; ".join(f"{name} {share:.0%} [{low:.0%}, {high:.0%}]" for name, (share, low, high) in closed.items())
+    return f"nats per frame, {ends}. Of the distance from HMM to LSTM is closed by: {parts}."
+
+
+if __name__ == "__main__":
+    main(__doc__, measure, asks_for_audio)

@@ -1,0 +1,121 @@
+"""How much data each family needs: learning curves from 1,000 symbols to all there are.
+
+Claim: with little data counting and small latent-state models win, with much data networks do, so that the curves cross (Ng & Jordan 2001
+for the pair of Bayes and regression; Goodfellow, Bengio & Courville 2016, section 5.2; Hestness et al. 2017).
+
+Rule: it holds if, on text, the better of n-gram and HMM is better than both networks with the fewest bytes, and the better network is
+better than both of them with the most, with 95 % intervals of these differences (best of one kind minus best of the other) above zero.
+
+Data: text, the bytes just before the last tenth, which is held out for all sizes (--text FILE for more than the built-in 420,000); and 1,000
+to 1,000,000 symbols of a known source, a Markov chain over 12 symbols that remembers two, whose own log-probability is the line `source`.
+No family is told its order. The n-gram's order is the best of 2 to 7 on a tenth of its training part, the HMM's size the best of 8, 24 and
+64 states, 20 passes; networks are 96 wide (the Transformer two layers of 64) and stop early on a tenth held out, at most 600 steps.
+"""
+
+import argparse
+
+import numpy as np
+import pandas as pd
+from choosing import best
+from claim import Finding, main
+from contrasts import Steps, difference, interval
+from curves import curves
+from material import asks_for_text, text_parts
+
+import seqmodels as sm
+
+CLAIM = (
+    "With little data counts and latent states win, with much data networks do: the curves cross (Ng & Jordan 2001; Goodfellow et "
+    "al. 2016; Hestness et al. 2017)."
+)
+SIMPLE, NETWORKS = ("n-gram", "hmm"), ("lstm", "transformer")
+N_SYMBOLS, N_TEST = 12, 50_000
+
+
+def families(train: sm.Sequences, steps: int) -> dict[str, sm.SequenceModel]:
+    sizes = [sm.HMM(k, max_iter=20, length="given") for k in (8, 24, 64)]
+    return {
+        "n-gram": best([sm.NGram(order, length="given") for order in range(2, 8)], train),
+        "hmm": best(sizes, train),
+        "lstm": sm.LSTM(d_model=96, max_steps=steps, length="given"),
+        "transformer": sm.Transformer(d_model=64, n_layers=2, max_steps=steps, length="given"),
+    }
+
+
+def chain(n: int, *, random_state: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """``(n,)`` symbols of a Markov chain that remembers two, and the log-probability of each given those."""
+    rng = np.random.default_rng(random_state)
+    table = rng.dirichlet(np.full(N_SYMBOLS, 0.3), size=(N_SYMBOLS, N_SYMBOLS))
+    cumulative, uniform = table.cumsum(axis=2), rng.uniform(size=n)
+    x = np.zeros(n + 2, dtype=np.int64)
+    for t in range(n):
+        x[t + 2] = min(int(np.searchsorted(cumulative[x[t], x[t + 1]], uniform[t])), N_SYMBOLS - 1)
+    return x[2:], np.log(table[x[:-2], x[1:-1], x[2:]])
+
+
+def tail(whole: sm.Sequences, n: int) -> sm.Sequences:
+    """Its last ``n`` steps: what stands just before the held-out part."""
+    return sm.Sequences([whole[0][-n:]])
+
+
+def curve(
+    data: str, train: sm.Sequences, test: sm.Sequences, sizes: list[int], steps: int
+) -> tuple[list[dict[str, object]], list[dict[str, Steps]]]:
+    """A row for each size and family, and for each size the log-probabilities of each family."""
+    rows, scored = [], []
+    for n in [*sizes, len(train[0])]:
+        part = tail(train, n)
+        fitted = {name: model.fit(part) for name, model in families(part, steps).items()}
+        scored.append({name: model.log_prob_steps(test) for name, model in fitted.items()})
+        for name, model in fitted.items():
+            print(f"{data}, {n:,}, {name}: {model.score(test):.4f}")
+            row = {"data": data, "n_symbols": int(part.n_units.sum()), "family": name, "score": model.score(test)}
+            rows.append(row | {"n_parameters": model.n_parameters_, "steps": int(model.history_["step"].iloc[-1])})
+    return rows, scored
+
+
+def lead(
+    scored: dict[str, Steps], ahead: tuple[str, ...], behind: tuple[str, ...], test: sm.Sequences
+) -> dict[str, float]:
+    """The best of one kind minus the best of the other."""
+    first, second = (max(names, key=lambda name: float(scored[name][0].sum())) for names in (ahead, behind))
+    return interval(difference(scored[first], scored[second], test))
+
+
+def measure(given: argparse.Namespace) -> Finding:
+    steps = 40 if given.quick else 600
+    text, text_test = text_parts(given)
+    symbols, truth = chain((20_000 if given.quick else 1_000_000) + N_TEST)
+    drawn, drawn_test = sm.Sequences([symbols[:-N_TEST]]), sm.Sequences([symbols[-N_TEST:]])
+    rows, scored = curve("text", text, text_test, [2_000] if given.quick else [1_000, 8_000, 64_000], steps)
+    of_chain, _ = curve("Markov chain", drawn, drawn_test, [2_000] if given.quick else [1_000, 10_000, 100_000], steps)
+    floor = [
+        {"data": "Markov chain", "n_symbols": n, "family": "source", "score": truth[-N_TEST:].mean()}
+        for n in sorted({row["n_symbols"] for row in of_chain})
+    ]
+    frame = pd.DataFrame([*rows, *of_chain, *floor])
+    little, much = lead(scored[0], SIMPLE, NETWORKS, text_test), lead(scored[-1], NETWORKS, SIMPLE, text_test)
+    sentence = (
+        f"on text, best of counts and states minus best network: {shown(little)} nats per byte with {frame['n_symbols'].min():,} bytes; "
+        f"best network minus best of counts and states: {shown(much)} with {rows[-1]['n_symbols']:,}."
+    )
+    figure = curves(
+        frame,
+        "n_symbols",
+        "score",
+        "family",
+        panel="data",
+        title="How much data each family needs",
+        x_label="training symbols",
+        y_label="nats per symbol, held out (higher is better)",
+        band=False,
+    )
+    return Finding(CLAIM, bool(little["ci_low"] > 0 and much["ci_low"] > 0), sentence, frame, figure)
+
+
+def shown(found: dict[str, float]) -> str:
+    return f"{found['difference']:+.3f} [{found['ci_low']:+.3f}, {found['ci_high']:+.3f}]"
+
+
+if __name__ == "__main__":
+    main(__doc__, measure, asks_for_text)

@@ -1,0 +1,78 @@
+"""A page of all claims: each with what came out, its picture, and how to run it again."""
+
+import ast
+import html
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+Said = dict[str, Any]  # what a script wrote into its JSON
+
+TITLE = "# Textbook claims, put to the test"
+INTRODUCTION = (
+    "Each claim is one script in `experiments/claims/`, whose first lines state the rule by which it holds before any figure was seen. "
+    "Budgets are small and were not tuned until a claim held: that one did not hold here, at this size and on this data, is a result "
+    "too. Intervals are of 95 %. `make experiments` runs them all and writes this page; `python experiments/claims --gallery` writes it "
+    "from the results that are there."
+)
+
+
+def write_gallery(results: Path, page: Path, scripts: list[Path]) -> list[str]:
+    """The page of those scripts that have a result, their pictures in a folder beside it; returns their names."""
+    there = [path for path in scripts if (results / f"{path.stem}.json").exists()]
+    found = {path.stem: json.loads((results / f"{path.stem}.json").read_text(encoding="utf-8")) for path in there}
+    headings = {path.stem: heading(path) for path in there}
+    pictures = page.with_suffix("")  # a folder of the page's name
+    pictures.mkdir(parents=True, exist_ok=True)
+    for name in found:
+        shutil.copyfile(results / f"{name}.png", pictures / f"{name}.png")
+    page.write_text(text(found, headings, pictures.name), encoding="utf-8")
+    return list(found)
+
+
+def heading(script: Path) -> str:
+    """The first line of the script's docstring, which says what the claim is about."""
+    said = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or script.stem
+    return said.splitlines()[0].rstrip(".")
+
+
+def text(found: dict[str, Said], headings: dict[str, str], pictures: str) -> str:
+    """The page's Markdown; pictures lie in the folder ``pictures`` beside it."""
+    sections = [_section(name, said, headings[name], pictures) for name, said in found.items()]
+    return "\n\n".join([TITLE, INTRODUCTION, _table(found, headings), *sections]) + "\n"
+
+
+def _table(found: dict[str, Said], headings: dict[str, str]) -> str:
+    rows = [f"| [{_plain(headings[name])}](#{name}) | {_outcome(said)} |" for name, said in found.items()]
+    return "\n".join(["| claim about | here |", "| --- | --- |", *rows])
+
+
+def _section(name: str, said: Said, title: str, pictures: str) -> str:
+    parts = [
+        f'<a id="{name}"></a>',
+        f"## {_plain(title)}",
+        f"*{_plain(said['claim'])}*",
+        f"**{_outcome(said).capitalize()}** here: {_plain(said['sentence'])}",
+        f"![{_plain(title)}]({pictures}/{name}.png)",
+        f"```sh\npython experiments/claims/{name}.py\n```",
+        _small_print(said),
+    ]
+    return "\n\n".join(parts)
+
+
+def _small_print(said: Said) -> str:
+    hardware, seconds = said["hardware"], said["seconds"]
+    took = f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
+    threads = f"{hardware['threads']} thread{'s' * (hardware['threads'] != 1)}"
+    where = html.escape(f"{hardware['processor']}, {threads}, torch {said['versions']['torch']}")
+    return f"<small>{'Quick sizes. ' * said['quick']}{took} on {where}, {said['date'][:10]}.</small>"
+
+
+def _outcome(said: Said) -> str:
+    return "held" if said["held"] else "did not hold"
+
+
+def _plain(sentence: str) -> str:
+    """Characters that Markdown would read as marks, as themselves."""
+    return "".join(f"\\{c}" if c in "*_<>`|" else c for c in sentence)

@@ -1,0 +1,111 @@
+"""How many states and mixture components an HMM should have: likelihood on training and held-out data.
+
+Claim: more states and more components always explain the training data better, and past some size the held-out data worse, so that the size
+must be chosen on held-out data (Rabiner 1989, section V; Bishop 2006, sections 1.1 and 9.2).
+
+Rule: it holds if, for frames of speech and for text, (a) along each line of the picture the training score rises at every step, and (b) the
+largest model is worse on held-out data than the best, with a 95 % interval of the difference that lies below zero.
+
+Data: few enough to overfit in minutes: 120 utterances of synthetic speech, 1 to 64 states with 1, 4 or 16 diagonal Gaussians; and 40,000 bytes of
+text, 1 to 256 states. One start each, at most 30 EM steps; floors and pseudocounts are the defaults, which hold back the worst.
+"""
+
+import argparse
+
+import pandas as pd
+from claim import Finding, main
+from contrasts import Steps, difference, interval
+from curves import curves
+from material import asks_for_both, frames, text_parts
+from matplotlib.figure import Figure
+
+import seqmodels as sm
+
+CLAIM = (
+    "More states and components always explain the training data better, and past some size the held-out data worse (Rabiner 1989; "
+    "Bishop 2006)."
+)
+N_UTTERANCES, N_BYTES = 120, 40_000
+Scored = dict[str, Steps]
+
+
+def fitted(model: sm.HMM, train: sm.Sequences, test: sm.Sequences) -> tuple[dict[str, float], Steps]:
+    model.fit(train)
+    scores = {"train": model.score(train), "test": model.score(test), "n_parameters": float(model.n_parameters_)}
+    print({"states": model.n_states, **scores})
+    return scores | {"floor_hits": float(model.history_["floor_hits"].iloc[-1])}, model.log_prob_steps(test)
+
+
+def on_speech(given: argparse.Namespace) -> tuple[pd.DataFrame, Scored, sm.Sequences]:
+    train, test = frames(given)
+    train = train[: 20 if given.quick else N_UTTERANCES]
+    rows, steps = [], {}
+    for m in (1, 4) if given.quick else (1, 4, 16):
+        for k in (1, 8) if given.quick else (1, 2, 4, 8, 16, 32, 64):
+            model = sm.HMM(k, observation=sm.GaussianMixture(m), max_iter=10 if given.quick else 30)
+            scores, steps[f"{k} x {m}"] = fitted(model, train, test)
+            rows.append({"data": "speech", "model": f"{k} x {m}", "line": _line(m), "n_states": k, **scores})
+    return pd.DataFrame(rows), steps, test
+
+
+def on_text(given: argparse.Namespace) -> tuple[pd.DataFrame, Scored, sm.Sequences]:
+    train, test = text_parts(given)
+    train = sm.Sequences([train[0][-(8_000 if given.quick else N_BYTES) :]])
+    rows, steps = [], {}
+    for k in (1, 16) if given.quick else (1, 4, 16, 64, 128, 256):
+        scores, steps[f"{k}"] = fitted(sm.HMM(k, max_iter=10 if given.quick else 30, length="given"), train, test)
+        rows.append({"data": "text", "model": f"{k}", "line": "symbols", "n_states": k, **scores})
+    return pd.DataFrame(rows), steps, test
+
+
+def _line(n_components: int) -> str:
+    return f"{n_components} component{'s' * (n_components > 1)}"
+
+
+def rises(table: pd.DataFrame) -> bool:
+    return all(rows.sort_values("n_states")["train"].is_monotonic_increasing for _, rows in table.groupby("line"))
+
+
+def against_best(table: pd.DataFrame, steps: Scored, test: sm.Sequences) -> dict[str, object]:
+    """The largest model minus the one best on held-out data."""
+    largest = str(table.loc[table["n_parameters"].idxmax(), "model"])
+    best = str(table.loc[table["test"].idxmax(), "model"])
+    return {"largest": largest, "best": best, **interval(difference(steps[largest], steps[best], test))}
+
+
+def measure(given: argparse.Namespace) -> Finding:
+    parts, held, said = [], True, []
+    for found, unit in ((on_speech(given), "frame"), (on_text(given), "byte")):
+        table, last = found[0], against_best(*found)
+        parts.append(table)
+        held &= rises(table) and float(str(last["ci_high"])) < 0
+        said.append(
+            f"{table['data'].iloc[0]}: training scores {'rise' if rises(table) else 'do not always rise'}; largest ({last['largest']}) minus "
+            f"best ({last['best']}) held out {last['difference']:+.3f} [{last['ci_low']:+.3f}, {last['ci_high']:+.3f}] nats per {unit}"
+        )
+    frame = pd.concat(parts, ignore_index=True)
+    return Finding(CLAIM, bool(held), "; ".join(said) + ".", frame, picture(frame))
+
+
+def picture(frame: pd.DataFrame) -> Figure:
+    """Held-out lines, training ones behind them in the same colours."""
+    figure = curves(
+        frame,
+        "n_states",
+        "test",
+        "line",
+        panel="data",
+        title="Size of an HMM: held out full, training dotted",
+        x_label="states",
+        y_label="nats per unit (higher is better)",
+        base=2,
+        band=False,
+    )
+    for axes, (_, table) in zip(figure.axes, frame.groupby("data", sort=False), strict=True):
+        for line, (_, rows) in zip(axes.get_lines(), table.groupby("line", sort=False), strict=True):
+            axes.plot(rows["n_states"], rows["train"], color=line.get_color(), linestyle=":", linewidth=1.2)
+    return figure
+
+
+if __name__ == "__main__":
+    main(__doc__, measure, asks_for_both)

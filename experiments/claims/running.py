@@ -1,0 +1,88 @@
+"""Every claim's script as a process of its own, a few at a time; one that fails does not stop the others."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = 'if __name__ == "__main__":'  # what a script ends in, and what it imports does not
+UNKNOWN = 180.0  # seconds, of a script that has never run
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one script ended: 0 or its exit code, after how many seconds, and its last words."""
+
+    name: str
+    code: int
+    seconds: float
+    words: str
+
+
+def scripts(folder: Path) -> list[Path]:
+    """Those that put a claim to the test, by name."""
+    found = sorted(folder.glob("*.py"))
+    return [path for path in found if not path.stem.startswith("_") and MARK in path.read_text(encoding="utf-8")]
+
+
+def chosen(folder: Path, names: Sequence[str] | None) -> list[Path]:
+    """The scripts of these names, or all; ``ValueError`` for a name that is not there."""
+    there = {path.stem: path for path in scripts(folder)}
+    unknown = [name for name in names or () if name not in there]
+    if unknown:
+        raise ValueError(f"there is no claim {unknown[0]!r}; choose from {', '.join(there)}")
+    return [there[name] for name in there if not names or name in names]
+
+
+def expected(path: Path, results: Path) -> float:
+    """Seconds, as its last result says."""
+    before = results / f"{path.stem}.json"
+    return float(json.loads(before.read_text(encoding="utf-8"))["seconds"]) if before.exists() else UNKNOWN
+
+
+def run_one(path: Path, options: Sequence[str]) -> Outcome:
+    """One thread a process: with several processes beside each other more would be in each other's way."""
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, str(path), *options],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    words = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+    return Outcome(path.stem, done.returncode, time.perf_counter() - began, words[-1] if words else "")
+
+
+def run_all(
+    paths: Iterable[Path],
+    options: Sequence[str],
+    jobs: int,
+    estimate: Callable[[Path], float],
+    say: Callable[[str], None] = print,
+) -> list[Outcome]:
+    """Longest first, ``jobs`` at a time. Says of each how it ended, and about how long the others will take."""
+    seconds = {path.stem: estimate(path) for path in paths}
+    queue = sorted(paths, key=lambda path: -seconds[path.stem])
+    outcomes: list[Outcome] = []
+    with ThreadPoolExecutor(jobs) as pool:
+        for future in as_completed([pool.submit(run_one, path, options) for path in queue]):
+            outcomes.append(future.result())
+            say(_line(outcomes, seconds, jobs))
+    return outcomes
+
+
+def _line(outcomes: Sequence[Outcome], seconds: dict[str, float], jobs: int) -> str:
+    """Estimates are corrected by how long what is done took against its own."""
+    last, done = outcomes[-1], {outcome.name for outcome in outcomes}
+    pace = sum(o.seconds for o in outcomes) / max(sum(seconds[name] for name in done), 1e-9)
+    left = [pace * s for name, s in seconds.items() if name not in done]
+    minutes = max(sum(left) / jobs, max(left, default=0.0)) / 60
+    ended = last.words if last.code == 0 else f"FAILED with exit code {last.code}: {last.words}"
+    rest = f", about {minutes:.1f} min left" if left else ""
+    return f"[{len(outcomes)}/{len(seconds)}{rest}] {last.name}, {last.seconds:.0f} s. {ended}"
