@@ -1,4 +1,4 @@
-"""Run tasks and write what came out: a table, a picture with intervals, learning curves, a page, and the config."""
+"""Run tasks and write what came out: a page, a table, pictures with intervals, and the comparison itself."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from typing import Any
 from seqmodels.data import sha256
 from seqmodels.evaluation.compare import compare
 from seqmodels.evaluation.comparison import Comparison
+from seqmodels.evaluation.progress import Progress
 from seqmodels.evaluation.provenance import provenance
 from seqmodels.evaluation.standard import Task
 from seqmodels.storage import describe
 
+Say = Callable[[str], None]
 
-def announce(tasks: Sequence[Task]) -> str:
+
+def announce(tasks: Sequence[Task], seeds: int = 1) -> str:
     """What will be done, and about how long it takes."""
     lines = []
     for task in tasks:
@@ -26,36 +29,87 @@ def announce(tasks: Sequence[Task]) -> str:
             f"{task.title}: {len(task.models)} models ({', '.join(task.models)}), fitted to {int(train.n_units.sum()):,} "
             f"{train.unit}s and compared on {int(test.n_units.sum()):,} held out"
         )
-    minutes = sum(task.seconds for task in tasks) / 60
+    minutes = seeds * sum(task.seconds for task in tasks) / 60
     return "\n".join([*lines, f"This takes about {max(1, round(minutes))} min on two cores."])
 
 
 def run(
-    tasks: Sequence[Task], out: str | os.PathLike[str], *, random_state: int = 0, say: Callable[[str], None] = print
+    tasks: Sequence[Task],
+    out: str | os.PathLike[str],
+    *,
+    random_state: int = 0,
+    seeds: int = 1,
+    say: Say = print,
+    progress: bool = False,
 ) -> list[Comparison]:
-    """Compare the models of each task; write ``NAME.csv``, ``NAME.html``, two PNG and ``NAME.json`` into ``out``."""
+    """Compare the models of each task; write ``NAME.html``, ``NAME.csv``, two PNG, ``NAME.json`` and the folder ``NAME`` into ``out``.
+
+    ``progress`` shows a bar with the time left on stderr where that is a terminal. Interrupted (``KeyboardInterrupt``), the
+    models fitted so far are compared and written before it goes on.
+    """
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    say(announce(tasks))
-    results = []
-    for task in tasks:
+    say(announce(tasks, seeds))
+    bar = Progress(seeds * sum(task.seconds for task in tasks), shown=progress)
+    try:
+        results = [_one(task, folder, random_state, seeds, say, bar) for task in tasks]
+    finally:
+        bar.close()
+    say(f"\nWritten to {folder}/. Open {' and '.join(str(folder / f'{task.name}.html') for task in tasks)}")
+    return results
+
+
+def _one(task: Task, folder: Path, random_state: int, seeds: int, say: Say, bar: Progress) -> Comparison:
+    with bar.aside():
         say(f"\n{task.title}")
-        began = time.perf_counter()
-        test = task.test if task.train[1] is not None else task.test[0]
-        result = compare(
+    began = time.perf_counter()
+    try:
+        result = _compared(task, random_state, seeds, say, bar)
+    except KeyboardInterrupt:
+        _rescue(task, folder, random_state, time.perf_counter() - began, say)
+        raise
+    write(result, task, folder, random_state, time.perf_counter() - began)
+    with bar.aside():
+        say(f"\n{result}")
+    return result
+
+
+def _compared(task: Task, random_state: int, seeds: int, say: Say, bar: Progress) -> Comparison:
+    test = task.test if task.train[1] is not None else task.test[0]
+    equal = task.seconds / len(task.models)
+    shares = {name: seeds * task.estimates.get(name, equal) for name in task.models}
+    with bar.of(task.models, shares, seeds) as watch:
+
+        def tell(line: str) -> None:
+            watch.done()
+            with bar.aside():
+                say(f"  {line}")
+
+        return compare(
             task.models,
             *task.train,
             test=test,
             baseline=task.baseline,
             title=task.title,
+            seeds=seeds,
             random_state=random_state,
-            progress=lambda line: say(f"  {line}"),
+            progress=tell,
         )
-        write(result, task, folder, random_state, time.perf_counter() - began)
-        say(f"\n{result}")
-        results.append(result)
-    say(f"\nwritten to {folder}/: {', '.join(sorted(p.name for p in folder.iterdir()))}")
-    return results
+
+
+def _rescue(task: Task, folder: Path, random_state: int, seconds: float, say: Say) -> None:
+    """What was fitted before the interrupt, compared as far as it goes."""
+    fitted = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
+    if not fitted:
+        return
+    baseline = task.baseline if task.baseline in fitted else next(iter(fitted))
+    result = compare(
+        fitted, *task.test, baseline=baseline, title=f"{task.title} (interrupted)", random_state=random_state
+    )
+    write(result, task, folder, random_state, seconds)
+    say(
+        f"\n{result}\n\nInterrupted: {folder / f'{task.name}.html'} has the {len(fitted)} of {len(task.models)} that were fitted."
+    )
 
 
 def write(result: Comparison, task: Task, folder: Path, random_state: int, seconds: float) -> None:
@@ -64,10 +118,10 @@ def write(result: Comparison, task: Task, folder: Path, random_state: int, secon
     result.to_html(folder / f"{task.name}.html")
     result.plot_forest().savefig(folder / f"{task.name}.png", dpi=160)
     result.plot_learning_curves().savefig(folder / f"{task.name}-learning.png", dpi=160)
-    (folder / f"{task.name}.json").write_text(json.dumps(_config(task, random_state, seconds), indent=2) + "\n")
+    (folder / f"{task.name}.json").write_text(json.dumps(_record(task, random_state, seconds), indent=2) + "\n")
 
 
-def _config(task: Task, random_state: int, seconds: float) -> dict[str, Any]:
+def _record(task: Task, random_state: int, seconds: float) -> dict[str, Any]:
     parts = {"train": task.train, "test": task.test}
     return {
         "task": task.name,
