@@ -8,6 +8,7 @@ from seqmodels.cli.compare import compare
 from seqmodels.cli.console import CODES
 from seqmodels.cli.fit import fit
 from seqmodels.cli.inspect import inspect
+from seqmodels.cli.report import report
 from seqmodels.cli.sample import sample
 from seqmodels.cli.score import score
 
@@ -22,5 +23,5 @@ def main() -> None:
     """
 
 
-for command in (compare, fit, score, sample, inspect):
+for command in (compare, fit, score, sample, inspect, report):
     app.command(epilog=CODES)(command)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-
-if TYPE_CHECKING:
-    from seqmodels.evaluation import Comparison
-    from seqmodels.evaluation.config import Config
-    from seqmodels.evaluation.datasets import Dataset
-    from seqmodels.evaluation.standard import Task
+from seqmodels.evaluation import Comparison
+from seqmodels.evaluation.config import Config
+from seqmodels.evaluation.datasets import (
+    BuiltinSpeech,
+    BuiltinText,
+    Choice,
+    Dataset,
+    Parallel,
+    Recordings,
+    Table,
+    TextFiles,
+    hashed,
+)
+from seqmodels.evaluation.limits import under_budget
+from seqmodels.evaluation.run import run
+from seqmodels.evaluation.standard import Task
 
 
 def compare(
@@ -64,10 +74,6 @@ def compare(
     }
     own |= {"--seconds": seconds, "--steps": steps, "--seed": seed, "--seeds": seeds - 1}
     with console.errors():
-        # Imported here, so that --help answers at once.
-        from seqmodels.evaluation.config import Config
-        from seqmodels.evaluation.datasets import Choice
-
         if config is not None:
             _refuse_both([name for name, value in own.items() if value])
             wanted = Config.read(config)
@@ -98,7 +104,6 @@ def _data(
     pairs: tuple[str, str] | None,
     seed: int,
 ) -> dict[str, Dataset]:
-    from seqmodels.evaluation.datasets import BuiltinSpeech, BuiltinText, Parallel, Recordings, Table, TextFiles
 
     found: dict[str, Dataset] = {}
     if text is not None:
@@ -114,8 +119,6 @@ def _data(
 
 def _prepared(wanted: Config, out: Path) -> list[Task]:
     """Data read, models within their budget, and ``run.toml`` written."""
-    from seqmodels.evaluation.datasets import hashed
-    from seqmodels.evaluation.limits import under_budget
 
     read = wanted.read_data()
     tasks = [under_budget(task, seconds=wanted.seconds, steps=wanted.steps) for task in wanted.tasks(read)]
@@ -125,7 +128,6 @@ def _prepared(wanted: Config, out: Path) -> list[Task]:
 
 
 def _run(wanted: Config, tasks: list[Task], out: Path, console: Console) -> list[Comparison]:
-    from seqmodels.evaluation.run import run
 
     with console.errors(FAILED):
         results = run(
@@ -133,6 +135,8 @@ def _run(wanted: Config, tasks: list[Task], out: Path, console: Console) -> list
             out,
             random_state=wanted.choice.random_state,
             seeds=wanted.seeds,
+            seconds=wanted.seconds,
+            steps=wanted.steps,
             say=console.say,
             progress=console.shows_progress,
         )

@@ -6,6 +6,11 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any
 
+from seqmodels.evaluation.settings import check, from_table
+from seqmodels.loading import MODELS
+from seqmodels.model import SequenceModel
+from seqmodels.parameters import Configurable
+
 NAMES = {
     "hmm": "HMM",
     "ngram": "NGram",
@@ -30,9 +35,6 @@ def model_of(family: str, settings: Sequence[str], random_state: int) -> Any:
     Raises:
         ValueError: an unknown family or hyperparameter, or a value of another type.
     """
-    from seqmodels.evaluation.settings import from_table
-    from seqmodels.loading import MODELS
-    from seqmodels.model import SequenceModel
 
     known = [cls.__name__ for cls in MODELS if issubclass(cls, SequenceModel)]
     name = NAMES.get(family.lower(), family)
@@ -48,8 +50,6 @@ def model_of(family: str, settings: Sequence[str], random_state: int) -> Any:
 
 def _set_within(model: Any, path: str, value: Any) -> None:
     """``observation__n_components``: of what a hyperparameter is."""
-    from seqmodels.evaluation.settings import check
-    from seqmodels.parameters import Configurable
 
     outer, _, inner = path.partition("__")
     holder = model.get_params(deep=False).get(outer)

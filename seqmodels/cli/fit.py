@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.families import NAMES, complete, model_of
-
-if TYPE_CHECKING:
-    from seqmodels.cli.inputs import Saved
+from seqmodels.cli.inputs import Saved, dataset_of
+from seqmodels.evaluation.limits import limited
 
 
 def fit(
@@ -49,10 +48,6 @@ def fit(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        # Imported here, so that --help answers at once.
-        from seqmodels.cli.inputs import Saved, dataset_of
-        from seqmodels.evaluation.limits import limited
-
         wanted = limited(model_of(model, settings or (), seed), seconds=seconds, steps=steps)
         source = dataset_of(data, target, by, [name for name in columns.split(",") if name], time, cut)
         read = source.read()

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
-
-import typer
+from typing import Any, Self
 
 from seqmodels import load as load_any
 from seqmodels import storage
@@ -95,8 +93,3 @@ class Saved:
                 "the model is p(y | x): pass --target" if n == 2 else "the model is p(x): leave --target out"
             )
         return self.data.at(given)
-
-
-Model = Annotated[
-    str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL.safetensors")
-]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-
-if TYPE_CHECKING:
-    from seqmodels.cli.inputs import Saved
+from seqmodels.cli.inputs import Saved
+from seqmodels.cli.states import states_of
+from seqmodels.evaluation import toml
+from seqmodels.evaluation.settings import to_table
+from seqmodels.hmm import HMM
 
 
 def inspect(
@@ -27,9 +29,6 @@ def inspect(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        # Imported here, so that --help answers at once.
-        from seqmodels.cli.inputs import Saved
-
         saved = Saved.read(model)
     with console.errors(FAILED):
         facts = _facts(saved)
@@ -37,9 +36,6 @@ def inspect(
 
 
 def _facts(saved: Saved) -> dict[str, Any]:
-    from seqmodels.cli.states import states_of
-    from seqmodels.evaluation.settings import to_table
-    from seqmodels.hmm import HMM
 
     model = saved.model
     table = to_table(model)
@@ -61,7 +57,6 @@ def _facts(saved: Saved) -> dict[str, Any]:
 
 
 def _words(facts: dict[str, Any]) -> str:
-    from seqmodels.evaluation import toml
 
     measure = facts["measure"]
     p = "p(y | x)" if measure["conditional"] else "p(x)"

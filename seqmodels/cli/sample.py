@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
+import pandas as pd
 import typer
+from scipy.io import wavfile
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-
-if TYPE_CHECKING:
-    from seqmodels.cli.inputs import Saved
-    from seqmodels.sequences import Item
+from seqmodels.cli.inputs import Saved
+from seqmodels.data import from_mfcc
+from seqmodels.evaluation.datasets import Recordings
+from seqmodels.sequences import Item
 
 BETWEEN = "\n" + "-" * 40 + "\n"
 FRAMES = 100  # a second, where nothing else is asked for
@@ -50,9 +53,6 @@ def sample(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        # Imported here, so that --help answers at once.
-        from seqmodels.cli.inputs import Saved
-
         saved = Saved.read(model)
         items = saved.model.sample(
             n,
@@ -79,7 +79,6 @@ def _prefix(saved: Saved, prefix: str) -> Item:
 
 
 def _is_sound(saved: Saved, sample_rate: int | None) -> bool:
-    from seqmodels.evaluation.datasets import Recordings
 
     return isinstance(saved.data, Recordings) or sample_rate is not None
 
@@ -87,11 +86,6 @@ def _is_sound(saved: Saved, sample_rate: int | None) -> bool:
 def _write_sounds(
     saved: Saved, items: list[Item], out: Path, sample_rate: int | None, seed: int, console: Console
 ) -> None:
-    import numpy as np
-    from scipy.io import wavfile
-
-    from seqmodels.data import from_mfcc
-    from seqmodels.evaluation.datasets import Recordings
 
     mfcc = saved.data.mfcc if isinstance(saved.data, Recordings) else None
     rate = sample_rate or saved.sample_rate
@@ -110,7 +104,7 @@ def _numbered(out: Path, n: int) -> list[Path]:
 
 
 def _write(items: list[Item], out: Path | None, console: Console) -> None:
-    text = BETWEEN.join(items) if isinstance(items[0], str) else _as_csv(items)
+    text = BETWEEN.join(map(str, items)) if isinstance(items[0], str) else _as_csv(items)
     if out is not None:
         out.write_text(text, encoding="utf-8")
         console.result({"written": [{"file": str(out)}]}, f"Written to {out}")
@@ -120,8 +114,6 @@ def _write(items: list[Item], out: Path | None, console: Console) -> None:
 
 def _as_csv(items: list[Any]) -> str:
     """A row a step, with the number of its sequence before it: what ``fit`` reads ``--by sequence``."""
-    import numpy as np
-    import pandas as pd
 
     frames = [pd.DataFrame(np.asarray(item)) for item in items]
     frames = [f.set_axis([f"x{c}" for c in f.columns], axis=1) for f in frames]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import pandas as pd
 import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from seqmodels.cli.inputs import Saved
-    from seqmodels.evaluation.datasets import Pair
+from seqmodels.cli.inputs import Saved
+from seqmodels.evaluation.datasets import Pair
 
 
 def score(
@@ -35,9 +32,6 @@ def score(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        # Imported here, so that --help answers at once.
-        from seqmodels.cli.inputs import Saved
-
         saved = Saved.read(model)
         if target is not None and len(files) != 1:
             raise ValueError(f"--target goes with one file of sources, but there are {len(files)}")
@@ -68,7 +62,6 @@ def _check(saved: Saved, file: str, pair: Pair) -> None:
 
 def _scored(saved: Saved, read: dict[str, Pair]) -> pd.DataFrame:
     """A row a step."""
-    import pandas as pd
 
     parts = []
     for file, (X, y) in read.items():
@@ -95,7 +88,6 @@ def _figures(log_prob: float, n_units: int, space: str) -> dict[str, float]:
 
 
 def _words(saved: Saved, read: dict[str, Pair], table: pd.DataFrame) -> str:
-    import pandas as pd
 
     facts, unit = _facts(saved, read, table), saved.model.measure_.unit
     rows = {**facts["files"], **({"all": facts["total"]} if len(read) > 1 else {})}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from seqmodels import evaluation
 from seqmodels.evaluation.standard import Task
 from seqmodels.model import SequenceModel
 
 M = TypeVar("M", bound=SequenceModel)
-UNTIL_TIME_IS_UP = 100_000  # more iterations than anybody waits for
+UNENDING = 1_000_000  # iterations of EM, where time alone ends them
 
 
 def limited(model: M, *, seconds: float | None = None, steps: int | None = None) -> M:
@@ -26,16 +27,21 @@ def limited(model: M, *, seconds: float | None = None, steps: int | None = None)
             raise ValueError(f"the budget is {limit} {name}; pass a number above zero")
     if seconds is None and steps is None:
         return model
-    wanted: dict[str, float | None] = {
-        "max_steps": steps,
-        "max_epochs": None,
-        "max_iter": steps or UNTIL_TIME_IS_UP,
-        "max_seconds": seconds,
-    }
     params = model.get_params(deep=False)
     if "max_seconds" not in params and steps is None:
-        return model
+        return model  # it knows no clock
+    # The learning rate of gradient ascent follows its number of passes, so there the model's own stands.
+    own = params["max_iter"] if params.get("algorithm") == "gradient" else UNENDING
+    wanted = {"max_steps": steps, "max_epochs": None, "max_iter": steps or own, "max_seconds": seconds}
     return model.set_params(**{name: value for name, value in wanted.items() if name in params})
+
+
+def budget_arguments(seconds: float | None, steps: int | None) -> dict[str, Any]:
+    """The ``budget`` for ``compare``, where it takes one, so that it stands in the table; the models are ``limited`` already."""
+    budget = getattr(evaluation, "Budget", None)
+    if budget is None or (seconds is None and steps is None):
+        return {}
+    return {"budget": budget(seconds=seconds, steps=steps)}
 
 
 def expected_seconds(model: SequenceModel, estimate: float, *, seconds: float | None, steps: int | None) -> float:

@@ -6,12 +6,14 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from seqmodels.data import sha256
 from seqmodels.evaluation.compare import compare
 from seqmodels.evaluation.comparison import Comparison
+from seqmodels.evaluation.limits import budget_arguments, under_budget
 from seqmodels.evaluation.progress import Progress
 from seqmodels.evaluation.provenance import provenance
 from seqmodels.evaluation.standard import Task
@@ -39,82 +41,101 @@ def run(
     *,
     random_state: int = 0,
     seeds: int = 1,
+    seconds: float | None = None,
+    steps: int | None = None,
     say: Say = print,
     progress: bool = False,
 ) -> list[Comparison]:
     """Compare the models of each task; write ``NAME.html``, ``NAME.csv``, two PNG, ``NAME.json`` and the folder ``NAME`` into ``out``.
 
-    ``progress`` shows a bar with the time left on stderr where that is a terminal. Interrupted (``KeyboardInterrupt``), the
-    models fitted so far are compared and written before it goes on.
+    ``NAME`` holds the comparison itself, for ``Comparison.load``. Interrupted (``KeyboardInterrupt``), the models fitted so far
+    are compared and written before it goes on.
+
+    Args:
+        seconds, steps: a budget for every model, in the place of its own; see ``limited``.
+        say: takes what is to be read.
+        progress: show a bar with the time left on stderr, where that is a terminal.
     """
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    say(announce(tasks, seeds))
-    bar = Progress(seeds * sum(task.seconds for task in tasks), shown=progress)
+    held = [under_budget(task, seconds=seconds, steps=steps) for task in tasks]
+    say(announce(held, seeds))
+    bar = Progress(seeds * sum(task.seconds for task in held), shown=progress)
+    runner = _Runner(folder, random_state, seeds, budget_arguments(seconds, steps), say, bar)
     try:
-        results = [_one(task, folder, random_state, seeds, say, bar) for task in tasks]
+        results = [runner.run(task) for task in held]
     finally:
         bar.close()
     say(f"\nWritten to {folder}/. Open {' and '.join(str(folder / f'{task.name}.html') for task in tasks)}")
     return results
 
 
-def _one(task: Task, folder: Path, random_state: int, seeds: int, say: Say, bar: Progress) -> Comparison:
-    with bar.aside():
-        say(f"\n{task.title}")
-    began = time.perf_counter()
-    try:
-        result = _compared(task, random_state, seeds, say, bar)
-    except KeyboardInterrupt:
-        _rescue(task, folder, random_state, time.perf_counter() - began, say)
-        raise
-    write(result, task, folder, random_state, time.perf_counter() - began)
-    with bar.aside():
-        say(f"\n{result}")
-    return result
+@dataclass(frozen=True)
+class _Runner:
+    """What the comparisons of a run have in common."""
 
+    folder: Path
+    random_state: int
+    seeds: int
+    budget: dict[str, Any]
+    say: Say
+    bar: Progress
 
-def _compared(task: Task, random_state: int, seeds: int, say: Say, bar: Progress) -> Comparison:
-    test = task.test if task.train[1] is not None else task.test[0]
-    equal = task.seconds / len(task.models)
-    shares = {name: seeds * task.estimates.get(name, equal) for name in task.models}
-    with bar.of(task.models, shares, seeds) as watch:
+    def run(self, task: Task) -> Comparison:
+        self._tell(f"\n{task.title}")
+        began = time.perf_counter()
+        try:
+            result = self._compared(task)
+        except KeyboardInterrupt:
+            self._rescue(task, began)
+            raise
+        write(result, task, self.folder, self.random_state, time.perf_counter() - began)
+        self._tell(f"\n{result}")
+        return result
 
-        def tell(line: str) -> None:
-            watch.done()
-            with bar.aside():
-                say(f"  {line}")
+    def _tell(self, text: str) -> None:
+        with self.bar.aside():
+            self.say(text)
 
-        return compare(
-            task.models,
-            *task.train,
-            test=test,
-            baseline=task.baseline,
-            title=task.title,
-            seeds=seeds,
-            random_state=random_state,
-            progress=tell,
-        )
+    def _compared(self, task: Task) -> Comparison:
+        equal = task.seconds / len(task.models)
+        shares = {name: self.seeds * task.estimates.get(name, equal) for name in task.models}
+        with self.bar.of(task.models, shares, self.seeds) as watch:
 
+            def hear(line: str) -> None:
+                watch.done()
+                self._tell(f"  {line}")
 
-def _rescue(task: Task, folder: Path, random_state: int, seconds: float, say: Say) -> None:
-    """What was fitted before the interrupt, compared as far as it goes."""
-    fitted = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
-    if not fitted:
-        return
-    baseline = task.baseline if task.baseline in fitted else next(iter(fitted))
-    result = compare(
-        fitted, *task.test, baseline=baseline, title=f"{task.title} (interrupted)", random_state=random_state
-    )
-    write(result, task, folder, random_state, seconds)
-    say(
-        f"\n{result}\n\nInterrupted: {folder / f'{task.name}.html'} has the {len(fitted)} of {len(task.models)} that were fitted."
-    )
+            return compare(
+                task.models,
+                *task.train,
+                test=task.test if task.train[1] is not None else task.test[0],
+                baseline=task.baseline,
+                title=task.title,
+                seeds=self.seeds,
+                random_state=self.random_state,
+                progress=hear,
+                **self.budget,
+            )
+
+    def _rescue(self, task: Task, began: float) -> None:
+        """What was fitted before the interrupt, compared as far as it goes."""
+        fitted = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
+        if not fitted:
+            return
+        baseline = task.baseline if task.baseline in fitted else next(iter(fitted))
+        title = f"{task.title}, interrupted: {len(fitted)} of {len(task.models)} models"
+        result = compare(fitted, *task.test, baseline=baseline, title=title, random_state=self.random_state)
+        write(result, task, self.folder, self.random_state, time.perf_counter() - began)
+        self._tell(f"\n{result}\n\nWritten to {self.folder}/. Open {self.folder / f'{task.name}.html'}")
 
 
 def write(result: Comparison, task: Task, folder: Path, random_state: int, seconds: float) -> None:
     """The files of one comparison."""
     result.to_csv(folder / f"{task.name}.csv")
+    save = getattr(result, "save", None)  # not every version can keep a comparison
+    if save is not None:
+        save(folder / task.name)
     result.to_html(folder / f"{task.name}.html")
     result.plot_forest().savefig(folder / f"{task.name}.png", dpi=160)
     result.plot_learning_curves().savefig(folder / f"{task.name}-learning.png", dpi=160)

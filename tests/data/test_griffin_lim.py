@@ -1,5 +1,7 @@
 """Sound from frames: an exact inverse where phases are known, an error that falls, and a vowel that keeps its formants."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.fft import idct
@@ -42,7 +44,7 @@ def test_the_error_never_grows_and_falls_far():
         spectral_error(griffin_lim(magnitudes, WIDTH, HOP, n_iter=n), magnitudes, WIDTH, HOP)
         for n in (0, 1, 2, 5, 20, 60)
     ]
-    assert all(later <= sooner + 1e-12 for sooner, later in zip(errors, errors[1:], strict=False))
+    assert all(later <= sooner + 1e-12 for sooner, later in pairwise(errors))
     assert errors[-1] < 0.25 * errors[0]
 
 
