@@ -1,7 +1,8 @@
-"""Where sequences come from: text, pairs of texts, audio, and data made by rule."""
+"""Where sequences come from: text, pairs of texts, audio, and data made by rule; and sound from frames."""
 
 from seqmodels.data.audio import audio
 from seqmodels.data.draws import KnownHMM, hmm_draws
+from seqmodels.data.griffin_lim import from_log_mel, from_mfcc, griffin_lim
 from seqmodels.data.mfcc import MFCC, deltas
 from seqmodels.data.parallel import pairs
 from seqmodels.data.synthetic import Speech, speech
@@ -16,6 +17,9 @@ __all__ = [
     "audio",
     "builtin_text",
     "deltas",
+    "from_log_mel",
+    "from_mfcc",
+    "griffin_lim",
     "hmm_draws",
     "pairs",
     "sha256",

@@ -1,4 +1,4 @@
-"""A folder of recordings as ``Sequences``: waveforms or cepstra, with what the file names say as metadata."""
+"""Recordings as ``Sequences``: waveforms or cepstra, with what the file names say as metadata."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def audio(
     depth: call ``.dithered()`` before a density is fitted to them (cepstra are dithered as they are computed).
 
     Args:
-        folder: read with the folders in it. All files must have one sample rate.
+        folder: read with the folders in it; or one file. All files must have one sample rate.
         features: ``"mfcc"``: ``(T, n_coefficients)``; ``"waveform"``: ``(n, 1)``.
         pattern: a regular expression searched for in each path relative to the folder (with ``/``); its named
             groups become columns of the metadata. Without one, ``label_speaker_index.wav`` is recognised if all
@@ -46,8 +46,9 @@ def audio(
     """
     if features not in get_args(Features):
         raise ValueError(f"features is {features!r}; pass one of {', '.join(map(repr, get_args(Features)))}")
-    root = Path(folder)
-    paths = _paths(root)
+    given = Path(folder)
+    root = given.parent if given.is_file() else given
+    paths = [given.name] if given.is_file() else _paths(root)
     metadata = _described(root, paths, pattern)
     waveforms, sample_rate = _read_all(root, paths)
     metadata["sample_rate"] = sample_rate
@@ -60,11 +61,13 @@ def audio(
 
 def _paths(root: Path) -> list[str]:
     if not root.is_dir():
-        raise FileNotFoundError(f"there is no folder {root}")
+        raise FileNotFoundError(f"there is no file or folder {root}")
     found = (f for f in root.rglob("*") if f.suffix.lower() == ".wav" and f.is_file())
     paths = sorted(f.relative_to(root).as_posix() for f in found)
     if not paths:
-        raise ValueError(f"the folder {root} has no .wav file")
+        raise ValueError(
+            f"the folder {root} has no .wav file; convert what it has, for example with ffmpeg -i in.mp3 out.wav"
+        )
     return paths
 
 
@@ -72,7 +75,7 @@ def _read_all(root: Path, paths: list[str]) -> tuple[list[np.ndarray], int]:
     soundfile = _soundfile()
     waveforms, first = [], 0
     for path in paths:
-        samples, rate = soundfile.read(root / path, dtype="float64", always_2d=True)  # (n, channels)
+        samples, rate = _read(soundfile, root / path)
         first = first or rate
         if rate != first:
             raise ValueError(
@@ -82,6 +85,15 @@ def _read_all(root: Path, paths: list[str]) -> tuple[list[np.ndarray], int]:
             raise ValueError(f"{path} holds no samples; leave it out")
         waveforms.append(samples.mean(axis=1))
     return waveforms, first
+
+
+def _read(soundfile: ModuleType, file: Path) -> tuple[np.ndarray, int]:
+    """``(n, channels)`` and the sample rate."""
+    try:
+        samples, rate = soundfile.read(file, dtype="float64", always_2d=True)
+    except soundfile.LibsndfileError as error:
+        raise ValueError(f"{file} cannot be read as audio ({error.error_string.rstrip('.')}); leave it out") from None
+    return samples, int(rate)
 
 
 def _soundfile() -> ModuleType:

@@ -75,7 +75,7 @@ class MFCC(Configurable):
                 "leave it out or pass a shorter window"
             )
         power = self._power(self._emphasised(self._dithered(samples)), sample_rate)  # (T, F)
-        energy = power @ self._filters(2 * (power.shape[1] - 1), sample_rate).T  # (T, n_filters)
+        energy = power @ self.filters(sample_rate).T  # (T, n_filters)
         if not (energy > 0).all():
             frame = int(np.argmax((energy <= 0).any(axis=1)))
             raise ValueError(f"frame {frame} has no energy in some filter; pass dither=1.0")
@@ -84,6 +84,10 @@ class MFCC(Configurable):
     def frame(self, sample_rate: int) -> tuple[int, int]:
         """Samples in a window and in a hop."""
         return round(self.window * sample_rate), round(self.hop * sample_rate)
+
+    def n_fft(self, sample_rate: int) -> int:
+        """Samples in a window with the zeros after it: the next power of two. A spectrum has ``F = n_fft // 2 + 1`` frequencies."""
+        return 1 << (self.frame(sample_rate)[0] - 1).bit_length()
 
     def _check(self) -> None:
         if not 1 <= self.n_coefficients <= self.n_filters:
@@ -104,7 +108,7 @@ class MFCC(Configurable):
 
     def _power(self, samples: np.ndarray, sample_rate: int) -> np.ndarray:
         width, hop = self.frame(sample_rate)
-        n_fft = 1 << (width - 1).bit_length()
+        n_fft = self.n_fft(sample_rate)
         before = (n_fft - width) // 2  # stft centres a short window in n_fft samples; this lets it start at sample 0
         padded = np.pad(samples, (before, n_fft - width - before))
         spectrum = torch.stft(
@@ -118,8 +122,9 @@ class MFCC(Configurable):
         )  # (F, T)
         return spectrum.abs().square().T.numpy()
 
-    def _filters(self, n_fft: int, sample_rate: int) -> np.ndarray:
-        """``(n_filters, n_fft // 2 + 1)`` triangles of height one, linear in Hz."""
+    def filters(self, sample_rate: int) -> np.ndarray:
+        """``(n_filters, F)`` triangles of height one, linear in Hz."""
+        n_fft = self.n_fft(sample_rate)
         high = sample_rate / 2 if self.high is None else self.high
         if not 0 <= self.low < high <= sample_rate / 2:
             raise ValueError(

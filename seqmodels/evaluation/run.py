@@ -1,4 +1,4 @@
-"""Run tasks and write what came out: a table, a picture with intervals, learning curves, a page, and the config."""
+"""Run tasks and write what came out: a page, a table, pictures with intervals, and the comparison itself."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from seqmodels.data import sha256
 from seqmodels.evaluation.compare import compare
 from seqmodels.evaluation.comparison import Comparison
+from seqmodels.evaluation.limits import budget_arguments, under_budget
+from seqmodels.evaluation.progress import Progress
 from seqmodels.evaluation.provenance import provenance
 from seqmodels.evaluation.standard import Task
 from seqmodels.storage import describe
 
+Say = Callable[[str], None]
 
-def announce(tasks: Sequence[Task]) -> str:
+
+def announce(tasks: Sequence[Task], seeds: int = 1) -> str:
     """What will be done, and about how long it takes."""
     lines = []
     for task in tasks:
@@ -26,48 +31,118 @@ def announce(tasks: Sequence[Task]) -> str:
             f"{task.title}: {len(task.models)} models ({', '.join(task.models)}), fitted to {int(train.n_units.sum()):,} "
             f"{train.unit}s and compared on {int(test.n_units.sum()):,} held out"
         )
-    minutes = sum(task.seconds for task in tasks) / 60
+    minutes = seeds * sum(task.seconds for task in tasks) / 60
     return "\n".join([*lines, f"This takes about {max(1, round(minutes))} min on two cores."])
 
 
 def run(
-    tasks: Sequence[Task], out: str | os.PathLike[str], *, random_state: int = 0, say: Callable[[str], None] = print
+    tasks: Sequence[Task],
+    out: str | os.PathLike[str],
+    *,
+    random_state: int = 0,
+    seeds: int = 1,
+    seconds: float | None = None,
+    steps: int | None = None,
+    say: Say = print,
+    progress: bool = False,
 ) -> list[Comparison]:
-    """Compare the models of each task; write ``NAME.csv``, ``NAME.html``, two PNG and ``NAME.json`` into ``out``."""
+    """Compare the models of each task; write ``NAME.html``, ``NAME.csv``, two PNG, ``NAME.json`` and the folder ``NAME`` into ``out``.
+
+    ``NAME`` holds the comparison itself, for ``Comparison.load``. Interrupted (``KeyboardInterrupt``), the models fitted so far
+    are compared and written before it goes on.
+
+    Args:
+        seconds, steps: a budget for every model, in the place of its own; see ``limited``.
+        say: takes what is to be read.
+        progress: show a bar with the time left on stderr, where that is a terminal.
+    """
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    say(announce(tasks))
-    results = []
-    for task in tasks:
-        say(f"\n{task.title}")
-        began = time.perf_counter()
-        test = task.test if task.train[1] is not None else task.test[0]
-        result = compare(
-            task.models,
-            *task.train,
-            test=test,
-            baseline=task.baseline,
-            title=task.title,
-            random_state=random_state,
-            progress=lambda line: say(f"  {line}"),
-        )
-        write(result, task, folder, random_state, time.perf_counter() - began)
-        say(f"\n{result}")
-        results.append(result)
-    say(f"\nwritten to {folder}/: {', '.join(sorted(p.name for p in folder.iterdir()))}")
+    held = [under_budget(task, seconds=seconds, steps=steps) for task in tasks]
+    say(announce(held, seeds))
+    bar = Progress(seeds * sum(task.seconds for task in held), shown=progress)
+    runner = _Runner(folder, random_state, seeds, budget_arguments(seconds, steps), say, bar)
+    try:
+        results = [runner.run(task) for task in held]
+    finally:
+        bar.close()
+    say(f"\nWritten to {folder}/. Open {' and '.join(str(folder / f'{task.name}.html') for task in tasks)}")
     return results
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """What the comparisons of a run have in common."""
+
+    folder: Path
+    random_state: int
+    seeds: int
+    budget: dict[str, Any]
+    say: Say
+    bar: Progress
+
+    def run(self, task: Task) -> Comparison:
+        self._tell(f"\n{task.title}")
+        began = time.perf_counter()
+        try:
+            result = self._compared(task)
+        except KeyboardInterrupt:
+            self._rescue(task, began)
+            raise
+        write(result, task, self.folder, self.random_state, time.perf_counter() - began)
+        self._tell(f"\n{result}")
+        return result
+
+    def _tell(self, text: str) -> None:
+        with self.bar.aside():
+            self.say(text)
+
+    def _compared(self, task: Task) -> Comparison:
+        equal = task.seconds / len(task.models)
+        shares = {name: self.seeds * task.estimates.get(name, equal) for name in task.models}
+        with self.bar.of(task.models, shares, self.seeds) as watch:
+
+            def hear(line: str) -> None:
+                watch.done()
+                self._tell(f"  {line}")
+
+            return compare(
+                task.models,
+                *task.train,
+                test=task.test if task.train[1] is not None else task.test[0],
+                baseline=task.baseline,
+                title=task.title,
+                seeds=self.seeds,
+                random_state=self.random_state,
+                progress=hear,
+                **self.budget,
+            )
+
+    def _rescue(self, task: Task, began: float) -> None:
+        """What was fitted before the interrupt, compared as far as it goes."""
+        fitted = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
+        if not fitted:
+            return
+        baseline = task.baseline if task.baseline in fitted else next(iter(fitted))
+        title = f"{task.title}, interrupted: {len(fitted)} of {len(task.models)} models"
+        result = compare(fitted, *task.test, baseline=baseline, title=title, random_state=self.random_state)
+        write(result, task, self.folder, self.random_state, time.perf_counter() - began)
+        self._tell(f"\n{result}\n\nWritten to {self.folder}/. Open {self.folder / f'{task.name}.html'}")
 
 
 def write(result: Comparison, task: Task, folder: Path, random_state: int, seconds: float) -> None:
     """The files of one comparison."""
     result.to_csv(folder / f"{task.name}.csv")
+    save = getattr(result, "save", None)  # not every version can keep a comparison
+    if save is not None:
+        save(folder / task.name)
     result.to_html(folder / f"{task.name}.html")
     result.plot_forest().savefig(folder / f"{task.name}.png", dpi=160)
     result.plot_learning_curves().savefig(folder / f"{task.name}-learning.png", dpi=160)
-    (folder / f"{task.name}.json").write_text(json.dumps(_config(task, random_state, seconds), indent=2) + "\n")
+    (folder / f"{task.name}.json").write_text(json.dumps(_record(task, random_state, seconds), indent=2) + "\n")
 
 
-def _config(task: Task, random_state: int, seconds: float) -> dict[str, Any]:
+def _record(task: Task, random_state: int, seconds: float) -> dict[str, Any]:
     parts = {"train": task.train, "test": task.test}
     return {
         "task": task.name,

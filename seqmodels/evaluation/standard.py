@@ -1,9 +1,9 @@
-"""The standard comparison: text and speech, density and continuation, every family, budgets in steps so that runs repeat."""
+"""The standard comparison: text, speech, tables and pairs, every family, budgets in steps so that runs repeat."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,10 @@ Build = Callable[[int], SequenceModel]  # from a seed
 
 @dataclass(frozen=True)
 class Task:
-    """One table to be: training pairs or sequences, held-out ones, models, and about how many seconds all of it takes."""
+    """One table to be: training pairs or sequences, held-out ones, models, and about how many seconds all of it takes.
+
+    ``estimates``: of the seconds, by model; those that are not there take equal shares.
+    """
 
     name: str
     title: str
@@ -35,6 +38,7 @@ class Task:
     models: dict[str, SequenceModel] = field(default_factory=dict)
     seconds: float = 0.0
     baseline: str = "hmm"
+    estimates: Mapping[str, float] = field(default_factory=dict)
 
 
 # Each model from a seed, and about how many seconds it takes on two cores with the default data.
@@ -129,6 +133,35 @@ def speech_tasks(
     return [_with_models(t, shelf, names, quick, random_state) for t, shelf in zip(tasks, shelves, strict=False)]
 
 
+def table_tasks(
+    sequences: Sequences, *, names: Sequence[str] | None = None, quick: bool = False, random_state: int = 0
+) -> list[Task]:
+    """Density of vectors by the models for speech, of anything else by those for text; a fifth of the sequences held out."""
+    train, test = sequences.split(0.2, random_state=random_state)
+    shelf = SPEECH_DENSITY if sequences.kind == "vectors" else TEXT_DENSITY
+    task = Task("table-density", "Table: log p(x)", (train, None), (test, None))
+    return [_with_models(task, shelf, names, quick, random_state)]
+
+
+def pair_tasks(
+    X: Sequences,
+    y: Sequences,
+    *,
+    names: Sequence[str] | None = None,
+    quick: bool = False,
+    random_state: int = 0,
+) -> list[Task]:
+    """Targets given sources; a tenth of the pairs held out."""
+    order = np.random.default_rng(random_state).permutation(len(X))
+    cut = max(1, round(0.1 * len(X)))
+    if cut >= len(X):
+        raise ValueError(f"there is {len(X)} pair; at least two are needed, one to train on and one to test on")
+    test, train = np.sort(order[:cut]), np.sort(order[cut:])
+    title = "Pairs: log p(target | source)"
+    task = Task("pairs", title, (X.take(train), y.take(train)), (X.take(test), y.take(test)))
+    return [_with_models(task, TEXT_CONTINUATION, names, quick, random_state)]
+
+
 def _with_models(
     task: Task, shelf: dict[str, tuple[Build, float]], names: Sequence[str] | None, quick: bool, seed: int
 ) -> Task:
@@ -141,8 +174,8 @@ def _with_models(
     models = {name: build(seed) for name, (build, _) in chosen.items()}
     if quick:
         models = {name: _with_half_the_budget(model) for name, model in models.items()}
-    seconds = sum(s for _, s in chosen.values()) * (0.5 if quick else 1.0)
-    return Task(task.name, task.title, task.train, task.test, models, seconds)
+    estimates = {name: s * (0.5 if quick else 1.0) for name, (_, s) in chosen.items()}
+    return replace(task, models=models, seconds=sum(estimates.values()), estimates=estimates)
 
 
 def _with_half_the_budget(model: SequenceModel) -> SequenceModel:

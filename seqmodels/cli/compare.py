@@ -1,0 +1,155 @@
+"""``seqmodels compare``: which model explains the data best?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seqmodels.cli.console import FAILED, Console, Json, Quiet
+from seqmodels.evaluation import Comparison
+from seqmodels.evaluation.config import Config
+from seqmodels.evaluation.datasets import (
+    BuiltinSpeech,
+    BuiltinText,
+    Choice,
+    Dataset,
+    Parallel,
+    Recordings,
+    Table,
+    TextFiles,
+    hashed,
+)
+from seqmodels.evaluation.limits import under_budget
+from seqmodels.evaluation.run import run
+from seqmodels.evaluation.standard import Task
+
+
+def compare(
+    text: Annotated[str | None, typer.Option(help="A UTF-8 text file, or a folder of .txt.")] = None,
+    audio: Annotated[str | None, typer.Option(help="A folder of WAV files.")] = None,
+    csv: Annotated[str | None, typer.Option(help="A CSV with a row a step; needs --by.")] = None,
+    by: Annotated[str, typer.Option(help="The CSV's column that says which sequence a row is of.")] = "",
+    columns: Annotated[str, typer.Option(help="The CSV's features, a,b,c; by default all other numeric columns.")] = "",
+    time: Annotated[
+        str, typer.Option(help="The CSV's column to order a sequence by; by default as the rows come.")
+    ] = "",
+    pairs: Annotated[
+        tuple[str, str] | None,
+        typer.Option(help="Two UTF-8 files, a pair a line: p(target | source).", metavar="SRC TGT"),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A run.toml: run that again. Data that have changed are refused.")
+    ] = None,
+    models: Annotated[str, typer.Option(help="Only these (and the baseline), separated by commas: hmm,lstm.")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Density only, fewer models, half the steps.")] = False,
+    seconds: Annotated[float | None, typer.Option(help="The same time for every model, in place of its own.")] = None,
+    steps: Annotated[int | None, typer.Option(help="The same steps for every model (EM: iterations).")] = None,
+    seeds: Annotated[int, typer.Option(help="Fits a model; scores are means, their spread is a column.", min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where pages, tables and pictures go.")] = Path("results"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit every family of models to the same data, and say which explains what was held out best, and how sure that is.
+
+    Two questions each: the density of whole sequences, log p(x), and continuation, log p(rest | beginning). Without data of
+    your own: the text and the synthetic speech that are built in.
+
+    Example: seqmodels compare --text book.txt --models hmm,lstm --seconds 60
+
+    The figures: score is nats per byte, frame or symbol of held-out data, higher is better; bits are nats / 0.693; difference
+    is the score minus the baseline's on the same sequences, with a 95 % interval: where that holds 0, the two may be equal.
+    run.toml beside the results runs the same again. Ctrl-C keeps the models fitted so far.
+    """
+    console = Console(as_json, quiet)
+    own: dict[str, object] = {
+        "--text": text,
+        "--audio": audio,
+        "--csv": csv,
+        "--pairs": pairs,
+        "--models": models,
+        "--quick": quick,
+    }
+    own |= {"--seconds": seconds, "--steps": steps, "--seed": seed, "--seeds": seeds - 1}
+    with console.errors():
+        if config is not None:
+            _refuse_both([name for name, value in own.items() if value])
+            wanted = Config.read(config)
+        else:
+            names = tuple(name.strip() for name in models.split(",") if name.strip())
+            data = _data(text, audio, csv, by, columns, time, pairs, seed)
+            wanted = Config(data, {}, Choice(names, quick, seed), seeds, seconds, steps)
+        tasks = _prepared(wanted, out)
+    results = _run(wanted, tasks, out, console)
+    if any((result.frame["error"] != "").any() for result in results):
+        raise typer.Exit(FAILED)
+
+
+def _refuse_both(given: list[str]) -> None:
+    if given:
+        raise ValueError(
+            f"--config says everything, so {given[0]} cannot be given too; change it in the file, or leave it out"
+        )
+
+
+def _data(
+    text: str | None,
+    audio: str | None,
+    csv: str | None,
+    by: str,
+    columns: str,
+    time: str,
+    pairs: tuple[str, str] | None,
+    seed: int,
+) -> dict[str, Dataset]:
+
+    found: dict[str, Dataset] = {}
+    if text is not None:
+        found["text"] = TextFiles(text)
+    if audio is not None:
+        found["audio"] = Recordings(audio)
+    if csv is not None:
+        found["table"] = Table(csv, by, [name for name in columns.split(",") if name], time)
+    if pairs is not None:
+        found["pairs"] = Parallel(*pairs)
+    return found or {"text": BuiltinText(), "speech": BuiltinSpeech(random_state=seed)}
+
+
+def _prepared(wanted: Config, out: Path) -> list[Task]:
+    """Data read, models within their budget, and ``run.toml`` written."""
+
+    read = wanted.read_data()
+    tasks = [under_budget(task, seconds=wanted.seconds, steps=wanted.steps) for task in wanted.tasks(read)]
+    out.mkdir(parents=True, exist_ok=True)
+    wanted.write(out / "run.toml", tasks, {name: hashed(pair) for name, pair in read.items()})
+    return tasks
+
+
+def _run(wanted: Config, tasks: list[Task], out: Path, console: Console) -> list[Comparison]:
+
+    with console.errors(FAILED):
+        results = run(
+            tasks,
+            out,
+            random_state=wanted.choice.random_state,
+            seeds=wanted.seeds,
+            seconds=wanted.seconds,
+            steps=wanted.steps,
+            say=console.say,
+            progress=console.shows_progress,
+        )
+        if console.json:
+            console.result({t.name: _as_json(r, t, out) for r, t in zip(results, tasks, strict=True)}, "")
+    return results
+
+
+def _as_json(result: Comparison, task: Task, out: Path) -> dict[str, Any]:
+    return {
+        "title": task.title,
+        "unit": result.measure.unit,
+        "baseline": result.baseline,
+        "page": str(out / f"{task.name}.html"),
+        "models": result.frame.to_dict("records"),
+    }

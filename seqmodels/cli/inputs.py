@@ -1,0 +1,95 @@
+"""What a path on the command line holds, and saved models together with how their data were read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from seqmodels import load as load_any
+from seqmodels import storage
+from seqmodels.data.text import Cut
+from seqmodels.evaluation.datasets import DATASETS, Dataset, Pair, Parallel, Recordings, Table, TextFiles, hashed
+from seqmodels.evaluation.settings import from_table, to_table
+from seqmodels.model import SequenceModel
+
+
+def dataset_of(path: str, target: str | None, by: str, columns: Sequence[str], time: str, cut: Cut) -> Dataset:
+    """As the path looks: pairs where there is a target, a table, recordings, otherwise text."""
+    if target is not None:
+        return Parallel(path, target)
+    file = Path(path)
+    if file.suffix.lower() == ".csv":
+        return Table(path, by, list(columns), time)
+    if file.suffix.lower() == ".wav" or (file.is_dir() and _has_recordings(file)):
+        return Recordings(path)
+    return TextFiles(path, cut)
+
+
+def _has_recordings(folder: Path) -> bool:
+    return any(f.suffix.lower() == ".wav" for f in folder.rglob("*"))
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A model and, where the command line saved it, how its data were read.
+
+    Args:
+        data: None where only the model is known.
+        sample_rate: in Hz, of recordings.
+        about: what else is known of the data, as JSON.
+    """
+
+    model: SequenceModel
+    data: Dataset | None = None
+    sample_rate: int | None = None
+    about: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, model: SequenceModel, data: Dataset, read: Pair) -> Self:
+        """A model that was just fitted."""
+        X, y = read
+        scored = X if y is None else y
+        rate = int(X.metadata["sample_rate"].iloc[0]) if "sample_rate" in X.metadata else None
+        about = {
+            "sequences": len(X),
+            "units": int(scored.n_units.sum()),
+            "unit": scored.unit,
+            "n_features": scored.n_features,
+            "sha256": hashed(read),
+        }
+        return cls(model, data.at([Path(path).name for path in data.paths()]), rate, about)
+
+    @classmethod
+    def read(cls, path: str) -> Self:
+        """Raises ``ValueError`` for what is no saved model with a likelihood, ``FileNotFoundError`` for nothing."""
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"there is no file {path}; seqmodels fit writes one")
+        model = load_any(path)
+        if not isinstance(model, SequenceModel):
+            raise ValueError(f"{path} holds a {type(model).__name__}, which has no likelihood of sequences")
+        kept = storage.read(path).get("data")
+        if kept is None:
+            return cls(model)
+        return cls(model, from_table(kept["read"], DATASETS), kept["sample_rate"], kept["about"])
+
+    def write(self, path: Path) -> None:
+        """One file, which ``seqmodels.load`` reads as it does any other."""
+        assert self.data is not None
+        kept = {"read": to_table(self.data, DATASETS), "sample_rate": self.sample_rate, "about": self.about}
+        storage.write(path, {**self.model.content(), "data": kept})
+
+    def like(self, path: str, target: str | None = None) -> Dataset:
+        """Another file, read as the data of the fit were."""
+        if self.data is None:
+            return dataset_of(path, target, "", (), "", "whole")
+        n = len(self.data.paths())
+        given = [path] if target is None else [path, target]
+        if n == 0:
+            return dataset_of(path, target, "", (), "", "whole")
+        if n != len(given):
+            raise ValueError(
+                "the model is p(y | x): pass --target" if n == 2 else "the model is p(x): leave --target out"
+            )
+        return self.data.at(given)

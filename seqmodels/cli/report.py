@@ -1,0 +1,62 @@
+"""``seqmodels report``: the page of a comparison, anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqmodels.cli.console import FAILED, Console, Json, Quiet
+from seqmodels.evaluation import Comparison
+
+MAIN = "comparison.json"  # what a folder has in which a comparison was saved
+
+
+def report(
+    folder: Annotated[
+        Path, typer.Argument(help="A saved comparison, or a folder of them, as compare writes to --out.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Where the pages go; by default beside the saved comparisons.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Render the pages of saved comparisons anew, without fitting anything: after an update, or to another folder.
+
+    Example: seqmodels report results
+
+    The figures are those that were saved, to the last digit; how to read them stands on each page.
+    """
+    console = Console(as_json, quiet)
+    with console.errors():
+        found = _saved(folder)
+        comparisons = {each: _load(each) for each in found}
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+    with console.errors(FAILED):
+        pages = []
+        for each, comparison in comparisons.items():
+            page = (out or each.parent) / f"{each.resolve().name}.html"
+            comparison.to_html(page)
+            pages.append(str(page))
+        console.result({"pages": pages}, "\n".join(f"Open {page}" for page in pages))
+
+
+def _saved(folder: Path) -> list[Path]:
+    """The folder itself, or those in it."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    found = [each for each in (folder, *sorted(folder.iterdir())) if (each / MAIN).is_file()]
+    if not found:
+        raise ValueError(f"{folder} holds no saved comparison; seqmodels compare --out {folder} writes some")
+    return found
+
+
+def _load(folder: Path) -> Comparison:
+    load = getattr(Comparison, "load", None)
+    if load is None:
+        raise ValueError("this version of seqmodels cannot load a comparison; install a newer one")
+    found: Comparison = load(folder)
+    return found

@@ -1,0 +1,123 @@
+"""``seqmodels sample``: texts, sounds or frames drawn from a saved model."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import typer
+from scipy.io import wavfile
+
+from seqmodels.cli.console import FAILED, Console, Json, Quiet
+from seqmodels.cli.inputs import Saved
+from seqmodels.data import from_mfcc
+from seqmodels.evaluation.datasets import Recordings
+from seqmodels.sequences import Item
+
+BETWEEN = "\n" + "-" * 40 + "\n"
+FRAMES = 100  # a second, where nothing else is asked for
+
+
+def sample(
+    model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
+    n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 1,
+    length: Annotated[
+        int | None, typer.Option(help="Steps (bytes, frames); by default until the end, or 100 frames.")
+    ] = None,
+    max_length: Annotated[int, typer.Option(help="Most steps, where the end does not come before.")] = 1000,
+    prefix: Annotated[str | None, typer.Option(help="What it begins with: text, or a file of a sequence.")] = None,
+    source: Annotated[str | None, typer.Option(help="For p(y | x): the x, as text.")] = None,
+    temperature: Annotated[
+        float, typer.Option(help="Below 1: likelier than the model has it; 0: the likeliest step.")
+    ] = 1.0,
+    top_p: Annotated[float | None, typer.Option(help="Only the likeliest steps that make up this probability.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Only so many likeliest steps.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed; the same one draws the same.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="A file: .wav of sounds (by default sample.wav), .csv of frames, text.")
+    ] = None,
+    sample_rate: Annotated[int | None, typer.Option(help="In Hz, for cepstra of a file that does not say it.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw sequences from a saved model: text is printed, cepstra become a WAV, other vectors and symbols are printed as CSV.
+
+    Example: seqmodels sample model.safetensors -n 3 --prefix "It was" --temperature 0.8
+
+    A sound is found from its cepstra by Griffin and Lim's method, so it has the vowels and the rhythm of speech, but a whispering
+    or buzzing voice: cepstra do not hold pitch and phase. With the default temperature and without --top-p and --top-k the draws are the model's
+    own: how they look is how the model is.
+    """
+    console = Console(as_json, quiet)
+    with console.errors():
+        saved = Saved.read(model)
+        items = saved.model.sample(
+            n,
+            length=FRAMES if length is None and saved.model.length_ == "given" and source is None else length,
+            prefix=None if prefix is None else _prefix(saved, prefix),
+            source=source,
+            max_length=max_length,
+            random_state=seed,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+        )
+    with console.errors(FAILED):
+        if _is_sound(saved, sample_rate):
+            _write_sounds(saved, items, out or Path("sample.wav"), sample_rate, seed, console)
+        else:
+            _write(items, out, console)
+
+
+def _prefix(saved: Saved, prefix: str) -> Item:
+    if saved.model.measure_.space == "text":
+        return prefix
+    return saved.like(prefix).read()[0][0]
+
+
+def _is_sound(saved: Saved, sample_rate: int | None) -> bool:
+
+    return isinstance(saved.data, Recordings) or sample_rate is not None
+
+
+def _write_sounds(
+    saved: Saved, items: list[Item], out: Path, sample_rate: int | None, seed: int, console: Console
+) -> None:
+
+    mfcc = saved.data.mfcc if isinstance(saved.data, Recordings) else None
+    rate = sample_rate or saved.sample_rate
+    assert rate is not None
+    written = []
+    for path, item in zip(_numbered(out, len(items)), items, strict=True):
+        wave = from_mfcc(np.asarray(item), rate, mfcc, random_state=seed)
+        wavfile.write(path, rate, np.round(32767 * wave).astype(np.int16))
+        written.append({"file": str(path), "seconds": len(wave) / rate})
+    words = "\n".join(f"{each['file']}: {each['seconds']:.2f} s at {rate} Hz" for each in written)
+    console.result({"sample_rate": rate, "written": written}, words)
+
+
+def _numbered(out: Path, n: int) -> list[Path]:
+    return [out] if n == 1 else [out.with_name(f"{out.stem}-{i}{out.suffix}") for i in range(1, n + 1)]
+
+
+def _write(items: list[Item], out: Path | None, console: Console) -> None:
+    text = BETWEEN.join(map(str, items)) if isinstance(items[0], str) else _as_csv(items)
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+        console.result({"written": [{"file": str(out)}]}, f"Written to {out}")
+    else:
+        console.result({"samples": list(items)}, text.removesuffix("\n"))
+
+
+def _as_csv(items: list[Any]) -> str:
+    """A row a step, with the number of its sequence before it: what ``fit`` reads ``--by sequence``."""
+
+    frames = [pd.DataFrame(np.asarray(item)) for item in items]
+    frames = [f.set_axis([f"x{c}" for c in f.columns], axis=1) for f in frames]
+    table = pd.concat({i: f for i, f in enumerate(frames)}, names=["sequence", None]).reset_index(level=0)
+    buffer = io.StringIO()
+    table.to_csv(buffer, index=False)
+    return buffer.getvalue()

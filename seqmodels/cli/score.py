@@ -1,0 +1,106 @@
+"""``seqmodels score``: how well a saved model predicts files."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+
+from seqmodels.cli.console import FAILED, Console, Json, Quiet
+from seqmodels.cli.inputs import Saved
+from seqmodels.evaluation.datasets import Pair
+
+
+def score(
+    model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
+    files: Annotated[list[str], typer.Argument(help="Files or folders; read as the data of the fit were.")],
+    target: Annotated[str | None, typer.Option(help="The targets, for a model of pairs (one file).")] = None,
+    steps: Annotated[Path | None, typer.Option(help="A CSV to write log p of every step to.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score files by a saved model: the log-probability it gives them. A file it was not trained on gives an honest figure.
+
+    Example: seqmodels score model.safetensors chapter1.txt chapter2.txt --steps steps.csv
+
+    The figures: nats and bits per byte (frame, symbol) are log p / length, so higher is better; a text of b bits per byte would be
+    compressed to -b / 8 of its size. perplexity, exp(-nats), is how many bytes the model is torn between; vectors have none, for
+    theirs is a density. Texts and symbols include their end.
+    """
+    console = Console(as_json, quiet)
+    with console.errors():
+        saved = Saved.read(model)
+        if target is not None and len(files) != 1:
+            raise ValueError(f"--target goes with one file of sources, but there are {len(files)}")
+        read = {file: saved.like(file, target).read() for file in files}
+        if steps is not None and not steps.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {steps.parent} to write {steps.name} to; make it first")
+        for file, pair in read.items():
+            _check(saved, file, pair)
+    with console.errors(FAILED):
+        table = _scored(saved, read)
+        if steps is not None:
+            table.to_csv(steps, index=False)
+        console.result(_facts(saved, read, table), _words(saved, read, table))
+
+
+def _check(saved: Saved, file: str, pair: Pair) -> None:
+    """Bad input is refused before anything is computed, and by the file's name."""
+    try:
+        saved.model._scorable(*pair)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    rates = set(pair[0].metadata["sample_rate"]) if "sample_rate" in pair[0].metadata else set()
+    if saved.sample_rate is not None and rates - {saved.sample_rate}:
+        raise ValueError(
+            f"{file} has a sample rate of {rates.pop()} Hz but the model was fitted on {saved.sample_rate}; resample it first"
+        )
+
+
+def _scored(saved: Saved, read: dict[str, Pair]) -> pd.DataFrame:
+    """A row a step."""
+
+    parts = []
+    for file, (X, y) in read.items():
+        for i, log_prob in enumerate(saved.model.log_prob_steps(X, y)):
+            positions = range(1, len(log_prob) + 1)
+            part = {"file": file, "sequence": i, "name": X.names[i], "position": positions, "log_prob": log_prob}
+            parts.append(pd.DataFrame(part))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _facts(saved: Saved, read: dict[str, Pair], table: pd.DataFrame) -> dict[str, Any]:
+    units = {file: int((X if y is None else y).n_units.sum()) for file, (X, y) in read.items()}
+    sums = table.groupby("file", sort=False)["log_prob"].sum()
+    measure = saved.model.measure_
+    files = {file: _figures(float(sums[file]), n, measure.space) for file, n in units.items()}
+    total = _figures(float(sums.sum()), sum(units.values()), measure.space)
+    return {"measure": measure.to_json(), "files": files, "total": total}
+
+
+def _figures(log_prob: float, n_units: int, space: str) -> dict[str, float]:
+    mean = log_prob / n_units
+    figures = {"units": n_units, "log_prob": log_prob, "nats": mean, "bits": mean / math.log(2)}
+    return {**figures, "perplexity": math.exp(-mean)} if space in ("text", "symbols") else figures
+
+
+def _words(saved: Saved, read: dict[str, Pair], table: pd.DataFrame) -> str:
+
+    facts, unit = _facts(saved, read, table), saved.model.measure_.unit
+    rows = {**facts["files"], **({"all": facts["total"]} if len(read) > 1 else {})}
+    shown = pd.DataFrame(
+        [
+            {
+                "file": file,
+                f"{unit}s": f"{row['units']:,}",
+                f"bits per {unit}": f"{row['bits']:.4f}",
+                f"nats per {unit}": f"{row['nats']:.4f}",
+                **({"perplexity": f"{row['perplexity']:.3f}"} if "perplexity" in row else {}),
+            }
+            for file, row in rows.items()
+        ]
+    )
+    return shown.to_string(index=False)

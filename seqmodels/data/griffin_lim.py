@@ -1,0 +1,137 @@
+"""Sound from frames that have lost their phases: ``x`` whose ``|STFT(x)|`` comes close to what is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.fft import idct
+
+from seqmodels.data.mfcc import FULL_SCALE, MFCC
+
+QUIETEST = 1e-8  # of a sum of squared windows, below which a sample lies in no window
+
+
+def from_mfcc(
+    cepstra: np.ndarray, sample_rate: int, mfcc: MFCC | None = None, *, n_iter: int = 60, random_state: int = 0
+) -> np.ndarray:
+    """The ``(n,)`` waveform, in [-1, 1], of cepstra ``(T, n_coefficients)``, ``n = window + (T - 1) hop`` samples.
+
+    The coefficients that were left out are taken as zero, which smooths the spectrum: what is heard has the envelope
+    of the sound, vowels and all, but its pitch only where the filters told the harmonics apart.
+
+    Args:
+        sample_rate: in Hz, of the recordings that the cepstra are of.
+        mfcc: how the cepstra were computed; ``None`` is ``MFCC()``.
+        n_iter, random_state: as in ``griffin_lim``.
+
+    Raises:
+        ValueError: frames of another width than ``mfcc`` makes, or that are not finite.
+    """
+    how = MFCC() if mfcc is None else mfcc
+    frames = _checked(cepstra, how.n_coefficients, "n_coefficients")
+    missing = np.zeros((len(frames), how.n_filters - how.n_coefficients))
+    log_mel = idct(np.concatenate([frames, missing], axis=1), type=2, norm="ortho", axis=1)
+    return from_log_mel(log_mel, sample_rate, how, n_iter=n_iter, random_state=random_state)
+
+
+def from_log_mel(
+    log_energies: np.ndarray, sample_rate: int, mfcc: MFCC | None = None, *, n_iter: int = 60, random_state: int = 0
+) -> np.ndarray:
+    """The ``(n,)`` waveform of natural logarithms of mel energies ``(T, n_filters)``; the arguments of ``from_mfcc``.
+
+    The filters are undone by their pseudo-inverse, cut at zero, the phases are found by ``griffin_lim``, and
+    pre-emphasis is taken back. What would exceed full scale is brought below it.
+    """
+    from scipy.signal import lfilter  # lazily: slow to import, and few need it
+
+    how = MFCC() if mfcc is None else mfcc
+    energies = np.exp(_checked(log_energies, how.n_filters, "n_filters"))
+    power = (energies @ np.linalg.pinv(how.filters(sample_rate)).T).clip(min=0)  # (T, F)
+    width, hop = how.frame(sample_rate)
+    emphasised = griffin_lim(np.sqrt(power), width, hop, n_iter=n_iter, random_state=random_state)
+    faded = emphasised * _certainty(len(power), width, hop)
+    samples = lfilter([1.0], [1.0, -how.pre_emphasis], faded) / FULL_SCALE
+    return samples / max(1.0, np.abs(samples).max())
+
+
+def griffin_lim(magnitudes: np.ndarray, width: int, hop: int, *, n_iter: int = 60, random_state: int = 0) -> np.ndarray:
+    """The ``(n,)`` signal, ``n = width + (T - 1) hop``, whose spectra have about these ``magnitudes (T, F)``.
+
+    From random phases, in turn: the signal whose spectra are closest to magnitudes and phases in squares, and the phases
+    of its spectra. The error ``spectral_error`` never grows.
+
+    Args:
+        magnitudes: of ``F = n_fft // 2 + 1`` frequencies, ``n_fft`` at least ``width``.
+        width, hop: samples in the Hann window and from one to the next; ``hop`` at most ``width / 2``, for what is in
+            no window is not known.
+        random_state: of the first phases.
+
+    Griffin and Lim (1984), Signal estimation from modified short-time Fourier transform.
+    """
+    if not 0 < hop <= width // 2 or width > 2 * (magnitudes.shape[1] - 1):
+        raise ValueError(
+            f"a hop of {hop} and a window of {width} samples do not fit {magnitudes.shape[1]} frequencies; the hop is at "
+            f"most half the window, and the window at most {2 * (magnitudes.shape[1] - 1)}"
+        )
+    phases = np.random.default_rng(random_state).uniform(0, 2 * np.pi, magnitudes.shape)
+    signal = _signal(magnitudes * np.exp(1j * phases), width, hop)
+    for _ in range(n_iter):
+        found = spectra(signal, width, hop, 2 * (magnitudes.shape[1] - 1))
+        signal = _signal(magnitudes * np.exp(1j * np.angle(found)), width, hop)
+    return signal
+
+
+def spectra(signal: np.ndarray, width: int, hop: int, n_fft: int) -> np.ndarray:
+    """``(T, F)`` complex spectra of a signal ``(n,)``: frame t begins at sample ``t * hop``."""
+    frames = np.lib.stride_tricks.sliding_window_view(signal, width)[::hop]
+    return np.fft.rfft(frames * _hann(width), n_fft)
+
+
+def spectral_error(signal: np.ndarray, magnitudes: np.ndarray, width: int, hop: int) -> float:
+    """``|| |STFT(x)| - magnitudes || / || magnitudes ||``, over the whole spectrum."""
+    found = np.abs(spectra(signal, width, hop, 2 * (magnitudes.shape[1] - 1)))
+    twice = np.full(magnitudes.shape[1], 2.0)
+    twice[[0, -1]] = 1.0  # negative frequencies mirror all but the first and the last
+    return float(np.sqrt(((found - magnitudes) ** 2 @ twice).sum() / (magnitudes**2 @ twice).sum()))
+
+
+def _signal(wanted: np.ndarray, width: int, hop: int) -> np.ndarray:
+    """The signal whose spectra are closest to ``wanted (T, F)`` in squares."""
+    frames = np.fft.irfft(wanted)[:, :width] * _hann(width)  # what lies beyond the window is no part of a signal
+    weight = _weight(len(frames), width, hop)
+    return _overlapped(frames, hop) / np.where(weight < QUIETEST, 1.0, weight)
+
+
+def _weight(n_frames: int, width: int, hop: int) -> np.ndarray:
+    """``(n,)`` sums of squared windows."""
+    return _overlapped(np.broadcast_to(_hann(width) ** 2, (n_frames, width)), hop)
+
+
+def _certainty(n_frames: int, width: int, hop: int) -> np.ndarray:
+    """From 0, at the ends, where only the foot of one window reaches and any error is blown up, to 1."""
+    weight = _weight(n_frames, width, hop)
+    return weight / weight.max()
+
+
+def _overlapped(frames: np.ndarray, hop: int) -> np.ndarray:
+    """``(n,)``: frames ``(T, width)`` laid ``hop`` apart and added."""
+    n_frames, width = frames.shape
+    total = np.zeros(width + (n_frames - 1) * hop)
+    at = np.arange(n_frames)[:, None] * hop + np.arange(width)
+    np.add.at(total, at, frames)
+    return total
+
+
+def _hann(width: int) -> np.ndarray:
+    """Periodic, as in ``MFCC``."""
+    return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(width) / width)
+
+
+def _checked(frames: np.ndarray, width: int, name: str) -> np.ndarray:
+    array = np.asarray(frames, dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] != width:
+        raise ValueError(
+            f"the frames have shape {array.shape}, but {name} is {width}; pass (T, {width}), or the MFCC they are of"
+        )
+    if not np.isfinite(array).all():
+        raise ValueError(f"frame {int(np.argmin(np.isfinite(array).all(axis=1)))} is not finite; fill it in first")
+    return array

@@ -1,0 +1,158 @@
+"""``run.toml``: what a comparison was run on, with which models, seeds and budget, so that it can be run again."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from seqmodels.evaluation import toml
+from seqmodels.evaluation.datasets import DATASETS, Choice, Dataset, Pair, hashed
+from seqmodels.evaluation.provenance import provenance
+from seqmodels.evaluation.settings import from_table, to_table
+from seqmodels.evaluation.standard import Task
+from seqmodels.model import SequenceModel
+
+HEAD = "# What was run. Again, exactly: seqmodels compare --config run.toml\n# Paths are seen from this file.\n\n"
+Models = dict[str, SequenceModel]
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run to be.
+
+    Args:
+        data: by a name of its own.
+        models: of each task, by the task's name; those under ``""`` are for every task. Empty: the standard ones.
+        choice: of the standard models, and the seed of all that is drawn.
+        seeds: fits a model.
+        seconds, steps: the budget of each model in the place of its own.
+        sha256: of data, by their name: what they were when the file was written.
+    """
+
+    data: dict[str, Dataset]
+    models: dict[str, Models] = field(default_factory=dict)
+    choice: Choice = field(default_factory=Choice)
+    seeds: int = 1
+    seconds: float | None = None
+    steps: int | None = None
+    sha256: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Config:
+        """Raises ``ValueError`` for what is no TOML or says something unknown, ``OSError`` where there is no file."""
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not TOML: {error}") from None
+        try:
+            return cls._of(table, path.parent)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    @classmethod
+    def _of(cls, table: dict[str, Any], folder: Path) -> Config:
+        known = {"random_state", "seeds", "quick", "budget", "data", "models", "provenance"}
+        _refuse_unknown(table, known, "the file")
+        _refuse_unknown(table.get("budget", {}), {"seconds", "steps"}, "[budget]")
+        data = {name: dict(entry) for name, entry in table.get("data", {}).items()}
+        if not data:
+            raise ValueError('there is no data; write [data.text] with class = "TextFiles" and path = "book.txt"')
+        sha256 = {name: str(entry.pop("sha256")) for name, entry in data.items() if "sha256" in entry}
+        return cls(
+            {name: _dataset(name, entry).found_from(folder) for name, entry in data.items()},
+            _models(table.get("models", {})),
+            Choice((), _typed(table, "quick", bool, False), _typed(table, "random_state", int, 0)),
+            _typed(table, "seeds", int, 1),
+            table.get("budget", {}).get("seconds"),
+            table.get("budget", {}).get("steps"),
+            sha256,
+        )
+
+    def write(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> None:
+        """With all models of all tasks."""
+        folder = path.parent
+        budget = {k: v for k, v in (("seconds", self.seconds), ("steps", self.steps)) if v is not None}
+        data = {name: to_table(entry.seen_from(folder), DATASETS) for name, entry in self.data.items()}
+        table = {
+            "random_state": self.choice.random_state,
+            "seeds": self.seeds,
+            **({"budget": budget} if budget else {}),
+            "data": {name: {**entry, "sha256": sha256[name]} for name, entry in data.items()},
+            "provenance": provenance(),
+            "models": {task.name: {name: to_table(m) for name, m in task.models.items()} for task in tasks},
+        }
+        path.write_text(HEAD + toml.dumps(table), encoding="utf-8")
+
+    def read_data(self) -> dict[str, Pair]:
+        """Raises ``ValueError`` where data are not what they were."""
+        return {name: self._read_one(name, entry) for name, entry in self.data.items()}
+
+    def _read_one(self, name: str, entry: Dataset) -> Pair:
+        pair = entry.read()
+        was, now = self.sha256.get(name), hashed(pair)
+        if was is not None and was != now:
+            where = " and ".join(entry.paths()) or f"the built-in {name}"
+            raise ValueError(
+                f"{where} has changed since the run was written: sha256 was {was[:12]} and is {now[:12]}; give back the data "
+                f"(the built-in ones: the same version of Python), or delete sha256 under [data.{name}] to run on what is there"
+            )
+        return pair
+
+    def tasks(self, read: Mapping[str, Pair]) -> list[Task]:
+        """The comparisons to be made of data that were read."""
+        found = [task for name, entry in self.data.items() for task in entry.tasks(read[name], self.choice)]
+        if not self.models:
+            return found
+        names = [task.name for task in found]
+        unknown = [name for name in self.models if name and name not in names]
+        if unknown:
+            raise ValueError(
+                f"there are models for {unknown[0]!r}, which is no comparison; there are {', '.join(names)}"
+            )
+        chosen = ((task, {**self.models.get("", {}), **self.models.get(task.name, {})}) for task in found)
+        return [_with(task, models) for task, models in chosen if models]
+
+
+def _with(task: Task, models: Models) -> Task:
+    baseline = task.baseline if task.baseline in models else next(iter(models))
+    estimates = {name: task.estimates.get(name, 10.0) for name in models}
+    return Task(task.name, task.title, task.train, task.test, models, sum(estimates.values()), baseline, estimates)
+
+
+def _dataset(name: str, table: dict[str, Any]) -> Dataset:
+    found = from_table(table, DATASETS)
+    if not isinstance(found, Dataset):
+        raise ValueError(f"[data.{name}] is a {type(found).__name__}, which says not what to read")
+    return found
+
+
+def _models(table: dict[str, Any]) -> dict[str, Models]:
+    everywhere = {name: entry for name, entry in table.items() if "class" in entry}
+    by_task = {name: entry for name, entry in table.items() if name not in everywhere}
+    groups = {**({"": everywhere} if everywhere else {}), **by_task}
+    return {task: {name: _model(name, entry) for name, entry in group.items()} for task, group in groups.items()}
+
+
+def _model(name: str, table: Any) -> SequenceModel:
+    if not isinstance(table, dict):
+        raise ValueError(f'models.{name} is {table!r}; write a table such as {{class = "HMM", n_states = 8}}')
+    found = from_table(table)
+    if not isinstance(found, SequenceModel):
+        raise ValueError(f"{name!r} is a {type(found).__name__}, which is no model with a likelihood")
+    return found
+
+
+def _typed(table: dict[str, Any], name: str, kind: type, default: Any) -> Any:
+    value = table.get(name, default)
+    if type(value) is not kind:
+        raise ValueError(f"{name} is {value!r}; it takes {kind.__name__}")
+    return value
+
+
+def _refuse_unknown(table: dict[str, Any], known: set[str], where: str) -> None:
+    unknown = sorted(set(table) - known)
+    if unknown:
+        raise ValueError(f"{where} has {unknown[0]!r}, which says nothing; it may have {', '.join(sorted(known))}")
