@@ -301,7 +301,7 @@ def test_what_is_written(result, tmp_path):
     page = (tmp_path / "t.html").read_text()
     assert (tmp_path / "t.csv").read_text().startswith("model,score,bits")
     assert page.count("<figure") >= 3
-    assert "http" not in page
+    assert "://" not in page
     assert "Draws" in page
     assert result.to_markdown().count("|") > 20
     assert "(baseline)" in str(result)
