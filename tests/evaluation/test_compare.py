@@ -124,10 +124,15 @@ def test_an_impossible_sequence_is_counted_and_named():
 def test_seeds_are_averaged_and_their_spread_shown(draws):
     (train, test), _ = draws
     models = {"one": sm.HMM(1, max_iter=2), "two": sm.HMM(2, max_iter=2)}
-    frame = sm.compare(models, train, test=test, seeds=2).frame.set_index("model")
-    assert frame["score_sd"].notna().all()
+    result = sm.compare(models, train, test=test, seeds=2)
+    frame = result.frame.set_index("model")
     single = [sm.HMM(2, max_iter=2, random_state=s).fit(train).score(test) for s in (0, 1)]
     assert frame.loc["two", "score"] == pytest.approx(np.mean(single), abs=1e-12)
+    assert frame.loc["two", "score_sd"] == pytest.approx(np.std(single, ddof=1), abs=1e-12)
+    steps = result.steps.query("model == 'two'")["log_prob"]
+    assert steps.sum() / test.n_units.sum() == pytest.approx(np.mean(single), abs=1e-12)
+    assert frame.loc["two", "difference"] == pytest.approx(np.mean(single) - frame.loc["one", "score"], abs=1e-12)
+    assert "do not hold the spread over seeds" in result.how_to_read()
 
 
 def test_conditional_comparison():
@@ -190,6 +195,13 @@ def test_the_table_says_what_was_spent(draws):
     assert not frame["converged"].any()
     assert frame["perplexity"].isna().all()
     assert "perplexity" not in result.table()
+
+
+def test_what_a_budget_has_no_hold_on_is_named():
+    models = {"ngram": sm.NGram(2), "hmm": sm.HMM(2)}
+    said = sm.compare(models, ["abab", "ba"] * 6, test=["abba"] * 5, budget=sm.Budget(steps=1)).how_to_read()
+    assert "The budget has no hold on ngram." in said
+    assert "no hold" not in sm.compare(models, ["abab", "ba"] * 6, test=["abba"] * 5).how_to_read()
 
 
 def test_a_model_that_the_budget_cannot_hold_fails_alone(draws):
