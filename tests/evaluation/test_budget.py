@@ -68,6 +68,7 @@ def test_parameters_of_vectors_and_of_targets_are_counted_as_they_will_be():
 
 def test_a_budget_in_parameters_leaves_alone_what_has_no_size_to_choose(symbols):
     assert sm.Budget(parameters=100).settings(sm.NGram(), Data.of(symbols)) == {}
+    assert sm.Budget(parameters=100).settings(sm.HMM(1), Data.of(symbols)) == {}
 
 
 def test_a_model_that_is_too_large_at_its_smallest_says_so(symbols):
