@@ -33,7 +33,7 @@ class Budget:
         parameters: the largest ``d_model`` (in steps of 8, or of what ``n_heads`` needs) or ``n_states`` whose ``n_parameters_`` is not above it.
 
     What a model has no knob for is left alone: an ``NGram`` counts once and is as large as its data; a tagger's and an alignment
-    HMM's size is that of their alphabets, and their EM knows no clock.
+    HMM's size is that of their alphabets, and their EM knows no clock. An ``HMM`` of one state stays one: it stands for no memory.
 
     Raises:
         ValueError: nothing is given, or a number that is not above zero.
@@ -91,6 +91,8 @@ class Budget:
         if train is None:
             raise ValueError("parameters are counted for data; pass those that the model is to be fitted to")
         if isinstance(model, HMM):
+            if model.n_states == 1:
+                return {}
             return {"n_states": largest(parameters_by_states(model, train), self.parameters, 1, "n_states")}
         return {"d_model": largest(parameters_by_width(model, train), self.parameters, _width_step(model), "d_model")}
 

@@ -124,6 +124,8 @@ def _checked(models: Mapping[str, SequenceModel], parts: Parts, plan: Plan) -> i
     """What would be found out late otherwise; how many test sequences also are in the training part."""
     if plan.seeds < 1:
         raise ValueError(f"seeds is {plan.seeds}; pass at least 1")
+    if plan.budget is not None and not isinstance(plan.budget, Budget):
+        raise ValueError(f"budget is {plan.budget!r}; pass Budget(seconds={plan.budget!r}), or of steps or parameters")
     if parts.train is None:
         plan.check()
         return 0

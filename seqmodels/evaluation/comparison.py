@@ -23,7 +23,7 @@ from seqmodels.sequences import Sequences
 WIDTH = 120  # characters of a line of text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """The outcome of ``compare``.
 
@@ -36,7 +36,7 @@ class Comparison:
             scoring, at most, above what it held before: what an allocator kept and used again is not in it, NaN where the system does
             not say); ``budget`` and ``settings`` (what a budget set, what a search of so many ``trials`` chose), ``converged`` (every
             seed), ``steps``, ``context`` (steps back that it sees; NaN: all), ``kind``, ``source`` (of p(y | x): read or ignored),
-            ``floor_hits``, ``n_impossible``, ``error``. Other comparisons repeat all but those in ``table.TIMES``.
+            ``floor_hits``, ``n_impossible``, ``error``. Run again, all but the ``TIMES`` of ``table`` are the same.
         measure: what the scores measure; the same for every row.
         log_prob_steps: for each model the nats of every step of every test sequence, the mean over seeds; ``steps`` is the same as a frame.
         histories: for each model its ``history_``.
@@ -97,6 +97,9 @@ class Comparison:
         body = self.table().to_string(index=False)
         note = textwrap.fill(self.how_to_read(), WIDTH, break_long_words=False)
         return "\n".join([*([title] if title else []), body, "", note, *failed])
+
+    def __repr__(self) -> str:
+        return str(self)  # what a reader who types its name wants to see
 
     def plot_forest(self) -> Any:
         """A matplotlib figure: each model's difference to the baseline with its interval."""

@@ -82,6 +82,9 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
         notes.append("context: how many steps back a model sees; what more would give it is not in its score.")
     if (frame["kind"] == "bound").any():
         notes.append('A "bound" is a lower bound: the model may be better than it says.')
+    free = frame.loc[(frame["budget"] == "") & (frame["error"] == ""), "model"]
+    if len(free) and (frame["budget"] != "").any():
+        notes.append(f"The budget has no hold on {', '.join(free)}.")
     if frame["trials"].any():
         notes.append("trials: settings tried on folds of the training part before the one look at the held-out part.")
     if frame.attrs["n_duplicates"]:

@@ -36,7 +36,7 @@ def window_loss(
     >>> from seqmodels import HMM
     >>> model = HMM.from_parameters([0.5, 0.5], [[0, 1], [1, 0]], emission=[[1, 0], [0, 1]])  # after the first step it is sure
     >>> loss = window_loss(model, [np.array([0, 1] * 20)], width=4)
-    >>> round(loss.difference / np.log(2), 3)  # ten first steps in the place of one, for 40 symbols
+    >>> round(float(loss.difference / np.log(2)), 3)  # ten first steps in the place of one, for 40 symbols
     0.225
     """
     whole = as_sequences(X)

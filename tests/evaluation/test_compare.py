@@ -124,10 +124,15 @@ def test_an_impossible_sequence_is_counted_and_named():
 def test_seeds_are_averaged_and_their_spread_shown(draws):
     (train, test), _ = draws
     models = {"one": sm.HMM(1, max_iter=2), "two": sm.HMM(2, max_iter=2)}
-    frame = sm.compare(models, train, test=test, seeds=2).frame.set_index("model")
-    assert frame["score_sd"].notna().all()
+    result = sm.compare(models, train, test=test, seeds=2)
+    frame = result.frame.set_index("model")
     single = [sm.HMM(2, max_iter=2, random_state=s).fit(train).score(test) for s in (0, 1)]
     assert frame.loc["two", "score"] == pytest.approx(np.mean(single), abs=1e-12)
+    assert frame.loc["two", "score_sd"] == pytest.approx(np.std(single, ddof=1), abs=1e-12)
+    steps = result.steps.query("model == 'two'")["log_prob"]
+    assert steps.sum() / test.n_units.sum() == pytest.approx(np.mean(single), abs=1e-12)
+    assert frame.loc["two", "difference"] == pytest.approx(np.mean(single) - frame.loc["one", "score"], abs=1e-12)
+    assert "do not hold the spread over seeds" in result.how_to_read()
 
 
 def test_conditional_comparison():
@@ -149,6 +154,8 @@ def test_bad_calls(draws):
         sm.compare(hmms(), train, test=test, cluster="speaker")
     with pytest.raises(ValueError, match="seeds is 0"):
         sm.compare(hmms(), train, test=test, seeds=0)
+    with pytest.raises(ValueError, match=r"budget is 60; pass Budget\(seconds=60\)"):
+        sm.compare(hmms(), train, test=test, budget=60)
 
 
 EVERY_FAMILY = {
@@ -179,17 +186,23 @@ def test_two_runs_give_the_same_table_to_the_last_digit(conditional):
 
 def test_the_table_says_what_was_spent(draws):
     (train, test), _ = draws
-    result = sm.compare(hmms(), train, test=test, budget=sm.Budget(steps=2, parameters=60))
-    frame = result.frame.set_index("model")
+    models = {"two": sm.HMM(2), "three": sm.HMM(3, observation=sm.GaussianMixture(1))}
+    frame = sm.compare(models, train, test=test, budget=sm.Budget(steps=2, parameters=60)).frame.set_index("model")
     assert (frame["n_parameters"] <= 60).all()
     assert (frame["n_parameters"] > 40).all()
-    assert frame.loc["one", "budget"] == f"max_iter=2, n_states={result.models['one'].n_states}"
+    assert frame["budget"].to_dict() == {n: f"max_iter=2, n_states={m.n_states}" for n, m in models.items()}
     assert (frame["steps"] == 2).all()
     assert (frame["scoring_throughput"] > 0).all()
     assert (frame["peak_memory"] > 0).all() or frame["peak_memory"].isna().all()
     assert not frame["converged"].any()
     assert frame["perplexity"].isna().all()
-    assert "perplexity" not in result.table()
+
+
+def test_what_a_budget_has_no_hold_on_is_named():
+    models = {"ngram": sm.NGram(2), "hmm": sm.HMM(2)}
+    said = sm.compare(models, ["abab", "ba"] * 6, test=["abba"] * 5, budget=sm.Budget(steps=1)).how_to_read()
+    assert "The budget has no hold on ngram." in said
+    assert "no hold" not in sm.compare(models, ["abab", "ba"] * 6, test=["abba"] * 5).how_to_read()
 
 
 def test_a_model_that_the_budget_cannot_hold_fails_alone(draws):
@@ -273,6 +286,7 @@ def test_the_printed_table_fits_a_screen(draws):
     of_text = sm.compare(models, symbols, test=[f"{text} {i}" for i, text in enumerate(symbols)], **many)
     assert {"perplexity", "context", "sd of seeds"} <= set(of_text.table().columns)
     of_vectors = sm.compare(hmms(), train, test=test, title="x" * 20)
+    assert "perplexity" not in of_vectors.table()
     for shown in (of_text, of_vectors):
         assert max(len(line) for line in str(shown).splitlines()) <= 120
         assert shown.to_markdown().splitlines()[0].count("|") == len(shown.table().columns) + 1
@@ -305,6 +319,7 @@ def test_what_is_written(result, tmp_path):
     assert "Draws" in page
     assert result.to_markdown().count("|") > 20
     assert "(baseline)" in str(result)
+    assert repr(result) == str(result)
     assert "higher is better" in str(result)
 
 
