@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
 MOST = 48  # steps of the target that are drawn
+HEIGHT = 4.5  # inches
 
 
 def section(comparison: Comparison) -> Section | None:
@@ -43,11 +44,13 @@ def aligns(model: SequenceModel) -> bool:
 
 def _drawn(name: str, model: SequenceModel, X: Sequences, y: Sequences | None) -> str:
     from seqmodels.evaluation.alignment_plot import plot_alignment  # lazily: matplotlib is slow to import
+    from seqmodels.evaluation.plots import WIDTH
 
     assert isinstance(model, (LSTMSeq2Seq, TransformerSeq2Seq, AlignmentHMM))
     weights = model.align(X, y)[0]
     best = weights[:MOST].argmax(1).tolist()
     peak = ", ".join(map(str, best[:12]))
-    figure = plot_alignment(weights[:MOST], title=name)
+    figure = plot_alignment(weights[:MOST], title=name, full=float(weights[:MOST].max()))
+    figure.set_size_inches(WIDTH, HEIGHT)
     alt = f"Alignment weights of {name}. The first target steps look most at source steps {peak}"
     return picture(figure, alt, f"{name}: target steps downwards, source steps across; numbers count from 0.")

@@ -11,6 +11,8 @@ from seqmodels.sequences import Item, Sequences
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
+ENOUGH = 500  # sequences that set a colour scale
+
 
 def pair_of(comparison: Comparison, index: np.ndarray | None = None) -> tuple[Sequences, Sequences | None] | None:
     """``(X, y)`` of the test sequences at ``index`` (None: all), y None for p(x); None if sources were not kept."""
@@ -39,4 +41,4 @@ def scale_of(sequences: Sequences) -> Any:
     """The colour scale that all images of a page share."""
     from seqmodels.evaluation.plots.frames import Scale  # lazily: matplotlib is slow to import
 
-    return Scale([np.asarray(item) for item in sequences])
+    return Scale([np.asarray(item) for item in sequences.items[:ENOUGH]])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seqmodels.evaluation.report.data import by_piece, pieces, scale_of
-from seqmodels.evaluation.report.html import Section, details, escape, paragraph, picture
+from seqmodels.evaluation.report.html import Section, details, escape, number, paragraph, picture
 from seqmodels.sequences import Item
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _span(piece: str, a: float, b: float, difference: float, ours: str, theirs: 
     shown = escape({"\n": "↵\n", "\t": "⇥\t"}.get(piece, piece))
     if not level:
         return shown
-    title = f"{ours} {a:.2f}, {theirs} {b:.2f}: {difference:+.2f} nats".replace("-", "−")
+    title = f"{ours} {number(a, '.2f')}, {theirs} {number(b, '.2f')}: {number(difference, '+.2f')} nats"
     return f'<span class="{"b" if difference > 0 else "w"}{level}" title="{escape(title)}">{shown}</span>'
 
 
