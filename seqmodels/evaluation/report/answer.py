@@ -47,14 +47,14 @@ def _against_baseline(best: Any, baseline: str, unit: str) -> str:
 
 def _against_second(comparison: Comparison, scored: Any, unit: str) -> list[str]:
     """The lead over the runner-up, which the table does not hold unless that is the baseline."""
-    if len(scored) < 2:
+    if len(scored) < 2 or scored["model"].iloc[1] == comparison.baseline:  # said already
         return []
     first, second = scored["model"].iloc[:2]
     lead = lead_over(comparison, first, second)
     gap = f"Next is {second}, {number(lead.difference, '.3f')} behind"
     if np.isnan(lead.low):
         return [f"{gap}."]
-    apart = "a lead that is sure" if lead.p_value < SURE else "a lead that may be chance"
+    apart = "more than chance" if lead.p_value < SURE else "that may be chance"
     return [f"{gap} (95 % interval {number(lead.low, '.3f')} to {number(lead.high, '.3f')}: {apart})."]
 
 
@@ -64,8 +64,8 @@ def lead_over(comparison: Comparison, first: str, second: str) -> Difference:
     ours, theirs = (np.array([s.sum() for s in steps[name]]) for name in (first, second))
     clusters = comparison.test.clusters
     n_clusters = int(comparison.frame["n_clusters"].max())
-    if not np.isfinite(ours - theirs).all():
-        return Difference(float((ours - theirs).sum() / units.sum()), np.nan, np.nan, np.nan, 0, "none")
+    if not (np.isfinite(ours) & np.isfinite(theirs)).all():
+        return Difference(np.inf, np.nan, np.nan, np.nan, 0, "none")
     if len(units) == 1:
         return moving_block_difference(steps[first][0], steps[second][0], n_units=float(units[0]))
     if n_clusters != (len(units) if clusters is None else len(set(clusters))):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PASSAGE = 240  # characters, or symbols
 SHOWN, MORE = 4, 8  # passages open, and folded away
 SHOWN_FRAMES = 3  # sequences of vectors
+MOST = 50.0  # nats of one step
 LEVELS = (0.1, 0.7, 1.6, 3.0)  # nats from which a step is coloured more strongly
 
 
@@ -32,9 +33,8 @@ class Passage:
 
     @property
     def difference(self) -> np.ndarray:
-        """Ours minus theirs; 0 where neither thought it possible."""
-        both = np.isneginf(self.ours) & np.isneginf(self.theirs)
-        return np.where(both, 0.0, self.ours - np.where(both, 0.0, self.theirs))
+        """Ours minus theirs."""
+        return bounded(self.ours, self.theirs)
 
     @property
     def total(self) -> float:
@@ -56,6 +56,12 @@ def compared(comparison: Comparison) -> tuple[str, str] | None:
     if len(ranked) < 2:
         return None
     return ranked[0], comparison.baseline if ranked[0] != comparison.baseline else ranked[1]
+
+
+def bounded(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Ours minus theirs, nats, at most ``MOST`` either way: what one model thought impossible is no infinite lead here."""
+    both = np.isneginf(ours) & np.isneginf(theirs)
+    return np.clip(np.where(both, 0.0, ours) - np.where(both, 0.0, theirs), -MOST, MOST)
 
 
 # -- text and symbols -----------------------------------------------------------------------------------------
@@ -124,8 +130,8 @@ def _vectors(comparison: Comparison, ours: str, theirs: str) -> str:
     from seqmodels.evaluation.plots import frame_differences  # lazily: matplotlib is slow to import
 
     steps, scale = comparison.log_prob_steps, scale_of(comparison.test)
-    difference = [a - b for a, b in zip(steps[ours], steps[theirs], strict=True)]
-    totals = np.array([np.nansum(np.where(np.isfinite(d), d, 0.0)) for d in difference])
+    difference = [bounded(a, b) for a, b in zip(steps[ours], steps[theirs], strict=True)]
+    totals = np.array([d.sum() for d in difference])
     drawn = []
     for i in np.argsort(-np.abs(totals), kind="stable")[:SHOWN_FRAMES]:
         name = f"sequence {comparison.test.names[i]}"
