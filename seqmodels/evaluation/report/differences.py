@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqmodels.evaluation.report.data import by_piece, pieces, scale_of
+from seqmodels.evaluation.report.data import by_piece, named, pieces, scale_of
 from seqmodels.evaluation.report.html import Section, details, escape, number, paragraph, picture
 from seqmodels.sequences import Item
 
@@ -82,8 +82,9 @@ def _text(comparison: Comparison, ours: str, theirs: str) -> str:
 def passages(comparison: Comparison, ours: str, theirs: str) -> list[Passage]:
     """All passages of the test data, those with the largest difference (in nats, either way) first."""
     steps, found = comparison.log_prob_steps, []
-    for name, item, a, b in zip(comparison.test.names, comparison.test, steps[ours], steps[theirs], strict=True):
-        found += _cut(str(name), item, by_piece(item, a), by_piece(item, b))
+    test = comparison.test
+    for i, (item, a, b) in enumerate(zip(test, steps[ours], steps[theirs], strict=True)):
+        found += _cut(named(test, i), item, by_piece(item, a), by_piece(item, b))
     return sorted(found, key=lambda passage: -abs(passage.total))
 
 
@@ -103,9 +104,7 @@ def _legend(ours: str, theirs: str) -> str:
 
 def _drawn(passage: Passage, ours: str, theirs: str) -> str:
     better, last = (ours if passage.total > 0 else theirs), passage.first + len(passage.pieces)
-    head = (
-        f"Sequence {passage.name}, {passage.first + 1:,} to {last:,}: {better} ahead by {abs(passage.total):.1f} nats"
-    )
+    head = f"{passage.name}, {passage.first + 1:,} to {last:,}: {better} ahead by {abs(passage.total):.1f} nats"
     gap = "" if all(len(piece) == 1 for piece in passage.pieces) else " "
     spans = gap.join(
         _span(*step, ours, theirs)
@@ -134,7 +133,7 @@ def _vectors(comparison: Comparison, ours: str, theirs: str) -> str:
     totals = np.array([d.sum() for d in difference])
     drawn = []
     for i in np.argsort(-np.abs(totals), kind="stable")[:SHOWN_FRAMES]:
-        name = f"sequence {comparison.test.names[i]}"
+        name = named(comparison.test, int(i))
         title = f"{name}: {ours if totals[i] > 0 else theirs} ahead by {abs(totals[i]):.1f} nats"
         frames = np.asarray(comparison.test.items[i])
         figure = frame_differences(frames, difference[i], scale=scale, better=ours, worse=theirs, title=title)

@@ -46,7 +46,7 @@ details pre { border: 0; padding: 0 0 0.8rem; }
 .s0 { background: rgba(0,114,178,0.38); } .s1 { background: rgba(213,94,0,0.38); } .s2 { background: rgba(0,158,115,0.38); }
 .s3 { background: rgba(204,121,167,0.38); } .s4 { background: rgba(86,180,233,0.38); } .s5 { background: rgba(230,159,0,0.38); }
 .s6 { background: rgba(128,128,128,0.38); }
-.legend span { padding: 0.1rem 0.45rem; border-radius: 3px; margin-right: 0.15rem; }
+.legend span { color: var(--ink); padding: 0.1rem 0.45rem; border-radius: 3px; margin-right: 0.15rem; }
 dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: 0.25rem 1.2rem; }
 dt { color: var(--quiet); } dd { margin: 0; overflow-wrap: anywhere; }
 @media (max-width: 480px) { body { padding: 1.2rem 0.8rem 3rem; } .answer { font-size: 1.02rem; } dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: 0.5rem; } }

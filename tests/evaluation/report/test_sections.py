@@ -8,10 +8,15 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.evaluation.report import answer, attention, calibration, curves, differences, origin, samples, states
-from seqmodels.evaluation.report.data import by_piece, pair_of
+from seqmodels.evaluation.report.data import by_piece, named, pair_of, spelled
 from seqmodels.evaluation.report.html import embedded, number, paragraph, table
 
 BEST = "3-gram <b>"
+
+
+def test_names_that_are_not_unique_are_numbered():
+    assert named(sm.Sequences(["a", "b"], names=["x", "x"]), 1) == "sequence 1 (x)"
+    assert named(sm.Sequences(["a", "b"], names=["x", "y"]), 1) == "sequence y"
 
 
 class TestAnswer:
@@ -117,7 +122,7 @@ class TestStates:
 
     def test_bytes_of_one_character(self, texts):
         model = texts.models["hmm"]
-        assert states.spelled(model, "aï") == ["a", "·", "ï"]
+        assert spelled(model.encoding_, "aï") == ["a", "·", "ï"]
         shown = states._meanings(model, sm.Sequences(["aab"]), [np.array([0, 0, 0])], [0, 1])
         assert shown == ["a 67%  b 33%", ""]
 
