@@ -16,9 +16,14 @@ MOST_LABELS = 48  # steps of a side, past which they are numbered instead of nam
 
 
 def plot_alignment(
-    weights: np.ndarray, x: Sequence[Any] | None = None, y: Sequence[Any] | None = None, *, title: str = ""
+    weights: np.ndarray,
+    x: Sequence[Any] | None = None,
+    y: Sequence[Any] | None = None,
+    *,
+    title: str = "",
+    full: float = 1.0,
 ) -> Figure:
-    """A row for each step of the target, a column for each of the source, darker where the weight is larger, white at 0, full at 1.
+    """A row for each step of the target, a column for each of the source, darker where the weight is larger, white at 0.
 
     Args:
         weights: (S_y, S_x) of one pair, as ``align`` returns them.
@@ -26,6 +31,7 @@ def plot_alignment(
             vectors: numbers.
         y: what the rows are, in the same way.
         title: what was aligned.
+        full: the weight drawn darkest: less than 1 where attention is spread over many steps.
 
     Raises:
         ValueError: the weights are no matrix, or a label has another length.
@@ -48,7 +54,7 @@ def plot_alignment(
         figure.set_figwidth(float(np.clip(1.8 + CELL * weights.shape[1], 3.0, 1.5 * WIDTH)))
         axes.grid(visible=False)
         ink = LinearSegmentedColormap.from_list("weights", ["white", COLOURS[0]])
-        image = axes.imshow(weights, cmap=ink, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+        image = axes.imshow(weights, cmap=ink, vmin=0.0, vmax=full, aspect="auto", interpolation="nearest")
         _name_steps(axes, columns, rows)
         axes.set(xlabel="source", ylabel="target")
         figure.colorbar(image, ax=axes, label="weight", pad=0.02)

@@ -124,10 +124,10 @@ def marginal_cdf(distribution: Any, x: Tensor) -> Tensor:
     if isinstance(distribution, MixtureOfProducts):
         parts = x.split(distribution.sizes)
         each = [torch.cat(list(map(marginal_cdf, row, parts))) for row in distribution.components]
-        return distribution.weights @ torch.stack(each)
+        return distribution.weights.double() @ torch.stack(each)
     components = distribution.component_distribution
     z = (x - components.mean) / components.variance.sqrt()  # (M, D)
-    return distribution.mixture_distribution.probs @ torch.special.ndtr(z)
+    return distribution.mixture_distribution.probs.double() @ torch.special.ndtr(z.double())
 
 
 def histogram(transforms: np.ndarray) -> tuple[np.ndarray, float]:

@@ -111,7 +111,8 @@ class Comparison:
         """A matplotlib figure: nats per unit against seconds of training."""
         from seqmodels.evaluation import plots
 
-        curves = {name: history for name, history in self.histories.items() if len(history) > 1}
+        # A history of one line is no curve, but keeps its place, so that every picture has the same colours.
+        curves = {name: history.iloc[: len(history) * (len(history) > 1)] for name, history in self.histories.items()}
         return plots.learning_curves(curves, unit=self.measure.unit, title=str(self.frame.attrs.get("title", "")))
 
     def plot_by_position(self) -> Any:

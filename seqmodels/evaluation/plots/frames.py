@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.ticker import MaxNLocator
 
 from seqmodels.evaluation.plots.style import COLOURS, GRID, INK, MUTED, STYLE, WIDTH, short
 
@@ -125,6 +126,7 @@ def _image(axes: Axes, frames: np.ndarray) -> AxesImage:
     """(T, D) with time across and the first feature at the bottom."""
     axes.tick_params(color=MUTED, labelcolor=INK, labelsize=8)
     axes.set_ylabel("feature", fontsize=8)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     image = axes.imshow(frames.T, cmap=COLOUR_MAP, aspect="auto", origin="lower", interpolation="nearest")
     image.set_clim(-CLIP, CLIP)
     return image

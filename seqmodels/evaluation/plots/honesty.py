@@ -37,8 +37,8 @@ def reliability_diagram(tables: Mapping[str, pd.DataFrame], errors: Mapping[str,
                 "label": f"{short(name)}  ({errors[name]:.3f})",
             }
             axes.plot(kept["predicted"], kept["observed"], marker="o", markersize=3.5, gid="model", **style)
+        axes.set(xscale="log", yscale="log")
         for axis in (axes.xaxis, axes.yaxis):
-            axis.axes.set(xscale="log", yscale="log")
             axis.set_major_formatter(lambda p, _: f"{p:g}")
         axes.set(xlim=(LOWEST, 1.15), ylim=(LOWEST, 1.15), xlabel="predicted probability", ylabel="observed frequency")
         legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8.5, handlelength=2.4)

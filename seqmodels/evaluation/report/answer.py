@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.evaluation.report.html import number
 from seqmodels.evaluation.statistics import Difference, moving_block_difference, paired_difference
 
 if TYPE_CHECKING:
@@ -30,31 +31,31 @@ def answer(comparison: Comparison) -> str:
 
 def _of(row: Any, unit: str) -> str:
     if unit == "frame":
-        return f"{row['score']:.3f} nats per {unit}"
-    return f"{-row['bits']:.3f} bits per {unit} ({row['score']:.3f} nats)"
+        return f"{number(row['score'], '.3f')} nats per {unit}"
+    return f"{number(-row['bits'], '.3f')} bits per {unit} ({number(row['score'], '.3f')} nats)"
 
 
 def _against_baseline(best: Any, baseline: str, unit: str) -> str:
-    ahead = f"That is {best['difference']:.3f} nats per {unit} better than the baseline {baseline}"
+    ahead = f"That is {number(best['difference'], '.3f')} nats per {unit} better than the baseline {baseline}"
     if np.isnan(best["ci_low"]):
         return f"{ahead}; there are too few independent test sequences for an interval."
-    interval = f"95 % interval {best['ci_low']:.3f} to {best['ci_high']:.3f}"
-    p = "p < 0.001" if best["p_value"] < 1e-3 else f"p = {best['p_value']:.3f}"
+    interval = f"95 % interval {number(best['ci_low'], '.3f')} to {number(best['ci_high'], '.3f')}"
+    p = "p < 0.001" if best["p_value"] < 1e-3 else f"p = {number(best['p_value'], '.3f')}"
     sure = "" if best["p_value"] < SURE else ": the test data do not tell the two apart"
     return f"{ahead} ({interval}; {p}){sure}."
 
 
 def _against_second(comparison: Comparison, scored: Any, unit: str) -> list[str]:
     """The lead over the runner-up, which the table does not hold unless that is the baseline."""
-    if len(scored) < 2:
+    if len(scored) < 2 or scored["model"].iloc[1] == comparison.baseline:  # said already
         return []
     first, second = scored["model"].iloc[:2]
     lead = lead_over(comparison, first, second)
-    gap = f"Next is {second}, {lead.difference:.3f} behind"
+    gap = f"Next is {second}, {number(lead.difference, '.3f')} behind"
     if np.isnan(lead.low):
         return [f"{gap}."]
-    apart = "a lead that is sure" if lead.p_value < SURE else "a lead that may be chance"
-    return [f"{gap} (95 % interval {lead.low:.3f} to {lead.high:.3f}: {apart})."]
+    apart = "more than chance" if lead.p_value < SURE else "that may be chance"
+    return [f"{gap} (95 % interval {number(lead.low, '.3f')} to {number(lead.high, '.3f')}: {apart})."]
 
 
 def lead_over(comparison: Comparison, first: str, second: str) -> Difference:
@@ -63,8 +64,8 @@ def lead_over(comparison: Comparison, first: str, second: str) -> Difference:
     ours, theirs = (np.array([s.sum() for s in steps[name]]) for name in (first, second))
     clusters = comparison.test.clusters
     n_clusters = int(comparison.frame["n_clusters"].max())
-    if not np.isfinite(ours - theirs).all():
-        return Difference(float((ours - theirs).sum() / units.sum()), np.nan, np.nan, np.nan, 0, "none")
+    if not (np.isfinite(ours) & np.isfinite(theirs)).all():
+        return Difference(np.inf, np.nan, np.nan, np.nan, 0, "none")
     if len(units) == 1:
         return moving_block_difference(steps[first][0], steps[second][0], n_units=float(units[0]))
     if n_clusters != (len(units) if clusters is None else len(set(clusters))):

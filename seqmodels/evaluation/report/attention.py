@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqmodels.evaluation.report.data import pair_of
+from seqmodels.encodings import Encoding
+from seqmodels.evaluation.report.data import named, pair_of, spelled
 from seqmodels.evaluation.report.html import Section, details, paragraph, picture
 from seqmodels.hmm.alignment import AlignmentHMM
 from seqmodels.model import SequenceModel
 from seqmodels.neural import LSTMSeq2Seq, TransformerSeq2Seq
-from seqmodels.sequences import Sequences
+from seqmodels.sequences import Item, Sequences
 
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
 MOST = 48  # steps of the target that are drawn
+HEIGHT = 4.5  # inches
+NOWHERE = "∅"  # an alignment HMM's last column: from no place
 
 
 def section(comparison: Comparison) -> Section | None:
@@ -29,7 +32,7 @@ def section(comparison: Comparison) -> Section | None:
     data = pair_of(comparison, np.array([index]))
     assert data is not None
     drawn = [_drawn(name, model, *data) for name, model in models.items()]
-    words = f"One short test pair ({comparison.test.names[index]}): a row for each step of the target, darker where it looked."
+    words = f"One short test pair ({named(comparison.test, index)}): a row for each step of the target, darker where it looked."
     rest = [details("The other models", "\n".join(drawn[1:]))] if len(drawn) > 1 else []
     return Section("attention", "Attention", "\n".join([paragraph(words), drawn[0], *rest]))
 
@@ -43,11 +46,25 @@ def aligns(model: SequenceModel) -> bool:
 
 def _drawn(name: str, model: SequenceModel, X: Sequences, y: Sequences | None) -> str:
     from seqmodels.evaluation.alignment_plot import plot_alignment  # lazily: matplotlib is slow to import
+    from seqmodels.evaluation.plots import WIDTH
 
     assert isinstance(model, (LSTMSeq2Seq, TransformerSeq2Seq, AlignmentHMM))
-    weights = model.align(X, y)[0]
-    best = weights[:MOST].argmax(1).tolist()
-    peak = ", ".join(map(str, best[:12]))
-    figure = plot_alignment(weights[:MOST], title=name)
-    alt = f"Alignment weights of {name}. The first target steps look most at source steps {peak}"
-    return picture(figure, alt, f"{name}: target steps downwards, source steps across; numbers count from 0.")
+    assert y is not None
+    assert model.source_encoding_ is not None
+    weights = model.align(X, y)[0][:MOST]
+    source = _labels(model.source_encoding_, X.items[0])
+    target = _labels(model.encoding_, y.items[0])
+    if source is not None and weights.shape[1] > len(source):
+        source = [*source, NOWHERE]
+    figure = plot_alignment(weights, source, target and target[:MOST], title=name, full=float(weights.max()))
+    figure.set_size_inches(WIDTH, HEIGHT)
+    peaks = ", ".join(map(str, weights.argmax(1)[:12].tolist()))
+    alt = f"Alignment weights of {name}. The first target steps look most at source steps {peaks}, counted from 0"
+    return picture(figure, alt, f"{name}: target steps downwards, source steps across.")
+
+
+def _labels(encoding: Encoding, item: Item) -> list[str] | None:
+    """None: numbers."""
+    if encoding.reads == "vectors":
+        return None
+    return [{" ": "␣", "\n": "↵"}.get(piece, piece) for piece in spelled(encoding, item)]

@@ -6,31 +6,51 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqmodels.evaluation.report.html import Section, picture
+from seqmodels.evaluation.report.html import Section, number, picture
 
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
 EARLY = 5  # first steps of a sequence, against the rest, in words
+ENOUGH = 20  # sequences, below which positions are not averaged over enough content to say anything in words
 
 
 def position(comparison: Comparison) -> Section | None:
     """Who profits from context."""
-    if max(int(n) for n in comparison.test.n_units) < 2:
+    if int(comparison.test.n_units.max()) < 2:
         return None
-    unit, steps = comparison.measure.unit, comparison.log_prob_steps
-    gains = {name: _gain(sequences) for name, sequences in steps.items()}
-    said = "; ".join(f"{name} {gain:+.2f}" for name, gain in gains.items() if np.isfinite(gain))
-    alt = f"Mean nats per {unit} of each model against position in the sequence. Later steps minus the first {EARLY}: {said}"
-    caption = f"A model that profits from what came before rises with position. Gain of later {unit}s over the first {EARLY}: {said} nats."
-    return Section("position", "Likelihood by position", picture(comparison.plot_by_position(), alt, caption))
+    said, unit = _said(comparison), comparison.measure.unit
+    alt = f"Mean nats per {unit} of each model against position in the sequence. {said}"
+    return Section("position", "Likelihood by position", picture(comparison.plot_by_position(), alt, said))
 
 
-def _gain(sequences: list[np.ndarray]) -> float:
-    early = np.concatenate([s[:EARLY] for s in sequences])
-    late = np.concatenate([s[EARLY:] for s in sequences])
-    early, late = early[np.isfinite(early)], late[np.isfinite(late)]
-    return float(late.mean() - early.mean()) if len(early) and len(late) else float("nan")
+def _said(comparison: Comparison) -> str:
+    """Differences to the baseline: what stands where in the sequences is then the same on both sides."""
+    if len(comparison.test) < ENOUGH:
+        return (
+            "Bumps are what happens to stand there, for there are few sequences: compare the lines, not the positions."
+        )
+    base, unit = comparison.baseline, comparison.measure.unit
+    leads = [
+        f"{name} {number(early, '+.2f')}, later {number(late, '+.2f')}"
+        for name, steps in comparison.log_prob_steps.items()
+        if name != base
+        for early, late in [_leads(steps, comparison.log_prob_steps[base])]
+    ]
+    words = f"Nats by which models lead {base} in the first {EARLY} {unit}s, and later: {'; '.join(leads)}."
+    return f"Who gains with position profits more from what came before. {words if leads else ''}"
+
+
+def _leads(steps: list[np.ndarray], base: list[np.ndarray]) -> tuple[float, float]:
+    with np.errstate(invalid="ignore"):  # both of them impossible
+        differences = [ours - theirs for ours, theirs in zip(steps, base, strict=True)]
+    early, late = (np.concatenate([d[part] for d in differences]) for part in (slice(EARLY), slice(EARLY, None)))
+    return _mean(early), _mean(late)
+
+
+def _mean(values: np.ndarray) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else float("nan")
 
 
 def learning(comparison: Comparison) -> Section | None:
@@ -40,7 +60,7 @@ def learning(comparison: Comparison) -> Section | None:
         return None
     unit = comparison.measure.unit
     ends = "; ".join(
-        f"{name} ends at {h['log_prob'].dropna().iloc[-1]:.2f} in training after {h['seconds'].iloc[-1]:.0f} s"
+        f"{name} ends at {number(h['log_prob'].dropna().iloc[-1], '.2f')} in training after {h['seconds'].iloc[-1]:.0f} s"
         for name, h in curves.items()
         if h["log_prob"].notna().any()
     )

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.encodings import Encoding
+from seqmodels.encodings.text import Text
 from seqmodels.sequences import Item, Sequences
 
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
+
+ENOUGH = 500  # sequences that set a colour scale
 
 
 def pair_of(comparison: Comparison, index: np.ndarray | None = None) -> tuple[Sequences, Sequences | None] | None:
@@ -35,8 +39,27 @@ def by_piece(item: Item, steps: np.ndarray) -> np.ndarray:
     return np.add.reduceat(np.asarray(steps[: sizes.sum()], dtype=float), np.cumsum(sizes) - sizes)
 
 
+def spelled(encoding: Encoding, item: Item) -> list[str]:
+    """What a reader sees of each encoded step; a byte inside a longer character shows as a dot, its last as the character."""
+    if not isinstance(encoding, Text):
+        return [str(value) for value in np.asarray(item).tolist()]
+    spelling, shown, waiting = encoding.spelling(), [], b""
+    for step in encoding.encode(item).tolist():
+        waiting += spelling[step]
+        text = waiting.decode(errors="ignore")
+        shown.append(text or "·")
+        waiting = b"" if text else waiting
+    return shown
+
+
+def named(sequences: Sequences, i: int) -> str:
+    """Of one sequence, in headings: its name, and its number where several have that name."""
+    name = sequences.names[i]
+    return f"sequence {name}" if sequences.names.count(name) == 1 else f"sequence {i} ({name})"
+
+
 def scale_of(sequences: Sequences) -> Any:
     """The colour scale that all images of a page share."""
     from seqmodels.evaluation.plots.frames import Scale  # lazily: matplotlib is slow to import
 
-    return Scale([np.asarray(item) for item in sequences])
+    return Scale([np.asarray(item) for item in sequences.items[:ENOUGH]])

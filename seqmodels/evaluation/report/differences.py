@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqmodels.evaluation.report.data import by_piece, pieces, scale_of
-from seqmodels.evaluation.report.html import Section, details, escape, paragraph, picture
+from seqmodels.evaluation.report.data import by_piece, named, pieces, scale_of
+from seqmodels.evaluation.report.html import Section, details, escape, number, paragraph, picture
 from seqmodels.sequences import Item
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PASSAGE = 240  # characters, or symbols
 SHOWN, MORE = 4, 8  # passages open, and folded away
 SHOWN_FRAMES = 3  # sequences of vectors
+MOST = 50.0  # nats of one step
 LEVELS = (0.1, 0.7, 1.6, 3.0)  # nats from which a step is coloured more strongly
 
 
@@ -32,9 +33,8 @@ class Passage:
 
     @property
     def difference(self) -> np.ndarray:
-        """Ours minus theirs; 0 where neither thought it possible."""
-        both = np.isneginf(self.ours) & np.isneginf(self.theirs)
-        return np.where(both, 0.0, self.ours - np.where(both, 0.0, self.theirs))
+        """Ours minus theirs."""
+        return bounded(self.ours, self.theirs)
 
     @property
     def total(self) -> float:
@@ -58,6 +58,12 @@ def compared(comparison: Comparison) -> tuple[str, str] | None:
     return ranked[0], comparison.baseline if ranked[0] != comparison.baseline else ranked[1]
 
 
+def bounded(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Ours minus theirs, nats, at most ``MOST`` either way: what one model thought impossible is no infinite lead here."""
+    both = np.isneginf(ours) & np.isneginf(theirs)
+    return np.clip(np.where(both, 0.0, ours) - np.where(both, 0.0, theirs), -MOST, MOST)
+
+
 # -- text and symbols -----------------------------------------------------------------------------------------
 
 
@@ -76,8 +82,9 @@ def _text(comparison: Comparison, ours: str, theirs: str) -> str:
 def passages(comparison: Comparison, ours: str, theirs: str) -> list[Passage]:
     """All passages of the test data, those with the largest difference (in nats, either way) first."""
     steps, found = comparison.log_prob_steps, []
-    for name, item, a, b in zip(comparison.test.names, comparison.test, steps[ours], steps[theirs], strict=True):
-        found += _cut(str(name), item, by_piece(item, a), by_piece(item, b))
+    test = comparison.test
+    for i, (item, a, b) in enumerate(zip(test, steps[ours], steps[theirs], strict=True)):
+        found += _cut(named(test, i), item, by_piece(item, a), by_piece(item, b))
     return sorted(found, key=lambda passage: -abs(passage.total))
 
 
@@ -97,9 +104,7 @@ def _legend(ours: str, theirs: str) -> str:
 
 def _drawn(passage: Passage, ours: str, theirs: str) -> str:
     better, last = (ours if passage.total > 0 else theirs), passage.first + len(passage.pieces)
-    head = (
-        f"Sequence {passage.name}, {passage.first + 1:,} to {last:,}: {better} ahead by {abs(passage.total):.1f} nats"
-    )
+    head = f"{passage.name}, {passage.first + 1:,} to {last:,}: {better} ahead by {abs(passage.total):.1f} nats"
     gap = "" if all(len(piece) == 1 for piece in passage.pieces) else " "
     spans = gap.join(
         _span(*step, ours, theirs)
@@ -113,7 +118,7 @@ def _span(piece: str, a: float, b: float, difference: float, ours: str, theirs: 
     shown = escape({"\n": "↵\n", "\t": "⇥\t"}.get(piece, piece))
     if not level:
         return shown
-    title = f"{ours} {a:.2f}, {theirs} {b:.2f}: {difference:+.2f} nats".replace("-", "−")
+    title = f"{ours} {number(a, '.2f')}, {theirs} {number(b, '.2f')}: {number(difference, '+.2f')} nats"
     return f'<span class="{"b" if difference > 0 else "w"}{level}" title="{escape(title)}">{shown}</span>'
 
 
@@ -124,11 +129,11 @@ def _vectors(comparison: Comparison, ours: str, theirs: str) -> str:
     from seqmodels.evaluation.plots import frame_differences  # lazily: matplotlib is slow to import
 
     steps, scale = comparison.log_prob_steps, scale_of(comparison.test)
-    difference = [a - b for a, b in zip(steps[ours], steps[theirs], strict=True)]
-    totals = np.array([np.nansum(np.where(np.isfinite(d), d, 0.0)) for d in difference])
+    difference = [bounded(a, b) for a, b in zip(steps[ours], steps[theirs], strict=True)]
+    totals = np.array([d.sum() for d in difference])
     drawn = []
     for i in np.argsort(-np.abs(totals), kind="stable")[:SHOWN_FRAMES]:
-        name = f"sequence {comparison.test.names[i]}"
+        name = named(comparison.test, int(i))
         title = f"{name}: {ours if totals[i] > 0 else theirs} ahead by {abs(totals[i]):.1f} nats"
         frames = np.asarray(comparison.test.items[i])
         figure = frame_differences(frames, difference[i], scale=scale, better=ours, worse=theirs, title=title)

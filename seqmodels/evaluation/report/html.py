@@ -58,6 +58,11 @@ def _row(cells: list[str]) -> str:
     return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
 
 
+def number(value: float, form: str) -> str:
+    """With a minus as long as the plus: ``number(-1, "+.2f")`` is ``"−1.00"``."""
+    return format(value, form).replace("-", "−")
+
+
 def definitions(pairs: Mapping[str, Any]) -> str:
     """Names and what they stand for."""
     return "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in pairs.items()) + "</dl>"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqmodels.evaluation.report.html import Section, details, paragraph, picture, table
+from seqmodels.evaluation.report.html import Section, details, number, paragraph, picture, table
 
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
@@ -29,8 +29,8 @@ def section(comparison: Comparison) -> Section:
 
 
 def _said(name: str, difference: float, low: float, high: float) -> str:
-    interval = "" if np.isnan(low) else f" ({low:+.3f} to {high:+.3f})"
-    return f"{name} {difference:+.3f}{interval}"
+    interval = "" if np.isnan(low) else f" ({number(low, '+.3f')} to {number(high, '+.3f')})"
+    return f"{name} {number(difference, '+.3f')}{interval}"
 
 
 def trials(comparison: Comparison) -> Section | None:

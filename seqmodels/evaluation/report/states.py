@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from seqmodels.encodings.text import Text
-from seqmodels.evaluation.report.data import pair_of, scale_of
+from seqmodels.evaluation.report.data import named, pair_of, scale_of, spelled
 from seqmodels.evaluation.report.html import Section, details, escape, paragraph, picture, table
 from seqmodels.hmm import HMM
 from seqmodels.sequences import Item, Sequences
@@ -91,7 +90,7 @@ def _strip(name: str, model: HMM, scored: Sequences, paths: list[np.ndarray]) ->
     from seqmodels.evaluation.plots import state_strip  # lazily: matplotlib is slow to import
 
     i = int(np.argsort(scored.n_units, kind="stable")[len(scored) // 2])
-    title = f"{name}: sequence {scored.names[i]}"
+    title = f"{name}: {named(scored, i)}"
     frames = np.asarray(scored.items[i])
     figure = state_strip(frames, paths[i], scale=scale_of(scored), title=title)
     alt = f"The features of {title} over {len(frames)} frames, and under them its {len(set(paths[i].tolist()))} hidden states in their order"
@@ -101,7 +100,7 @@ def _strip(name: str, model: HMM, scored: Sequences, paths: list[np.ndarray]) ->
 
 
 def _coloured(name: str, model: HMM, scored: Sequences, paths: list[np.ndarray]) -> str:
-    pieces, path = spelled(model, scored.items[0])[:PASSAGE], paths[0][:PASSAGE]
+    pieces, path = spelled(model.encoding_, scored.items[0])[:PASSAGE], paths[0][:PASSAGE]
     gap = "" if scored.kind == "text" else " "
     spans = gap.join(
         f'<span class="s{state % N_COLOURS}" title="state {state}">{escape(piece)}</span>'
@@ -117,25 +116,11 @@ def _stretches(pieces: list[str], path: np.ndarray, gap: str) -> list[tuple[str,
     return [(gap.join(pieces[first:last]), state) for first, last, state in runs(path)]
 
 
-def spelled(model: HMM, item: Item) -> list[str]:
-    """What a reader sees of each encoded step; a byte that is part of a longer character shows as a dot, its last as the character."""
-    steps = model.encoding_.encode(item)
-    if not isinstance(model.encoding_, Text):
-        return [str(value) for value in np.asarray(item).tolist()]
-    spelling, shown, waiting = model.encoding_.spelling(), [], b""
-    for step in steps.tolist():
-        waiting += spelling[step]
-        text = waiting.decode(errors="ignore")
-        shown.append(text or "·")
-        waiting = b"" if text else waiting
-    return shown
-
-
 def _meanings(model: HMM, scored: Sequences, paths: list[np.ndarray], states: list[int]) -> list[str]:
     """For each state what it most often emitted, with shares."""
     counts: dict[int, Counter[str]] = {state: Counter() for state in states}
     for item, path in zip(scored, paths, strict=True):
-        for piece, state in zip(spelled(model, item), path.tolist(), strict=True):
+        for piece, state in zip(spelled(model.encoding_, item), path.tolist(), strict=True):
             if state in counts:
                 counts[state][piece] += 1
     return [_named(counts[state]) for state in states]

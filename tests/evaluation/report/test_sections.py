@@ -1,0 +1,191 @@
+"""What the sections say, by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import seqmodels as sm
+from seqmodels.evaluation.report import answer, attention, calibration, curves, differences, origin, samples, states
+from seqmodels.evaluation.report.data import by_piece, named, pair_of, spelled
+from seqmodels.evaluation.report.html import embedded, number, paragraph, table
+
+BEST = "3-gram <b>"
+
+
+def test_names_that_are_not_unique_are_numbered():
+    assert named(sm.Sequences(["a", "b"], names=["x", "x"]), 1) == "sequence 1 (x)"
+    assert named(sm.Sequences(["a", "b"], names=["x", "y"]), 1) == "sequence y"
+
+
+class TestAnswer:
+    def test_who_by_how_much_and_how_sure(self, vectors):
+        best = vectors.frame.iloc[0]
+        said = answer.answer(vectors)
+        assert said.startswith("three explains the held-out data best: −")
+        assert f"{best['difference']:.3f} nats per frame better than the baseline one" in said
+        assert f"(95 % interval {best['ci_low']:.3f} to {best['ci_high']:.3f}; p < 0.001)." in said
+
+    def test_a_difference_that_may_be_chance_is_called_so(self, vectors):
+        frame = vectors.frame.copy()
+        frame.attrs = vectors.frame.attrs
+        frame.loc[0, "p_value"] = 0.2
+        assert "p = 0.200): the test data do not tell the two apart" in answer.answer(replace(vectors, frame=frame))
+        frame.loc[0, "ci_low"] = np.nan
+        assert "too few independent test sequences" in answer.answer(replace(vectors, frame=frame))
+
+    def test_the_lead_over_the_runner_up_is_paired(self, vectors):
+        lead = answer.lead_over(vectors, "three", "one")
+        best = vectors.frame.iloc[0]
+        assert lead.difference == pytest.approx(best["difference"])
+        assert lead.low == pytest.approx(best["ci_low"], abs=1e-9)
+        swapped = vectors.frame.copy()
+        swapped.attrs = {**vectors.frame.attrs, "baseline": "three"}
+        assert "Next is one, " in answer.answer(replace(vectors, frame=swapped))
+
+    def test_no_interval_where_the_clusters_are_not_known(self, vectors):
+        frame = vectors.frame.assign(n_clusters=7)
+        assert np.isnan(answer.lead_over(replace(vectors, frame=frame), "three", "one").low)
+
+    def test_text_is_in_bits(self, texts):
+        assert f"{-texts.frame['bits'].iloc[0]:.3f} bits per byte (−" in answer.answer(texts)
+
+
+class TestPosition:
+    def test_leads_over_the_baseline(self, vectors):
+        made = {"one": [np.zeros(8)] * 20, "three": [np.array([1.0] * 5 + [2.0, -np.inf, 4.0])] * 20}
+        said = curves.position(replace(vectors, log_prob_steps=made)).body
+        assert "three +1.00, later +3.00" in said
+
+    def test_few_sequences_say_nothing_of_positions(self, texts):
+        assert "there are few sequences" in curves.position(texts).body
+
+
+class TestDifferences:
+    def test_bytes_become_characters(self):
+        assert by_piece("aïb", np.array([1.0, 2.0, 3.0, 4.0, 9.0])).tolist() == [1, 5, 4]
+        assert by_piece(np.array([5, 6]), np.array([1.0, 2.0, 9.0])).tolist() == [1, 2]
+
+    def test_the_most_different_passage_is_first(self, texts):
+        found = differences.passages(texts, BEST, "hmm")
+        totals = [abs(p.total) for p in found]
+        assert totals == sorted(totals, reverse=True)
+        whole = sum(s.sum() for s in texts.log_prob_steps[BEST]) - sum(s.sum() for s in texts.log_prob_steps["hmm"])
+        ends = texts.log_prob_steps[BEST][0][-1] - texts.log_prob_steps["hmm"][0][-1]
+        assert sum(p.total for p in found) == pytest.approx(whole - ends)
+        in_order = sorted(found, key=lambda p: p.first)
+        assert "".join(piece for p in in_order for piece in p.pieces) == texts.test.items[0]
+
+    def test_the_colour_and_the_figures_of_a_character(self):
+        passage = differences.Passage(
+            "s", 0, ["<", "b", "c"], np.array([-1.0, -5.0, -1.0]), np.array([-3.0, -1.0, -1.05])
+        )
+        drawn = differences._drawn(passage, "ours", "theirs")
+        assert '<span class="b3" title="ours −1.00, theirs −3.00: +2.00 nats">&lt;</span>' in drawn
+        assert '<span class="w4" title="ours −5.00, theirs −1.00: −4.00 nats">b</span>c</p>' in drawn
+        assert "theirs ahead by 1.9 nats" in drawn or "theirs ahead by 2.0 nats" in drawn
+
+    def test_what_one_thought_impossible_is_no_infinite_lead(self):
+        found = differences.bounded(np.array([-np.inf, -1.0, -np.inf]), np.array([-1.0, -np.inf, -np.inf]))
+        assert found.tolist() == [-differences.MOST, differences.MOST, 0]
+
+    def test_who_is_compared(self, vectors, symbols):
+        assert differences.compared(vectors) == ("three", "one")
+        assert differences.compared(symbols) is None
+        frame = vectors.frame.copy()
+        frame.attrs = {**vectors.frame.attrs, "baseline": "three"}
+        assert differences.compared(replace(vectors, frame=frame)) == ("three", "one")
+
+
+class TestSamples:
+    def test_a_model_that_cannot_be_drawn_from_costs_a_sentence(self, symbols):
+        model = sm.HMM.from_parameters([1.0], [[1.0]], emission=[[1.0]])
+        model.parameters_.initial[0] = float("nan")
+        body = samples.section(replace(symbols, models={**symbols.models, "broken": model})).body
+        assert "broken could not be drawn from" in body
+        assert "<h3>only</h3>" in body
+
+    def test_draws_are_as_long_as_what_came(self, vectors):
+        drawn, failed = samples._draws(vectors, vectors.test.items[0], None)
+        assert {name: item.shape for name, item in drawn.items()} == {"one": (25, 2), "three": (25, 2)}
+        assert failed == []
+
+
+class TestStates:
+    def test_visits_by_hand(self):
+        found = states.visits([np.array([1, 1, 0, 1]), np.array([0, 0, 0, 1])])
+        assert found["state"].tolist() == [0, 1]
+        assert found["share"].tolist() == [0.5, 0.5]
+        assert found["mean duration"].tolist() == [2, pytest.approx(4 / 3)]
+        assert found["longest"].tolist() == [3, 2]
+
+    def test_bytes_of_one_character(self, texts):
+        model = texts.models["hmm"]
+        assert spelled(model.encoding_, "aï") == ["a", "·", "ï"]
+        shown = states._meanings(model, sm.Sequences(["aab"]), [np.array([0, 0, 0])], [0, 1])
+        assert shown == ["a 67%  b 33%", ""]
+
+    def test_of_pairs_the_targets_path_is_shown(self, pairs):
+        X, y = pair_of(pairs, np.array([0]))
+        body = states._drawn("hmm", pairs.models["hmm"], X, y)
+        assert "The first 3 steps" in body
+
+
+class TestAttention:
+    def test_who_aligns(self, pairs):
+        assert [name for name, model in pairs.models.items() if attention.aligns(model)] == ["recurrent"]
+        assert attention.section(pairs).body.count("<img") == 1
+        assert attention.section(replace(pairs, source=None)) is None
+
+
+class TestCalibration:
+    def test_errors_are_said(self, symbols, vectors):
+        assert "Errors: only 0." in calibration.section(symbols).body
+        assert calibration.section(vectors).body.count("<img") == 1
+        assert len(vectors.plot_calibration().axes) == 2
+
+    def test_bits_have_none(self):
+        bits = [np.eye(3)[[0, 1, 2, 0]], np.eye(3)[[2, 1]]]
+        made = sm.compare({"bits": sm.HMM(1, observation=sm.Bernoulli(), max_iter=1).fit(bits)}, bits)
+        assert calibration.section(made) is None
+        with pytest.raises(ValueError, match="calibration is of"):
+            made.plot_calibration()
+
+
+class TestOrigin:
+    def test_what_is_known_is_shown(self, symbols):
+        known = {
+            "command": "seqmodels compare",
+            "random_state": 3,
+            "sha256": {"test": "ab12"},
+            "models": {"only": {"n": 1}},
+        }
+        body = origin.section(replace(symbols, provenance=known)).body
+        assert "python seqmodels compare" in body
+        assert "<dt>random state</dt><dd>3</dd>" in body
+        assert "test: ab12" in body
+        assert "&quot;n&quot;: 1" in body
+
+    def test_without_provenance_the_page_says_what_it_can(self, symbols):
+        known = origin.origin(symbols)
+        assert known["sha256"] == {"test": sm.data.sha256(symbols.test)}
+        assert set(known["models"]) == {"only"}
+        assert {"command", "versions", "hardware"} <= set(known)
+
+
+def test_pieces_of_html():
+    assert paragraph("a < b", quiet=True) == '<p class="quiet">a &lt; b</p>'
+    assert number(-1.25, "+.1f") == "−1.2"
+    drawn = table(pd.DataFrame({"model": ["<x>"], "n": [3]}), "A <table>")
+    assert '<th scope="row">&lt;x&gt;</th><td>3</td>' in drawn
+    assert 'aria-label="A &lt;table&gt;"' in drawn
+
+
+def test_large_pictures_are_png_and_small_ones_svg(vectors):
+    from matplotlib.figure import Figure
+
+    assert embedded(vectors.plot_forest()).startswith("data:image/svg+xml;base64,")
+    figure = Figure()
+    figure.add_subplot().plot(np.random.default_rng(0).normal(size=20_000))
+    assert embedded(figure).startswith("data:image/png;base64,")
