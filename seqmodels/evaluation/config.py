@@ -79,6 +79,7 @@ class Config:
         table = {
             "random_state": self.choice.random_state,
             "seeds": self.seeds,
+            "quick": self.choice.quick,
             **({"budget": budget} if budget else {}),
             "data": {name: {**entry, "sha256": sha256[name]} for name, entry in data.items()},
             "provenance": provenance(),

@@ -104,6 +104,11 @@ def text_tasks(
     train, test = whole.split(0.1)
     tasks = [Task("text-density", "Text: log p(x)", (train, None), (test, None))]
     if not quick:
+        if max(map(len, test)) <= TEXT_CONTEXT:
+            raise ValueError(
+                f"the text is too short for continuation: held out are {max(map(len, test))} characters, and {TEXT_CONTEXT} are given; "
+                "take more text, or density alone (--quick)"
+            )
         train_pairs, test_pairs = (
             _in_clusters(part.chunks(TEXT_CONTEXT + TEXT_REST)).continuation(TEXT_CONTEXT) for part in (train, test)
         )
@@ -126,6 +131,11 @@ def speech_tasks(
     train, test = frames.split(0.2, by=by, random_state=random_state)
     tasks = [Task("speech-density", "Speech: log p(x)", (train, None), (test, None))]
     if not quick:
+        if max(map(len, test)) <= SPEECH_CONTEXT:
+            raise ValueError(
+                f"the recordings are too short for continuation: of those held out the longest has {max(map(len, test))} frames, and "
+                f"{SPEECH_CONTEXT} are given; take longer ones, or density alone (--quick)"
+            )
         title = f"Speech: log p(rest | first {SPEECH_CONTEXT} frames)"
         train_pairs, test_pairs = (part.continuation(SPEECH_CONTEXT) for part in (train, test))
         tasks.append(Task("speech-continuation", title, train_pairs, test_pairs))
