@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from seqmodels import load as load_any
 from seqmodels import storage
 from seqmodels.data.text import Cut
 from seqmodels.evaluation.datasets import DATASETS, Dataset, Pair, Parallel, Recordings, Table, TextFiles, hashed
 from seqmodels.evaluation.settings import from_table, to_table
+from seqmodels.loading import load as load_any
 from seqmodels.model import SequenceModel
 
 

@@ -56,18 +56,20 @@ class Config:
     def _of(cls, table: dict[str, Any], folder: Path) -> Config:
         known = {"random_state", "seeds", "quick", "budget", "data", "models", "provenance"}
         _refuse_unknown(table, known, "the file")
-        _refuse_unknown(table.get("budget", {}), {"seconds", "steps"}, "[budget]")
-        data = {name: dict(entry) for name, entry in table.get("data", {}).items()}
+        budget = _table(table.get("budget", {}), "[budget]")
+        _refuse_unknown(budget, {"seconds", "steps"}, "[budget]")
+        entries = _table(table.get("data", {}), "[data]")
+        data = {name: dict(_table(entry, f"data.{name}")) for name, entry in entries.items()}
         if not data:
             raise ValueError('there is no data; write [data.text] with class = "TextFiles" and path = "book.txt"')
         sha256 = {name: str(entry.pop("sha256")) for name, entry in data.items() if "sha256" in entry}
         return cls(
             {name: _dataset(name, entry).found_from(folder) for name, entry in data.items()},
-            _models(table.get("models", {})),
+            _models(_table(table.get("models", {}), "[models]")),
             Choice((), _typed(table, "quick", bool, False), _typed(table, "random_state", int, 0)),
             _typed(table, "seeds", int, 1),
-            table.get("budget", {}).get("seconds"),
-            table.get("budget", {}).get("steps"),
+            budget.get("seconds"),
+            budget.get("steps"),
             sha256,
         )
 
@@ -79,6 +81,7 @@ class Config:
         table = {
             "random_state": self.choice.random_state,
             "seeds": self.seeds,
+            "quick": self.choice.quick,
             **({"budget": budget} if budget else {}),
             "data": {name: {**entry, "sha256": sha256[name]} for name, entry in data.items()},
             "provenance": provenance(),
@@ -130,6 +133,8 @@ def _dataset(name: str, table: dict[str, Any]) -> Dataset:
 
 
 def _models(table: dict[str, Any]) -> dict[str, Models]:
+    for name, entry in table.items():
+        _table(entry, f"models.{name}")
     everywhere = {name: entry for name, entry in table.items() if "class" in entry}
     by_task = {name: entry for name, entry in table.items() if name not in everywhere}
     groups = {**({"": everywhere} if everywhere else {}), **by_task}
@@ -137,12 +142,16 @@ def _models(table: dict[str, Any]) -> dict[str, Models]:
 
 
 def _model(name: str, table: Any) -> SequenceModel:
-    if not isinstance(table, dict):
-        raise ValueError(f'models.{name} is {table!r}; write a table such as {{class = "HMM", n_states = 8}}')
-    found = from_table(table)
+    found = from_table(_table(table, f"models.{name}"))
     if not isinstance(found, SequenceModel):
         raise ValueError(f"{name!r} is a {type(found).__name__}, which is no model with a likelihood")
     return found
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is {value!r}; it takes a table: names and values")
+    return value
 
 
 def _typed(table: dict[str, Any], name: str, kind: type, default: Any) -> Any:

@@ -47,11 +47,11 @@ def budget_arguments(seconds: float | None, steps: int | None) -> dict[str, Any]
 def expected_seconds(model: SequenceModel, estimate: float, *, seconds: float | None, steps: int | None) -> float:
     """About how long a fit takes under a budget, if under its own it takes ``estimate``."""
     params = model.get_params(deep=False)
-    if "max_steps" not in params:
-        return estimate
-    own = params["max_steps"]
+    own = params.get("max_steps", params.get("max_iter"))
     by_steps = estimate * steps / own if steps is not None and isinstance(own, int) else estimate
-    return by_steps if seconds is None else seconds if steps is None else min(by_steps, seconds)
+    if seconds is None or "max_seconds" not in params:
+        return by_steps
+    return seconds if steps is None else min(by_steps, seconds)
 
 
 def under_budget(task: Task, *, seconds: float | None, steps: int | None) -> Task:

@@ -20,9 +20,9 @@ class Progress:
 
     def __init__(self, total: float, *, shown: bool) -> None:
         self._bar = tqdm(
-            total=round(total, 1),
+            total=total,
             disable=None if shown else True,
-            bar_format="{l_bar}{bar}| {elapsed} so far, {remaining} left {postfix}",
+            bar_format="{desc} {percentage:3.0f}% |{bar}| {elapsed} so far, {remaining} left",
             leave=False,
         )
         self._before = 0.0  # what is behind, of ``total``
@@ -42,13 +42,17 @@ class Progress:
 
     def at(self, name: str, share: float, fraction: float) -> None:
         """A model is so far."""
-        self._bar.set_postfix_str(name, refresh=False)
-        self._bar.update(max(0.0, self._before + share * fraction - self._bar.n))
+        self._bar.set_description_str(name, refresh=False)
+        self._move(self._before + share * fraction)
 
     def behind(self, share: float) -> None:
         """A model is done."""
         self._before += share
-        self._bar.update(self._before - self._bar.n)
+        self._move(self._before)
+
+    def _move(self, to: float) -> None:
+        """Never back, nor beyond the end, which sums of shares may pass by a rounding error."""
+        self._bar.update(max(0.0, min(to, self._bar.total) - self._bar.n))
 
     @contextmanager
     def aside(self) -> Iterator[None]:

@@ -60,12 +60,12 @@ TEXT_CONTINUATION: dict[str, tuple[Build, float]] = {
     "gru": (lambda seed: GRU(d_model=128, max_steps=400, random_state=seed), 8),
     "transformer": (lambda seed: Transformer(n_layers=2, context=256, max_steps=700, random_state=seed), 38),
     "seq2seq-fixed": (lambda seed: LSTMSeq2Seq(d_model=128, attention=None, max_steps=400, random_state=seed), 15),
-    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=128, batch_size=32, max_steps=90, random_state=seed), 28),
+    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=128, batch_size=32, max_steps=150, random_state=seed), 42),
     "seq2seq-multiplicative": (
         lambda seed: LSTMSeq2Seq(
-            d_model=128, attention="multiplicative", batch_size=32, max_steps=90, random_state=seed
+            d_model=128, attention="multiplicative", batch_size=32, max_steps=150, random_state=seed
         ),
-        18,
+        27,
     ),
     "seq2seq-transformer": (lambda seed: TransformerSeq2Seq(max_steps=400, random_state=seed), 31),
 }
@@ -85,12 +85,12 @@ SPEECH_CONTINUATION: dict[str, tuple[Build, float]] = {
     "gru": (lambda seed: GRU(d_model=96, max_steps=200, random_state=seed), 8),
     "transformer": (lambda seed: Transformer(d_model=96, n_layers=2, max_steps=200, random_state=seed), 11),
     "seq2seq-fixed": (lambda seed: LSTMSeq2Seq(d_model=96, attention=None, max_steps=300, random_state=seed), 12),
-    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=96, batch_size=32, max_steps=60, random_state=seed), 12),
+    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=96, batch_size=32, max_steps=100, random_state=seed), 18),
     "seq2seq-multiplicative": (
         lambda seed: LSTMSeq2Seq(
-            d_model=96, attention="multiplicative", batch_size=32, max_steps=60, random_state=seed
+            d_model=96, attention="multiplicative", batch_size=32, max_steps=100, random_state=seed
         ),
-        10,
+        15,
     ),
     "seq2seq-transformer": (lambda seed: TransformerSeq2Seq(d_model=96, max_steps=200, random_state=seed), 20),
 }
@@ -104,6 +104,11 @@ def text_tasks(
     train, test = whole.split(0.1)
     tasks = [Task("text-density", "Text: log p(x)", (train, None), (test, None))]
     if not quick:
+        if max(map(len, test)) <= TEXT_CONTEXT:
+            raise ValueError(
+                f"the text is too short for continuation: held out are {max(map(len, test))} characters, and {TEXT_CONTEXT} are given; "
+                "take more text, or density alone (--quick)"
+            )
         train_pairs, test_pairs = (
             _in_clusters(part.chunks(TEXT_CONTEXT + TEXT_REST)).continuation(TEXT_CONTEXT) for part in (train, test)
         )
@@ -126,6 +131,11 @@ def speech_tasks(
     train, test = frames.split(0.2, by=by, random_state=random_state)
     tasks = [Task("speech-density", "Speech: log p(x)", (train, None), (test, None))]
     if not quick:
+        if max(map(len, test)) <= SPEECH_CONTEXT:
+            raise ValueError(
+                f"the recordings are too short for continuation: of those held out the longest has {max(map(len, test))} frames, and "
+                f"{SPEECH_CONTEXT} are given; take longer ones, or density alone (--quick)"
+            )
         title = f"Speech: log p(rest | first {SPEECH_CONTEXT} frames)"
         train_pairs, test_pairs = (part.continuation(SPEECH_CONTEXT) for part in (train, test))
         tasks.append(Task("speech-continuation", title, train_pairs, test_pairs))

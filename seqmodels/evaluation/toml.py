@@ -53,7 +53,9 @@ def inline(value: Any) -> str:
     """One value in one line."""
     if value is None:
         return "{none = true}"
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, np.ndarray | np.generic):
+        return inline(value.tolist())
+    if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
@@ -61,8 +63,6 @@ def inline(value: Any) -> str:
         return _string(str(value))
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(k)} = {inline(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, np.ndarray | np.generic):
-        return inline(value.tolist())
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(inline, value)) + "]"
     raise TypeError(f"TOML has no word for {value!r}, a {type(value).__name__}")

@@ -1,42 +1,136 @@
-"""The command line, as a user calls it."""
+"""``seqmodels compare``, as a user calls it."""
 
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from seqmodels.cli import app
-
-
-def call(*arguments: object):
-    return CliRunner().invoke(app, [str(a) for a in arguments])
+from seqmodels import data
 
 
-def test_help_names_the_command_and_its_options():
-    assert "compare" in call("--help").output
-    shown = call("compare", "--help").output
-    for option in ("--text", "--audio", "--models", "--quick", "--out"):
-        assert option in shown
+def test_help_names_the_commands_and_teaches(call):
+    shown = call("--help").stdout
+    for command in ("compare", "fit", "score", "sample", "inspect", "report"):
+        assert command in shown
+        told = call(command, "--help").stdout
+        assert f"Example: seqmodels {command}" in " ".join(told.split())
+        assert "The figures" in told or command == "sample"
+        assert "Exit codes" in told
+        assert "--json" in told
 
 
-@pytest.mark.filterwarnings("default")
-def test_compare_a_text_file(tmp_path):
-    book = tmp_path / "book.txt"
-    book.write_text("It was the best of times, it was the worst of times. " * 40)
-    result = call("compare", "--text", book, "--models", "iid", "--quick", "--out", tmp_path / "out")
+def test_a_text_file_until_it_changes(call, book, tmp_path):
+    out = tmp_path / "out"
+    done = call("compare", "--text", book, "--models", "iid", "--quick", "--steps", 1, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "nats per byte" in done.stdout
+    assert str(out / "text-density.html") in done.stdout.splitlines()[-1]
+    written = tomllib.loads((out / "run.toml").read_text())
+    sha256 = written["data"]["text"].pop("sha256")
+    assert written["data"]["text"] == {"class": "TextFiles", "path": "../book.txt", "cut": "whole"}
+    assert sha256 == data.sha256(data.text(book))
+    assert written["budget"] == {"steps": 1}
+    assert written["models"]["text-density"]["hmm"]["max_iter"] == 1
+    book.write_text(book.read_text() + "!")
+    refused = call("compare", "--config", out / "run.toml")
+    assert "book.txt has changed since the run was written" in one_line(refused)
+
+
+def test_a_run_is_had_again_to_the_last_digit(call, book, tmp_path):
+    config, out, again = tmp_path / "mine.toml", tmp_path / "out", tmp_path / "again"
+    config.write_text(
+        'random_state = 3\nquick = true\n[data.text]\nclass = "TextFiles"\npath = "book.txt"\n'
+        '[models.lstm]\nclass = "LSTM"\nd_model = 8\nmax_steps = 3\noptimizer = {class = "AdamW"}\n'
+        '[models.hmm]\nclass = "HMM"\nn_states = 2\nmax_iter = 3\n'
+    )
+    assert call("compare", "--config", config, "--out", out).exit_code == 0
+    second = call("compare", "--config", out / "run.toml", "--out", again, "--json")
+    assert second.exit_code == 0, second.output
+    table = pd.read_csv(out / "text-density.csv")
+    rows = json.loads(second.stdout)["text-density"]["models"]
+    assert [row["model"] for row in rows] == table["model"].tolist()
+    assert [row["score"] for row in rows] == table["score"].tolist()
+    first, then = (tomllib.loads((folder / "run.toml").read_text()) for folder in (out, again))
+    assert first["models"] == then["models"]
+    assert first["data"] == then["data"]
+    assert first["models"]["text-density"]["lstm"]["optimizer"]["class"] == "AdamW"
+
+
+def test_recordings_tables_and_pairs(call, recordings, tmp_path):
+    frame = pd.DataFrame({"who": np.repeat(np.arange(12), 9), "x": np.random.default_rng(0).normal(size=108)})
+    frame.assign(y=frame["x"] ** 2).to_csv(tmp_path / "walks.csv", index=False)
+    (tmp_path / "en").write_text("one\ntwo\nthree\nfour\n" * 5)
+    (tmp_path / "fr").write_text("un\ndeux\ntrois\nquatre\n" * 5)
+    given = ["--audio", recordings, "--csv", tmp_path / "walks.csv", "--by", "who"]
+    given += ["--pairs", tmp_path / "en", tmp_path / "fr"]
+    out = tmp_path / "out"
+    result = call("compare", *given, "--models", "iid", "--quick", "--steps", 1, "--out", out, "--json", "--quiet")
     assert result.exit_code == 0, result.output
-    assert "nats per byte" in result.output
-    assert "hmm" in result.output
-    assert (tmp_path / "out" / "text-density.csv").exists()
+    tables = json.loads(result.stdout)
+    units = {name: table["unit"] for name, table in tables.items()}
+    assert units == {"speech-density": "frame", "table-density": "frame", "pairs": "byte"}
+    assert all(Path(table["page"]).is_file() for table in tables.values())
+    assert {row["model"] for row in tables["pairs"]["models"]} == {"iid", "hmm"}
 
 
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path):
-    bad = tmp_path / "bad.txt"
-    bad.write_bytes(b"caf\xe9 ")
-    result = call("compare", "--text", bad)
+def test_a_failing_model_is_exit_code_1_and_the_others_stand(call, book, tmp_path):
+    (tmp_path / "run.toml").write_text(
+        '[data.text]\nclass = "TextFiles"\npath = "book.txt"\n'
+        '[models.good]\nclass = "NGram"\norder = 2\n[models.bad]\nclass = "NGram"\norder = 2\n'
+        'encoding = {class = "Symbols"}\n'
+    )
+    result = call("compare", "--config", tmp_path / "run.toml", "--out", tmp_path / "out")
+    assert result.exit_code == 1, result.output
+    assert "good: -" in result.stdout
+    assert "bad: failed" in result.stdout
+    assert "warning: bad failed" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "given", "said"),
+    [
+        ("bad.txt", b"caf\xe9 ", "--text", "is not UTF-8"),
+        ("empty.txt", b"", "--text", "holds only blank text"),
+        ("missing.txt", None, "--text", "there is no file or folder"),
+        ("folder/notes.txt", b"x", "--audio", "has no .wav file; convert"),
+        ("folder/broken.wav", b"RIFF", "--audio", "cannot be read as audio"),
+        ("rows.csv", b"a,b\n1,2\n", "--csv", "--by"),
+        ("run.toml", b"seeds = \n", "--config", "is not TOML"),
+        ("run.toml", b"", "--config", "there is no data"),
+        ("run.toml", b"turtles = 1", "--config", "'turtles'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(call, tmp_path, name, content, given, said):
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    if content is not None:
+        file.write_bytes(content)
+    result = call("compare", given, file.parent if given == "--audio" else file, "--out", tmp_path / "out")
     assert result.exit_code == 2
-    assert "UTF-8" in result.output
+    assert said in one_line(result)
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_choices_are_one_line_too(call, book, tmp_path):
+    assert "no model 'gpt'" in one_line(call("compare", "--text", book, "--models", "gpt"))
+    assert "above zero" in one_line(call("compare", "--text", book, "--quick", "--seconds", 0))
+    (tmp_path / "run.toml").write_text("")
+    both = call("compare", "--config", tmp_path / "run.toml", "--text", book)
+    assert "--text cannot be given too" in one_line(both)
+    short = tmp_path / "short.txt"
+    short.write_text("Hello there.")
+    assert "--quick" in one_line(call("compare", "--text", short, "--out", tmp_path / "out"))
+
+
+def one_line(result) -> str:
+    assert result.exit_code == 2, result.output
     assert "Traceback" not in result.output
-    unknown = tmp_path / "ok.txt"
-    unknown.write_text("hello there " * 100)
-    result = call("compare", "--text", unknown, "--models", "gpt")
-    assert result.exit_code == 2
-    assert "no model 'gpt'" in result.output
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("seqmodels: ")
+    return lines[0]

@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import seqmodels as sm
 from seqmodels.evaluation.run import announce, run
-from seqmodels.evaluation.standard import QUICK, speech_tasks, text_tasks
+from seqmodels.evaluation.standard import QUICK, Task, pair_tasks, speech_tasks, table_tasks, text_tasks
 
 TEXT = sm.Sequences(["It was the best of times, it was the worst of times. " * 200])
 
@@ -54,7 +55,7 @@ def test_run_writes_tables_pictures_and_the_config(tmp_path):
     tasks[0].models["hmm"].set_params(n_states=4, max_iter=3)
     said: list[str] = []
     (result,) = run(tasks, tmp_path, say=said.append)
-    assert {p.name for p in tmp_path.iterdir()} == {
+    assert {p.name for p in tmp_path.iterdir()} - {"text-density"} == {
         "text-density.csv",
         "text-density.html",
         "text-density.png",
@@ -68,3 +69,37 @@ def test_run_writes_tables_pictures_and_the_config(tmp_path):
     assert pd.read_csv(tmp_path / "text-density.csv")["score"].tolist() == pytest.approx(result.frame["score"].tolist())
     assert said[0] == announce(tasks)
     assert "min on two cores" in said[0]
+
+
+def test_tables_go_by_their_kind_and_pairs_stay_together():
+    numbers = np.random.default_rng(0)
+    (vectors,) = table_tasks(sm.Sequences([numbers.normal(size=(9, 2)) for _ in range(10)]))
+    assert {"var", "hmm", "lstm"} <= set(vectors.models)
+    (symbols,) = table_tasks(sm.Sequences([numbers.integers(0, 3, 9) for _ in range(10)]))
+    assert {"ngram", "hmm", "lstm"} <= set(symbols.models)
+    X, y = sm.Sequences([f"x{i}" for i in range(20)]), sm.Sequences([f"y{i}" for i in range(20)])
+    (task,) = pair_tasks(X, y, names=["ngram"])
+    assert len(task.test[0]) == 2
+    for sources, targets in (task.train, task.test):
+        assert [x[1:] for x in sources] == [t[1:] for t in targets]
+    with pytest.raises(ValueError, match="at least two are needed"):
+        pair_tasks(X[:1], y[:1])
+
+
+def test_interrupted_the_models_that_were_fitted_are_compared(tmp_path):
+    def interrupt(row: dict[str, float]) -> None:
+        raise KeyboardInterrupt
+
+    models = {
+        "first": sm.NGram(2),
+        "second": sm.LSTM(d_model=8, max_steps=2, callbacks=[interrupt]),
+        "third": sm.NGram(3),
+    }
+    train, test = TEXT.split(0.1)
+    task = Task("mine", "Mine", (train, None), (test, None), models, 3.0, "second")
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        run([task], tmp_path, say=said.append)
+    assert pd.read_csv(tmp_path / "mine.csv")["model"].tolist() == ["first"]
+    assert "interrupted: 1 of 3 models" in "".join(said)
+    assert (tmp_path / "mine.html").exists()

@@ -1,0 +1,124 @@
+"""``seqmodels fit``, ``score`` and ``inspect``: a model to a file, and what the file says."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import seqmodels as sm
+from seqmodels.data import MFCC, text
+
+
+@pytest.fixture
+def model(call, book, tmp_path):
+    file = tmp_path / "hmm.safetensors"
+    done = call("fit", "hmm", book, "--set", "n_states=3", "--steps", 4, "--out", file, "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert said["class"] == "HMM"
+    assert said["n_parameters"] > 0
+    assert said["data"]["units"] == len(book.read_text())
+    assert said["last"]["step"] == 4
+    return file
+
+
+def test_fit_is_the_librarys(model, book):
+    by_hand = sm.HMM(3, max_iter=4).fit(text(book))
+    loaded = sm.load(model)
+    assert loaded.score(text(book)) == by_hand.score(text(book))
+    assert loaded.verbose is False
+
+
+def test_settings_are_typed_and_nested(call, book, tmp_path):
+    out = tmp_path / "m.safetensors"
+    given = ["--set", "max_iter=2", "--set", "n_states=2", "--set", "observation={class='Categorical'}"]
+    done = call("fit", "hmm", book, *given, "--set", "observation__pseudocount=0.5", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert sm.load(out).observation.pseudocount == 0.5
+    for setting, said in (
+        ("n_states=many", "n_states of HMM is 'many'; pass an integer"),
+        ("states=3", "HMM has no parameter 'states'"),
+        ("algorithm=magic", 'pass "em", "stepwise", "gradient"'),
+        ("n_states", "is not key=value"),
+        ("observation__pseudocount=1", "has no pseudocount to set"),
+    ):
+        refused = call("fit", "hmm", book, "--set", setting, "--out", out)
+        assert refused.exit_code == 2
+        assert said in refused.stderr
+    assert "there is no model 'gpt'" in call("fit", "gpt", book).stderr
+    assert "there is no folder" in call("fit", "hmm", book, "--out", tmp_path / "none" / "m").stderr
+
+
+def test_score_is_the_librarys_and_writes_steps(call, model, book, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("It was the age of wisdom.")
+    steps = tmp_path / "steps.csv"
+    done = call("score", model, book, other, "--steps", steps, "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    loaded = sm.load(model)
+    nats = [loaded.score(text(file)) for file in (book, other)]
+    assert [entry["nats"] for entry in said["files"].values()] == pytest.approx(nats)
+    assert said["files"][str(other)]["bits"] == pytest.approx(nats[1] / math.log(2))
+    assert said["files"][str(other)]["perplexity"] == pytest.approx(math.exp(-nats[1]))
+    assert said["total"]["units"] == 25 + len(book.read_text())
+    table = pd.read_csv(steps)
+    mine = table[table["file"] == str(other)]
+    assert mine["position"].tolist() == list(range(1, 27))  # 25 bytes and the end
+    assert mine["log_prob"].to_numpy() == pytest.approx(loaded.log_prob_steps(text(other))[0])
+    shown = call("score", model, other).stdout
+    assert "bits per byte" in shown
+    assert f"{nats[1]:.4f}" in shown
+
+
+def test_pairs_are_fitted_scored_and_sampled(call, tmp_path):
+    (tmp_path / "en").write_text("one\ntwo\nthree\n" * 4)
+    (tmp_path / "fr").write_text("un\ndeux\ntrois\n" * 4)
+    out = tmp_path / "pairs.safetensors"
+    done = call("fit", "ngram", tmp_path / "en", "--target", tmp_path / "fr", "--set", "order=3", "--out", out)
+    assert done.exit_code == 0, done.output
+    scored = call("score", out, tmp_path / "en", "--target", tmp_path / "fr", "--json")
+    X, y = sm.data.pairs(tmp_path / "en", tmp_path / "fr")
+    assert json.loads(scored.stdout)["total"]["nats"] == pytest.approx(sm.load(out).score(X, y))
+    assert "pass --target" in call("score", out, tmp_path / "en").stderr
+    drawn = call("sample", out, "--source", "two", "--json", "--seed", 3)
+    assert json.loads(drawn.stdout)["samples"] == sm.load(out).sample(source="two", random_state=3)
+
+
+def test_recordings_are_read_as_they_were(call, recordings, tmp_path):
+    out = tmp_path / "speech.safetensors"
+    done = call("fit", "hmm", recordings, "--set", "n_states=2", "--steps", 2, "--out", out, "-q")
+    assert done.exit_code == 0, done.output
+    one = recordings / "u0.wav"
+    said = json.loads(call("score", out, one, "--json").stdout)
+    assert said["total"]["nats"] == pytest.approx(sm.load(out).score(sm.data.audio(one, mfcc=MFCC())))
+    assert "perplexity" not in said["total"]
+    shown = call("inspect", out, "--json")
+    assert json.loads(shown.stdout)["sample_rate"] == 8000
+
+
+def test_inspect_says_what_it_is(call, model):
+    said = json.loads(call("inspect", model, "--json").stdout)
+    assert said["class"] == "HMM"
+    assert said["hyperparameters"]["n_states"] == 3
+    assert said["measure"]["unit"] == "byte"
+    assert [state["state"] for state in said["states"]] == [0, 1, 2]
+    assert sum(state["share"] for state in said["states"]) == pytest.approx(1)
+    shown = call("inspect", model).stdout
+    assert "n_states = 3" in shown
+    assert "p(x) of text, nats per byte, exact; ends are scored" in shown
+    assert "step 4" in shown
+
+
+def test_what_is_no_model_is_said(call, book, tmp_path):
+    assert "is not a saved model" in call("inspect", book).stderr
+    assert "there is no file" in call("score", tmp_path / "none", book).stderr
+    masked = sm.MaskedTransformer(d_model=8, n_layers=1, max_steps=1).fit([np.array([0, 1, 1, 0] * 5)])
+    masked.save(tmp_path / "masked.safetensors")
+    refused = call("score", tmp_path / "masked.safetensors", book)
+    assert refused.exit_code == 2
+    assert "has no likelihood" in refused.stderr
