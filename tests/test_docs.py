@@ -1,52 +1,189 @@
-"""The Python of the README and of ``docs/`` runs as it stands, with budgets cut; the pictures they show are there."""
+"""README and documentation: their Python runs, page by page, with budgets cut; their commands, pictures and files are there."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shlex
 import warnings
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 import pytest
+import typer
 
 import seqmodels as sm
+from seqmodels.cli import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
-BLOCKS = [
-    pytest.param(code, id=f"{page.stem}-{i}")
-    for page in PAGES
-    for i, code in enumerate(CODE.findall(page.read_text(encoding="utf-8")))
-]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BUDGET = re.compile(r"max_(seconds|steps)=\d+")
+WITH_CODE = [page for page in PAGES if CODE.search(page.read_text(encoding="utf-8"))]
+WRITTEN = {"report.html": 10_000, "alignment.png": 1_000}  # least bytes of what a page writes
 
 
-def test_there_is_code_to_run() -> None:
-    assert len(BLOCKS) == 7
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("code", BLOCKS)
-def test_code_of_a_page(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+COMMANDS = sorted(
+    {
+        (line.strip(), name_of(page))
+        for page in PAGES
+        for block in SHELL.findall(page.read_text(encoding="utf-8"))
+        for line in block.replace("\\\n", " ").splitlines()
+        if line.strip() and not line.startswith("#")
+    }
+)
+
+
+# -- Python ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_model_and_guide_has_code() -> None:
+    without = [name_of(page) for page in PAGES if page.parent.name in ("models", "guides") and page not in WITH_CODE]
+    assert without == ["docs/guides/command-line.md", "docs/models/index.md"]
+
+
+def test_every_block_is_found() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert len(CODE.findall(text)) == len(re.findall(r"^ *```python", text, re.MULTILINE)), page
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the pages call ``book.txt`` and ``recordings/``."""
+    soundfile = pytest.importorskip("soundfile")
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "book.txt").write_text("It was the best of times, it was the worst of times. " * 60)
+    (folder / "recordings").mkdir()
+    spoken = sm.data.speech(24, 8, syllables=(1, 2))
+    for i, (waveform, speaker) in enumerate(zip(spoken.sequences, spoken.sequences.metadata["speaker"], strict=True)):
+        label = ("zero", "one")[i % 2]
+        soundfile.write(folder / f"recordings/{label}_{speaker}_{i}.wav", np.asarray(waveform)[:, 0], 8000)
+    return folder
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_code_of_a_page(page: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    for file in files.iterdir():
+        (tmp_path / file.name).symlink_to(file)
     matplotlib.use("agg")
-    Path("book.txt").write_text("It was the best of times, it was the worst of times. " * 60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the made-up data may be too easy
-        exec(re.sub(r"max_(seconds|steps)=\d+", "max_steps=2", code), {})
-    for name, smallest in {"report.html": 10_000, "alignment.png": 1_000}.items():
-        if name in code:
+        run(page)
+    text = page.read_text(encoding="utf-8")
+    for name, smallest in WRITTEN.items():
+        if any(name in code for code in CODE.findall(text)):
             assert Path(name).stat().st_size > smallest
 
 
+def run(page: Path) -> None:
+    """The blocks of one page, in order, in one namespace; errors say file and line."""
+    text, namespace = page.read_text(encoding="utf-8"), dict[str, Any](__name__="page")
+    for block in CODE.finditer(text):
+        at = text.count("\n", 0, block.start(1))
+        code = BUDGET.sub("max_steps=2", block[1])
+        exec(compile("\n" * at + code, str(page), "exec"), namespace)
+
+
 def test_the_error_shown_is_the_error_raised() -> None:
-    shown = re.search(r"ValueError: (.*)", PAGES[0].read_text(encoding="utf-8"))
+    shown = re.search(r"ValueError: (.*)", README.read_text(encoding="utf-8"))
     assert shown is not None
     with pytest.raises(ValueError, match=re.escape(shown[1])):
         sm.HMM(4).fit(np.zeros((500, 13)))
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("line", "page"), COMMANDS)
+def test_commands_exist(line: str, page: str) -> None:
+    words = shlex.split(line, comments=True)
+    tool = Path(words[0]).name if words else ""
+    if tool == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), f"{page}: {line}"
+    if tool == "python" and words[1].endswith(".py"):
+        assert (ROOT / words[1]).exists(), f"{page}: {line}"
+    if tool == "seqmodels":
+        check_call(words[1:], f"{page}: {line}")
+
+
+def check_call(words: list[str], where: str) -> None:
+    """The command is there, and has the options that it is given."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert words[0] in commands or words[0] == "--help", where
+    if words[0] in commands:
+        known = {name for option in commands[words[0]].params for name in (*option.opts, *option.secondary_opts)}
+        asked = {word.split("=")[0] for word in words[1:] if re.match(r"--?[a-z]", word)}
+        assert asked <= known | {"--help"}, where
+
+
+# -- the site ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_picture_is_there() -> None:
     for page in PAGES:
         for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / picture).exists(), picture
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    nav = set(re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page != README}
+    assert pages | {"experiments.md"} == nav  # which `make experiments` writes
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"^::: seqmodels\.(?:\w+\.)*(\w+)$", text, re.MULTILINE))
+    assert described >= set(sm.__all__) - {"data", "presets"}
+
+
+def test_nothing_is_fetched_by_the_site() -> None:
+    config = (ROOT / "mkdocs.yml").read_text()
+    assert "font: false" in config
+    assert not re.findall(r"https?://", config)
+
+
+def extension(name: str) -> Any:
+    """A Markdown extension of ``tools/``, by its path: tests need not run from the root."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.makeExtension()
+
+
+def test_doctests_become_code() -> None:
+    markdown = pytest.importorskip("markdown")
+    text = "Says:\n>>> a[0, 1][2]\n5\n\nand more"
+    html = markdown.markdown(text, extensions=[extension("doctests"), "fenced_code"])
+    assert '<code class="language-pycon">&gt;&gt;&gt; a[0, 1][2]\n5\n</code>' in html
+    assert "<p>and more</p>" in html
+
+
+def test_equations_become_mathml() -> None:
+    pytest.importorskip("latex2mathml")
+    markdown = pytest.importorskip("markdown")
+    text = "It is $x_{<t}$, `$x$`, 5 $ or 6 $.\n\n$$\n\\log p(x)\n$$\n"
+    html = markdown.markdown(text, extensions=[extension("mathml")])
+    assert html.count("<math") == 2
+    assert '<div class="equation"><math' in html
+    assert "<code>$x$</code>" in html
+    assert "5 $ or 6 $" in html
+    assert "&#x0003C;" in html
+
+
+def test_no_equation_has_an_alignment_that_the_converter_cannot_do() -> None:
+    for page in PAGES:
+        for equation in re.findall(r"^\$\$\n(.*?)^\$\$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            assert "&" not in equation or "cases" in equation, f"{name_of(page)}: {equation}"
