@@ -2,7 +2,7 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
 QUICK ?=
-.PHONY: demo experiments test kernels huggingface lint types format clean
+.PHONY: demo experiments docs test kernels huggingface lint types format clean
 
 demo: .venv
 	$(BIN)/seqmodels compare --out results
@@ -10,6 +10,12 @@ demo: .venv
 # Every textbook claim and docs/experiments.md: under an hour on two cores; with QUICK=--quick five minutes, into a temporary folder.
 experiments: .venv
 	PYTHONPATH=. $(BIN)/python experiments/claims --jobs 2 $(QUICK)
+
+# The documentation into site/, to be read from the folder as from a server: any link that leads nowhere is an error.
+docs: .venv
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable ".[docs]"
+	PYTHONPATH=. $(BIN)/zensical build --clean --strict
+	@echo "Open site/index.html"
 
 test: lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
@@ -43,4 +49,4 @@ format: .venv
 	touch .venv
 
 clean:
-	rm -rf .venv results .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv results site .pytest_cache .mypy_cache .ruff_cache
