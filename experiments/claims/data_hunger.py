@@ -4,7 +4,8 @@ Claim: with little data counting and small latent-state models win, with much da
 for the pair of Bayes and regression; Goodfellow, Bengio & Courville 2016, section 5.2; Hestness et al. 2017).
 
 Rule: it holds if, on text, the better of n-gram and HMM is better than both networks with the fewest bytes, and the better network is
-better than both of them with the most, with 95 % intervals of these differences (best of one kind minus best of the other) above zero.
+better than both of them with the most, with intervals of these differences (best of one kind minus best of the other) above zero: 97.5 %,
+as each kind has two to choose the best from (Bonferroni).
 
 Data: text, the bytes just before the last tenth, which is held out for all sizes (--text FILE for more than the built-in 420,000); and 1,000
 to 1,000,000 symbols of a known source, a Markov chain over 12 symbols that remembers two, whose own log-probability is the line `source`.
@@ -19,8 +20,8 @@ import pandas as pd
 from choosing import best
 from claim import Finding, main
 from contrasts import Steps, difference, interval
-from curves import curves
 from material import asks_for_text, text_parts
+from sweeps import sweep_plot
 
 import seqmodels as sm
 
@@ -79,7 +80,7 @@ def lead(
 ) -> dict[str, float]:
     """The best of one kind minus the best of the other."""
     first, second = (max(names, key=lambda name: float(scored[name][0].sum())) for names in (ahead, behind))
-    return interval(difference(scored[first], scored[second], test))
+    return interval(difference(scored[first], scored[second], test, looks=len(ahead)))
 
 
 def measure(given: argparse.Namespace) -> Finding:
@@ -99,7 +100,7 @@ def measure(given: argparse.Namespace) -> Finding:
         f"on text, best of counts and states minus best network: {shown(little)} nats per byte with {frame['n_symbols'].min():,} bytes; "
         f"best network minus best of counts and states: {shown(much)} with {rows[-1]['n_symbols']:,}."
     )
-    figure = curves(
+    figure = sweep_plot(
         frame,
         "n_symbols",
         "score",

@@ -18,8 +18,8 @@ import pandas as pd
 from choosing import best
 from claim import Finding, main
 from contrasts import difference, interval
-from curves import curves
 from matplotlib.figure import Figure
+from sweeps import sweep_plot
 
 import seqmodels as sm
 
@@ -80,7 +80,7 @@ def measure(given: argparse.Namespace) -> Finding:
 
 def picture(frame: pd.DataFrame) -> Figure:
     """Both axes logarithmic: an excess that falls as 1 / n is a line."""
-    figure = curves(
+    figure = sweep_plot(
         frame,
         "n_symbols",
         "difference",
