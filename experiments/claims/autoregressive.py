@@ -1,4 +1,4 @@
-"""What an HMM of speech lacks: the dependence of a frame on the frames before, given the states.
+"""Is the independence of frames, given the states, what an HMM of speech lacks?
 
 Claim: that frames are independent given the states is the HMM's weakest assumption about speech (Rabiner 1989, section IV.E; Ostendorf
 et al. 1996); emissions that predict a frame from those before (Poritz 1982) take away most of its distance to a network.

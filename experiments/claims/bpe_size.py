@@ -1,4 +1,4 @@
-"""Byte-pair pieces against bytes: bits per byte against the size of the vocabulary.
+"""Do byte-pair pieces explain text better than bytes, and how many should there be?
 
 Claim: a model of pieces explains text better than the same model of bytes, as one step covers several bytes and memory reaches further
 (Sennrich et al. 2016; Radford et al. 2019; Al-Rfou et al. 2019, who find bytes behind by less the larger the network).

@@ -1,4 +1,4 @@
-"""How much data each family needs: learning curves from 1,000 symbols to all there are.
+"""How much data does each family need?
 
 Claim: with little data counting and small latent-state models win, with much data networks do, so that the curves cross (Ng & Jordan 2001
 for the pair of Bayes and regression; Goodfellow, Bengio & Courville 2016, section 5.2; Hestness et al. 2017).

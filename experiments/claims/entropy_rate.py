@@ -1,4 +1,4 @@
-"""How far each family stays from the true entropy rate, on symbols drawn from a known HMM.
+"""How far does each family stay from the true entropy rate?
 
 Claim: the true model's own log-probability is a floor that no model passes, families that can express the source reach it as data grow
 (Cover & Thomas 2006, chapters 4 and 5; Shannon 1948), and the family of the source with the fewest symbols (Bishop 2006, section 1.3).

@@ -1,4 +1,4 @@
-"""How many states and mixture components an HMM should have: likelihood on training and held-out data.
+"""How many states and mixture components should an HMM have?
 
 Claim: more states and more components always explain the training data better, and past some size the held-out data worse, so that the size
 must be chosen on held-out data (Rabiner 1989, section V; Bishop 2006, sections 1.1 and 9.2).

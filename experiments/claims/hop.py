@@ -1,4 +1,4 @@
-"""At a hop of 10 ms most of a network's lead over an HMM on speech is the overlap of windows.
+"""Is most of a network's lead over an HMM on speech the overlap of windows?
 
 Claim: frames of 25 ms every 10 ms share 15 ms of the same samples, a dependence that the window makes and that an HMM, whose frames are
 independent given its states, cannot use (Rabiner 1989, section IV.E; Ostendorf et al. 1996); so most of what networks gain over it there is no
