@@ -1,4 +1,4 @@
-"""What an HMM of speech lacks: the dependence of a frame on the frames before, given the states.
+"""Is the independence of frames, given the states, what an HMM of speech lacks?
 
 Claim: that frames are independent given the states is the HMM's weakest assumption about speech (Rabiner 1989, section IV.E; Ostendorf
 et al. 1996); emissions that predict a frame from those before (Poritz 1982) take away most of its distance to a network.
@@ -7,7 +7,7 @@ Rule: it holds if the HMM with autoregressive emissions of order 1 stands nearer
 95 % interval of its difference to the midpoint of the two lies above zero, on unheard speakers. The share closed is
 (AR-HMM - HMM) / (LSTM - HMM); its interval are the shares s at which that of AR-HMM - (1 - s) HMM - s LSTM holds zero.
 
-Also shown: one state (a VAR), order 2, and an LSTM whose own output is autoregressive. 24 states each, 400 steps of the LSTM.
+Also shown: one state (a VAR), and an LSTM whose own output is autoregressive. 24 states each, 400 steps of the LSTM.
 """
 
 import argparse
@@ -28,14 +28,10 @@ GRID = np.arange(-1.0, 1.001, 0.01)  # of shares, around the estimate
 
 
 def models(steps: int, passes: int) -> dict[str, sm.SequenceModel]:
-    autoregressive = {
-        f"ar-hmm, order {order}": sm.HMM(24, observation=sm.AutoregressiveGaussian(order), max_iter=passes)
-        for order in (1, 2)
-    }
     return {
         "hmm": sm.HMM(24, observation=sm.GaussianMixture(4), max_iter=passes),
         "var, order 1": sm.HMM(1, observation=sm.AutoregressiveGaussian(1)),
-        **autoregressive,
+        "ar-hmm, order 1": sm.HMM(24, observation=sm.AutoregressiveGaussian(1), max_iter=passes),
         "lstm": sm.LSTM(d_model=128, max_steps=steps),
         "ar-lstm, order 1": sm.LSTM(d_model=128, observation=sm.AutoregressiveGaussian(1), max_steps=steps),
     }

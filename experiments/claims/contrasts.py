@@ -12,13 +12,18 @@ from seqmodels.sequences import Sequences
 Steps = Sequence[np.ndarray]
 
 
-def difference(model: Steps, against: Steps, test: Sequences) -> Difference:
-    """Nats per unit by which ``model`` is better on ``test``: moving blocks of one long sequence, clusters of several."""
+def difference(model: Steps, against: Steps, test: Sequences, *, looks: int = 1) -> Difference:
+    """Nats per unit by which ``model`` is better on ``test``: moving blocks of one long sequence, clusters of several.
+
+    Args:
+        looks: how many models ``model`` or ``against`` was chosen from as the best on ``test``; the interval is of 1 - 0.05 / looks (Bonferroni).
+    """
+    level = 1 - 0.05 / looks
     units = test.n_units
     if len(test) == 1:
-        return moving_block_difference(model[0], against[0], n_units=float(units[0]))
+        return moving_block_difference(model[0], against[0], n_units=float(units[0]), level=level)
     a, b = (np.array([steps.sum() for steps in each]) for each in (model, against))
-    return paired_difference(a, b, units, test.clusters)
+    return paired_difference(a, b, units, test.clusters, level=level)
 
 
 def contrasts(result: Comparison, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:

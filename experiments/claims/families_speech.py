@@ -1,4 +1,4 @@
-"""From HMM to Transformer on frames of speech, by likelihood.
+"""Do networks explain frames of speech better than hidden Markov models?
 
 Claim: networks explain frames of speech better than hidden Markov models do, and these better than independent frames (Robinson
 1994; Graves et al. 2013; Gales & Young 2008 for what HMMs assume).

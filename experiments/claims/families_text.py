@@ -1,4 +1,4 @@
-"""From HMM to Transformer on text, by likelihood, at one budget.
+"""Does each generation of language models explain text better than the one before?
 
 Claim: each generation of language models explains text better than the one before: independent bytes, HMM, n-gram, Elman's network,
 gated networks, Transformer (Bengio et al. 2003; Mikolov et al. 2010; Sundermeyer et al. 2012; Vaswani et al. 2017).

@@ -1,4 +1,4 @@
-"""At a hop of 10 ms most of a network's lead over an HMM on speech is the overlap of windows.
+"""Is most of a network's lead over an HMM on speech the overlap of windows?
 
 Claim: frames of 25 ms every 10 ms share 15 ms of the same samples, a dependence that the window makes and that an HMM, whose frames are
 independent given its states, cannot use (Rabiner 1989, section IV.E; Ostendorf et al. 1996); so most of what networks gain over it there is no
@@ -17,8 +17,8 @@ import argparse
 import pandas as pd
 from claim import Finding, main
 from contrasts import difference, interval
-from curves import curves
 from material import asks_for_audio, frames
+from sweeps import sweep_plot
 
 import seqmodels as sm
 from seqmodels.data.mfcc import MFCC
@@ -58,7 +58,7 @@ def measure(given: argparse.Namespace) -> Finding:
     left = at.loc[25, "difference"] / at.loc[10, "difference"]
     held = left < 0.5 and at.loc[25, "ci_high"] < at.loc[10, "ci_low"]
     sentence = f"nats per frame, {'; '.join(said(rows, str(pair)) for pair, rows in frame.groupby('pair', sort=False))}. At 25 ms {left:.0%} of the LSTM's lead at 10 ms is left."
-    figure = curves(
+    figure = sweep_plot(
         frame,
         "hop_ms",
         "difference",

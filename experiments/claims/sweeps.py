@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from seqmodels.evaluation.plots import COLOURS, DASHES, GRID, INK, MUTED, WIDTH
 
 
-def curves(
+def sweep_plot(
     frame: pd.DataFrame,
     x: str,
     y: str,
