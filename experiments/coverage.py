@@ -31,7 +31,7 @@ from seqmodels.evaluation.provenance import stamped
 from seqmodels.evaluation.statistics import holm, moving_block_difference, paired_difference
 
 K, V = 3, 6
-CLUSTERS, CONCENTRATION = (5, 10, 40, 200), 30.0
+CLUSTERS, CONCENTRATION = (5, 10, 40, 200), 4.0
 STAY = {"independent": 1 / K, "dependent": 0.9, "slow": 0.99}  # of the long sequences' states
 STEPS = (1_000, 5_000, 20_000)
 AT_ONCE = 4_000_000  # steps drawn and scored together

@@ -29,7 +29,7 @@ class TestPairedDifference:
         assert result.difference == pytest.approx((4 + 1) / 10)
 
     @pytest.mark.parametrize(
-        ("n", "repetitions", "method"), [(5, 3000, "t"), (10, 3000, "t"), (40, 1500, "cluster bootstrap")]
+        ("n", "repetitions", "method"), [(5, 1200, "t"), (10, 1200, "t"), (40, 1500, "cluster bootstrap")]
     )
     def test_intervals_cover(self, n, repetitions, method):
         rng = np.random.default_rng(n)
@@ -45,17 +45,23 @@ class TestPairedDifference:
         assert (result.low, result.high) == pytest.approx(tuple(oracle.confidence_interval()))
         assert result.p_value == pytest.approx(oracle.pvalue)
 
-    def test_unequal_clusters_give_satterthwaites_t(self):
-        """Bell & McCaffrey's variance and degrees of freedom, from the matrices of the regression of d on u."""
-        d, u = clusters_of_unequal_size(np.random.default_rng(3), 6)
-        share = u / u.sum()
-        annihilator = np.eye(6) - np.outer(share, np.ones(6))
-        form = annihilator.T @ np.diag(1 / (1 - share)) @ annihilator @ np.diag(u)
-        freedom = np.trace(form) ** 2 / np.trace(form @ form)
-        error = np.sqrt(((annihilator @ d) ** 2 / (1 - share)).sum()) / u.sum()
-        result = paired(d, u)
-        assert freedom < 4.5
-        assert result.high - result.difference == pytest.approx(stats.t.ppf(0.975, freedom) * error)
+    def test_unequal_clusters_have_a_t_of_their_own(self):
+        """Its quantile, from draws of clusters of the variance it is made for: wider than Student's."""
+        _, u = clusters_of_unequal_size(np.random.default_rng(3), 6)
+        d = np.random.default_rng(4).normal(size=(400_000, 6)) * np.sqrt(u * (1 + u / u.mean()))
+        ratio, share = d.sum(1, keepdims=True) / u.sum(), u / u.sum()
+        error = np.sqrt(((d - ratio * u) ** 2 / (1 - share)).sum(1)) / u.sum()
+        drawn = np.abs(ratio[:, 0]) / error
+        for i in (0, 1):
+            result, quantile = paired(d[i], u), np.quantile(drawn, 0.95)
+            assert (result.high - result.difference) / error[i] == pytest.approx(quantile, rel=0.01)
+            assert result.p_value == pytest.approx((drawn > drawn[i]).mean(), abs=0.003)
+        assert quantile > 1.1 * stats.t.ppf(0.975, 5)
+
+    def test_a_p_value_far_out_is_small_and_a_level_beyond_reach_has_no_end(self):
+        d, u = np.array([5.0, 5.001, 5, 5, 5]), np.array([1.0, 1, 1, 1, 1])
+        assert 0 <= paired(d, u).p_value < 1e-10
+        assert paired([1.0, 2, 3, 4, 5], [1e9, 1, 1, 1, 1], level=1 - 1e-12).high == np.inf
 
     def test_bootstrap_is_near_t_with_many_clusters_and_repeats_by_seed(self):
         d = np.random.default_rng(1).normal(0.1, 1, 500)
@@ -150,11 +156,20 @@ class TestMovingBlocks:
             chosen = np.median([politis_white_block(autoregressive(rng, 4000, phi)) for _ in range(30)])
             best = (6 * phi**2 / (1 - phi**2) ** 2 * 4000) ** (1 / 3)
             assert 0.7 < chosen / best < 1.4
-        d = autoregressive(rng, 4000, 0.8)
-        result = moving_block_difference(d, np.zeros(4000))
-        assert result.block == int(np.ceil(3 * politis_white_block(d)))
+        d = autoregressive(rng, 1000, 0.9)
+        result = moving_block_difference(d, np.zeros(1000))
+        assert 100 < result.block == int(np.ceil(3 * politis_white_block(d)))
         assert result.method == f"moving blocks of {result.block} steps"
-        assert result.n_clusters == 4000 // result.block
+        assert result.n_clusters == 1000 // result.block
+
+    def test_topics_under_noise_are_covered(self):
+        """What no single autocorrelation shows: a block by them alone would cover 80 % here."""
+        rng, n = np.random.default_rng(11), 5000
+        topic = signal.lfilter([1], [1, -0.98], 0.03 * rng.normal(size=(600, n + 500)), axis=1)[:, 500:]
+        results = [moving_block_difference(d, np.zeros(n)) for d in topic + rng.normal(size=(600, n)) + TRUE]
+        assert np.median([politis_white_block(d) for d in topic[:20] + rng.normal(size=(20, n))]) < 30
+        assert {r.block for r in results} == {500}
+        assert 0.925 <= np.mean([r.low <= TRUE <= r.high for r in results]) <= 0.975
 
     def test_too_short_or_constant(self):
         assert moving_block_difference([1.0] * 10, [0.0] * 10).method == "none: fewer than 20 steps"

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import logsumexp
 
 import seqmodels as sm
-from seqmodels.generation.spellings import Drawn, Road
+from seqmodels.generation.spellings import Best, Drawn, Lattice, Merged, Road, log_prob_of_spellings
 from seqmodels.preparation import Example
+from tests.generation.markov import CHAIN, FIRST, Markov
 
 TRAINING = ["the cat sat on the mat, the cat and the hat"] * 3 + ["at the heath the naïve cat"] * 2
 TEXTS = ["the cat", "the né", "heat hat"]
@@ -73,19 +76,24 @@ def test_a_beam_lies_between_the_usual_spelling_and_all(name: str) -> None:
 
 
 def test_what_is_drawn_is_right_in_the_mean() -> None:
-    """A piece of n bytes has the n-th power of a byte's probability, so all spellings are alike, and counting them is enough."""
-    encoding = sm.BPE(268).fit(sm.as_sequences(TRAINING))
-    p = np.array([0.03 ** len(part) for part in encoding.spelling()])
-    p[[part not in {b"e", b"t", b" ", b"h", b"a", b"c"} and len(part) == 1 for part in encoding.spelling()]] = 0
-    p[0] = 1 - p.sum()
-    model = sm.HMM.from_parameters([1.0], [[1.0]], emission=p[None], encoding=encoding, dtype="float64")
-    text = "the cat at the heath"
-    n = len(list(spellings(text.encode(), encoding.spelling())))
-    assert n > 300
-    shares = [model.log_prob_marginal([text], beam=1, pruning="drawn", random_state=i)[0] for i in range(150)]
-    shares = np.exp(np.array(shares) - len(text) * np.log(0.03)) / n
-    assert shares.std() > 0.1
-    assert abs(shares.mean() - 1) < 3 * shares.std() / np.sqrt(len(shares))
+    """Nine letters alike in pieces of one, two and three, by a chain over the pieces that is known."""
+    spelling, text = [b"a", b"aa", b"aaa"], b"a" * 9
+    first, going = FIRST.double().numpy(), 0.7 * CHAIN.double().numpy()
+    ways = list(spellings(text, spelling))
+    exact = sum(first[way[0]] * np.prod([going[a, b] for a, b in pairwise(way)]) * 0.3 for way in ways)
+    rng, lattice = np.random.default_rng(0), Lattice.of(np.zeros(9, dtype=np.int64), spelling)
+    drawn = [
+        np.exp(log_prob_of_spellings(Markov(0.3), apart, lattice, Drawn(rng), 1, stops=True)) / exact
+        for _ in range(150)
+    ]
+    assert np.std(drawn) > 0.1
+    assert abs(np.mean(drawn) - 1) < 3 * np.std(drawn) / np.sqrt(len(drawn))
+    everything = log_prob_of_spellings(Markov(0.3), apart, lattice, Best(), None, stops=True)
+    assert everything == pytest.approx(np.log(exact), rel=1e-6)
+
+
+def apart(log_weights: list[float], states: list[Any]) -> Merged:
+    return [([i], state) for i, state in enumerate(states)]
 
 
 def test_drawing_keeps_every_weight_in_the_mean() -> None:
