@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import shlex
 import warnings
@@ -124,6 +125,24 @@ def check_call(words: list[str], where: str) -> None:
         known = {name for option in commands[words[0]].params for name in (*option.opts, *option.secondary_opts)}
         asked = {word.split("=")[0] for word in words[1:] if re.match(r"--?[a-z]", word)}
         assert asked <= known | {"--help"}, where
+
+
+# -- what pages name ---------------------------------------------------------------------------------------------------
+
+
+def test_arguments_in_tables_exist() -> None:
+    classes = [each for each in vars(sm).values() if inspect.isclass(each) and not issubclass(each, Exception)]
+    known = {name for each in classes for name in inspect.signature(each).parameters}
+    for page in (ROOT / "docs/models").glob("*.md"):
+        for cell in re.findall(r"^\| ([^|]*) \|", page.read_text(encoding="utf-8"), re.MULTILINE):
+            named = set(re.findall(r"`([a-z_]+)=?`", cell))
+            assert named <= known, f"{name_of(page)}: {named - known}"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^):#]+\.md)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{name_of(page)}: {link}"
 
 
 # -- the site ----------------------------------------------------------------------------------------------------------
