@@ -152,8 +152,8 @@ def test_what_is_written(result, tmp_path):
     result.to_html(tmp_path / "t.html")
     page = (tmp_path / "t.html").read_text()
     assert (tmp_path / "t.csv").read_text().startswith("model,score,bits")
-    assert page.count("data:image/png;base64,") == 3
-    assert "http" not in page
+    assert page.count("data:image/") >= 3
+    assert "://" not in page
     assert "Draws" in page
     assert result.to_markdown().count("|") > 20
     assert "(baseline)" in str(result)

@@ -62,7 +62,8 @@ def lead_over(comparison: Comparison, first: str, second: str) -> Difference:
     """The first model minus the second, paired as in the table; no interval where the table's clusters are not the test part's own."""
     steps, units = comparison.log_prob_steps, comparison.test.n_units
     ours, theirs = (np.array([s.sum() for s in steps[name]]) for name in (first, second))
-    clusters = comparison.test.clusters
+    known, column = comparison.test.metadata, comparison.frame.attrs.get("cluster") or "cluster"
+    clusters = list(known[column]) if column in known else None
     n_clusters = int(comparison.frame["n_clusters"].max())
     if not (np.isfinite(ours) & np.isfinite(theirs)).all():
         return Difference(np.inf, np.nan, np.nan, np.nan, 0, "none")

@@ -108,7 +108,7 @@ class TestSamples:
 
     def test_draws_are_as_long_as_what_came(self, vectors):
         drawn, failed = samples._draws(vectors, vectors.test.items[0], None)
-        assert {name: item.shape for name, item in drawn.items()} == {"one": (25, 2), "three": (25, 2)}
+        assert {name: item.shape for name, item in drawn.items()} == {"one": (8, 2), "three": (8, 2)}
         assert failed == []
 
 
