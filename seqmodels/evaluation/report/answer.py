@@ -39,7 +39,7 @@ def _against_baseline(best: Any, baseline: str, unit: str) -> str:
     ahead = f"That is {number(best['difference'], '.3f')} nats per {unit} better than the baseline {baseline}"
     if np.isnan(best["ci_low"]):
         return f"{ahead}; there are too few independent test sequences for an interval."
-    interval = f"95 % interval {number(best['ci_low'], '.3f')} to {number(best['ci_high'], '.3f')}"
+    interval = f"95\u00a0% interval {number(best['ci_low'], '.3f')} to {number(best['ci_high'], '.3f')}"
     p = "p < 0.001" if best["p_value"] < 1e-3 else f"p = {number(best['p_value'], '.3f')}"
     sure = "" if best["p_value"] < SURE else ": the test data do not tell the two apart"
     return f"{ahead} ({interval}; {p}){sure}."
@@ -55,7 +55,7 @@ def _against_second(comparison: Comparison, scored: Any, unit: str) -> list[str]
     if np.isnan(lead.low):
         return [f"{gap}."]
     apart = "more than chance" if lead.p_value < SURE else "that may be chance"
-    return [f"{gap} (95 % interval {number(lead.low, '.3f')} to {number(lead.high, '.3f')}: {apart})."]
+    return [f"{gap} (95\u00a0% interval {number(lead.low, '.3f')} to {number(lead.high, '.3f')}: {apart})."]
 
 
 def lead_over(comparison: Comparison, first: str, second: str) -> Difference:

@@ -25,7 +25,7 @@ class TestAnswer:
         said = answer.answer(vectors)
         assert said.startswith("three explains the held-out data best: −")
         assert f"{best['difference']:.3f} nats per frame better than the baseline one" in said
-        assert f"(95 % interval {best['ci_low']:.3f} to {best['ci_high']:.3f}; p < 0.001)." in said
+        assert f"(95\u00a0% interval {best['ci_low']:.3f} to {best['ci_high']:.3f}; p < 0.001)." in said
 
     def test_a_difference_that_may_be_chance_is_called_so(self, vectors):
         frame = vectors.frame.copy()
