@@ -39,7 +39,7 @@ def _against_baseline(best: Any, baseline: str, unit: str) -> str:
     ahead = f"That is {number(best['difference'], '.3f')} nats per {unit} better than the baseline {baseline}"
     if np.isnan(best["ci_low"]):
         return f"{ahead}; there are too few independent test sequences for an interval."
-    interval = f"95 % interval {number(best['ci_low'], '.3f')} to {number(best['ci_high'], '.3f')}"
+    interval = f"95\u00a0% interval {number(best['ci_low'], '.3f')} to {number(best['ci_high'], '.3f')}"
     p = "p < 0.001" if best["p_value"] < 1e-3 else f"p = {number(best['p_value'], '.3f')}"
     sure = "" if best["p_value"] < SURE else ": the test data do not tell the two apart"
     return f"{ahead} ({interval}; {p}){sure}."
@@ -55,14 +55,15 @@ def _against_second(comparison: Comparison, scored: Any, unit: str) -> list[str]
     if np.isnan(lead.low):
         return [f"{gap}."]
     apart = "more than chance" if lead.p_value < SURE else "that may be chance"
-    return [f"{gap} (95 % interval {number(lead.low, '.3f')} to {number(lead.high, '.3f')}: {apart})."]
+    return [f"{gap} (95\u00a0% interval {number(lead.low, '.3f')} to {number(lead.high, '.3f')}: {apart})."]
 
 
 def lead_over(comparison: Comparison, first: str, second: str) -> Difference:
     """The first model minus the second, paired as in the table; no interval where the table's clusters are not the test part's own."""
     steps, units = comparison.log_prob_steps, comparison.test.n_units
     ours, theirs = (np.array([s.sum() for s in steps[name]]) for name in (first, second))
-    clusters = comparison.test.clusters
+    known, column = comparison.test.metadata, comparison.frame.attrs.get("cluster") or "cluster"
+    clusters = list(known[column]) if column in known else None
     n_clusters = int(comparison.frame["n_clusters"].max())
     if not (np.isfinite(ours) & np.isfinite(theirs)).all():
         return Difference(np.inf, np.nan, np.nan, np.nan, 0, "none")

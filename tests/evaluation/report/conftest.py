@@ -56,7 +56,7 @@ def texts():
 
 @pytest.fixture(scope="session")
 def vectors():
-    x, _ = sm.data.hmm_draws(40, 25, n_states=3, n_features=2, random_state=4)
+    x, _ = sm.data.hmm_draws(60, 8, n_states=3, n_features=2, random_state=4)
     train, test = x.split(0.5)
     return sm.compare({"one": sm.HMM(1, max_iter=3), "three": sm.HMM(3, max_iter=8)}, train, test=test)
 
@@ -70,7 +70,7 @@ def pairs():
         "fixed": sm.LSTMSeq2Seq(d_model=8, max_steps=4, attention=None),
         "hmm": sm.HMM(2, max_iter=2),
     }
-    found = sm.compare(models, X, y, test=(X, y))
+    found = sm.compare({name: model.fit(X, y, validation=None) for name, model in models.items()}, X, y)
     return replace(found, source=sm.Sequences(X))
 
 
