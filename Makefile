@@ -3,6 +3,7 @@ PIP_FLAGS ?=
 BIN := .venv/bin
 .PHONY: demo test kernels huggingface lint types format clean
 
+# The first command: from a clone to pages with tables and pictures. It says how long it takes; Ctrl-C keeps what is done.
 demo: .venv
 	$(BIN)/seqmodels compare --out results
 
@@ -32,6 +33,7 @@ format: .venv
 
 # The environment: everything pinned, so that what worked here works there.
 .venv: pyproject.toml constraints.txt
+	@echo "Setting up .venv with torch and the rest: some minutes the first time."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "torch" "setuptools"
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable ".[test]"

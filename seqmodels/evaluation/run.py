@@ -32,7 +32,9 @@ def announce(tasks: Sequence[Task], seeds: int = 1) -> str:
             f"{train.unit}s and compared on {int(test.n_units.sum()):,} held out"
         )
     minutes = seeds * sum(task.seconds for task in tasks) / 60
-    return "\n".join([*lines, f"This takes about {max(1, round(minutes))} min on two cores."])
+    return "\n".join(
+        [*lines, f"This takes about {max(1, round(minutes))} min on two cores; Ctrl-C ends it and keeps what is done."]
+    )
 
 
 def run(
