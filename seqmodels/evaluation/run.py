@@ -68,7 +68,8 @@ def run(
         results = [runner.run(task) for task in held]
     finally:
         bar.close()
-    say(f"\nWritten to {folder}/. Open {' and '.join(str(folder / f'{task.name}.html') for task in tasks)}")
+    pages = "\n".join(f"  {folder / f'{task.name}.html'}" for task in held)
+    say(f"\nWritten to {folder}/. Open\n{pages}")
     return results
 
 
@@ -129,7 +130,7 @@ class _Runner:
         title = f"{task.title}, interrupted: {len(fitted)} of {len(task.models)} models"
         result = compare(fitted, *task.test, baseline=baseline, title=title, random_state=self.random_state)
         write(result, task, self.folder, self.random_state, time.perf_counter() - began)
-        self._tell(f"\n{result}\n\nWritten to {self.folder}/. Open {self.folder / f'{task.name}.html'}")
+        self._tell(f"\n{result}\n\nWritten to {self.folder}/. Open\n  {self.folder / f'{task.name}.html'}")
 
 
 def write(result: Comparison, task: Task, folder: Path, random_state: int, seconds: float) -> None:
