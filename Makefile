@@ -4,6 +4,7 @@ BIN := .venv/bin
 QUICK ?=
 .PHONY: demo experiments docs test kernels huggingface lint types format clean
 
+# The first command: from a clone to pages with tables and pictures. It says how long it takes; Ctrl-C keeps what is done.
 demo: .venv
 	$(BIN)/seqmodels compare --out results
 
@@ -43,6 +44,7 @@ format: .venv
 
 # The environment: everything pinned, so that what worked here works there.
 .venv: pyproject.toml constraints.txt
+	@echo "Setting up .venv with torch and the rest: some minutes the first time."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "torch" "setuptools"
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable ".[test]"

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -68,7 +69,7 @@ def plain(value: Any) -> Any:
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
-    if hasattr(value, "tolist"):
+    if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

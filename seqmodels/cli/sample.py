@@ -66,7 +66,7 @@ def sample(
             top_k=top_k,
         )
     with console.errors(FAILED):
-        if _is_sound(saved, sample_rate):
+        if _is_sound(saved, sample_rate) and (out is None or out.suffix.lower() != ".csv"):
             _write_sounds(saved, items, out or Path("sample.wav"), sample_rate, seed, console)
         else:
             _write(items, out, console)

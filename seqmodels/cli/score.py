@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from seqmodels.cli.console import FAILED, Console, Json, Quiet
+from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import Saved
 from seqmodels.evaluation.datasets import Pair
+from seqmodels.sequences import Sequences
 
 
 def score(
@@ -38,38 +39,35 @@ def score(
         read = {file: saved.like(file, target).read() for file in files}
         if steps is not None and not steps.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {steps.parent} to write {steps.name} to; make it first")
-        for file, pair in read.items():
-            _check(saved, file, pair)
-    with console.errors(FAILED):
-        table = _scored(saved, read)
+        table = pd.concat([_scored(saved, file, pair) for file, pair in read.items()], ignore_index=True)
         if steps is not None:
             table.to_csv(steps, index=False)
         console.result(_facts(saved, read, table), _words(saved, read, table))
 
 
-def _check(saved: Saved, file: str, pair: Pair) -> None:
-    """Bad input is refused before anything is computed, and by the file's name."""
+def _scored(saved: Saved, file: str, pair: Pair) -> pd.DataFrame:
+    """A row a step; what the model cannot read is refused by the file's name."""
+    X, y = pair
+    _check_rate(saved, file, X)
     try:
-        saved.model._scorable(*pair)
+        each = saved.model.log_prob_steps(X, y)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    rates = set(pair[0].metadata["sample_rate"]) if "sample_rate" in pair[0].metadata else set()
+    parts = [
+        pd.DataFrame({"sequence": i, "name": name, "position": range(1, len(steps) + 1), "log_prob": steps})
+        for i, (name, steps) in enumerate(zip(X.names, each, strict=True))
+    ]
+    table = pd.concat(parts, ignore_index=True)
+    table.insert(0, "file", file)
+    return table
+
+
+def _check_rate(saved: Saved, file: str, X: Sequences) -> None:
+    rates = set(X.metadata["sample_rate"]) if "sample_rate" in X.metadata else set()
     if saved.sample_rate is not None and rates - {saved.sample_rate}:
         raise ValueError(
             f"{file} has a sample rate of {rates.pop()} Hz but the model was fitted on {saved.sample_rate}; resample it first"
         )
-
-
-def _scored(saved: Saved, read: dict[str, Pair]) -> pd.DataFrame:
-    """A row a step."""
-
-    parts = []
-    for file, (X, y) in read.items():
-        for i, log_prob in enumerate(saved.model.log_prob_steps(X, y)):
-            positions = range(1, len(log_prob) + 1)
-            part = {"file": file, "sequence": i, "name": X.names[i], "position": positions, "log_prob": log_prob}
-            parts.append(pd.DataFrame(part))
-    return pd.concat(parts, ignore_index=True)
 
 
 def _facts(saved: Saved, read: dict[str, Pair], table: pd.DataFrame) -> dict[str, Any]:

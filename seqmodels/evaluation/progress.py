@@ -25,6 +25,7 @@ class Progress:
             bar_format="{desc} {percentage:3.0f}% |{bar}| {elapsed} so far, {remaining} left",
             leave=False,
         )
+        self._total = total
         self._before = 0.0  # what is behind, of ``total``
 
     @contextmanager
@@ -52,7 +53,7 @@ class Progress:
 
     def _move(self, to: float) -> None:
         """Never back, nor beyond the end, which sums of shares may pass by a rounding error."""
-        self._bar.update(max(0.0, min(to, self._bar.total) - self._bar.n))
+        self._bar.update(max(0.0, min(to, self._total) - self._bar.n))
 
     @contextmanager
     def aside(self) -> Iterator[None]:

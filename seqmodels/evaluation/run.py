@@ -32,7 +32,9 @@ def announce(tasks: Sequence[Task], seeds: int = 1) -> str:
             f"{train.unit}s and compared on {int(test.n_units.sum()):,} held out"
         )
     minutes = seeds * sum(task.seconds for task in tasks) / 60
-    return "\n".join([*lines, f"This takes about {max(1, round(minutes))} min on two cores."])
+    return "\n".join(
+        [*lines, f"This takes about {max(1, round(minutes))} min on two cores; Ctrl-C ends it and keeps what is done."]
+    )
 
 
 def run(
@@ -66,7 +68,8 @@ def run(
         results = [runner.run(task) for task in held]
     finally:
         bar.close()
-    say(f"\nWritten to {folder}/. Open {' and '.join(str(folder / f'{task.name}.html') for task in tasks)}")
+    pages = "\n".join(f"  {folder / f'{task.name}.html'}" for task in held)
+    say(f"\nWritten to {folder}/. Open\n{pages}")
     return results
 
 
@@ -127,7 +130,7 @@ class _Runner:
         title = f"{task.title}, interrupted: {len(fitted)} of {len(task.models)} models"
         result = compare(fitted, *task.test, baseline=baseline, title=title, random_state=self.random_state)
         write(result, task, self.folder, self.random_state, time.perf_counter() - began)
-        self._tell(f"\n{result}\n\nWritten to {self.folder}/. Open {self.folder / f'{task.name}.html'}")
+        self._tell(f"\n{result}\n\nWritten to {self.folder}/. Open\n  {self.folder / f'{task.name}.html'}")
 
 
 def write(result: Comparison, task: Task, folder: Path, random_state: int, seconds: float) -> None:

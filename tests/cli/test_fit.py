@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.io import wavfile
 
 import seqmodels as sm
 from seqmodels.data import MFCC, text
@@ -97,6 +98,10 @@ def test_recordings_are_read_as_they_were(call, recordings, tmp_path):
     said = json.loads(call("score", out, one, "--json").stdout)
     assert said["total"]["nats"] == pytest.approx(sm.load(out).score(sm.data.audio(one, mfcc=MFCC())))
     assert "perplexity" not in said["total"]
+    wavfile.write(tmp_path / "fast.wav", 16000, wavfile.read(one)[1])
+    refused = call("score", out, tmp_path / "fast.wav")
+    assert refused.exit_code == 2
+    assert "16000 Hz but the model was fitted on 8000" in refused.stderr
     shown = call("inspect", out, "--json")
     assert json.loads(shown.stdout)["sample_rate"] == 8000
 

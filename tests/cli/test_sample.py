@@ -45,6 +45,9 @@ def test_cepstra_become_sound(call, recordings, tmp_path):
     assert samples / 32767 == pytest.approx(wave, abs=2e-5)
     begun = call("sample", model, "--length", 30, "--prefix", recordings / "u0.wav", "--out", out)
     assert begun.exit_code == 0, begun.output
+    frames_out = tmp_path / "frames.csv"
+    assert call("sample", model, "--length", 7, "--out", frames_out).exit_code == 0
+    assert pd.read_csv(frames_out).shape == (7, 14)
     refused = call("sample", model, "--top-p", 0.5)
     assert refused.exit_code == 2
     assert "top_p" in refused.stderr

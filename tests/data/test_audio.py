@@ -104,3 +104,15 @@ def test_without_soundfile_the_error_says_what_to_install(digits: Path, monkeypa
     monkeypatch.setitem(sys.modules, "soundfile", None)
     with pytest.raises(ImportError, match=r"pip install 'seqmodels\[audio\]'"):
         audio(digits)
+
+
+def test_one_file_is_read_as_in_its_folder(digits: Path) -> None:
+    one = audio(digits / "1_cy_1.wav")
+    np.testing.assert_array_equal(one[0], audio(digits)[3])
+    assert (one.names, one.labels, one.clusters) == (["1_cy_1"], ["1"], ["cy"])
+
+
+def test_what_is_no_audio_is_named(digits: Path) -> None:
+    (digits / "2_dan_0.wav").write_bytes(b"RIFF")
+    with pytest.raises(ValueError, match=r"2_dan_0\.wav cannot be read as audio \(.+[^.]\); leave it out"):
+        audio(digits)
