@@ -9,8 +9,7 @@ import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.evaluation import Comparison
-
-MAIN = "comparison.json"  # what a folder has in which a comparison was saved
+from seqmodels.evaluation.saved import MAIN
 
 
 def report(
@@ -32,7 +31,7 @@ def report(
     console = Console(as_json, quiet)
     with console.errors():
         found = _saved(folder)
-        comparisons = {each: _load(each) for each in found}
+        comparisons = {each: Comparison.load(each) for each in found}
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
     with console.errors(FAILED):
@@ -51,12 +50,4 @@ def _saved(folder: Path) -> list[Path]:
     found = [each for each in (folder, *sorted(folder.iterdir())) if (each / MAIN).is_file()]
     if not found:
         raise ValueError(f"{folder} holds no saved comparison; seqmodels compare --out {folder} writes some")
-    return found
-
-
-def _load(folder: Path) -> Comparison:
-    load = getattr(Comparison, "load", None)
-    if load is None:
-        raise ValueError("this version of seqmodels cannot load a comparison; install a newer one")
-    found: Comparison = load(folder)
     return found

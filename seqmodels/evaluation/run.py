@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from seqmodels.data import sha256
+from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.compare import compare
 from seqmodels.evaluation.comparison import Comparison
-from seqmodels.evaluation.limits import budget_arguments, under_budget
+from seqmodels.evaluation.limits import budget_of, under_budget
 from seqmodels.evaluation.progress import Progress
 from seqmodels.evaluation.provenance import provenance
 from seqmodels.evaluation.standard import Task
@@ -63,7 +64,7 @@ def run(
     held = [under_budget(task, seconds=seconds, steps=steps) for task in tasks]
     say(announce(held, seeds))
     bar = Progress(seeds * sum(task.seconds for task in held), shown=progress)
-    runner = _Runner(folder, random_state, seeds, budget_arguments(seconds, steps), say, bar)
+    runner = _Runner(folder, random_state, seeds, budget_of(seconds, steps), say, bar)
     try:
         results = [runner.run(task) for task in held]
     finally:
@@ -80,7 +81,7 @@ class _Runner:
     folder: Path
     random_state: int
     seeds: int
-    budget: dict[str, Any]
+    budget: Budget | None
     say: Say
     bar: Progress
 
@@ -118,7 +119,7 @@ class _Runner:
                 seeds=self.seeds,
                 random_state=self.random_state,
                 progress=hear,
-                **self.budget,
+                budget=self.budget,
             )
 
     def _rescue(self, task: Task, began: float) -> None:
@@ -136,9 +137,7 @@ class _Runner:
 def write(result: Comparison, task: Task, folder: Path, random_state: int, seconds: float) -> None:
     """The files of one comparison."""
     result.to_csv(folder / f"{task.name}.csv")
-    save = getattr(result, "save", None)  # not every version can keep a comparison
-    if save is not None:
-        save(folder / task.name)
+    result.save(folder / task.name)
     result.to_html(folder / f"{task.name}.html")
     result.plot_forest().savefig(folder / f"{task.name}.png", dpi=160)
     result.plot_learning_curves().savefig(folder / f"{task.name}-learning.png", dpi=160)

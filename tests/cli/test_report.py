@@ -6,8 +6,6 @@ import json
 
 import pytest
 
-from seqmodels.evaluation import Comparison
-
 
 def test_what_holds_no_comparison_is_said(call, tmp_path):
     for folder, said in ((tmp_path, "holds no saved comparison"), (tmp_path / "none", "there is no folder")):
@@ -16,7 +14,6 @@ def test_what_holds_no_comparison_is_said(call, tmp_path):
         assert said in refused.stderr
 
 
-@pytest.mark.skipif(not hasattr(Comparison, "load"), reason="this version cannot keep a comparison")
 def test_the_page_is_the_one_that_compare_wrote(call, book, tmp_path):
     out = tmp_path / "out"
     assert call("compare", "--text", book, "--models", "iid", "--quick", "--steps", 1, "--out", out).exit_code == 0

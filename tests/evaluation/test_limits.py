@@ -20,7 +20,7 @@ def test_a_budget_takes_the_place_of_the_models_own():
     assert limited(sm.HMM(2), steps=7).max_iter == 7
     assert limited(sm.AlignmentHMM(max_iter=3), seconds=2.0).max_iter == 3  # it knows no clock
     assert repr(limited(sm.NGram(3), seconds=1.0, steps=4)) == repr(sm.NGram(3))
-    with pytest.raises(ValueError, match="the budget is 0 steps"):
+    with pytest.raises(ValueError, match="steps of the budget is 0"):
         limited(sm.HMM(2), steps=0)
 
 

@@ -55,7 +55,8 @@ def test_run_writes_tables_pictures_and_the_config(tmp_path):
     tasks[0].models["hmm"].set_params(n_states=4, max_iter=3)
     said: list[str] = []
     (result,) = run(tasks, tmp_path, say=said.append)
-    assert {p.name for p in tmp_path.iterdir()} - {"text-density"} == {
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "text-density",
         "text-density.csv",
         "text-density.html",
         "text-density.png",
