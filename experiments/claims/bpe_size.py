@@ -21,6 +21,7 @@ from choosing import best
 from claim import Finding, main
 from contrasts import Steps, difference, interval
 from material import asks_for_text, text_parts
+from matplotlib.figure import Figure
 from sweeps import sweep_plot
 
 import seqmodels as sm
@@ -84,7 +85,11 @@ def measure(given: argparse.Namespace) -> Finding:
         "fewer than bytes"
         for r in best_of.itertuples()
     )
-    figure = sweep_plot(
+    return Finding(CLAIM, bool((best_of["ci_low"] > 0).all()), "; ".join(parts) + ".", frame, picture(frame))
+
+
+def picture(frame: pd.DataFrame) -> Figure:
+    return sweep_plot(
         frame,
         "vocabulary",
         "bits_per_byte",
@@ -95,7 +100,6 @@ def measure(given: argparse.Namespace) -> Finding:
         base=2,
         band=False,
     )
-    return Finding(CLAIM, bool((best_of["ci_low"] > 0).all()), "; ".join(parts) + ".", frame, figure)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,13 @@ import argparse
 
 import pandas as pd
 from claim import Finding, main
-from contrasts import Steps, difference, interval
+from contrasts import Steps, difference
 from material import asks_for_both, frames, text_parts
 from matplotlib.figure import Figure
 from sweeps import sweep_plot
 
 import seqmodels as sm
+from seqmodels.evaluation.statistics import Difference
 
 CLAIM = (
     "More states and components always explain the training data better, and past some size the held-out data worse (Rabiner 1989; "
@@ -67,29 +68,32 @@ def rises(table: pd.DataFrame) -> bool:
     return all(rows.sort_values("n_states")["train"].is_monotonic_increasing for _, rows in table.groupby("line"))
 
 
-def against_best(table: pd.DataFrame, steps: Scored, test: sm.Sequences) -> dict[str, object]:
-    """The largest model minus the one best on held-out data."""
+def against_best(table: pd.DataFrame, steps: Scored, test: sm.Sequences) -> tuple[str, str, Difference]:
+    """The largest model, the one best on held-out data, and the first minus the second."""
     largest = str(table.loc[table["n_parameters"].idxmax(), "model"])
     best = str(table.loc[table["test"].idxmax(), "model"])
-    return {
-        "largest": largest,
-        "best": best,
-        **interval(difference(steps[largest], steps[best], test, looks=len(steps) - 1)),
-    }
+    return largest, best, difference(steps[largest], steps[best], test, looks=len(steps) - 1)
 
 
 def measure(given: argparse.Namespace) -> Finding:
-    parts, held, said = [], True, []
+    tables, held, parts = [], True, []
     for found, unit in ((on_speech(given), "frame"), (on_text(given), "byte")):
-        table, last = found[0], against_best(*found)
-        parts.append(table)
-        held &= rises(table) and float(str(last["ci_high"])) < 0
-        said.append(
-            f"{table['data'].iloc[0]}: training scores {'rise' if rises(table) else 'do not always rise'}; largest ({last['largest']}) minus "
-            f"best ({last['best']}) held out {last['difference']:+.3f} [{last['ci_low']:+.3f}, {last['ci_high']:+.3f}] nats per {unit}"
-        )
-    frame = pd.concat(parts, ignore_index=True)
-    return Finding(CLAIM, bool(held), "; ".join(said) + ".", frame, picture(frame))
+        last = against_best(*found)
+        tables.append(found[0])
+        held = held and rises(found[0]) and last[2].high < 0
+        parts.append(said(found[0], *last, unit))
+    frame = pd.concat(tables, ignore_index=True)
+    return Finding(CLAIM, bool(held), "; ".join(parts) + ".", frame, picture(frame))
+
+
+def said(table: pd.DataFrame, largest: str, best: str, less: Difference, unit: str) -> str:
+    training = f"{table['data'].iloc[0]}: training scores {'rise' if rises(table) else 'do not always rise'}"
+    if largest == best:
+        return f"{training}, and the largest model ({largest} states) is the best held out too"
+    numbers = f"{less.difference:+.2f} [{less.low:+.2f}, {less.high:+.2f}]"
+    return (
+        f"{training}, and the largest model ({largest}) minus the best ({best}) is held out {numbers} nats per {unit}"
+    )
 
 
 def picture(frame: pd.DataFrame) -> Figure:

@@ -71,8 +71,8 @@ def _dressed(axes: Axes, values: Sequence[float], base: int | None) -> None:
 
 
 def _short(value: float) -> str:
-    """12, 4k, 1M."""
+    """12, 1024, 4k, 65.5k, 1M."""
     for size, letter in ((1_000_000, "M"), (1_000, "k")):
-        if value >= size and not value % 1:
+        if value >= size and (value >= 10_000 or not value % size):
             return f"{value / size:.3g}{letter}"
     return f"{value:g}"

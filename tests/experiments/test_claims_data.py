@@ -22,8 +22,13 @@ def test_a_difference_is_per_unit_and_by_clusters() -> None:
     found = difference(model, against, test)
     assert found.difference == pytest.approx((np.concatenate(model) - np.concatenate(against)).sum() / 20)
     assert found.n_clusters == 5
+    best_of_ten = difference(model, against, test, looks=10)
+    assert best_of_ten.low < found.low < found.high < best_of_ten.high
     long = difference([np.zeros(400)], [rng.standard_normal(400)], sm.Sequences(["é" * 200]))
     assert long.method.startswith("moving blocks")
+    assert (
+        difference([np.ones(400)], [np.zeros(400)], sm.Sequences(["é" * 200])).difference == 1.0
+    )  # bytes, not characters
 
 
 def test_the_order_that_predicts_the_end_best_is_chosen() -> None:
