@@ -262,7 +262,10 @@ def plot(frame: pd.DataFrame) -> Figure:
                 style = {"color": f"C{j}", "marker": "os"[k], "linestyle": ["-", "--"][k], "markersize": 4}
                 label = str(method).replace("_", " ") if k == 0 else None
                 axes.errorbar(line["n"], 100 * line["coverage"], 200 * line["error"], label=label, capsize=2, **style)
-        axes.set(xscale="log", xlabel=unit, title=study if not kind else f"one sequence, {kind}")
+        sizes = CLUSTERS if study == "clusters" else STEPS
+        axes.set(xscale="log", xlabel=unit, xticks=sizes, xticklabels=[f"{n:,}" for n in sizes])
+        axes.minorticks_off()
+        axes.set_title(study if not kind else f"one sequence, {kind}", fontsize=9)
         axes.legend(fontsize=7, loc="lower right")
     figure.axes[0].set_ylabel("true difference covered, %")
     figure.suptitle(
