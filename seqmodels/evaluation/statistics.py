@@ -109,8 +109,8 @@ def moving_block_difference(
     (Meketon & Schmeiser 1984). The block is three times ``politis_white_block``: that length gives the variance its
     least squared error, while an interval is hurt more by the bias of short blocks than by the noise of long ones. It
     is a tenth of the sequence at least, a sixth at most: topics that come and go under much noise show in no single
-    autocorrelation, yet add up, and blocks too short for them cover 72 to 84 %. Ten blocks are few, but t knows
-    (Schmeiser 1982: 10 to 30): where steps are independent the interval is a tenth wider than it need be.
+    autocorrelation, yet add up, and blocks too short for them cover 76 to 82 %. Ten blocks are few, but t knows
+    (Schmeiser 1982: 10 to 30): where steps are independent the interval is 5 to 10 % wider than it need be.
 
     Args:
         steps_model: ``(T,)`` nats per step; finite.
