@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,6 +14,7 @@ from seqmodels.neural.transformer.norms import RMSNorm
 from seqmodels.neural.transformer.options import TransformerOptions
 from seqmodels.neural.transformer.relative import Rotation, rotate
 from seqmodels.neural.transformer.sight import Sight
+from seqmodels.neural.transformer.written import WrittenAttention
 
 
 class SelfAttention(nn.Module):
@@ -110,6 +112,9 @@ def attend(
     if not (sight.explicit or need_weights):
         return F.scaled_dot_product_attention(query, key, value, sight.bias, p, sight.causal), None
     assert not sight.causal, "the mask must be a bias where products are written out"
+    if p == 0 and not need_weights and not torch.compiler.is_compiling():  # which would fuse what is written below
+        written: Tensor = WrittenAttention.apply(query, key, value, sight.bias)
+        return written, None
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)  # (B, H, T, S)
     weights = (scores if sight.bias is None else scores + sight.bias).softmax(-1).to(value.dtype)
     return dropout(weights, p, p > 0) @ value, weights if need_weights else None
