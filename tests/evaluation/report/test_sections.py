@@ -74,6 +74,8 @@ class TestDifferences:
         whole = sum(s.sum() for s in texts.log_prob_steps[BEST]) - sum(s.sum() for s in texts.log_prob_steps["hmm"])
         ends = texts.log_prob_steps[BEST][0][-1] - texts.log_prob_steps["hmm"][0][-1]
         assert sum(p.total for p in found) == pytest.approx(whole - ends)
+        turned = differences.passages(texts, "hmm", BEST)
+        assert [p.first for p in turned] == [p.first for p in found]
         in_order = sorted(found, key=lambda p: p.first)
         assert "".join(piece for p in in_order for piece in p.pieces) == texts.test.items[0]
 
@@ -89,6 +91,18 @@ class TestDifferences:
     def test_what_one_thought_impossible_is_no_infinite_lead(self):
         found = differences.bounded(np.array([-np.inf, -1.0, -np.inf]), np.array([-1.0, -np.inf, -np.inf]))
         assert found.tolist() == [-differences.MOST, differences.MOST, 0]
+
+    def test_long_sequences_of_vectors_are_cut(self, vectors):
+        x = sm.Sequences([np.zeros((10, 2)), np.zeros((900, 2))])
+        ours, theirs = [np.zeros(11), np.repeat([0.0, -1.0], 450)], [np.zeros(11), np.zeros(900)]
+        made = replace(vectors, test=x, log_prob_steps={"three": ours, "one": theirs})
+        found = differences.stretches(made, "three", "one")
+        assert [(i, first, len(d), d.sum()) for i, first, d in found] == [
+            (1, 400, 400, -350),
+            (1, 800, 100, -100),
+            (0, 0, 10, 0),
+            (1, 0, 400, 0),
+        ]
 
     def test_who_is_compared(self, vectors, symbols):
         assert differences.compared(vectors) == ("three", "one")
