@@ -100,14 +100,20 @@ def _strip(name: str, model: HMM, scored: Sequences, paths: list[np.ndarray]) ->
 
 
 def _coloured(name: str, model: HMM, scored: Sequences, paths: list[np.ndarray]) -> str:
-    pieces, path = spelled(model.encoding_, scored.items[0])[:PASSAGE], paths[0][:PASSAGE]
-    gap = "" if scored.kind == "text" else " "
-    spans = gap.join(
+    gap, left, lines = "" if scored.kind == "text" else " ", PASSAGE, []
+    for item, path in zip(scored, paths, strict=True):
+        if left > 0:
+            lines.append(_line(spelled(model.encoding_, item)[:left], path[:left], gap))
+            left -= len(path)
+    words = f"The first {PASSAGE - max(left, 0)} steps, coloured by state; colours repeat, point at a stretch for its number."
+    return f'<p class="passage">{"<br>".join(lines)}</p>' + paragraph(words, quiet=True)
+
+
+def _line(pieces: list[str], path: np.ndarray, gap: str) -> str:
+    return gap.join(
         f'<span class="s{state % N_COLOURS}" title="state {state}">{escape(piece)}</span>'
         for piece, state in _stretches(pieces, path, gap)
     )
-    words = f"The first {len(path)} steps, coloured by state; colours repeat, point at a stretch for its number."
-    return f'<p class="passage">{spans}</p>' + paragraph(words, quiet=True)
 
 
 def _stretches(pieces: list[str], path: np.ndarray, gap: str) -> list[tuple[str, int]]:

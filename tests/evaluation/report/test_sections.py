@@ -141,9 +141,10 @@ class TestStates:
         assert shown == ["a 67%  b 33%", ""]
 
     def test_of_pairs_the_targets_path_is_shown(self, pairs):
-        X, y = pair_of(pairs, np.array([0]))
+        X, y = pair_of(pairs, np.array([0, 1]))
         body = states._drawn("hmm", pairs.models["hmm"], X, y)
-        assert "The first 3 steps" in body
+        assert "The first 5 steps" in body
+        assert body.count("<br>") == 1
 
 
 class TestAttention:
@@ -151,6 +152,10 @@ class TestAttention:
         assert [name for name, model in pairs.models.items() if attention.aligns(model)] == ["recurrent"]
         assert attention.section(pairs).body.count("<img") == 1
         assert attention.section(replace(pairs, source=None)) is None
+
+    def test_the_pair_is_readable(self):
+        assert attention.chosen(np.array([5, 40, 9, 3]), np.array([4, 2, 6, 29])) == 3
+        assert attention.chosen(np.array([50, 40]), np.array([4, 2])) == 1
 
 
 class TestCalibration:
