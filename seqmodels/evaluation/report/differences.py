@@ -104,7 +104,9 @@ def _legend(ours: str, theirs: str) -> str:
 
 def _drawn(passage: Passage, ours: str, theirs: str) -> str:
     better, last = (ours if passage.total > 0 else theirs), passage.first + len(passage.pieces)
-    head = f"{passage.name}, {passage.first + 1:,} to {last:,}: {better} ahead by {abs(passage.total):.1f} nats"
+    whole = passage.first == 0 and len(passage.pieces) < PASSAGE
+    where = passage.name if whole else f"{passage.name}, {passage.first + 1:,} to {last:,}"
+    head = f"{where}: {better} ahead by {abs(passage.total):.1f} nats"
     gap = "" if all(len(piece) == 1 for piece in passage.pieces) else " "
     spans = gap.join(
         _span(*step, ours, theirs)
