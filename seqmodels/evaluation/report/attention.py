@@ -18,23 +18,32 @@ if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
 MOST = 48  # steps of the target that are drawn
+READABLE = 30  # steps
 HEIGHT = 4.5  # inches
 NOWHERE = "∅"  # an alignment HMM's last column: from no place
 
 
 def section(comparison: Comparison) -> Section | None:
-    """The alignment of one short test pair by every model that aligns."""
+    """The alignment of one readable test pair by every model that aligns."""
     models = {name: model for name, model in comparison.models.items() if aligns(model)}
     if not models or comparison.source is None:
         return None
-    sizes = comparison.test.n_units + comparison.source.n_units
-    index = int(np.argmin(np.where(comparison.test.n_units > 1, sizes, sizes.max())))
+    index = chosen(comparison.source.n_units, comparison.test.n_units)
     data = pair_of(comparison, np.array([index]))
     assert data is not None
     drawn = [_drawn(name, model, *data) for name, model in models.items()]
-    words = f"One short test pair ({named(comparison.test, index)}): a row for each step of the target, darker where it looked."
+    words = (
+        f"One test pair ({named(comparison.test, index)}): a row for each step of the target, darker where it looked."
+    )
     rest = [details("The other models", "\n".join(drawn[1:]))] if len(drawn) > 1 else []
     return Section("attention", "Attention", "\n".join([paragraph(words), drawn[0], *rest]))
+
+
+def chosen(sources: np.ndarray, targets: np.ndarray) -> int:
+    """The pair with the longest target of those with ``READABLE`` steps or fewer on both sides; where there are none, the shortest."""
+    longer = np.maximum(sources, targets)
+    readable = longer <= READABLE
+    return int(np.argmax(np.where(readable, targets, -1)) if readable.any() else np.argmin(longer))
 
 
 def aligns(model: SequenceModel) -> bool:

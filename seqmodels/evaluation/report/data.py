@@ -13,7 +13,7 @@ from seqmodels.sequences import Item, Sequences
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
-ENOUGH = 500  # sequences that set a colour scale
+ENOUGH, LONGEST = 500, 10_000  # sequences, and frames of each, that set a colour scale
 
 
 def pair_of(comparison: Comparison, index: np.ndarray | None = None) -> tuple[Sequences, Sequences | None] | None:
@@ -62,4 +62,4 @@ def scale_of(sequences: Sequences) -> Any:
     """The colour scale that all images of a page share."""
     from seqmodels.evaluation.plots.frames import Scale  # lazily: matplotlib is slow to import
 
-    return Scale([np.asarray(item) for item in sequences.items[:ENOUGH]])
+    return Scale([np.asarray(item[:LONGEST]) for item in sequences.items[:ENOUGH]])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PASSAGE = 240  # characters, or symbols
 SHOWN, MORE = 4, 8  # passages open, and folded away
-SHOWN_FRAMES = 3  # sequences of vectors
+SHOWN_FRAMES, STRETCH = 3, 400  # images of vectors, and their frames at most
 MOST = 50.0  # nats of one step
 LEVELS = (0.1, 0.7, 1.6, 3.0)  # nats from which a step is coloured more strongly
 
@@ -104,7 +104,9 @@ def _legend(ours: str, theirs: str) -> str:
 
 def _drawn(passage: Passage, ours: str, theirs: str) -> str:
     better, last = (ours if passage.total > 0 else theirs), passage.first + len(passage.pieces)
-    head = f"{passage.name}, {passage.first + 1:,} to {last:,}: {better} ahead by {abs(passage.total):.1f} nats"
+    whole = passage.first == 0 and len(passage.pieces) < PASSAGE
+    where = passage.name if whole else f"{passage.name}, {passage.first + 1:,} to {last:,}"
+    head = f"{where}: {better} ahead by {abs(passage.total):.1f} nats"
     gap = "" if all(len(piece) == 1 for piece in passage.pieces) else " "
     spans = gap.join(
         _span(*step, ours, theirs)
@@ -126,20 +128,31 @@ def _span(piece: str, a: float, b: float, difference: float, ours: str, theirs: 
 
 
 def _vectors(comparison: Comparison, ours: str, theirs: str) -> str:
-    from seqmodels.evaluation.plots import frame_differences  # lazily: matplotlib is slow to import
-
-    steps, scale = comparison.log_prob_steps, scale_of(comparison.test)
-    difference = [bounded(a, b) for a, b in zip(steps[ours], steps[theirs], strict=True)]
-    totals = np.array([d.sum() for d in difference])
-    drawn = []
-    for i in np.argsort(-np.abs(totals), kind="stable")[:SHOWN_FRAMES]:
-        name = named(comparison.test, int(i))
-        title = f"{name}: {ours if totals[i] > 0 else theirs} ahead by {abs(totals[i]):.1f} nats"
-        frames = np.asarray(comparison.test.items[i])
-        figure = frame_differences(frames, difference[i], scale=scale, better=ours, worse=theirs, title=title)
-        alt = f"The {frames.shape[1]} features of {name} over {len(frames)} frames, and under them the difference of log-probability frame by frame; {title}"
-        drawn.append(
-            picture(figure, alt, f"{title}. Above: features in standard deviations; below: {ours} minus {theirs}.")
-        )
+    drawn = [
+        _image(comparison, *stretch, ours, theirs) for stretch in stretches(comparison, ours, theirs)[:SHOWN_FRAMES]
+    ]
     words = "The test sequences on which the two models differ most, and the frames where they do."
     return "\n".join([paragraph(words), *drawn])
+
+
+def stretches(comparison: Comparison, ours: str, theirs: str) -> list[tuple[int, int, np.ndarray]]:
+    """``(sequence, first frame, differences)`` of all stretches of at most ``STRETCH`` frames, the largest total first."""
+    steps, lengths = comparison.log_prob_steps, comparison.test.n_units
+    found = [
+        (i, t, bounded(a[t : min(t + STRETCH, n)], b[t : min(t + STRETCH, n)]))
+        for i, (a, b, n) in enumerate(zip(steps[ours], steps[theirs], lengths, strict=True))
+        for t in range(0, int(n), STRETCH)
+    ]
+    return sorted(found, key=lambda stretch: -abs(float(stretch[2].sum())))
+
+
+def _image(comparison: Comparison, i: int, first: int, difference: np.ndarray, ours: str, theirs: str) -> str:
+    from seqmodels.evaluation.plots import frame_differences  # lazily: matplotlib is slow to import
+
+    frames, total = np.asarray(comparison.test.items[i][first : first + STRETCH]), float(difference.sum())
+    name = named(comparison.test, i) + (f", from frame {first}" if first else "")
+    title = f"{name}: {ours if total > 0 else theirs} ahead by {abs(total):.1f} nats"
+    scale = scale_of(comparison.test)
+    figure = frame_differences(frames, difference, scale=scale, better=ours, worse=theirs, title=title)
+    alt = f"{frames.shape[1]} features over {len(frames)} frames, and under them the difference of log-probability; {title}"
+    return picture(figure, alt, f"{title}. Above: features in standard deviations; below: {ours} minus {theirs}.")

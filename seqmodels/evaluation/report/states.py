@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
 UNITS = 4000  # that are decoded, about
-PASSAGE = 400  # steps drawn of a text
+PASSAGE, FRAMES = 400, 400  # steps drawn of a text, frames of vectors
 ROWS = 16  # states in the table
 N_COLOURS = 7  # of the palette, as in ``style``
 N_SYMBOLS = 6  # named for each state
@@ -91,23 +91,29 @@ def _strip(name: str, model: HMM, scored: Sequences, paths: list[np.ndarray]) ->
 
     i = int(np.argsort(scored.n_units, kind="stable")[len(scored) // 2])
     title = f"{name}: {named(scored, i)}"
-    frames = np.asarray(scored.items[i])
-    figure = state_strip(frames, paths[i], scale=scale_of(scored), title=title)
-    alt = f"The features of {title} over {len(frames)} frames, and under them its {len(set(paths[i].tolist()))} hidden states in their order"
+    frames, path = np.asarray(scored.items[i][:FRAMES]), paths[i][:FRAMES]
+    figure = state_strip(frames, path, scale=scale_of(scored), title=title)
+    alt = f"The features of {title} over {len(frames)} frames, and under them its {len(set(path.tolist()))} hidden states in their order"
     return picture(
         figure, alt, "Above: features in standard deviations; below: the state of each frame, colours repeat."
     )
 
 
 def _coloured(name: str, model: HMM, scored: Sequences, paths: list[np.ndarray]) -> str:
-    pieces, path = spelled(model.encoding_, scored.items[0])[:PASSAGE], paths[0][:PASSAGE]
-    gap = "" if scored.kind == "text" else " "
-    spans = gap.join(
+    gap, left, lines = "" if scored.kind == "text" else " ", PASSAGE, []
+    for item, path in zip(scored, paths, strict=True):
+        if left > 0:
+            lines.append(_line(spelled(model.encoding_, item)[:left], path[:left], gap))
+            left -= len(path)
+    words = f"The first {PASSAGE - max(left, 0)} steps, coloured by state; colours repeat, point at a stretch for its number."
+    return f'<p class="passage">{"<br>".join(lines)}</p>' + paragraph(words, quiet=True)
+
+
+def _line(pieces: list[str], path: np.ndarray, gap: str) -> str:
+    return gap.join(
         f'<span class="s{state % N_COLOURS}" title="state {state}">{escape(piece)}</span>'
         for piece, state in _stretches(pieces, path, gap)
     )
-    words = f"The first {len(path)} steps, coloured by state; colours repeat, point at a stretch for its number."
-    return f'<p class="passage">{spans}</p>' + paragraph(words, quiet=True)
 
 
 def _stretches(pieces: list[str], path: np.ndarray, gap: str) -> list[tuple[str, int]]:

@@ -74,6 +74,8 @@ class TestDifferences:
         whole = sum(s.sum() for s in texts.log_prob_steps[BEST]) - sum(s.sum() for s in texts.log_prob_steps["hmm"])
         ends = texts.log_prob_steps[BEST][0][-1] - texts.log_prob_steps["hmm"][0][-1]
         assert sum(p.total for p in found) == pytest.approx(whole - ends)
+        turned = differences.passages(texts, "hmm", BEST)
+        assert [p.first for p in turned] == [p.first for p in found]
         in_order = sorted(found, key=lambda p: p.first)
         assert "".join(piece for p in in_order for piece in p.pieces) == texts.test.items[0]
 
@@ -89,6 +91,18 @@ class TestDifferences:
     def test_what_one_thought_impossible_is_no_infinite_lead(self):
         found = differences.bounded(np.array([-np.inf, -1.0, -np.inf]), np.array([-1.0, -np.inf, -np.inf]))
         assert found.tolist() == [-differences.MOST, differences.MOST, 0]
+
+    def test_long_sequences_of_vectors_are_cut(self, vectors):
+        x = sm.Sequences([np.zeros((10, 2)), np.zeros((900, 2))])
+        ours, theirs = [np.zeros(11), np.repeat([0.0, -1.0], 450)], [np.zeros(11), np.zeros(900)]
+        made = replace(vectors, test=x, log_prob_steps={"three": ours, "one": theirs})
+        found = differences.stretches(made, "three", "one")
+        assert [(i, first, len(d), d.sum()) for i, first, d in found] == [
+            (1, 400, 400, -350),
+            (1, 800, 100, -100),
+            (0, 0, 10, 0),
+            (1, 0, 400, 0),
+        ]
 
     def test_who_is_compared(self, vectors, symbols):
         assert differences.compared(vectors) == ("three", "one")
@@ -127,9 +141,10 @@ class TestStates:
         assert shown == ["a 67%  b 33%", ""]
 
     def test_of_pairs_the_targets_path_is_shown(self, pairs):
-        X, y = pair_of(pairs, np.array([0]))
+        X, y = pair_of(pairs, np.array([0, 1]))
         body = states._drawn("hmm", pairs.models["hmm"], X, y)
-        assert "The first 3 steps" in body
+        assert "The first 5 steps" in body
+        assert body.count("<br>") == 1
 
 
 class TestAttention:
@@ -137,6 +152,10 @@ class TestAttention:
         assert [name for name, model in pairs.models.items() if attention.aligns(model)] == ["recurrent"]
         assert attention.section(pairs).body.count("<img") == 1
         assert attention.section(replace(pairs, source=None)) is None
+
+    def test_the_pair_is_readable(self):
+        assert attention.chosen(np.array([5, 40, 9, 3]), np.array([4, 2, 6, 29])) == 3
+        assert attention.chosen(np.array([50, 40]), np.array([4, 2])) == 1
 
 
 class TestCalibration:
