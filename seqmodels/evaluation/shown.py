@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from seqmodels.evaluation.plots import context_shown
 from seqmodels.measure import Measure
 from seqmodels.sequences import Sequences
 
@@ -31,6 +30,11 @@ def shown_table(frame: pd.DataFrame) -> pd.DataFrame:
     for title, cells in _sometimes(frame):
         shown[title] = cells
     return shown
+
+
+def context_shown(steps: float) -> str:
+    """How many steps back a model sees, as tables and pictures say it; NaN: all."""
+    return "all" if np.isnan(steps) else str(int(steps))
 
 
 def _sometimes(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:

@@ -5,7 +5,7 @@ from seqmodels.evaluation.plots.forest import forest
 from seqmodels.evaluation.plots.frames import frame_differences, side_by_side, state_strip
 from seqmodels.evaluation.plots.honesty import reliability_diagram, transform_histograms
 from seqmodels.evaluation.plots.position import FEW, by_position
-from seqmodels.evaluation.plots.style import COLOURS, DASHES, GRID, INK, MUTED, WIDTH, context_shown
+from seqmodels.evaluation.plots.style import COLOURS, DASHES, GRID, INK, MUTED, WIDTH
 
 __all__ = [
     "COLOURS",
@@ -16,7 +16,6 @@ __all__ = [
     "MUTED",
     "WIDTH",
     "by_position",
-    "context_shown",
     "forest",
     "frame_differences",
     "learning_curves",

@@ -15,12 +15,12 @@ from seqmodels.evaluation.plots.style import (
     INK,
     MUTED,
     STYLE,
-    context_shown,
     new_axes,
     note_below,
     short,
     width_of,
 )
+from seqmodels.evaluation.shown import context_shown
 
 _OUTLIER = 6.0  # a row that stretches the axis this many times over is named at the edge instead
 

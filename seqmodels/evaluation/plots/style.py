@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
@@ -69,8 +68,3 @@ def short(name: Any) -> str:
 def width_of(text: str, size: float) -> float:
     """Points that a text takes: what stands outside the axes is laid out by hand."""
     return float(TextPath((0, 0), text, size=size).get_extents().width) if text.strip() else 0.0
-
-
-def context_shown(steps: float) -> str:
-    """How many steps back a model sees, as tables and pictures say it; NaN: all."""
-    return "all" if np.isnan(steps) else str(int(steps))
