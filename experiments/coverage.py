@@ -268,6 +268,7 @@ def plot(frame: pd.DataFrame) -> Figure:
         axes.set_title(study if not kind else f"one sequence, {kind}", fontsize=9)
         axes.legend(fontsize=7, loc="lower right")
     figure.axes[0].set_ylabel("true difference covered, %")
+    figure.axes[0].set_ylim(70, 98)  # shared, with room for what explains the lines
     figure.suptitle(
         "Coverage of 95 % intervals (bars: two Monte-Carlo standard errors; dashed: two wrong models)", fontsize=10
     )

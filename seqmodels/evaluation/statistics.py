@@ -110,7 +110,8 @@ def moving_block_difference(
     least squared error, while an interval is hurt more by the bias of short blocks than by the noise of long ones. It
     is a tenth of the sequence at least, a sixth at most: topics that come and go under much noise show in no single
     autocorrelation, yet add up, and blocks too short for them cover 76 to 82 %. Ten blocks are few, but t knows
-    (Schmeiser 1982: 10 to 30): where steps are independent the interval is 5 to 10 % wider than it need be.
+    (Schmeiser 1982: 10 to 30): where steps are independent the interval is 5 to 10 % wider than it need be. Measured on draws
+    (``experiments/coverage.py``) 95 % intervals cover 93 to 96 %, but 86 % of sequences ten times as long as a topic lasts.
 
     Args:
         steps_model: ``(T,)`` nats per step; finite.
