@@ -32,16 +32,19 @@ class Panel:
     level: Mapping[str, float] = field(default_factory=dict)
 
 
-def drawn(panels: Sequence[Panel], names: Sequence[str]) -> Figure:
-    """The panels in a row under one legend; a name has one colour in all of them."""
+def drawn(panels: Sequence[Panel], names: Sequence[str], *, alike: bool = False) -> Figure:
+    """The panels in a row under one legend, ``alike``: with one vertical axis; a name has one colour in all of them."""
     figure = Figure(figsize=(WIDTH * (0.8 + 0.45 * (len(panels) - 1)), 3.9), layout="constrained")
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    for axes, panel in zip(figure.subplots(1, len(panels), sharey=alike, squeeze=False)[0], panels, strict=True):
         _draw(axes, panel, names)
     known = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     columns = min(len(known), 2 * len(panels) + 1)
     figure.legend(
         list(known.values()), list(known), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
     )
+    if alike:
+        for axes in figure.axes[1:]:
+            axes.set_ylabel("")
     return figure
 
 

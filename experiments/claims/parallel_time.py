@@ -89,7 +89,7 @@ def measure(given: argparse.Namespace) -> Finding:
         )
         for batch in (ALONE, TOGETHER)
     ]
-    return Finding(CLAIM, held, sentence, frame, drawn(panels, list(candidates)))
+    return Finding(CLAIM, held, sentence, frame, drawn(panels, list(candidates), alike=True))
 
 
 def judged(frame: pd.DataFrame, shortest: int, width: int) -> tuple[bool, str]:

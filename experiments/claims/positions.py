@@ -53,20 +53,21 @@ def measure(given: argparse.Namespace) -> Finding:
     test = Sequences([codes[-n_test * SCORED :]]).chunks(SCORED)
     train = Sequences([codes[: -n_test * SCORED]]).chunks(SEEN)
     curves = {name: by_position(kind, train, test, steps) for name, kind in zip(NAMES, KINDS, strict=True)}
-    frame = pd.concat(
-        [pd.DataFrame({"name": k, "position": np.arange(1, SCORED + 1), "nats": v}) for k, v in curves.items()],
-        ignore_index=True,
-    )
+    frame = pd.concat([binned(nats).assign(name=name) for name, nats in curves.items()], ignore_index=True)
     held, sentence = judged(frame)
-    binned = frame.assign(position=(frame["position"] - 1) // BIN * BIN + (BIN + 1) / 2)
-    means = binned.groupby(["name", "position"], as_index=False)["nats"].mean()
     labels, seen = ("position in the piece", "nats a byte"), {"longest in training": SEEN + 0.5}
-    best = means[~means["name"].isin(["learned", "sinusoidal", "none"])]
+    later = frame[frame["name"].isin(["rotary", "T5", "ALiBi"])]
     panels = [
-        Panel(means, "position", "nats", "All", labels, "", seen),
-        Panel(best, "position", "nats", "Those that see differences only", labels, "", seen),
+        Panel(frame, "position", "nats", "All", labels, "", seen),
+        Panel(later, "position", "nats", "Those that see differences only", labels, "", seen),
     ]
     return Finding(CLAIM, held, sentence, frame, drawn(panels, NAMES))
+
+
+def binned(nats: np.ndarray) -> pd.DataFrame:
+    """Means of ``BIN`` positions, at their middle."""
+    means = nats.reshape(-1, BIN).mean(1)
+    return pd.DataFrame({"position": np.arange(len(means)) * BIN + (BIN + 1) / 2, "nats": means})
 
 
 def judged(frame: pd.DataFrame) -> tuple[bool, str]:
