@@ -97,14 +97,15 @@ def judged(frame: pd.DataFrame) -> tuple[bool, str]:
     loss = nats["10-15"] - nats["3-9"]
     fixed, attentive = nats.loc["one vector"], nats.drop("one vector")
     behind = fixed["16-20"] - attentive["16-20"].min()
-    held = bool(loss["one vector"] > loss.drop("one vector").max() and behind >= FAR)
+    within, beyond = bool(loss["one vector"] > loss.drop("one vector").max()), bool(behind >= FAR)
     told = "; ".join(
         f"{name} {row['3-9']:.3f}, {row['10-15']:.3f}, {row['16-20']:.2f} and {row['21-30']:.2f}"
         for name, row in nats.iterrows()
     )
-    return (
-        held,
-        f"nats a symbol at 3-9, 10-15, 16-20 and 21-30 symbols: {told}; at 16-20 one vector is {behind:.2f} behind.",
+    return within and beyond, (
+        f"within the lengths trained one vector {'loses more' if within else 'does not lose more'} than attention; past them, at 16-20 "
+        f"symbols, it is {behind:.2f} nats behind the better attention, where {FAR} were asked. Nats a symbol at 3-9, 10-15, 16-20 "
+        f"and 21-30 symbols: {told}."
     )
 
 

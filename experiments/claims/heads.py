@@ -10,15 +10,14 @@ difference twice over.
 """
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from claim import Finding, main
 from curves import Panel, drawn
+from texts import arguments, chosen
 
 from seqmodels import Sequences, Symbols, Transformer
-from seqmodels.data import builtin_text, text
 
 CLAIM = "Several heads attend to several places at once, which averaging inhibits in a single head (Vaswani et al., 2017, section 3.2.2)."
 HEADS, N_SYMBOLS, PLACES, NOISE = (1, 2, 4, 8), 5, (3, 7), 0.1
@@ -73,7 +72,7 @@ def on_text(n_heads: int, steps: int, seed: int, raw: str, n_test: int) -> float
 
 def measure(given: argparse.Namespace) -> Finding:
     steps, n_test, seeds = (30, 2_000, 2) if given.quick else (300, 20_000, 3)
-    raw = str((builtin_text() if given.text is None else text(given.text))[0])
+    raw = chosen(given)
     rows = [
         {"source": source, "heads": n, "seed": seed, "nats": nats, "name": source}
         for seed in range(seeds)
@@ -108,10 +107,6 @@ def judged(frame: pd.DataFrame) -> tuple[bool, str]:
         for source in (TEXT, TWO)
     )
     return held, f"with 1, 2, 4 and 8 heads, {told}."
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--text", type=Path, help="a file to train on in place of the built-in text")
 
 
 if __name__ == "__main__":

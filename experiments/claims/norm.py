@@ -9,15 +9,14 @@ warm-up changes the norm before by less than 0.1 nats and takes at least half of
 """
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from claim import Finding, main
 from curves import Panel, drawn
+from texts import arguments, chosen
 
 from seqmodels import Transformer, Trapezoid
-from seqmodels.data import builtin_text, text
 from seqmodels.neural.transformer.norms import Norm
 
 CLAIM = (
@@ -65,7 +64,7 @@ def unigram(raw: str) -> float:
 
 
 def measure(given: argparse.Namespace) -> Finding:
-    raw = str((builtin_text() if given.text is None else text(given.text))[0])
+    raw = chosen(given)
     depths, steps, n_test, seeds = ([2, 12], 20, 2_000, 1) if given.quick else ([2, 6, 12], 200, 10_000, 2)
     parts, ceiling = (raw[:-n_test], raw[-n_test:]), unigram(raw[-n_test:])
     rows = [
@@ -101,10 +100,6 @@ def judged(frame: pd.DataFrame, ceiling: float, depths: list[int]) -> tuple[bool
         held,
         f"nats a byte at {', '.join(map(str, depths))} layers: {told} (frequencies alone: {ceiling:.2f}); {gone} of {len(frame)} runs diverged.",
     )
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--text", type=Path, help="a file to train on in place of the built-in text")
 
 
 if __name__ == "__main__":

@@ -10,15 +10,14 @@ Held, if from the second half of the lengths trained (33 to 64) to the next 64 p
 """
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from claim import Finding, main
 from curves import Panel, drawn
+from texts import arguments, chosen
 
 from seqmodels import Sequences, Transformer
-from seqmodels.data import builtin_text, text
 
 CLAIM = (
     "Sinusoidal positions may allow a Transformer to extrapolate to sequences longer than those seen in training, which learned ones "
@@ -48,8 +47,7 @@ def by_position(kind: str | None, train: Sequences, test: Sequences, steps: int)
 
 def measure(given: argparse.Namespace) -> Finding:
     steps, n_test = (40, 8) if given.quick else (800, 100)
-    raw = builtin_text() if given.text is None else text(given.text)
-    codes = np.frombuffer(str(raw[0]).encode(), np.uint8).astype(np.int64)
+    codes = np.frombuffer(chosen(given).encode(), np.uint8).astype(np.int64)
     test = Sequences([codes[-n_test * SCORED :]]).chunks(SCORED)
     train = Sequences([codes[: -n_test * SCORED]]).chunks(SEEN)
     curves = {name: by_position(kind, train, test, steps) for name, kind in zip(NAMES, KINDS, strict=True)}
@@ -80,10 +78,6 @@ def judged(frame: pd.DataFrame) -> tuple[bool, str]:
         f"{n} {nats.loc[n, '33-64']:.2f}, {nats.loc[n, '65-128']:.2f} and {nats.loc[n, '129-256']:.2f}" for n in NAMES
     )
     return held, f"nats a byte at positions 33-64, 65-128 and 129-256: {told}."
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--text", type=Path, help="a file to train on in place of the built-in text")
 
 
 if __name__ == "__main__":

@@ -11,16 +11,15 @@ the longest lag at which the copy is learned (half the nats of a guess at most) 
 """
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from claim import Finding, main
 from curves import Panel, drawn
+from texts import arguments, chosen
 
 from seqmodels import GRU, LSTM, ElmanRNN, Sequences
-from seqmodels.data import builtin_text, text
 from seqmodels.neural.gradients import gradient_by_lag
 from seqmodels.neural.recurrent.models import Stacked
 from seqmodels.neural.recurrent.network import ElmanNetwork
@@ -80,8 +79,7 @@ def gradients(name: str, train: Sequences, pieces: Sequences, lags: list[int], s
 
 
 def measure(given: argparse.Namespace) -> Finding:
-    raw = (builtin_text() if given.text is None else text(given.text))[0]
-    codes = np.frombuffer(str(raw)[:400_000].encode(), np.uint8).astype(np.int64)
+    codes = np.frombuffer(chosen(given)[:400_000].encode(), np.uint8).astype(np.int64)
     lags, steps, seeds = ([5, 20], 40, 1) if given.quick else ([5, 10, 20, 40, 80], 400, 1)
     pieces = Sequences([codes[-20_000:]]).chunks(80)[: 16 if given.quick else 128]
     train, behind = Sequences([codes[:-20_000]]), [1, 2, 4, 8, 16, 32, 64]
@@ -122,10 +120,6 @@ def judged(frame: pd.DataFrame) -> tuple[bool, str]:
         held,
         f"gradient at lag {FAR_BACK} relative to lag 1 before and after training on text, and the longest lag copied: {told}.",
     )
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--text", type=Path, help="a file to train on in place of the built-in text")
 
 
 if __name__ == "__main__":
