@@ -78,7 +78,7 @@ def learned(kind: Kind, width: int, rate: float, steps: int, seed: int) -> dict[
 
 
 def measure(given: argparse.Namespace) -> Finding:
-    widths, steps, seeds = ([16, 64], 30, 1) if given.quick else ([16, 32, 64, 128, 256, 512], 400, 2)
+    widths, steps, seeds = ([16, 64], 30, 1) if given.quick else ([16, 64, 256, 512], 300, 1)
     rows = [
         {"name": kind, "width": width, "seed": seed, "rate": rate, **learned(kind, width, rate, steps, seed)}
         for width in widths
