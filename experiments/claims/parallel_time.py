@@ -82,7 +82,7 @@ def measure(given: argparse.Namespace) -> Finding:
             rows += [{"name": k, "batch": batch, "length": length, "microseconds": v} for k, v in times.items()]
     frame = pd.DataFrame(rows).assign(width=width, device=given.device)
     held, sentence = judged(frame, lengths[0], width)
-    labels = ("steps of the sequence", "microseconds a step, forward and backward")
+    labels = ("steps of the sequence", "microseconds a step, there and back")
     panels = [
         Panel(
             frame[frame["batch"] == batch], "length", "microseconds", batch.capitalize(), labels, "xy", {"width": width}
@@ -103,7 +103,7 @@ def judged(frame: pd.DataFrame, shortest: int, width: int) -> tuple[bool, str]:
     longest = alone.columns.max()
     ratio = alone.loc[["Elman RNN", "LSTM", "GRU"], longest] / alone.loc["Transformer", longest]
     return held, (
-        f"microseconds a step of one sequence of {width}, and how far they fell from {shortest} steps: {times}; at {longest} steps "
+        f"on {'one thread of a CPU' if (frame['device'] == 'cpu').all() else 'a GPU'}, microseconds a step of one sequence of {width}, and how far they fell from {shortest} steps: {times}; at {longest} steps "
         f"the recurrent ones take {', '.join(f'{r:.1f}' for r in ratio)} times as long (Elman, LSTM, GRU)."
     )
 
