@@ -82,7 +82,7 @@ def measure(given: argparse.Namespace) -> Finding:
             rows += [{"name": k, "batch": batch, "length": length, "microseconds": v} for k, v in times.items()]
     frame = pd.DataFrame(rows).assign(width=width, device=given.device)
     held, sentence = judged(frame, lengths[0], width)
-    labels = ("steps of the sequence", "microseconds a step, there and back")
+    labels = ("steps of the sequence", "microseconds a step, forward and backward")
     panels = [
         Panel(
             frame[frame["batch"] == batch], "length", "microseconds", batch.capitalize(), labels, "xy", {"width": width}
@@ -102,9 +102,10 @@ def judged(frame: pd.DataFrame, shortest: int, width: int) -> tuple[bool, str]:
     times = ", ".join(f"{name} {at[name]:.0f} (fell {gain[name]:.1f}-fold)" for name in at.index)
     longest = alone.columns.max()
     ratio = alone.loc[["Elman RNN", "LSTM", "GRU"], longest] / alone.loc["Transformer", longest]
+    where = "a GPU" if (frame["device"] == "cuda").all() else "one thread of a CPU"
     return held, (
-        f"on {'one thread of a CPU' if (frame['device'] == 'cpu').all() else 'a GPU'}, microseconds a step of one sequence of {width}, and how far they fell from {shortest} steps: {times}; at {longest} steps "
-        f"the recurrent ones take {', '.join(f'{r:.1f}' for r in ratio)} times as long (Elman, LSTM, GRU)."
+        f"on {where}, microseconds a step of one sequence of {width}, and how far they fell from {shortest} steps: {times}; at "
+        f"{longest} steps the recurrent ones take {', '.join(f'{r:.1f}' for r in ratio)} times as long (Elman, LSTM, GRU)."
     )
 
 
