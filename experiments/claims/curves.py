@@ -38,7 +38,7 @@ def drawn(panels: Sequence[Panel], names: Sequence[str], *, alike: bool = False)
     for axes, panel in zip(figure.subplots(1, len(panels), sharey=alike, squeeze=False)[0], panels, strict=True):
         _draw(axes, panel, names)
     known = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    columns = min(len(known), 2 * len(panels) + 1)
+    columns = min(len(known), 2 if len(panels) == 1 else 2 * len(panels) + 1)
     figure.legend(
         list(known.values()), list(known), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
     )
