@@ -44,7 +44,9 @@ def main(
 ) -> None:
     """Read the command line, measure, write; ``arguments`` adds what one script asks for beside ``--quick`` and ``--out``."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs, not whether the claim holds")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes: whether it runs, not whether the claim holds"
+    )
     parser.add_argument("--out", type=Path, default=Path("experiments/results/claims"), help="folder of the results")
     arguments(parser)
     given = parser.parse_args()
