@@ -67,8 +67,8 @@ def measure(given: argparse.Namespace) -> Finding:
 
 def sentence(result: sm.Comparison, closed: dict[str, tuple[float, float, float]]) -> str:
     ends = said(contrasts(result, [("ar-hmm, order 1", "hmm"), ("lstm", "hmm")]))
-    parts = "; ".join(f"{name} {share:.0%} [{low:.0%}, {high:.0%}]" for name, (share, low, high) in closed.items())
-    return f"nats per frame, {ends}. Of the distance from HMM to LSTM is closed by: {parts}."
+    parts = "; ".join(f"{share:.0%} [{low:.0%}, {high:.0%}] by {name}" for name, (share, low, high) in closed.items())
+    return f"nats per frame, {ends}. Closed of the distance from HMM to LSTM: {parts}."
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ TITLE = "# Textbook claims, put to the test"
 INTRODUCTION = (
     "Each claim is one script in `experiments/claims/`, whose first lines state the rule by which it holds before any figure was seen. "
     "Budgets are small and were not tuned until a claim held: that one did not hold here, at this size and on this data, is a result "
-    "too. Intervals are of 95 %. `make experiments` runs them all and writes this page; `python experiments/claims --gallery` writes it "
+    "too. Intervals are of 95 %, and wider where the best of several was picked. `make experiments` runs them all and writes this page; `python experiments/claims --gallery` writes it "
     "from the results that are there."
 )
 
@@ -45,7 +45,7 @@ def text(found: dict[str, Said], headings: dict[str, str], pictures: str) -> str
 
 def _table(found: dict[str, Said], headings: dict[str, str]) -> str:
     rows = [f"| [{_plain(headings[name])}](#{name}) | {_outcome(said)} |" for name, said in found.items()]
-    return "\n".join(["| claim about | here |", "| --- | --- |", *rows])
+    return "\n".join(["| question | the textbooks' claim, here |", "| --- | --- |", *rows])
 
 
 def _section(name: str, said: Said, title: str, pictures: str) -> str:

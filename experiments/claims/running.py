@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-MARK = 'if __name__ == "__main__":'  # what a script ends in, and what it imports does not
+MARK = 'if __name__ == "__main__":'  # the line by which a script ends, and what it imports does not
 UNKNOWN = 180.0  # seconds, of a script that has never run
 
 
@@ -27,7 +27,11 @@ class Outcome:
 def scripts(folder: Path) -> list[Path]:
     """Those that put a claim to the test, by name."""
     found = sorted(folder.glob("*.py"))
-    return [path for path in found if not path.stem.startswith("_") and MARK in path.read_text(encoding="utf-8")]
+    return [
+        path
+        for path in found
+        if not path.stem.startswith("_") and MARK in path.read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def chosen(folder: Path, names: Sequence[str] | None) -> list[Path]:

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+import running
 from running import chosen, expected, run_all, scripts
 
 GOOD = 'import sys\nif __name__ == "__main__":\n    print("first")\n    print("held", *sys.argv[1:])\n'
@@ -22,6 +23,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_scripts_are_files_that_can_be_run(folder: Path) -> None:
     assert [path.stem for path in scripts(folder)] == ["bad", "good"]
+    here = {path.stem for path in scripts(Path(running.__file__).parent)}
+    assert {"hop", "bpe_size"} <= here
+    assert not here & {"claim", "running", "gallery", "sweeps", "__main__"}
     assert [path.stem for path in chosen(folder, ["good"])] == ["good"]
     with pytest.raises(ValueError, match="there is no claim 'helper'; choose from bad, good"):
         chosen(folder, ["helper"])
