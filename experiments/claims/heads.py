@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from claim import Finding, main
 from curves import Panel, drawn
-from texts import arguments, chosen
+from material import asks_for_text, whole_text
 
 from seqmodels import Sequences, Symbols, Transformer
 
@@ -72,7 +72,7 @@ def on_text(n_heads: int, steps: int, seed: int, raw: str, n_test: int) -> float
 
 def measure(given: argparse.Namespace) -> Finding:
     steps, n_test, seeds = (30, 2_000, 2) if given.quick else (300, 20_000, 3)
-    raw = chosen(given)
+    raw = whole_text(given)
     rows = [
         {"source": source, "heads": n, "seed": seed, "nats": nats, "name": source}
         for seed in range(seeds)
@@ -110,4 +110,4 @@ def judged(frame: pd.DataFrame) -> tuple[bool, str]:
 
 
 if __name__ == "__main__":
-    main(__doc__, measure, arguments)
+    main(__doc__, measure, asks_for_text)

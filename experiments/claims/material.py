@@ -23,10 +23,15 @@ def asks_for_both(parser: argparse.ArgumentParser) -> None:
     asks_for_audio(parser)
 
 
+def whole_text(given: argparse.Namespace) -> str:
+    """All of it, as one string."""
+    return str((data.builtin_text() if given.text is None else data.text(given.text))[0])
+
+
 def text_parts(given: argparse.Namespace, *, quick: int = 60_000) -> tuple[Sequences, Sequences]:
     """One long text: its last tenth is held out. Of a quick run, the first characters alone."""
-    whole = data.builtin_text() if given.text is None else data.text(given.text)
-    return (Sequences([whole[0][:quick]]) if given.quick else whole).split(0.1)
+    whole = whole_text(given)
+    return Sequences([whole[:quick] if given.quick else whole]).split(0.1)
 
 
 def frames(given: argparse.Namespace, mfcc: MFCC | None = None) -> tuple[Sequences, Sequences]:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from claim import Finding, main
 from curves import Panel, drawn
-from texts import arguments, chosen
+from material import asks_for_text, whole_text
 
 from seqmodels import Transformer, Trapezoid
 from seqmodels.neural.transformer.norms import Norm
@@ -64,7 +64,7 @@ def unigram(raw: str) -> float:
 
 
 def measure(given: argparse.Namespace) -> Finding:
-    raw = chosen(given)
+    raw = whole_text(given)
     depths, steps, n_test, seeds = ([2, 12], 20, 2_000, 1) if given.quick else ([2, 6, 12], 200, 10_000, 2)
     parts, ceiling = (raw[:-n_test], raw[-n_test:]), unigram(raw[-n_test:])
     rows = [
@@ -103,4 +103,4 @@ def judged(frame: pd.DataFrame, ceiling: float, depths: list[int]) -> tuple[bool
 
 
 if __name__ == "__main__":
-    main(__doc__, measure, arguments)
+    main(__doc__, measure, asks_for_text)

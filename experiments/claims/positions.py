@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from claim import Finding, main
 from curves import Panel, drawn
-from texts import arguments, chosen
+from material import asks_for_text, whole_text
 
 from seqmodels import Sequences, Transformer
 
@@ -47,7 +47,7 @@ def by_position(kind: str | None, train: Sequences, test: Sequences, steps: int)
 
 def measure(given: argparse.Namespace) -> Finding:
     steps, n_test = (40, 8) if given.quick else (800, 100)
-    codes = np.frombuffer(chosen(given).encode(), np.uint8).astype(np.int64)
+    codes = np.frombuffer(whole_text(given).encode(), np.uint8).astype(np.int64)
     test = Sequences([codes[-n_test * SCORED :]]).chunks(SCORED)
     train = Sequences([codes[: -n_test * SCORED]]).chunks(SEEN)
     curves = {name: by_position(kind, train, test, steps) for name, kind in zip(NAMES, KINDS, strict=True)}
@@ -81,4 +81,4 @@ def judged(frame: pd.DataFrame) -> tuple[bool, str]:
 
 
 if __name__ == "__main__":
-    main(__doc__, measure, arguments)
+    main(__doc__, measure, asks_for_text)

@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from claim import Finding, main
 from curves import Panel, drawn
-from texts import arguments, chosen
+from material import asks_for_text, whole_text
 
 from seqmodels import GRU, LSTM, ElmanRNN, Sequences
 from seqmodels.neural.gradients import gradient_by_lag
@@ -79,7 +79,7 @@ def gradients(name: str, train: Sequences, pieces: Sequences, lags: list[int], s
 
 
 def measure(given: argparse.Namespace) -> Finding:
-    codes = np.frombuffer(chosen(given)[:400_000].encode(), np.uint8).astype(np.int64)
+    codes = np.frombuffer(whole_text(given)[:400_000].encode(), np.uint8).astype(np.int64)
     lags, steps, seeds = ([5, 20], 40, 1) if given.quick else ([5, 10, 20, 40, 80], 400, 1)
     pieces = Sequences([codes[-20_000:]]).chunks(80)[: 16 if given.quick else 128]
     train, behind = Sequences([codes[:-20_000]]), [1, 2, 4, 8, 16, 32, 64]
@@ -123,4 +123,4 @@ def judged(frame: pd.DataFrame) -> tuple[bool, str]:
 
 
 if __name__ == "__main__":
-    main(__doc__, measure, arguments)
+    main(__doc__, measure, asks_for_text)
