@@ -104,7 +104,6 @@ def _data(
     pairs: tuple[str, str] | None,
     seed: int,
 ) -> dict[str, Dataset]:
-
     found: dict[str, Dataset] = {}
     if text is not None:
         found["text"] = TextFiles(text)
@@ -119,7 +118,6 @@ def _data(
 
 def _prepared(wanted: Config, out: Path) -> list[Task]:
     """Data read, models within their budget, and ``run.toml`` written."""
-
     read = wanted.read_data()
     tasks = [under_budget(task, seconds=wanted.seconds, steps=wanted.steps) for task in wanted.tasks(read)]
     out.mkdir(parents=True, exist_ok=True)
@@ -128,7 +126,6 @@ def _prepared(wanted: Config, out: Path) -> list[Task]:
 
 
 def _run(wanted: Config, tasks: list[Task], out: Path, console: Console) -> list[Comparison]:
-
     with console.errors(FAILED):
         results = run(
             tasks,

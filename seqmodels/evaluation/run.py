@@ -8,17 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from seqmodels.data import sha256
 from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.compare import compare
 from seqmodels.evaluation.comparison import Comparison
 from seqmodels.evaluation.limits import budget_of, under_budget
 from seqmodels.evaluation.progress import Progress
-from seqmodels.evaluation.provenance import provenance
 from seqmodels.evaluation.standard import Task
-from seqmodels.storage import describe
 
 Say = Callable[[str], None]
 
@@ -93,7 +89,7 @@ class _Runner:
         except KeyboardInterrupt:
             self._rescue(task, began)
             raise
-        write(result, task, self.folder, self.random_state, time.perf_counter() - began)
+        write(result, task, self.folder, time.perf_counter() - began)
         self._tell(f"\n{result}")
         return result
 
@@ -130,29 +126,16 @@ class _Runner:
         baseline = task.baseline if task.baseline in fitted else next(iter(fitted))
         title = f"{task.title}, interrupted: {len(fitted)} of {len(task.models)} models"
         result = compare(fitted, *task.test, baseline=baseline, title=title, random_state=self.random_state)
-        write(result, task, self.folder, self.random_state, time.perf_counter() - began)
+        write(result, task, self.folder, time.perf_counter() - began)
         self._tell(f"\n{result}\n\nWritten to {self.folder}/. Open\n  {self.folder / f'{task.name}.html'}")
 
 
-def write(result: Comparison, task: Task, folder: Path, random_state: int, seconds: float) -> None:
+def write(result: Comparison, task: Task, folder: Path, seconds: float) -> None:
     """The files of one comparison."""
     result.to_csv(folder / f"{task.name}.csv")
     result.save(folder / task.name)
     result.to_html(folder / f"{task.name}.html")
     result.plot_forest().savefig(folder / f"{task.name}.png", dpi=160)
     result.plot_learning_curves().savefig(folder / f"{task.name}-learning.png", dpi=160)
-    (folder / f"{task.name}.json").write_text(json.dumps(_record(task, random_state, seconds), indent=2) + "\n")
-
-
-def _record(task: Task, random_state: int, seconds: float) -> dict[str, Any]:
-    parts = {"train": task.train, "test": task.test}
-    return {
-        "task": task.name,
-        **provenance(),
-        "random_state": random_state,
-        "seconds": round(seconds, 1),
-        "sha256": {
-            f"{k} {n}": sha256(s) for k, p in parts.items() for n, s in zip("xy", p, strict=True) if s is not None
-        },
-        "models": {name: describe(model) for name, model in task.models.items()},
-    }
+    record = {"task": task.name, "seconds": round(seconds, 1), **result.provenance}
+    (folder / f"{task.name}.json").write_text(json.dumps(record, indent=2) + "\n")
