@@ -20,9 +20,9 @@ import pandas as pd
 from choosing import best
 from claim import Finding, main
 from contrasts import Steps, difference, interval
+from curves import Panel, drawn
 from material import asks_for_text, text_parts
 from matplotlib.figure import Figure
-from sweeps import sweep_plot
 
 import seqmodels as sm
 
@@ -89,17 +89,9 @@ def measure(given: argparse.Namespace) -> Finding:
 
 
 def picture(frame: pd.DataFrame) -> Figure:
-    return sweep_plot(
-        frame,
-        "vocabulary",
-        "bits_per_byte",
-        "kind",
-        title="Bits per byte against the size of the vocabulary",
-        x_label="pieces (256: bytes)",
-        y_label="bits per byte, held out (lower is better)",
-        base=2,
-        band=False,
-    )
+    labels = "pieces (256: bytes)", "bits per byte, held out (lower is better)"
+    title = "Bits per byte against the size of the vocabulary"
+    return drawn([Panel(frame, "vocabulary", "bits_per_byte", title, labels, "x", by="kind")])
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ import pandas as pd
 from choosing import best
 from claim import Finding, main
 from contrasts import Steps, difference, interval
+from curves import Panel, drawn
 from material import asks_for_text, text_parts
 from matplotlib.figure import Figure
-from sweeps import sweep_plot
 
 import seqmodels as sm
 
@@ -114,16 +114,12 @@ def sentence(text: pd.DataFrame, little: dict[str, float], much: dict[str, float
 
 
 def picture(frame: pd.DataFrame) -> Figure:
-    return sweep_plot(
-        frame,
-        "n_symbols",
-        "score",
-        "family",
-        panel="data",
-        title="How much data each family needs",
-        x_label="training symbols",
-        y_label="nats per symbol, held out (higher is better)",
-        band=False,
+    labels = "training symbols", "nats per symbol, held out (higher is better)"
+    return drawn(
+        [
+            Panel(rows, "n_symbols", "score", str(data), labels, "x", by="family")
+            for data, rows in frame.groupby("data", sort=False)
+        ]
     )
 
 

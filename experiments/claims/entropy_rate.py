@@ -18,8 +18,8 @@ import pandas as pd
 from choosing import best
 from claim import Finding, main
 from contrasts import difference, interval
+from curves import Panel, drawn
 from matplotlib.figure import Figure
-from sweeps import sweep_plot
 
 import seqmodels as sm
 
@@ -82,15 +82,9 @@ def measure(given: argparse.Namespace) -> Finding:
 
 def picture(frame: pd.DataFrame) -> Figure:
     """Both axes logarithmic: an excess that falls as 1 / n is a line."""
-    figure = sweep_plot(
-        frame,
-        "n_symbols",
-        "difference",
-        "family",
-        title="Distance to the true entropy rate",
-        x_label="training symbols",
-        y_label="excess, nats per symbol (lower is better)",
-    )
+    labels, band = ("training symbols", "excess, nats per symbol (lower is better)"), ("ci_low", "ci_high")
+    title = "Distance to the true entropy rate"
+    figure = drawn([Panel(frame, "n_symbols", "difference", title, labels, "x", by="family", interval=band)])
     positive = frame.loc[frame["difference"] > 0, "difference"].min()
     figure.axes[0].set_yscale("log", nonpositive="clip")
     figure.axes[0].set_ylim(0.5 * positive, 2 * frame["difference"].max())

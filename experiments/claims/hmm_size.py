@@ -16,9 +16,9 @@ import argparse
 import pandas as pd
 from claim import Finding, main
 from contrasts import Steps, difference
+from curves import Panel, drawn
 from material import asks_for_both, frames, text_parts
 from matplotlib.figure import Figure
-from sweeps import sweep_plot
 
 import seqmodels as sm
 from seqmodels.evaluation.statistics import Difference
@@ -98,17 +98,12 @@ def said(table: pd.DataFrame, largest: str, best: str, less: Difference, unit: s
 
 def picture(frame: pd.DataFrame) -> Figure:
     """Held-out lines, training ones behind them in the same colours."""
-    figure = sweep_plot(
-        frame,
-        "n_states",
-        "test",
-        "line",
-        panel="data",
-        title="Size of an HMM: held out full, training dotted",
-        x_label="states",
-        y_label="nats per unit (higher is better)",
-        base=2,
-        band=False,
+    labels = "states (held out full, training dotted)", "nats per unit (higher is better)"
+    figure = drawn(
+        [
+            Panel(rows, "n_states", "test", str(data), labels, "x", by="line")
+            for data, rows in frame.groupby("data", sort=False)
+        ]
     )
     for axes, (_, table) in zip(figure.axes, frame.groupby("data", sort=False), strict=True):
         for line, (_, rows) in zip(axes.get_lines(), table.groupby("line", sort=False), strict=True):

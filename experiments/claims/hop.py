@@ -17,9 +17,9 @@ import argparse
 import pandas as pd
 from claim import Finding, main
 from contrasts import difference, interval
+from curves import Panel, drawn
 from material import asks_for_audio, frames
 from matplotlib.figure import Figure
-from sweeps import sweep_plot
 
 import seqmodels as sm
 from seqmodels.data.mfcc import MFCC
@@ -64,16 +64,9 @@ def measure(given: argparse.Namespace) -> Finding:
 
 
 def picture(frame: pd.DataFrame) -> Figure:
-    figure = sweep_plot(
-        frame,
-        "hop_ms",
-        "difference",
-        "pair",
-        title="A network's lead over an HMM against the hop of 25 ms windows",
-        x_label="hop, ms",
-        y_label="nats per frame more than the HMM",
-        base=None,
-    )
+    labels, band = ("hop, ms", "nats per frame more than the HMM"), ("ci_low", "ci_high")
+    title = "A network's lead over an HMM against the hop of 25 ms windows"
+    figure = drawn([Panel(frame, "hop_ms", "difference", title, labels, by="pair", interval=band)])
     figure.axes[0].axhline(0, color=INK, linewidth=0.9, zorder=1)
     return figure
 

@@ -25,7 +25,7 @@ def test_scripts_are_files_that_can_be_run(folder: Path) -> None:
     assert [path.stem for path in scripts(folder)] == ["bad", "good"]
     here = {path.stem for path in scripts(Path(running.__file__).parent)}
     assert {"hop", "bpe_size"} <= here
-    assert not here & {"claim", "running", "gallery", "sweeps", "__main__"}
+    assert not here & {"claim", "running", "gallery", "curves", "__main__"}
     assert [path.stem for path in chosen(folder, ["good"])] == ["good"]
     with pytest.raises(ValueError, match="there is no claim 'helper'; choose from bad, good"):
         chosen(folder, ["helper"])
