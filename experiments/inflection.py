@@ -45,7 +45,7 @@ def candidates(given: argparse.Namespace, n_symbols: int) -> dict[str, SequenceM
     same: dict[str, Any] = {
         **budget(given),
         "d_model": 128,
-        "batch_size": 256,
+        "batch_size": 64,
         "patience": 20,
         "encoding": Symbols(n_symbols),
     }

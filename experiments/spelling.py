@@ -79,8 +79,9 @@ def decoding(
 
 
 def candidates(given: argparse.Namespace) -> dict[str, SequenceModel]:
-    same: dict[str, Any] = {**budget(given), "d_model": 128, "batch_size": 256, "patience": 20}
-    return models(given.models, {**same, "lr": 4e-3}, {**same, "n_layers": 3})
+    same: dict[str, Any] = {**budget(given), "d_model": 128, "patience": 20}
+    lstm = {**same, "batch_size": 128, "lr": 4e-3, "dropout": 0.0}
+    return models(given.models, lstm, {**same, "batch_size": 256, "n_layers": 3})
 
 
 def claims(frame: pd.DataFrame) -> dict[str, bool]:

@@ -21,9 +21,9 @@ class Panel:
     Attributes:
         labels: of the two axes.
         log: which axes are logarithmic, such as ``"x"`` or ``"xy"``.
+        upright, level: dashed lines, by what is written beside them.
         by: the column of names.
         interval: columns of the band, in place of what repeats span.
-        upright, level: dashed lines, by what is written beside them.
     """
 
     frame: pd.DataFrame
@@ -32,10 +32,10 @@ class Panel:
     title: str
     labels: tuple[str, str]
     log: str = ""
-    by: str = "name"
-    interval: tuple[str, str] | None = None
     upright: Mapping[str, float] = field(default_factory=dict)
     level: Mapping[str, float] = field(default_factory=dict)
+    by: str = "name"
+    interval: tuple[str, str] | None = None
 
 
 def drawn(panels: Sequence[Panel], names: Sequence[str] | None = None, *, alike: bool = False) -> Figure:
