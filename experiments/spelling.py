@@ -80,7 +80,7 @@ def decoding(
 
 def candidates(given: argparse.Namespace) -> dict[str, SequenceModel]:
     same: dict[str, Any] = {**budget(given), "d_model": 128, "patience": 20}
-    lstm = {**same, "batch_size": 128, "lr": 4e-3, "dropout": 0.0}
+    lstm = {**same, "batch_size": 128, "lr": 4e-3, "dropout": 0.05}
     return models(given.models, lstm, {**same, "batch_size": 256, "n_layers": 3})
 
 
