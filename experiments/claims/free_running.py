@@ -99,7 +99,9 @@ def measure(given: argparse.Namespace) -> Finding:
     frame = pd.concat([binned(each).assign(network=n, name=how) for (n, how), each in walks.items()], ignore_index=True)
     held, sentence = judged(walks)
     labels, start = ("step", "nats a letter, KL(truth || network)"), {"true start": TRUE_START + 0.5}
-    panels = [Panel(frame[frame["network"] == n], "step", "divergence", n, labels, upright=start) for n in networks(steps)]
+    panels = [
+        Panel(frame[frame["network"] == n], "step", "divergence", n, labels, upright=start) for n in networks(steps)
+    ]
     return Finding(CLAIM, held, sentence, frame, drawn(panels, list(BEGINNINGS), alike=True))
 
 
