@@ -65,7 +65,7 @@ def measure(given: argparse.Namespace) -> Finding:
 
 def picture(frame: pd.DataFrame) -> Figure:
     labels, band = ("hop, ms", "nats per frame more than the HMM"), ("ci_low", "ci_high")
-    title = "A network's lead over an HMM against the hop of 25 ms windows"
+    title = "Lead over an HMM, by the hop of 25 ms windows"
     figure = drawn([Panel(frame, "hop_ms", "difference", title, labels, by="pair", interval=band)])
     figure.axes[0].axhline(0, color=INK, linewidth=0.9, zorder=1)
     return figure
