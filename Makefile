@@ -2,11 +2,11 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
 QUICK ?=
-.PHONY: demo experiments docs test kernels huggingface lint types format clean
+.PHONY: demo experiments docs test faults kernels huggingface lint types format clean
 
 # The first command: from a clone to pages with tables and pictures. It says how long it takes; Ctrl-C keeps what is done.
 demo: .venv
-	$(BIN)/seqmodels compare --out results
+	$(BIN)/seqmodels compare $(QUICK)
 
 # Every textbook claim and docs/experiments.md: under an hour on two cores; with QUICK=--quick five minutes, into a temporary folder.
 experiments: .venv
@@ -20,6 +20,10 @@ docs: .venv
 
 test: lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# What takes longer than tests: every promise of docs/reliability.md measured anew, in under half an hour.
+faults: .venv
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs 2 --out docs/reliability.md
 
 # The GPU's kernels, interpreted where there is no GPU.
 kernels: .venv
