@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +22,7 @@ import scipy.sparse
 import torch
 
 import seqmodels as sm
-from tests.families import N_SYMBOLS, Row, fitted, make_data, rows
+from tests.families import N_SYMBOLS, Row, fitted, rows
 from tests.faults.promise import Promise, main
 
 Outcome = Literal["refused", "right", "garbage", "foreign"]
@@ -129,7 +128,7 @@ ANY = [
     Bad("a list of 3-d arrays", lambda good: [np.zeros((2, 3, 2))]),
     Bad("complex numbers", _second(lambda x: np.ones(3 if np.ndim(x) == 1 else (3, 2), dtype=complex))),
     Bad("dates", _second(lambda x: np.array(["2020-01-01"] * 2, dtype="datetime64[D]"))),
-    Bad("a list of dates", lambda good: [datetime(2020, 1, 1)]),  # noqa: DTZ001
+    Bad("a list of dates", lambda good: [datetime(2020, 1, 1)]),
     Bad("structured arrays", _second(lambda x: np.zeros(3, dtype=[("a", int), ("b", float)]))),
     Bad("ragged lists", _second(lambda x: [[1, 2], [1]])),
     Bad("strings among numbers", _second(lambda x: ["1", "2"])),
@@ -155,14 +154,26 @@ NUMBERS = [
 
 VECTORS = [
     Bad("tensors that have a gradient", _each(lambda x: torch.as_tensor(x).requires_grad_()), _as_is),
-    Bad("bfloat16 tensors", _each(lambda x: torch.as_tensor(x).bfloat16()), _each(lambda x: torch.as_tensor(x).bfloat16().double().numpy())),
-    Bad("float16 arrays", _each(lambda x: np.clip(x, -9, 9).astype(np.float16)), _each(lambda x: np.clip(x, -9, 9).astype(np.float16).astype(float))),
+    Bad(
+        "bfloat16 tensors",
+        _each(lambda x: torch.as_tensor(x).bfloat16()),
+        _each(lambda x: torch.as_tensor(x).bfloat16().double().numpy()),
+    ),
+    Bad(
+        "float16 arrays",
+        _each(lambda x: np.clip(x, -9, 9).astype(np.float16)),
+        _each(lambda x: np.clip(x, -9, 9).astype(np.float16).astype(float)),
+    ),
     Bad("long doubles", _each(lambda x: x.astype(np.longdouble)), _as_is),
     Bad("long doubles beyond float64", _put(np.longdouble("1e4000"))),
     Bad("data frames", _each(pd.DataFrame), _as_is),
     Bad("masked arrays", _second(lambda x: _masked(x, -1e9)), _second(_missing)),
     Bad("masked arrays that mask nothing", _each(np.ma.asarray), _as_is),
-    Bad("masked arrays of whole numbers", _second(lambda x: _masked(np.rint(x).astype(int), -999)), _second(lambda x: _missing(np.rint(x)))),
+    Bad(
+        "masked arrays of whole numbers",
+        _second(lambda x: _masked(np.rint(x).astype(int), -999)),
+        _second(lambda x: _missing(np.rint(x))),
+    ),
     Bad("vectors that are matrices", _each(np.asmatrix), _as_is),
     Bad("a bare matrix", lambda good: good[0]),
     Bad("1e20", _put(1e20), ITSELF),
@@ -287,9 +298,13 @@ def outcome(ask: Callable[..., np.ndarray], model: sm.SequenceModel, row: Row, b
         figure = ask(model, row, made)
     except ValueError as error:
         return ("refused", str(error)) if len(str(error).split()) >= 4 else ("foreign", repr(error))
-    except Exception as error:  # noqa: BLE001: whatever comes is what is measured
+    except Exception as error:  # whatever comes is what is measured
         return "foreign", repr(error)[:150]
-    if np.isnan(figure).any() or np.isposinf(figure).any() or (row.kind in ("vectors", "counts") and np.isinf(figure).any()):
+    if (
+        np.isnan(figure).any()
+        or np.isposinf(figure).any()
+        or (row.kind in ("vectors", "counts") and np.isinf(figure).any())
+    ):
         return "garbage", str(figure)
     if bad.same is REFUSED:
         return "garbage", f"{figure} for what means nothing"
@@ -331,7 +346,9 @@ def measure(quick: bool) -> list[Promise]:
             str(counts["garbage"]),
             counts["garbage"] == 0,
         ),
-        Promise("refusals of them that are no ValueError in words", "0", str(counts["foreign"]), counts["foreign"] == 0),
+        Promise(
+            "refusals of them that are no ValueError in words", "0", str(counts["foreign"]), counts["foreign"] == 0
+        ),
     ]
 
 
