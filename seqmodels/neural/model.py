@@ -105,11 +105,11 @@ class NeuralModel(Trained, SequenceModel, ABC):
         self._reach()
 
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
+        self._check_memory()
         device = self._device()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(self.random_state)
             before = self.module_ if self.warm_start and hasattr(self, "module_") else None
-            self._check_memory()
             self._build()
             if self.observation_.emits == "vectors":
                 self.module_.begin_near(self.observation_, *_total(train_examples))
