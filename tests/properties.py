@@ -139,7 +139,8 @@ def log_prob_or_refusal(model: sm.SequenceModel, items: list[Any]) -> list[np.nd
     try:
         return model.log_prob_steps(items)
     except ValueError as error:
-        assert "float64" in str(error), error
+        if "float64" not in str(error):
+            raise
         return None
 
 
@@ -163,7 +164,8 @@ def check_vectors(case: tuple[Chain, list[np.ndarray]]) -> None:
     try:
         model = chain.model
     except ValueError as error:
-        assert "float64" in str(error), error
+        if "float64" not in str(error):
+            raise
         return
     found = [log_prob_or_refusal(model, [item]) for item in items]
     for item, steps in zip(items, found, strict=True):
