@@ -130,10 +130,10 @@ def test_training_data_that_float64_cannot_hold_are_refused(change: Any, message
 
 @pytest.mark.parametrize("bad", [None, 5, {"a": 1}, {1}, np.nan, np.zeros((2, 2, 2)), [[1, 2], [1]]], ids=str)
 def test_steps_and_prefixes_that_are_none_are_refused_in_words(model: sm.SequenceModel, bad: Any) -> None:
-    with pytest.raises(ValueError, match="sequence 0|fitted on vectors"):
+    with pytest.raises(ValueError, match=r"sequence 0|fitted on vectors"):
         model.stream().update(bad)
     if bad is not None:
-        with pytest.raises(ValueError, match="sequence 0|fitted on vectors"):
+        with pytest.raises(ValueError, match=r"sequence 0|fitted on vectors"):
             model.predict_next(bad)
 
 
