@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from abc import ABC, abstractmethod
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from seqmodels import storage
 from seqmodels.encodings import Encoding
+from seqmodels.finite import finite_steps
 from seqmodels.generation import Drawing, Marginal, Searching
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
@@ -216,9 +218,17 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
 
         Under ``length="stop"`` there is one more step, the last: the end. A step of several bytes (a BPE piece)
         stands on its last byte; the bytes before it have 0.
+
+        A figure is finite, or -inf where the model gives probability zero; never NaN. Sequences whose log-probabilities
+        float32 cannot hold are computed in float64.
+
+        Raises:
+            ValueError: sequences that cannot be read, or a log-probability that float64 cannot hold, by sequence and position.
         """
         data, setting = self._scorable(X, y), self._setting()
-        steps = self._steps(setting.examples(data, on_disk=self._reads_slices))
+        examples = setting.examples(data, on_disk=self._reads_slices)
+        names = "X" if data.y is None else "y"
+        steps = finite_steps(examples, self._steps(examples), lambda some: self._in_float64()._steps(some), names)
         return [setting.in_raw_units(item, s) for item, s in zip(data.scored, steps, strict=True)]
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
@@ -246,6 +256,16 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         setting.check(data, self._missing_is_summed_out(setting.observation))
         if self._aligned:
             check_aligned(setting, data)
+
+    def _in_float64(self) -> Self:
+        """The same model, computing in float64; this one stays as it is."""
+        if self.dtype == "float64":
+            return self
+        twin = copy.copy(self)
+        twin.dtype = "float64"
+        modules = {name: value for name, value in vars(self).items() if isinstance(value, torch.nn.Module)}
+        vars(twin).update(copy.deepcopy(modules))
+        return twin
 
     def _affine(self) -> tuple[Tensor, Tensor]:
         shift, scale = self.encoding_.affine()

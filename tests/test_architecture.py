@@ -16,22 +16,35 @@ OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
 GROUND = {"sequences", "measure", "parameters"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
-MODEL = {*PREPARED, "tagging", "training", "generation", "checkpoint", "distributed", "programs", "model"}
+MODEL = {
+    *PREPARED,
+    "tagging",
+    "training",
+    "generation",
+    "checkpoint",
+    "distributed",
+    "programs",
+    "finite",
+    "resources",
+    "model",
+}
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "sequences": set(),
     "measure": set(),
     "parameters": set(),
+    "resources": set(),
     "distributed": set(),
     "storage": {"parameters"},
     "observations": {"measure", "parameters"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
+    "finite": PREPARED,
     "data": {"sequences", "parameters"},
     "tagging": PREPARED,
     "checkpoint": {"storage", "parameters"},
     "training": {*PREPARED, "checkpoint", "distributed"},
-    "generation": {*PREPARED, "tagging"},
+    "generation": {*PREPARED, "tagging", "finite"},
     "programs": PREPARED,
     "model": MODEL,
     "hmm": MODEL,

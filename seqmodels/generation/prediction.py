@@ -28,10 +28,13 @@ class Prediction:
     @torch.no_grad()
     def log_prob(self, x: Tensor) -> Tensor:
         """``(n,)`` log-probability that the sequence goes on, and with ``x``."""
+        return self._mixed(self.each(x)) + self.log_continue
+
+    def each(self, x: Tensor) -> Tensor:
+        """``(n, K)`` log-probability of ``x`` in each component."""
         past = None if self.past is None else self.past.unsqueeze(1)
         x = x.to(self.parameters.dtype) if x.is_floating_point() else x  # a stream's steps come in float64
-        each = self.observation.log_prob(self.parameters, x.unsqueeze(1), past)  # (n, K)
-        return self._mixed(each) + self.log_continue
+        return self.observation.log_prob(self.parameters, x.unsqueeze(1), past)
 
     def log_probs(self, *, with_end: bool = True) -> Tensor:
         """``(n, V)`` float64 log-probability of every symbol; ``with_end``: ``(n, V + 1)``, the end last, where ends are events.
@@ -73,7 +76,8 @@ class Prediction:
     def as_distribution(self, shift: Tensor, scale: Tensor) -> Any:
         """The first sequence's prediction as a Pyro distribution over raw values.
 
-        Symbols whose length is not given have one more category, the last: the end. Vectors: given that they go on.
+        Symbols whose length is not given have one more category, the last: the end. Vectors: given that they go on. In both its
+        ``p_end`` is the probability that the sequence ends here, 0 where lengths are given.
         """
         import pyro.distributions as dist
 
@@ -82,7 +86,11 @@ class Prediction:
         past = None if self.past is None else self.past[:1]
         weights = self.weights()[0].to(self.parameters.dtype)  # an HMM's belief is float64
         result = self.observation.distribution(self.parameters[0], weights, past, shift, scale)
-        if self.log_end is None or self.observation.emits == "vectors":
+        if self.log_end is None:
+            result.p_end = 0.0
             return result
         end = self.log_end[:1].exp()
-        return dist.Categorical(probs=torch.cat([result.probs * (1 - end), end]))
+        if self.observation.emits == "symbols":
+            result = dist.Categorical(probs=torch.cat([result.probs * (1 - end), end]))
+        result.p_end = float(end)
+        return result

@@ -34,6 +34,7 @@ from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.parameters import undone_on_failure
 from seqmodels.preparation import Data, Example, Setting
+from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
 
 
@@ -102,7 +103,7 @@ class HMM(Queries):
     @property
     def n_parameters_(self) -> int:
         learning = self._learning(len(self.parameters_.initial), self.length_)
-        return learning.n_arcs(self.length_) + self._emission().n_parameters(learning.constraints.tying.n_groups)
+        return learning.n_parameters(self.length_, self._emission())
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
@@ -166,6 +167,7 @@ class HMM(Queries):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         check_states(train, self.n_states)
+        self._check_table()
         fitting, corpus = self._fitting(train), self._corpus(train, self.n_states)
         generator = torch.Generator().manual_seed(self.random_state)
         best = fitting.run(self._starts(fitting, corpus), corpus, generator, verbose=self.verbose)
@@ -173,6 +175,14 @@ class HMM(Queries):
         scored = [np.nan] * (len(best.history) - 1) + [self._validation(validation)]
         self.history_ = best.history.assign(validation=scored)
         warn_of_floor(best, self.observation_)
+
+    def _check_table(self) -> None:
+        width = self.observation_.n_parameters(self.encoding_.size)
+        refuse_beyond_memory(
+            f"the emissions of {self.n_states} states, {width} numbers each,",
+            24.0 * self.n_states * width,  # a table, its statistics and the table after
+            "pass a smaller n_states, or data of fewer symbols or features",
+        )
 
     def _keep(self, parameters: Parameters, memory: Memory | None, *, converged: bool) -> None:
         self.parameters_, self.memory_ = parameters.to(torch.device("cpu")), memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -23,9 +24,11 @@ from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.trained import Trained
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.preparation import ENOUGH, Example
+from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
 from seqmodels.training import Step, train
 
+LARGE = 1 << 26  # weights of one layer, about: fewer are not asked about before they are made
 VALIDATION_PIECE = 512  # steps at most; the held-out part is scored in pieces side by side
 
 
@@ -102,6 +105,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
         self._reach()
 
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
+        self._check_memory()
         device = self._device()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(self.random_state)
@@ -167,6 +171,20 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         return log_prob_steps(self._ready(), self.observation_, self._rows(examples), self._reach())
+
+    def _check_memory(self) -> None:
+        """Raise ``ValueError`` where the weights, their gradients and the optimizer's two moments are more than there is room for."""
+        rough = self.d_model * (self.d_model + self.encoding_.size)
+        if rough < LARGE:  # not worth building the network twice
+            return
+        like = copy.copy(self)
+        with torch.device("meta"):
+            like._build()
+        refuse_beyond_memory(
+            f"training a {type(self).__name__} of {like.n_parameters_:,} parameters",
+            16.0 * like.n_parameters_,
+            "pass a smaller d_model or n_layers, or data of fewer symbols",
+        )
 
     def _nats_per_unit(self, examples: list[Example]) -> float:
         total = sum(float(steps.sum()) for steps in self._steps_as_trained(examples))

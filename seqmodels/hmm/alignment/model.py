@@ -20,6 +20,7 @@ from seqmodels.hmm.alignment.training import Model, Pseudocounts, Schedule, Trai
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.preparation import Example
+from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
 
 
@@ -155,6 +156,8 @@ class AlignmentHMM(SequenceModel):
         ladder = self.model_.ladder
         alphabets = Alphabets(ladder.n_source, ladder.n_target)
         device, dtype = self._device(), DTYPES[self.dtype]
+        for i, example in enumerate(examples):
+            _check_memory(i, len(np.asarray(example.source)), len(example.values), self.null)
         return blocks_of(examples, alphabets, self.window, null=self.null, device=device, dtype=dtype)
 
     def _alignments(self, examples: list[Example]) -> Iterator[Alignment]:
@@ -196,6 +199,8 @@ class AlignmentHMM(SequenceModel):
         return AlignmentCursor(model.jumps, model.pull, model.ladder, self.window, self.observation_, *where)
 
     def start(self, source: Given = None, n: int = 1) -> AlignmentState:
+        for i, given in enumerate(source if isinstance(source, list) else [source]):
+            _check_memory(i, 0 if given is None else len(given), 1, self.null)
         return self._cursor().start(source, n)
 
     def advance(self, state: AlignmentState, x: Tensor) -> AlignmentState:
@@ -220,3 +225,13 @@ class AlignmentHMM(SequenceModel):
             Pull.of(state["pull"], drawn, n_source),
             Ladder.of(state["ladder"], steps, n_source, n_target),
         )
+
+
+def _check_memory(i: int, n_source: int, n_target: int, null: bool) -> None:
+    """Raise ``ValueError`` for a pair whose jumps from place to place, or steps at all places, are more than there is room for."""
+    n_states = 2 * n_source + 1 if null else n_source
+    refuse_beyond_memory(
+        f"sequence {i}, a source of {n_source} steps and a target of {n_target},",
+        8.0 * n_states * (3 * n_states + 4 * n_target),
+        "align shorter pairs: cut them into sentences",
+    )

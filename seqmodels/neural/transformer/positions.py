@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +48,15 @@ class SinusoidalPositions(Positions):
         super().__init__()
         table = sinusoids(0, max_length or KEPT, d_model, like=torch.zeros(()))
         self.register_buffer("table", table, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """As of any module; in another precision the waves are worked out anew, not rounded twice."""
+        before = self.table.dtype
+        super()._apply(fn, recurse)
+        if self.table.dtype != before:
+            like = torch.zeros((), dtype=self.table.dtype)
+            self.table = sinusoids(0, *self.table.shape, like=like).to(self.table.device)
+        return self
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         """``x`` (B, T, d) plus waves."""
