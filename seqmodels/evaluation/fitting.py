@@ -189,7 +189,7 @@ def _refuse_no_number(steps: list[np.ndarray], scored: Sequences) -> None:
 def _sample(train: Data, n_units: int) -> Data:
     """About as much of the training part as there is to test, so that scoring it costs no more."""
     if len(train.X) == 1 and train.y is None:
-        return Data.of(Sequences([train.X.items[0][:n_units]]))
+        return Data.of(Sequences([train.X.items[0][:n_units]], grid=train.X.grid))
     order = np.random.default_rng(0).permutation(len(train.X))
     enough = int(np.searchsorted(np.cumsum(train.scored.n_units[order]), n_units)) + 1
     mask = np.zeros(len(order), dtype=bool)

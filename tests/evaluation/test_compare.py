@@ -82,6 +82,28 @@ def test_different_measures_do_not_share_a_table(draws):
         sm.compare(models, train, test=test)
 
 
+def test_parts_are_dithered_alike_or_not_at_all():
+    rng = np.random.default_rng(0)
+    train, test = (sm.Sequences([rng.choice(v, (60, 1)) for _ in range(6)]) for v in ([0.0, 0.3, 1.3], [0.0, 1.0, 2.0]))
+    models = {"one": sm.HMM(1, max_iter=1)}
+    noisy = train.dithered()
+    for part in (test.dithered(), test):  # by a grid of its own, 1.0 for 0.3; not at all
+        with pytest.raises(
+            ValueError, match=r"the training part is dithered over a grid of \(0.3,\) but the test part"
+        ):
+            sm.compare(models, noisy, test=part)
+    right = test.dithered(like=noisy)
+    with pytest.raises(ValueError, match="but the validation part"):
+        sm.compare(models, noisy, test=right, validation=test.dithered())
+    found = sm.compare(models, noisy, test=right)
+    assert found.measure.grid == noisy.grid
+    wider = sm.HMM(1, max_iter=1).fit(test.dithered())
+    with pytest.raises(sm.IncomparableError, match="grid is"):
+        sm.compare({"one": models["one"], "wider": wider}, [np.asarray(x) for x in right])
+    with pytest.raises(ValueError, match=r"test\.dithered"):
+        wider.score(right)
+
+
 def test_clusters_are_the_independent_units(draws):
     (train, test), _ = draws
     grouped = sm.Sequences(test.items, clusters=[i % 6 for i in range(len(test))])
@@ -156,7 +178,10 @@ def test_no_row_is_made_of_what_is_no_number(draws, monkeypatch):
     broken = sm.HMM(1, max_iter=1)
     steps = [np.array([0.0, np.nan])] * len(test)
     monkeypatch.setattr(type(broken), "log_prob_steps", lambda self, X, y=None: steps)
-    with pytest.warns(UserWarning), pytest.raises(ValueError, match="log p is nan at step 1 of test sequence 0"):
+    with (
+        pytest.warns(UserWarning, match="broken failed"),
+        pytest.raises(ValueError, match="log p is nan at step 1 of test sequence 0"),
+    ):
         sm.compare({"broken": broken}, train, test=test)
 
 
