@@ -179,7 +179,9 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         length = self.length if self.length != "auto" else "given" if given else "stop"
         observation = self._default_observation(kind) if self.observation == "auto" else self.observation.clone()
         if self.warm_start and self.__sklearn_is_fitted__():
-            return Setting.of(self.encoding_, observation, length, train.y is not None, self.source_encoding_)
+            return Setting.of(
+                self.encoding_, observation, length, train.y is not None, self.source_encoding_, grid=train.scored.grid
+            )
         observation.check(train.scored.n_features)
         if fitted is not None:
             return Setting.learn(train, fitted, observation, length, fitted=True)

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"sequences", "measure", "parameters"}
+GROUND = {"profile", "sequences", "measure", "parameters"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {
     *PREPARED,
@@ -30,7 +30,8 @@ MODEL = {
 }
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "sequences": set(),
+    "profile": set(),
+    "sequences": {"profile"},
     "measure": set(),
     "parameters": set(),
     "resources": set(),

@@ -59,7 +59,7 @@ def compare(
 
     Example: seqmodels compare --text book.txt --models hmm,lstm --seconds 60
 
-    The figures: score is nats per byte, frame or symbol of held-out data, higher is better; bits are nats / 0.693; difference
+    The figures: score is nats per byte, frame or symbol of held-out data, higher is better; bits are what a unit costs, -nats / 0.693; difference
     is the score minus the baseline's on the same sequences, with a 95 % interval: where that holds 0, the two may be equal.
     run.toml beside the results runs the same again. Ctrl-C keeps the models fitted so far.
     """

@@ -131,7 +131,23 @@ def _checked(models: Mapping[str, SequenceModel], parts: Parts, plan: Plan) -> i
         return 0
     if plan.search is not None:
         plan.search.check(models, plan.budget)
+    _check_grids(parts)
     return warn_of_overlap(parts.train, parts.held_out, parts.test)
+
+
+def _check_grids(parts: Parts) -> None:
+    """Densities of data under wider noise are lower, so all parts have noise of one width."""
+    assert parts.train is not None
+    grid = parts.train.scored.grid
+    for name, part in (("validation", parts.held_out), ("test", parts.test)):
+        if part is not None and part.scored.grid != grid:
+            here, there = (
+                "not dithered" if g is None else f"dithered over a grid of {g}" for g in (grid, part.scored.grid)
+            )
+            raise ValueError(
+                f"the training part is {here} but the {name} part is {there}; dither before split, or write "
+                "train = train.dithered() and then test = test.dithered(like=train)"
+            )
 
 
 def _provenance(models: Mapping[str, SequenceModel], parts: Parts, plan: Plan) -> dict[str, Any]:

@@ -28,8 +28,8 @@ class Comparison:
     """The outcome of ``compare``.
 
     Attributes:
-        frame: one row a model, best first. ``model``; ``score`` (nats per unit, higher is better), ``bits`` (the same in bits), ``perplexity``
-            (``exp(-score)`` per unit; NaN of densities), ``train_score`` (on as much of the training part as there is to test), ``score_sd``
+        frame: one row a model, best first. ``model``; ``score`` (nats per unit, higher is better), ``bits`` (``-score / log 2``, what a unit
+            costs in bits, lower is better), ``perplexity`` (``exp(-score)`` per unit, lower is better; NaN of densities), ``train_score`` (on as much of the training part as there is to test), ``score_sd``
             (over seeds); ``difference`` to the baseline on the same sequences with ``ci_low``, ``ci_high``, ``p_value`` (Holm), the
             ``method`` they were made by, its ``block`` (steps) and ``n_clusters``; ``n_parameters``, ``fit_seconds`` (a fit), ``scoring_throughput``
             (units of the test part a second), ``peak_memory`` (MB of main memory, 1e6 bytes, that the process held in fit and

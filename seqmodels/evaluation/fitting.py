@@ -164,6 +164,7 @@ def _run(model: SequenceModel, parts: Parts) -> Run:
         began = time.perf_counter()
         steps = model.log_prob_steps(test.X, test.y)
         seconds = time.perf_counter() - began
+    _refuse_no_number(steps, test.scored)
     train_score = math.nan
     if train is not None:
         sample = _sample(train, int(n_units))
@@ -173,10 +174,22 @@ def _run(model: SequenceModel, parts: Parts) -> Run:
     return Run(steps, score, train_score, float(model.fit_seconds_), n_units / seconds, peak.megabytes, converged)
 
 
+def _refuse_no_number(steps: list[np.ndarray], scored: Sequences) -> None:
+    """-inf is an answer, NaN and inf are none."""
+    for name, of_sequence in zip(scored.names, steps, strict=True):
+        bad = np.isnan(of_sequence) | (of_sequence == np.inf)
+        if bad.any():
+            t = int(np.argmax(bad))
+            raise ValueError(
+                f"log p is {of_sequence[t]} at step {t} of test sequence {name}, which is no figure to compare; look for extreme "
+                'values in the data or in the weights, or compute in dtype="float64"'
+            )
+
+
 def _sample(train: Data, n_units: int) -> Data:
     """About as much of the training part as there is to test, so that scoring it costs no more."""
     if len(train.X) == 1 and train.y is None:
-        return Data.of(Sequences([train.X.items[0][:n_units]]))
+        return Data.of(Sequences([train.X.items[0][:n_units]], grid=train.X.grid))
     order = np.random.default_rng(0).permutation(len(train.X))
     enough = int(np.searchsorted(np.cumsum(train.scored.n_units[order]), n_units)) + 1
     mask = np.zeros(len(order), dtype=bool)

@@ -95,6 +95,7 @@ def _series(values: list[Any], dtype: str) -> pd.Series:
 def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
     """``NAME.json``: kind, metadata, and texts or symbols; vectors are in ``NAME.npz``."""
     content: dict[str, Any] = {"kind": sequences.kind, "metadata": frame_to_json(sequences.metadata)}
+    content["grid"] = sequences.grid
     if sequences.kind == "vectors":
         write_arrays(folder / f"{name}.npz", {"vectors": list(sequences.items)})
     else:
@@ -109,7 +110,7 @@ def read_sequences(folder: Path, name: str) -> Sequences | None:
     content = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     is_vectors = content["kind"] == "vectors"
     items = read_arrays(folder / f"{name}.npz")["vectors"] if is_vectors else content["items"]
-    return Sequences(items, metadata=frame_from_json(content["metadata"]))
+    return Sequences(items, metadata=frame_from_json(content["metadata"]), grid=content.get("grid"))
 
 
 def write_arrays(path: Path, ragged: Mapping[str, list[Any]]) -> None:

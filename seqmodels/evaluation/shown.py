@@ -71,7 +71,7 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
     """Sentences, each where there is reason for it."""
     notes = []
     if frame["perplexity"].notna().any():
-        notes.append(f"perplexity: exp(-score), per {measure.unit}; lower is better.")
+        notes.append(f"perplexity: exp(-score), per {measure.unit}; lower is better, as are bits (-score / log 2).")
     methods = sorted({x for x in frame["method"] if x and not x.startswith("moving")})
     if frame["block"].notna().any():
         methods.append(f"moving blocks of {frame['block'].min():.0f} to {frame['block'].max():.0f} steps")

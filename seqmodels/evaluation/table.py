@@ -28,8 +28,12 @@ def frame_of(
     scored: Mapping[str, Scored], base: Scored, test: Data, clusters: list[Any] | None, random_state: int
 ) -> pd.DataFrame:
     """All rows, best first; p-values are corrected for their number."""
+    _warn_of_impossible(scored, test)
+    base_name = next(name for name, s in scored.items() if s is base)
     rows = [
-        _failed(name, s) if s.error else _row(name, s, _difference(name, s, base, test, clusters, random_state))
+        _failed(name, s)
+        if s.error
+        else _row(name, s, _difference(name, s, base_name, base, test, clusters, random_state))
         for name, s in scored.items()
     ]
     frame = pd.DataFrame(rows)
@@ -74,10 +78,10 @@ def _scores(scored: Scored) -> dict[str, float]:
     is_density = scored.model.measure_.unit == "frame"
     return {
         "score": score,
-        "bits": score / math.log(2),
+        "bits": -score / math.log(2),
         "perplexity": math.nan if is_density else float(np.exp(-score)),
         "train_score": scored.mean("train_score"),
-        "score_sd": float(np.std(each, ddof=1)) if len(each) > 1 else math.nan,
+        "score_sd": float(np.std(each, ddof=1)) if len(each) > 1 and np.isfinite(each).all() else math.nan,
     }
 
 
@@ -120,17 +124,34 @@ def _source(model: SequenceModel) -> str:
 
 
 def _difference(
-    name: str, scored: Scored, base: Scored, test: Data, clusters: list[Any] | None, random_state: int
+    name: str,
+    scored: Scored,
+    base_name: str,
+    base: Scored,
+    test: Data,
+    clusters: list[Any] | None,
+    random_state: int,
 ) -> Difference:
     if scored is base:
         return NO_DIFFERENCE
-    finite = np.isfinite(scored.log_prob) & np.isfinite(base.log_prob)
-    if not finite.all():
-        names = [str(n) for n, ok in zip(test.scored.names, finite, strict=True) if not ok]
-        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        warnings.warn(f"{name}: log p is -inf for sequence {shown}; no interval is given", stacklevel=5)
-        return Difference(-math.inf, math.nan, math.nan, math.nan, 0, "none: log p of a sequence is -inf")
+    guilty = [n for n, s in ((name, scored), (base_name, base)) if not np.isfinite(s.log_prob).all()]
+    if guilty:
+        # One of the two alone holds a test sequence to be impossible and is infinitely worse; of both nothing can be said.
+        difference = math.nan if len(guilty) == 2 else math.inf if guilty == [base_name] else -math.inf
+        why = f"none: log p of a sequence is -inf under {' and '.join(map(repr, guilty))}"
+        return Difference(difference, math.nan, math.nan, math.nan, 0, why)
     units = test.scored.n_units
     if len(units) == 1:
         return moving_block_difference(scored.steps[0], base.steps[0], n_units=float(units[0]))
     return paired_difference(scored.log_prob, base.log_prob, units, clusters, random_state=random_state)
+
+
+def _warn_of_impossible(scored: Mapping[str, Scored], test: Data) -> None:
+    for name, s in scored.items():
+        if s.error or np.isfinite(s.log_prob).all():
+            continue
+        names = [str(n) for n, p in zip(test.scored.names, s.log_prob, strict=True) if not np.isfinite(p)]
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        warnings.warn(
+            f"{name}: log p is -inf for sequence {shown}; differences to or from it have no interval", stacklevel=4
+        )

@@ -32,7 +32,7 @@ def test_table_is_sorted_and_holds_the_models_own_scores(result, draws):
     assert frame["model"].tolist() == ["three", "one"]
     for row in frame.itertuples():
         assert row.score == pytest.approx(result.models[row.model].score(test), abs=1e-12)
-        assert row.bits == pytest.approx(row.score / math.log(2))
+        assert row.bits == pytest.approx(-row.score / math.log(2))
     best = frame.iloc[0]
     assert best["difference"] == pytest.approx(frame["score"].iloc[0] - frame["score"].iloc[1], abs=1e-9)
     assert best["ci_low"] < best["difference"] < best["ci_high"]
@@ -82,6 +82,28 @@ def test_different_measures_do_not_share_a_table(draws):
         sm.compare(models, train, test=test)
 
 
+def test_parts_are_dithered_alike_or_not_at_all():
+    rng = np.random.default_rng(0)
+    train, test = (sm.Sequences([rng.choice(v, (60, 1)) for _ in range(6)]) for v in ([0.0, 0.3, 1.3], [0.0, 1.0, 2.0]))
+    models = {"one": sm.HMM(1, max_iter=1)}
+    noisy = train.dithered()
+    for part in (test.dithered(), test):  # by a grid of its own, 1.0 for 0.3; not at all
+        with pytest.raises(
+            ValueError, match=r"the training part is dithered over a grid of \(0.3,\) but the test part"
+        ):
+            sm.compare(models, noisy, test=part)
+    right = test.dithered(like=noisy)
+    with pytest.raises(ValueError, match="but the validation part"):
+        sm.compare(models, noisy, test=right, validation=test.dithered())
+    found = sm.compare(models, noisy, test=right)
+    assert found.measure.grid == noisy.grid
+    wider = sm.HMM(1, max_iter=1).fit(test.dithered())
+    with pytest.raises(sm.IncomparableError, match="grid is"):
+        sm.compare({"one": models["one"], "wider": wider}, [np.asarray(x) for x in right])
+    with pytest.raises(ValueError, match=r"test\.dithered"):
+        wider.score(right)
+
+
 def test_clusters_are_the_independent_units(draws):
     (train, test), _ = draws
     grouped = sm.Sequences(test.items, clusters=[i % 6 for i in range(len(test))])
@@ -119,6 +141,48 @@ def test_an_impossible_sequence_is_counted_and_named():
     assert frame.loc["sharp", "score"] == -math.inf
     assert math.isnan(frame.loc["sharp", "ci_low"])
     assert frame.loc["smooth", "n_impossible"] == 0
+
+
+@pytest.mark.parametrize(("baseline", "difference"), [("sharp", math.inf), ("smooth", -math.inf)])
+def test_who_holds_a_test_sequence_to_be_impossible_is_infinitely_worse(baseline, difference):
+    """The difference is the model minus the baseline: +inf, not -inf, where only the baseline has a -inf."""
+    train, test = [[0, 1, 0], [1, 0]] * 5, [[0, 1, 1], [2, 0]] * 5
+    models = {
+        "smooth": sm.HMM(1, observation=sm.Categorical(pseudocount=0.1), encoding=sm.Symbols(3)),
+        "sharp": sm.HMM(1, encoding=sm.Symbols(3)),
+    }
+    with pytest.warns(UserWarning, match="sharp: log p is -inf for sequence 1, 3") as caught:
+        result = sm.compare(models, train, test=test, baseline=baseline)
+    assert not any("smooth" in str(w.message) for w in caught)
+    row = result.frame.set_index("model").loc[({"smooth", "sharp"} - {baseline}).pop()]
+    assert row["difference"] == difference
+    assert "'sharp'" in row["method"]
+    assert "'smooth'" not in row["method"]
+    assert f"{difference:+.4f}" in str(result)
+
+
+def test_of_two_that_hold_test_sequences_to_be_impossible_nothing_can_be_said():
+    train, test = [[0, 1, 0], [1, 0]] * 5, [[0, 1, 1], [2, 0]] * 5
+    models = {"one": sm.HMM(1, encoding=sm.Symbols(3)), "two": sm.HMM(2, encoding=sm.Symbols(3), max_iter=2)}
+    with pytest.warns(UserWarning, match="log p is -inf for sequence 1, 3"):
+        result = sm.compare(models, train, test=test)
+    row = result.frame.set_index("model").loc["two"]
+    assert math.isnan(row["difference"])
+    assert row["score"] == -math.inf
+    shown = result.table().set_index("model").loc["two"]
+    assert (shown["difference"], shown["score"]) == ("", "-inf")  # the print says what the frame says
+
+
+def test_no_row_is_made_of_what_is_no_number(draws, monkeypatch):
+    (train, test), _ = draws
+    broken = sm.HMM(1, max_iter=1)
+    steps = [np.array([0.0, np.nan])] * len(test)
+    monkeypatch.setattr(type(broken), "log_prob_steps", lambda self, X, y=None: steps)
+    with (
+        pytest.warns(UserWarning, match="broken failed"),
+        pytest.raises(ValueError, match="log p is nan at step 1 of test sequence 0"),
+    ):
+        sm.compare({"broken": broken}, train, test=test)
 
 
 def test_seeds_are_averaged_and_their_spread_shown(draws):
@@ -275,6 +339,7 @@ def test_perplexity_of_symbols():
     assert row["perplexity"] == pytest.approx(math.exp(-row["score"]))
     assert "perplexity" in result.table()
     assert "per byte; lower is better" in result.how_to_read()
+    assert row["bits"] == pytest.approx(math.log2(row["perplexity"]))  # what a unit costs, as in evaluate
 
 
 def test_the_printed_table_fits_a_screen(draws):

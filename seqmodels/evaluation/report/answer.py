@@ -32,7 +32,7 @@ def answer(comparison: Comparison) -> str:
 def _of(row: Any, unit: str) -> str:
     if unit == "frame":
         return f"{number(row['score'], '.3f')} nats per {unit}"
-    return f"{number(-row['bits'], '.3f')} bits per {unit} ({number(row['score'], '.3f')} nats)"
+    return f"{number(row['bits'], '.3f')} bits per {unit} ({number(row['score'], '.3f')} nats)"
 
 
 def _against_baseline(best: Any, baseline: str, unit: str) -> str:
@@ -65,8 +65,10 @@ def lead_over(comparison: Comparison, first: str, second: str) -> Difference:
     known, column = comparison.test.metadata, comparison.frame.attrs.get("cluster") or "cluster"
     clusters = list(known[column]) if column in known else None
     n_clusters = int(comparison.frame["n_clusters"].max())
-    if not (np.isfinite(ours) & np.isfinite(theirs)).all():
-        return Difference(np.inf, np.nan, np.nan, np.nan, 0, "none")
+    possible = np.isfinite(ours).all(), np.isfinite(theirs).all()
+    if not all(possible):
+        difference = np.inf if possible[0] else -np.inf if possible[1] else np.nan
+        return Difference(difference, np.nan, np.nan, np.nan, 0, "none")
     if len(units) == 1:
         return moving_block_difference(steps[first][0], steps[second][0], n_units=float(units[0]))
     if n_clusters != (len(units) if clusters is None else len(set(clusters))):

@@ -49,7 +49,7 @@ class TestAnswer:
         assert np.isnan(answer.lead_over(replace(vectors, frame=frame), "three", "one").low)
 
     def test_text_is_in_bits(self, texts):
-        assert f"{-texts.frame['bits'].iloc[0]:.3f} bits per byte (−" in answer.answer(texts)
+        assert f"{texts.frame['bits'].iloc[0]:.3f} bits per byte (−" in answer.answer(texts)
 
 
 class TestPosition:
