@@ -14,7 +14,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"sequences", "measure", "parameters"}
+GROUND = {"sequences", "measure", "parameters", "annotations"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {*PREPARED, "tagging", "training", "generation", "checkpoint", "distributed", "programs", "model"}
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
@@ -22,12 +22,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sequences": set(),
     "measure": set(),
     "parameters": set(),
+    "annotations": set(),
     "distributed": set(),
-    "storage": {"parameters"},
+    "storage": {"parameters", "annotations"},
     "observations": {"measure", "parameters"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
-    "data": {"sequences", "parameters"},
+    "data": {"sequences", "parameters", "storage"},
     "tagging": PREPARED,
     "checkpoint": {"storage", "parameters"},
     "training": {*PREPARED, "checkpoint", "distributed"},
