@@ -33,7 +33,7 @@ from seqmodels.observations import (
     PseudoFrames,
 )
 from seqmodels.parameters import Configurable
-from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
+from seqmodels.training import AdamW, Cosine, Muon, Trapezoid
 
 LATENT = (HMM, AlignmentHMM, HMMTagger)
 NETWORKS = (
@@ -51,18 +51,36 @@ MODELS = (*LATENT, NGram, *NETWORKS)
 ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
 OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Chords, Columns, GaussianMixture, Poisson)
 CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames, Series)
-TRAINING = (AdamW, Muon, Trapezoid, Cosine, TensorBoard)
+TRAINING = (AdamW, Muon, Trapezoid, Cosine)
 CLASSES: dict[str, type[Configurable]] = {
     cls.__name__: cls for cls in (*MODELS, GenerativeClassifier, *ENCODINGS, *OBSERVATIONS, *CHAINS, *TRAINING)
 }
 
+# What Python raises where content is not of the kind that a saved model has: a list for a dictionary, a name that is not there, ...
+MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)
+
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """The fitted model that ``save`` wrote; the same figures to the last bit. Raises ``ValueError`` for other files.
+    """The fitted model that ``save`` wrote, by this version or an older one; the same figures to the last bit.
 
-    A ``SequenceModel``, or a ``MaskedTransformer`` or a ``GenerativeClassifier``, which are none: only the file knows.
+    A ``SequenceModel``, or a ``MaskedTransformer`` or a ``GenerativeClassifier``, which are none: only the file knows. Files from
+    strangers may be loaded: nothing in one can run code, take much more memory than it has bytes, or say where the next ``fit``
+    writes: ``checkpoint``, ``resume_from`` and ``callbacks`` are at their defaults.
+
+    Raises:
+        ValueError: another file, a damaged one, one of a newer version, or one whose numbers no fit could have found.
     """
-    return _restored(storage.read(path))
+    return restored(storage.read(path), path)
+
+
+def restored(content: dict[str, Any], path: str | os.PathLike[str]) -> Any:
+    """The model of what ``storage.read`` found in a file; ``ValueError``, naming it, where there is none."""
+    try:
+        return _restored(content)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be loaded: {error}") from error
+    except MALFORMED as error:
+        raise ValueError(f"{path} is not a saved model: {type(error).__name__} in its content: {error}"[:500]) from error
 
 
 def _restored(content: dict[str, Any]) -> Any:

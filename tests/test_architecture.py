@@ -14,7 +14,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"profile", "sequences", "measure", "parameters"}
+GROUND = {"profile", "sequences", "measure", "parameters", "annotations"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {
     *PREPARED,
@@ -35,13 +35,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "measure": set(),
     "parameters": set(),
     "resources": set(),
+    "annotations": set(),
     "distributed": set(),
-    "storage": {"parameters"},
+    "storage": {"parameters", "annotations"},
     "observations": {"measure", "parameters"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
     "finite": PREPARED,
-    "data": {"sequences", "parameters"},
+    "data": {"sequences", "parameters", "storage"},
     "tagging": PREPARED,
     "checkpoint": {"storage", "parameters"},
     "training": {*PREPARED, "checkpoint", "distributed"},

@@ -22,6 +22,7 @@ from seqmodels.neural.module import Ends, SequenceModule, Side, chunk_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.trained import Trained
+from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.preparation import ENOUGH, Example
 from seqmodels.resources import refuse_beyond_memory
@@ -221,9 +222,11 @@ class NeuralModel(Trained, SequenceModel, ABC):
         return {name: tensor.float().cpu().numpy() for name, tensor in self.module_.state_dict().items()}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        with torch.random.fork_rng(devices=[]):
-            self._build()
-        self.module_.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()})
+        load_into(self._made, state, d_model=self.d_model, n_layers=self.n_layers)
+
+    def _made(self) -> SequenceModule:
+        self._build()
+        return self.module_
 
 
 class _Objective:

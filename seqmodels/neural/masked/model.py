@@ -20,6 +20,7 @@ from seqmodels.neural.masked.bidirectional import BidirectionalModule
 from seqmodels.neural.masked.masking import Masking, MaskingObjective, bracket
 from seqmodels.neural.masked.training import train_masked
 from seqmodels.neural.trained import Trained
+from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, Observation
 from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.preparation import Data, Setting, default_encoding, hold_out
@@ -145,9 +146,8 @@ class MaskedModel(Trained, Configurable, ABC):
         self.encoding_ = encoding.restore(content["encoding"]["state"])
         self.history_, self.converged_ = pd.DataFrame(content["history"]), content["converged"]
         self.fit_seconds_ = content["fit_seconds"]
-        with torch.random.fork_rng(devices=[]):
-            self.module_ = self._build()
-        self.module_.load_state_dict({name: torch.from_numpy(a.copy()) for name, a in content["state"].items()})
+        sizes = self.get_params(deep=False)
+        self.module_ = load_into(self._build, content["state"], d_model=sizes["d_model"], n_layers=sizes["n_layers"])
         return self
 
     # -- inside --------------------------------------------------------------------------------------------
