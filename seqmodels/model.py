@@ -161,7 +161,8 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
                 self._set(setting)
                 self._fit(*examples)
             if interrupted.asked:
-                self.history_, self.converged_ = interruption.marked(self.history_), False
+                self.history_: pd.DataFrame = interruption.marked(self.history_)
+                self.converged_ = False
         self.fit_seconds_ = time.perf_counter() - began
         if interrupted.signal is not None:
             interruption.tell(interrupted.signal, self.fit_seconds_, self._checkpoint_path(), stacklevel=3)

@@ -103,7 +103,8 @@ class MaskedModel(Trained, Configurable, ABC):
                 self.encoding_ = setting.encoding
                 self._train(self._rows(part.X), [] if held_out is None else self._rows(held_out.X), masking)
             if interrupted.asked:
-                self.history_, self.converged_ = interruption.marked(self.history_), False
+                self.history_: pd.DataFrame = interruption.marked(self.history_)
+                self.converged_ = False
         self.fit_seconds_ = time.perf_counter() - began
         if interrupted.signal is not None:
             interruption.tell(interrupted.signal, self.fit_seconds_, self.checkpoint, stacklevel=2)
