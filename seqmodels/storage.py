@@ -41,9 +41,15 @@ DTYPES = {
 DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 LONGEST_HEADER = 100_000_000  # bytes, as in safetensors
 BLANK = b"0" * 64
-DIGEST = re.compile(rb'"sha256":"([0-9a-f]{64})"')  # in a string a quotation mark has a backslash, so this stands there once
+DIGEST = re.compile(
+    rb'"sha256":"([0-9a-f]{64})"'
+)  # in a string a quotation mark has a backslash, so this stands there once
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-NOT_KEPT = ("checkpoint", "resume_from", "callbacks")  # a file says what a model is, not what fit reads, writes and calls
+NOT_KEPT = (
+    "checkpoint",
+    "resume_from",
+    "callbacks",
+)  # a file says what a model is, not what fit reads, writes and calls
 
 # -- writing --------------------------------------------------------------------------------------------------
 
@@ -108,7 +114,9 @@ def _begin(target: Path) -> tuple[Path, int]:
     while True:
         partial = target.with_name(f"{_stem(target)}{secrets.token_hex(6)}.partial{target.suffix[-20:]}")
         held = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-        if _lock(held) is not False and partial.exists():  # else another writer has just taken it for one that was left behind
+        if (
+            _lock(held) is not False and partial.exists()
+        ):  # else another writer has just taken it for one that was left behind
             return partial, held
         os.close(held)
 
@@ -291,7 +299,9 @@ def _read_tensor(
 
 def _dtype_name(name: str, array: np.ndarray) -> str:
     if array.dtype not in DTYPE_NAMES:
-        raise TypeError(f"{name} is an array of {array.dtype}, which a safetensors file cannot hold; make it of numbers")
+        raise TypeError(
+            f"{name} is an array of {array.dtype}, which a safetensors file cannot hold; make it of numbers"
+        )
     return DTYPE_NAMES[array.dtype]
 
 

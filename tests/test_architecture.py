@@ -14,7 +14,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"sequences", "measure", "parameters", "annotations"}
+GROUND = {"sequences", "measure", "parameters", "annotations", "arrays"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {*PREPARED, "tagging", "training", "generation", "checkpoint", "distributed", "programs", "model"}
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "measure": set(),
     "parameters": set(),
     "annotations": set(),
+    "arrays": set(),
     "distributed": set(),
     "storage": {"parameters", "annotations"},
     "observations": {"measure", "parameters"},
