@@ -13,6 +13,7 @@ import math
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -92,6 +93,49 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """UTF-8 in the place of what was there, as ``replaced`` does it."""
     with replaced(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder in ``parent``, its name ``prefix`` and 12 digits, which is removed again if anything fails."""
+    folder, held = _begin_folder(parent, prefix)
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def remove_folders(parent: Path, names: re.Pattern[str], *, but: str) -> None:
+    """Folders in ``parent`` of such ``names``, except for one and for those that another process is writing."""
+    for folder in [each for each in parent.iterdir() if names.fullmatch(each.name) and each.name != but]:
+        if os.name == "nt":
+            shutil.rmtree(folder)
+            continue
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            if _lock(held):
+                shutil.rmtree(folder)
+        finally:
+            os.close(held)
+
+
+def _begin_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
+    """A new folder, and a lock on it that ends with this process."""
+    while True:
+        folder = parent / f"{prefix}{secrets.token_hex(6)}"
+        folder.mkdir()
+        if os.name == "nt":
+            return folder, None
+        held = os.open(folder, os.O_RDONLY)
+        if (
+            _lock(held) is not False and folder.exists()
+        ):  # else another writer has just taken it for one that was left behind
+            return folder, held
+        os.close(held)
 
 
 def sync_folder(folder: Path) -> None:
