@@ -13,6 +13,7 @@ import math
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,9 +42,15 @@ DTYPES = {
 DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 LONGEST_HEADER = 100_000_000  # bytes, as in safetensors
 BLANK = b"0" * 64
-DIGEST = re.compile(rb'"sha256":"([0-9a-f]{64})"')  # in a string a quotation mark has a backslash, so this stands there once
+DIGEST = re.compile(
+    rb'"sha256":"([0-9a-f]{64})"'
+)  # in a string a quotation mark has a backslash, so this stands there once
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-NOT_KEPT = ("checkpoint", "resume_from", "callbacks")  # a file says what a model is, not what fit reads, writes and calls
+NOT_KEPT = (
+    "checkpoint",
+    "resume_from",
+    "callbacks",
+)  # a file says what a model is, not what fit reads, writes and calls
 
 # -- writing --------------------------------------------------------------------------------------------------
 
@@ -88,6 +95,49 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+@contextmanager
+def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder in ``parent``, its name ``prefix`` and 12 digits, which is removed again if anything fails."""
+    folder, held = _begin_folder(parent, prefix)
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def remove_folders(parent: Path, names: re.Pattern[str], *, but: str) -> None:
+    """Folders in ``parent`` of such ``names``, except for one and for those that another process is writing."""
+    for folder in [each for each in parent.iterdir() if names.fullmatch(each.name) and each.name != but]:
+        if os.name == "nt":
+            shutil.rmtree(folder)
+            continue
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            if _lock(held):
+                shutil.rmtree(folder)
+        finally:
+            os.close(held)
+
+
+def _begin_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
+    """A new folder, and a lock on it that ends with this process."""
+    while True:
+        folder = parent / f"{prefix}{secrets.token_hex(6)}"
+        folder.mkdir()
+        if os.name == "nt":
+            return folder, None
+        held = os.open(folder, os.O_RDONLY)
+        if (
+            _lock(held) is not False and folder.exists()
+        ):  # else another writer has just taken it for one that was left behind
+            return folder, held
+        os.close(held)
+
+
 def sync_folder(folder: Path) -> None:
     """Make sure that what was renamed in it is so on the disk too; where a system opens no folders there is nothing to do."""
     if os.name == "nt":
@@ -108,7 +158,9 @@ def _begin(target: Path) -> tuple[Path, int]:
     while True:
         partial = target.with_name(f"{_stem(target)}{secrets.token_hex(6)}.partial{target.suffix[-20:]}")
         held = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-        if _lock(held) is not False and partial.exists():  # else another writer has just taken it for one that was left behind
+        if (
+            _lock(held) is not False and partial.exists()
+        ):  # else another writer has just taken it for one that was left behind
             return partial, held
         os.close(held)
 
@@ -291,7 +343,9 @@ def _read_tensor(
 
 def _dtype_name(name: str, array: np.ndarray) -> str:
     if array.dtype not in DTYPE_NAMES:
-        raise TypeError(f"{name} is an array of {array.dtype}, which a safetensors file cannot hold; make it of numbers")
+        raise TypeError(
+            f"{name} is an array of {array.dtype}, which a safetensors file cannot hold; make it of numbers"
+        )
     return DTYPE_NAMES[array.dtype]
 
 

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"profile", "sequences", "measure", "parameters", "annotations"}
+GROUND = {"profile", "sequences", "measure", "parameters", "annotations", "arrays"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {
     *PREPARED,
@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "parameters": set(),
     "resources": set(),
     "annotations": set(),
+    "arrays": set(),
     "distributed": set(),
     "storage": {"parameters", "annotations"},
     "observations": {"measure", "parameters"},

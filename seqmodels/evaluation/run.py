@@ -15,6 +15,7 @@ from seqmodels.evaluation.comparison import Comparison
 from seqmodels.evaluation.limits import budget_of, under_budget
 from seqmodels.evaluation.progress import Progress
 from seqmodels.evaluation.standard import Task
+from seqmodels.storage import replaced, write_text
 
 Say = Callable[[str], None]
 
@@ -136,7 +137,8 @@ def write(result: Comparison, task: Task, folder: Path, seconds: float) -> None:
     result.to_csv(folder / f"{task.name}.csv")
     result.save(folder / task.name)
     result.to_html(folder / f"{task.name}.html")
-    result.plot_forest().savefig(folder / f"{task.name}.png", dpi=160)
-    result.plot_learning_curves().savefig(folder / f"{task.name}-learning.png", dpi=160)
+    for name, figure in ((task.name, result.plot_forest()), (f"{task.name}-learning", result.plot_learning_curves())):
+        with replaced(folder / f"{name}.png") as partial:
+            figure.savefig(partial, dpi=160)
     record = {"task": task.name, "seconds": round(seconds, 1), **result.provenance}
-    (folder / f"{task.name}.json").write_text(json.dumps(record, indent=2) + "\n")
+    write_text(folder / f"{task.name}.json", json.dumps(record, indent=2) + "\n")

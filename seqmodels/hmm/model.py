@@ -22,7 +22,7 @@ from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.fitting import Fitting, check_states, corpus_of, raw_size
 from seqmodels.hmm.given import given_chain, given_table
 from seqmodels.hmm.learning import Algorithm, Learning, check_algorithm, check_numbers, check_observation
-from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.pieces import Corpus
 from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.hmm.queries import Queries
@@ -331,4 +331,7 @@ class HMM(Resumable, Queries):
         return self.parameters_.arrays()
 
     def _restore(self, state: dict[str, Any]) -> None:
+        check_arrays(state, self.n_states, stops=self.length_ == "stop")
         self.parameters_ = Parameters.of(state)
+        self.observation_.check(self.encoding_.size)
+        self.observation_.check_table(self.parameters_.table, self.encoding_.size)

@@ -57,7 +57,9 @@ def check_shapes(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
     expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     for name in sorted(expected.keys() ^ arrays.keys()):
         where = "the file has not" if name in expected else "the model has no place for"
-        raise ValueError(f"{where} the weights {name!r}: the hyperparameters are not those that the weights were fitted with")
+        raise ValueError(
+            f"{where} the weights {name!r}: the hyperparameters are not those that the weights were fitted with"
+        )
     for name, shape in expected.items():
         if shape != arrays[name].shape:
             raise ValueError(

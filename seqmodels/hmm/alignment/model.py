@@ -24,6 +24,8 @@ from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
 from seqmodels.training import Resumable
 
+WIDEST = 9_999  # of windows that are read from a file
+
 
 @dataclass(eq=False, repr=False)
 class AlignmentHMM(Resumable, SequenceModel):
@@ -220,6 +222,8 @@ class AlignmentHMM(Resumable, SequenceModel):
 
     def _restore(self, state: dict[str, Any]) -> None:
         assert self.source_encoding_ is not None
+        if not 1 <= self.window <= WIDEST:
+            raise ValueError(f"window is {self.window}; a saved model has one of 1 to {WIDEST}")
         steps = tuple(rungs(self.window, self.previous))
         drawn = tuple(rung for rung in steps if rung.columns) if self.pull else ()
         n_source, n_target = self.source_encoding_.size, self.encoding_.size
