@@ -6,40 +6,57 @@ What float32 cannot hold is computed in float64, that sequence alone; what float
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from seqmodels.preparation import Example
 
 FLOAT32 = 1e15  # encoded values up to which float32 holds squares, and layers the squares of sums
-FLOAT64 = 1e100  # and float64, with room for variances that are far below one
+SQUARED = 1e140  # and what float64 squares at all
+FLOAT64 = 1e50  # the same of its fourth power: a network's precision grows with what it reads
 
 Score = Callable[[list[Example]], list[np.ndarray]]
 
 
-def finite_steps(examples: Sequence[Example], steps: list[np.ndarray], again: Score, names: str) -> list[np.ndarray]:
-    """``steps`` of the examples, those that are not finite, or of values beyond float32, in the place of what ``again`` says.
+def finite_steps(examples: list[Example], score: Score, exact: Score, names: str) -> list[np.ndarray]:
+    """Log-probabilities of the steps of each example, as ``score`` has them, or ``exact`` where these are not to be trusted.
 
     Args:
-        examples: what was scored.
-        steps: log-probabilities of each, as computed first.
-        again: scores examples in float64.
+        examples: what is scored.
+        score: the model in its own precision.
+        exact: the model in float64.
         names: what the sequences are called in an error: ``X`` or ``y``.
 
     Raises:
         ValueError: a log-probability that float64 cannot hold, by sequence and position.
     """
-    doubtful = [i for i, (e, s) in enumerate(zip(examples, steps, strict=True)) if _is_doubtful(e, s)]
+    wide = {i for i, e in enumerate(examples) if is_beyond_float32(e.values) or is_beyond_float32(e.source)}
+    if not wide:
+        found = score(examples)
+    else:
+        narrow = iter(score([e for i, e in enumerate(examples) if i not in wide]) if len(wide) < len(examples) else [])
+        found = [np.array([np.nan]) if i in wide else next(narrow) for i in range(len(examples))]
+    doubtful = [i for i, (e, s) in enumerate(zip(examples, found, strict=True)) if not _is_sure(e, s)]
     if not doubtful:
-        return steps
-    found = list(steps)
-    for i, exact in zip(doubtful, again([examples[i] for i in doubtful]), strict=True):
-        if not _holds(exact):
-            _refuse_unless_zero(i, examples[i], exact, again, names)
-        found[i] = exact
+        return found
+    found = list(found)
+    for i in doubtful:  # one at a time: what is lost in one is not to reach the others
+        found[i] = _exact_steps(i, examples[i], exact, names)
     return found
+
+
+def _exact_steps(i: int, example: Example, exact: Score, names: str) -> np.ndarray:
+    steps = np.full(len(example.values), np.nan)
+    if max(_largest(example.values), _largest(example.source)) <= SQUARED:
+        with suppress(torch.linalg.LinAlgError):  # a covariance that no precision can hold: there is no figure then
+            (steps,) = exact([example])
+    if not _holds(steps):
+        _refuse_unless_zero(i, example, steps, exact, names)
+    return steps
 
 
 def is_beyond_float32(values: np.ndarray | None) -> bool:
@@ -50,14 +67,14 @@ def is_beyond_float32(values: np.ndarray | None) -> bool:
 def refuse_beyond_float64(values: np.ndarray, what: str) -> None:
     """Raise ``ValueError`` for encoded vectors that have a value whose square float64 cannot hold."""
     if _largest(values) > FLOAT64:
-        raise ValueError(f"{what} has {_where(values)}; float64 cannot hold its density: remove or rescale the value")
+        raise ValueError(
+            f"{what} has {where_largest(values)}; float64 cannot hold its density: remove or rescale the value"
+        )
 
 
-def _is_doubtful(example: Example, steps: np.ndarray) -> bool:
-    if _is_vectors(example.values):
-        return not _holds(steps) or is_beyond_float32(example.values) or is_beyond_float32(example.source)
-    # Of symbols -inf is a zero in any precision.
-    return is_beyond_float32(example.source) or not (_holds(steps) or _is_zero(steps))
+def _is_sure(example: Example, steps: np.ndarray) -> bool:
+    """Finite; of symbols also zero, which is the same in any precision."""
+    return _holds(steps) or (not _is_vectors(example.values) and _is_zero(steps))
 
 
 def _holds(steps: np.ndarray) -> bool:
@@ -69,22 +86,23 @@ def _is_zero(steps: np.ndarray) -> bool:
     return bool((steps < np.inf).all()) and bool(np.isneginf(steps).any())
 
 
-def _refuse_unless_zero(i: int, example: Example, steps: np.ndarray, again: Score, names: str) -> None:
+def _refuse_unless_zero(i: int, example: Example, steps: np.ndarray, exact: Score, names: str) -> None:
     """Where values of a size that float64 holds have probability zero too, the zero is the model's."""
     wrong = ~np.isfinite(steps)
     if _is_zero(steps):
         if max(_largest(example.values), _largest(example.source)) <= FLOAT64:
             return
         source = None if example.source is None else _clipped(example.source)
-        (clipped,) = again([replace(example, values=_clipped(example.values), source=source)])
+        (clipped,) = exact([replace(example, values=_clipped(example.values), source=source)])
         if np.array_equal(np.isneginf(clipped), wrong):
             return
+    cause = next(
+        (where_largest(v) for v in (example.values, example.source) if v is not None and _largest(v) > FLOAT32), None
+    )
     t = int(np.argmax(wrong)) if wrong.any() else int(np.argmin(steps))
-    cause = next((_where(v) for v in (example.values, example.source) if v is not None and _largest(v) > FLOAT32), None)
     raise ValueError(
-        f"sequence {i} of {names} has no log-probability that float64 can hold at step {t}"
-        + (f": it has {cause}" if cause else "")
-        + "; remove or rescale what is far from the training data, or mark it missing with NaN"
+        f"sequence {i} of {names} has no log-probability that float64 can hold: it has {cause or f'{steps[t]} at step {t}'}; remove "
+        "or rescale what is far from the training data, or mark it missing with NaN"
     )
 
 
@@ -104,6 +122,7 @@ def _clipped(values: np.ndarray) -> np.ndarray:
     return np.clip(values, -FLOAT64, FLOAT64) if _is_vectors(values) else values
 
 
-def _where(values: np.ndarray) -> str:
+def where_largest(values: np.ndarray) -> str:
+    """The largest of encoded vectors ``(T, D)``, and where it is, for an error."""
     frame, feature = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)
     return f"{abs(values[frame, feature]):.3g} times the usual deviation at frame {frame}, feature {feature}"

@@ -251,7 +251,7 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         data, setting = self._scorable(X, y), self._setting()
         examples = setting.examples(data, on_disk=self._reads_slices)
         names = "X" if data.y is None else "y"
-        steps = finite_steps(examples, self._steps(examples), lambda some: self._in_float64()._steps(some), names)
+        steps = finite_steps(examples, self._steps, lambda some: self._in_float64()._steps(some), names)
         return [setting.in_raw_units(item, s) for item, s in zip(data.scored, steps, strict=True)]
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:

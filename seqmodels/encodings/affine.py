@@ -31,7 +31,8 @@ class Affine(Encoding, ABC):
         """Raise ``ValueError`` for values that a feature cannot have."""
 
     def encode(self, item: Item) -> np.ndarray:
-        return (np.asarray(item) - self.mean) / self.scale
+        with np.errstate(over="ignore"):  # infinite then, which scoring refuses by sequence and position
+            return (np.asarray(item) - self.mean) / self.scale
 
     def decode(self, steps: np.ndarray) -> Item:
         return np.asarray(steps, dtype=np.float64) * self.scale + self.mean

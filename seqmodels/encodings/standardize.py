@@ -12,7 +12,7 @@ from seqmodels.encodings.affine import Affine
 from seqmodels.profile import profile_of
 from seqmodels.sequences import Sequences
 
-LARGEST = 1e150  # value whose square, summed over much data, float64 holds
+LARGEST = 1e290  # value whose sum over much data float64 holds
 RESOLVED = 1e-12  # of a feature's mean: a smaller deviation is of the order of what float64 rounds off
 SAMPLE, PIECES = 1 << 20, 1 << 8  # frames and pieces that stand for a memory-mapped array
 PROFILED = 1 << 14  # frames, from all over the data, that show what the values of a feature are like
@@ -59,15 +59,15 @@ def moments(frames: np.ndarray, reals: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _refuse_large(frames: np.ndarray, reals: np.ndarray) -> None:
-    """Values whose squares float64 cannot hold."""
+    """Values that float64 cannot add up."""
     largest = np.maximum(np.nanmax(frames, axis=0), -np.nanmin(frames, axis=0))
     wrong = reals & (largest > LARGEST)
     if wrong.any():
         feature = int(np.argmax(wrong))
         frame = int(np.nanargmax(np.abs(frames[:, feature])))
         raise ValueError(
-            f"feature {feature} is {frames[frame, feature]:.3g} at frame {frame} of the training data, whose square float64 "
-            "cannot hold; pass it in other units, or mark the value missing with NaN"
+            f"feature {feature} is {frames[frame, feature]:.3g} at frame {frame} of the training data, which float64 "
+            "cannot add up; pass it in other units, or mark the value missing with NaN"
         )
 
 
@@ -79,7 +79,7 @@ def _refuse_constant(frames: np.ndarray, feature: int) -> None:
         )
     raise ValueError(
         f"feature {feature} is constant over the training data but for less than its values can hold: it goes from {lowest!r} to "
-        f"{highest!r}, and float64 has 16 digits; subtract an offset in higher precision first, or leave the feature out"
+        f"{highest!r}, and float64 has 16 digits; subtract its offset in higher precision first, or leave the feature out"
     )
 
 

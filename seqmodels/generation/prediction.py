@@ -85,7 +85,13 @@ class Prediction:
             raise ValueError("what came before has probability zero, so the model says nothing of what comes next")
         past = None if self.past is None else self.past[:1]
         weights = self.weights()[0].to(self.parameters.dtype)  # an HMM's belief is float64
-        result = self.observation.distribution(self.parameters[0], weights, past, shift, scale)
+        try:
+            result = self.observation.distribution(self.parameters[0], weights, past, shift, scale)
+        except ValueError as error:  # parameters that are no number, or infinite
+            raise ValueError(
+                f"after what came before, what comes next has a distribution that {self.parameters.dtype} cannot hold; rescale the "
+                "values that are far from the training data"
+            ) from error
         if self.log_end is None:
             result.p_end = 0.0
             return result

@@ -39,7 +39,7 @@ class Stream:
             prediction = self._cursor.distribution(state)
             nats = float(prediction.log_prob(value.to(prediction.parameters.device)))
             if not LEAST < nats < math.inf:
-                _refuse_unless_zero(prediction, step, value, nats)
+                _refuse_unless_zero(prediction, value, nats)
             total += nats + float(log_det)
             state = self._cursor.advance(state, value)
         self._state = state
@@ -57,8 +57,9 @@ class Stream:
         return float(log_end)
 
 
-def _refuse_unless_zero(prediction: Prediction, step: np.ndarray, value: Tensor, nats: float) -> None:
+def _refuse_unless_zero(prediction: Prediction, value: Tensor, nats: float) -> None:
     """Raise ``ValueError`` unless the model itself gives this step so little."""
+    step = value.cpu().numpy()  # (1, D) or (1,)
     refuse_beyond_float64(step, "the step")
     narrow = prediction.parameters.dtype == torch.float32
     lost = math.isnan(nats) or nats == math.inf or (narrow and is_beyond_float32(step))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
+from seqmodels.finite import is_beyond_float32, where_largest
 from seqmodels.generation import Cursor, Given, Prediction
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
@@ -107,6 +108,8 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
         self._check_memory()
+        _check_float32(train_examples, "training")
+        _check_float32(validation, "validation")
         device = self._device()
         checkpoints = self._checkpoints(self, self._settled(), train_examples, validation)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -270,6 +273,16 @@ class _Objective:
             n_units=self.units_per_step * chunk.n_steps,
             floor_hits=(hits & scored).sum(),
         )
+
+
+def _check_float32(examples: list[Example], part: str) -> None:
+    for i, example in enumerate(examples):
+        for values in (example.values, example.source):
+            if values is not None and is_beyond_float32(values):
+                raise ValueError(
+                    f"sequence {i} of the {part} part has {where_largest(values)}; networks are trained in float32, which cannot hold "
+                    "its square: remove or rescale the value"
+                )
 
 
 def _side(encoding: Encoding) -> Side:
