@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from abc import ABC, abstractmethod
@@ -293,6 +294,12 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         return self
 
     # -- inside --------------------------------------------------------------------------------------------
+
+    def _with_floor(self, factor: float) -> Self:
+        """The fitted model with the floors of its variances times ``factor``, to see what of a score they made; nothing is fitted."""
+        other = copy.copy(self)
+        other.observation_ = self.observation_.with_floor(factor)
+        return other
 
     def _setting(self) -> Setting:
         if not self.__sklearn_is_fitted__():
