@@ -50,17 +50,14 @@ def frame_of(
     too_few = frame.loc[frame["method"].str.startswith("none: fewer"), "method"]
     if len(too_few):
         warnings.warn(f"no interval ({too_few.iloc[0]}): test on more independent sequences or clusters", stacklevel=3)
-    by_floor = [
-        not s.error and is_set_by_floor(_floor_effect(s), d)
+    # 0: ranked, 1: by the floor, 2: failed
+    frame["group"] = [
+        2 if s.error else int(is_set_by_floor(_floor_effect(s), d))
         for s, d in zip(scored.values(), frame["difference"], strict=True)
     ]
-    frame = frame.assign(by_floor=by_floor)
-    frame = frame.sort_values("score", ascending=False, kind="stable", na_position="last")
-    frame = frame.sort_values("by_floor", kind="stable", key=lambda x: x + 2 * frame["score"].isna())
-    frame["rank"] = [
-        math.nan if out else float(i) for i, out in enumerate(frame["by_floor"] | frame["score"].isna(), 1)
-    ]
-    return frame.drop(columns="by_floor").reset_index(drop=True)
+    frame = frame.sort_values(["group", "score"], ascending=[True, False], kind="stable").reset_index(drop=True)
+    frame["rank"] = np.where(frame["group"] == 0, np.arange(1.0, len(frame) + 1), math.nan)
+    return frame.drop(columns="group")
 
 
 def clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
