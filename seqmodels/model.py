@@ -335,6 +335,12 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
 
     # -- inside --------------------------------------------------------------------------------------------
 
+    def _with_floor(self, factor: float) -> Self:
+        """The fitted model with the floors of its variances times ``factor``, to see what of a score they made; nothing is fitted."""
+        other = copy.copy(self)
+        other.observation_ = self.observation_.with_floor(factor)
+        return other
+
     def _setting(self) -> Setting:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted; call fit first")

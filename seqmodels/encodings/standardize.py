@@ -124,7 +124,7 @@ def warn_of_atoms(frames: np.ndarray, features: np.ndarray | None = None) -> Non
     if found:
         warnings.warn(
             f"{'; '.join(found)}: densities grow without bound on values that repeat, and min_covariance may set the score and the "
-            "ranking. Give a feature with a spike at 0 an observation of its own, Columns([..., (Spike(), 1)]), or leave it out; "
+            "ranking. Leave out a feature with a spike, or give it an observation of whole numbers (Columns with Bernoulli or Poisson); "
             "X.dithered(), before split, spreads values over their grid; X.profile() shows all features",
             UserWarning,
             stacklevel=4,

@@ -36,7 +36,8 @@ class Comparison:
             scoring, at most, above what it held before: what an allocator kept and used again is not in it, NaN where the system does
             not say); ``budget`` and ``settings`` (what a budget set, what a search of so many ``trials`` chose), ``converged`` (every
             seed), ``steps``, ``context`` (steps back that it sees; NaN: all), ``kind``, ``source`` (of p(y | x): read or ignored),
-            ``floor_hits``, ``n_impossible``, ``error``. Run again, all but the ``TIMES`` of ``table`` are the same.
+            ``floor_hits``, ``floor_effect`` (nats a unit by which the score moves if the floor of the variances is
+            doubled or halved), ``rank`` (NaN of a score that a floor made, see ``compare``), ``n_impossible``, ``error``. Run again, all but the ``TIMES`` of ``table`` are the same.
         measure: what the scores measure; the same for every row.
         log_prob_steps: for each model the nats of every step of every test sequence, the mean over seeds; ``steps`` is the same as a frame.
         histories: for each model its ``history_``.
@@ -190,7 +191,7 @@ class Comparison:
             steps = saved.read_arrays(files, "steps")
             saved.check_steps(steps, test)
             return cls(
-                saved.frame_from_json(content["frame"]),
+                _completed(saved.frame_from_json(content["frame"])),
                 Measure(**content["measure"]),
                 steps,
                 {name: saved.frame_from_json(history) for name, history in content["histories"].items()},
@@ -200,6 +201,15 @@ class Comparison:
                 provenance=content["provenance"],
                 search=saved.frame_from_json(content["search"]),
             )
+
+
+def _completed(frame: pd.DataFrame) -> pd.DataFrame:
+    """As this version has it, of a table that an older one saved: bits were not yet costs, and there was no rank."""
+    if "rank" in frame:
+        return frame
+    fine = frame["error"] == ""
+    ranks = fine.cumsum().where(fine).astype(float)
+    return frame.assign(bits=-frame["score"] / np.log(2), rank=ranks, floor_effect=np.where(fine, 0.0, np.nan))
 
 
 def _columns(frame: pd.DataFrame, *names: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.evaluation.budget import Budget
+from seqmodels.evaluation.floors import floor_effect
 from seqmodels.evaluation.memory import peak_memory
 from seqmodels.evaluation.search import FAILURES, Search, Trial, best_of, folds_of, in_words, run_trials
 from seqmodels.model import NotFittedError, SequenceModel
@@ -63,7 +64,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Run:
-    """One fit and its one look at the test part; ``throughput`` in units scored per second, ``peak_memory`` in MB."""
+    """One fit and its one look at the test part; ``throughput`` in units scored per second, ``peak_memory`` in MB,
+    ``floor_effect`` in nats a unit."""
 
     steps: list[np.ndarray]
     score: float
@@ -72,6 +74,7 @@ class Run:
     throughput: float
     peak_memory: float
     converged: bool
+    floor_effect: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -183,7 +186,9 @@ def _run(model: SequenceModel, parts: Parts) -> Run:
         train_score = model.score(sample.X, sample.y)
     score = float(np.array([s.sum() for s in steps]).sum() / n_units)  # as the model's own, to the last bit
     converged = bool(model.converged_)
-    return Run(steps, score, train_score, float(model.fit_seconds_), n_units / seconds, peak.megabytes, converged)
+    effect = floor_effect(model, score, test)
+    fit_seconds = float(model.fit_seconds_)
+    return Run(steps, score, train_score, fit_seconds, n_units / seconds, peak.megabytes, converged, effect)
 
 
 def _refuse_no_number(steps: list[np.ndarray], scored: Sequences) -> None:

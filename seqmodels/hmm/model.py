@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -224,6 +224,12 @@ class HMM(Resumable, Queries):
         parameters = self.parameters_.to(self._device())
         corpus = self._corpus(examples, len(parameters.initial))
         return score_steps(parameters, self._emission(), corpus, [e.source for e in examples])
+
+    def _with_floor(self, factor: float) -> Self:
+        other = super()._with_floor(factor)
+        table = self.observation_.on_floor(self.parameters_.table, self.encoding_.size, factor)
+        other.parameters_ = replace(self.parameters_, table=table)
+        return other
 
     # -- one step at a time --------------------------------------------------------------------------------
 

@@ -105,6 +105,14 @@ class Observation(Configurable, ABC):
         """``start (P,)`` moved to ``n`` training frames that sum to ``total (D,)``: for bits and counts, which are not standardised."""
         return start
 
+    def with_floor(self, factor: float) -> Observation:
+        """With the floor of its variances times ``factor``; the same where it has none."""
+        return self
+
+    def on_floor(self, parameters: Tensor, size: int, factor: float) -> Tensor:
+        """``parameters (..., P)`` with the variances that stand on the floor moved to ``factor`` times it, and none below that."""
+        return parameters
+
     @abstractmethod
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
         """For each of ``parameters (..., P)``, whether a floor set its density: ``(...)`` bool."""

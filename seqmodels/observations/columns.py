@@ -139,6 +139,13 @@ class Columns(Observation):
         each = [g.observation.starting_near(start[g.parameters], g.of(total), n) for g in self.parts()]
         return torch.cat(each)
 
+    def with_floor(self, factor: float) -> Columns:
+        return Columns([(observation.with_floor(factor), n) for observation, n in self.groups])
+
+    def on_floor(self, parameters: Tensor, size: int, factor: float) -> Tensor:
+        moved = [g.observation.on_floor(parameters[..., g.parameters], g.size, factor) for g in self.parts()]
+        return torch.cat(moved, dim=-1)
+
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
         hits = [g.observation.floor_hits(parameters[..., g.parameters], g.size) for g in self.parts()]
         return torch.stack(hits).any(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -163,6 +163,15 @@ class GaussianMixture(Observation):
         if self.shape_type == "lowrank":  # at W = 0 its gradient is zero
             shapes[:, size:] = 0.1 * torch.randn(self.n_components, size * self.rank, generator=generator)
         return self.pack(torch.zeros(self.n_components), means, shapes)
+
+    def with_floor(self, factor: float) -> GaussianMixture:
+        return replace(self, min_covariance=factor * self.min_covariance)
+
+    def on_floor(self, parameters: Tensor, size: int, factor: float) -> Tensor:
+        m = self.n_components
+        logits, means, _ = parameters.split([m, m * size, self._n_shape_parameters(size)], dim=-1)
+        moved = gaussian.on_floor(self.unpack(parameters, size)[2], size, self.shape_type, self.min_covariance, factor)
+        return self.pack(logits, means.unflatten(-1, (m, size)), moved)
 
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
         shapes = self.unpack(parameters, size)[2]

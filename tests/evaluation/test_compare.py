@@ -23,7 +23,7 @@ def hmms():
 @pytest.fixture(scope="module")
 def result(draws):
     (train, test), _ = draws
-    return sm.compare(hmms(), train, test=test, baseline="one", title="Draws")
+    return sm.compare(hmms(), train, test=test, baseline="one", title="Draws", iid=False)
 
 
 def test_table_is_sorted_and_holds_the_models_own_scores(result, draws):
@@ -71,8 +71,9 @@ def test_one_failure_does_not_lose_the_others(draws):
     assert "emits symbols" in failed["error"]
     assert math.isnan(failed["score"])
     assert result.frame["model"].tolist()[-1] == "wrong"
+    assert result.frame["rank"].tolist() == pytest.approx([1, 2, 3, math.nan], nan_ok=True)
     assert "wrong failed" in str(result)
-    assert result.frame["score"].notna().sum() == 2
+    assert result.frame["score"].notna().sum() == 3  # with iid
 
 
 def test_different_measures_do_not_share_a_table(draws):
@@ -245,13 +246,14 @@ def test_two_runs_give_the_same_table_to_the_last_digit(conditional):
     pd.testing.assert_frame_equal(here, there, check_exact=True)
     assert runs[0].steps.equals(runs[1].steps)
     assert here["error"].eq("").all()
-    assert here["score_sd"].notna().all()
+    assert here.loc[here["model"] != "iid", "score_sd"].notna().all()
 
 
 def test_the_table_says_what_was_spent(draws):
     (train, test), _ = draws
     models = {"two": sm.HMM(2), "three": sm.HMM(3, observation=sm.GaussianMixture(1))}
-    frame = sm.compare(models, train, test=test, budget=sm.Budget(steps=2, parameters=60)).frame.set_index("model")
+    budget = sm.Budget(steps=2, parameters=60)
+    frame = sm.compare(models, train, test=test, budget=budget, iid=False).frame.set_index("model")
     assert (frame["n_parameters"] <= 60).all()
     assert (frame["n_parameters"] > 40).all()
     assert frame["budget"].to_dict() == {n: f"max_iter=2, n_states={m.n_states}" for n, m in models.items()}
@@ -274,7 +276,8 @@ def test_a_model_that_the_budget_cannot_hold_fails_alone(draws):
     models = {"one": sm.HMM(1, max_iter=1), "lstm": sm.LSTM()}
     with pytest.warns(UserWarning, match="lstm failed: with d_model=8"):
         frame = sm.compare(models, train, test=test, budget=sm.Budget(parameters=50)).frame
-    assert frame["model"].tolist() == ["one", "lstm"]
+    assert set(frame["model"][:2]) == {"one", "iid"}
+    assert frame["model"].tolist()[2:] == ["lstm"]
 
 
 def test_own_settings_stand_without_a_budget(draws):
@@ -289,7 +292,7 @@ def test_own_settings_stand_without_a_budget(draws):
 def test_validation_is_what_networks_stop_by(draws):
     (train, test), _ = draws
     held_out = train[:4]
-    found = sm.compare({"gru": sm.GRU(d_model=4, max_steps=4)}, train[4:], test=test, validation=held_out)
+    found = sm.compare({"gru": sm.GRU(d_model=4, max_steps=4)}, train[4:], test=test, validation=held_out, iid=False)
     wanted = sm.GRU(d_model=4, max_steps=4).fit(train[4:], validation=held_out)
     assert found.frame["score"].iloc[0] == wanted.score(test)
     assert set(found.provenance["sha256"]) == {"train x", "validation x", "test x"}
@@ -392,14 +395,14 @@ def test_a_baseline_that_ignores_the_source_stands_in_the_table_and_says_so():
     X, y = [[0, 1, 0]] * 8 + [[1, 1, 1]] * 8, [[0, 0]] * 8 + [[1, 1]] * 8
     models = {"read": sm.HMM(2, max_iter=2), "ignored": sm.HMM(2, max_iter=2, ignore_source=True)}
     with pytest.warns(UserWarning, match="16 of the 16 test sequences also occur in the training part"):
-        result = sm.compare(models, X, y, test=(X, y))
+        result = sm.compare(models, X, y, test=(X, y), iid=False)
     assert dict(zip(result.frame["model"], result.frame["source"], strict=True)) == {
         "read": "read",
         "ignored": "ignored",
     }
     assert "source" in result.table()
     with pytest.warns(UserWarning, match="also occur"):
-        alone = sm.compare({"one": sm.HMM(1, max_iter=2)}, y, test=y)
+        alone = sm.compare({"one": sm.HMM(1, max_iter=2)}, y, test=y, iid=False)
     assert "16 of the held-out sequences also occur" in alone.how_to_read()
     assert alone.frame["source"].tolist() == [""]
     assert "source" not in alone.table()
