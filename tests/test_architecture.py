@@ -16,15 +16,17 @@ OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
 GROUND = {"sequences", "measure", "parameters"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
-MODEL = {*PREPARED, "tagging", "training", "generation", "checkpoint", "distributed", "programs", "model"}
+MODEL = {*PREPARED, "tagging", "training", "generation", "checkpoint", "distributed", "programs", "model", "randomness"}
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "sequences": set(),
     "measure": set(),
     "parameters": set(),
     "distributed": set(),
+    "forked": set(),
+    "randomness": set(),
     "storage": {"parameters"},
-    "observations": {"measure", "parameters"},
+    "observations": {"measure", "parameters", "randomness"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
     "data": {"sequences", "parameters"},
