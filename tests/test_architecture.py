@@ -26,6 +26,7 @@ MODEL = {
     "programs",
     "finite",
     "resources",
+    "randomness",
     "model",
 }
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
@@ -38,8 +39,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "annotations": set(),
     "arrays": set(),
     "distributed": set(),
+    "forked": set(),
+    "randomness": set(),
     "storage": {"parameters", "annotations"},
-    "observations": {"measure", "parameters"},
+    "observations": {"measure", "parameters", "randomness"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
     "finite": PREPARED,

@@ -33,8 +33,7 @@ def load_into(make: Callable[[], nn.Module], arrays: Mapping[str, Any], *, d_mod
     with shapes_alone():
         expected = make()
     check_shapes(expected, arrays)
-    with torch.random.fork_rng(devices=[]):
-        module = make()
+    module = make()
     module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     return module
 

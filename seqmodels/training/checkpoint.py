@@ -46,20 +46,16 @@ def restore_optimizers(optimizers: list[torch.optim.Optimizer], arrays: Mapping[
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def random_state() -> dict[str, np.ndarray]:
-    """Of torch's generators, which dropout draws from."""
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()
-    return to_arrays(states)
+def random_state(generator: torch.Generator) -> dict[str, np.ndarray]:
+    """Of what dropout draws from, by the kind of its device."""
+    return to_arrays({generator.device.type: generator.get_state()})
 
 
-def restore_random_state(arrays: Mapping[str, np.ndarray]) -> None:
-    """The inverse of ``random_state``."""
-    states = to_tensors(arrays)
-    torch.set_rng_state(states["cpu"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
+def restore_random_state(generator: torch.Generator, arrays: Mapping[str, np.ndarray]) -> None:
+    """The inverse of ``random_state``; a checkpoint from another kind of device leaves the generator as it is."""
+    state = to_tensors(arrays).get(generator.device.type)
+    if state is not None:
+        generator.set_state(state)
 
 
 def taken_apart(memory: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:

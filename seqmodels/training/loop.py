@@ -93,12 +93,14 @@ def train(
     *,
     memory: Recall | None = None,
     checkpoints: Checkpoints | None = None,
+    generator: torch.Generator | None = None,
 ) -> tuple[pd.DataFrame, bool]:
     """Maximise ``objective`` over batches of ``epoch(0), epoch(1), ...``; returns the history and whether it stopped by itself.
 
     With ``evaluate`` (nats per unit on held-out data) the module ends with the weights that did best there. Each epoch must
     be the same when asked for again, so that training can go on from a checkpoint in the middle of one. A signal ends it after
-    the step it is at (``seqmodels.training.interruption``), with a last line of history.
+    the step it is at (``seqmodels.training.interruption``), with a last line of history. ``generator`` is what the objective
+    draws from, if anything; None: torch's default one.
 
     Raises:
         RuntimeError: a gradient is not finite.
@@ -106,7 +108,7 @@ def train(
     """
     keep_freed_memory(module)
     kept = checkpoints or Checkpoints()
-    loop = _Loop(module, objective, evaluate, recipe, steps_per_epoch, memory)
+    loop = _Loop(module, objective, evaluate, recipe, steps_per_epoch, memory, generator or torch.default_generator)
     if kept.state is not None:
         loop.restore(kept.state)
     with interruptible() as interruption:
@@ -138,9 +140,10 @@ class _Loop:
         recipe: Recipe,
         steps_per_epoch: int,
         memory: Recall | None,
+        generator: torch.Generator,
     ) -> None:
         self.module, self.objective, self.evaluate, self.recipe = module, objective, evaluate, recipe
-        self.memory = memory
+        self.memory, self.generator = memory, generator
         epochs = None if recipe.max_epochs is None else recipe.max_epochs * steps_per_epoch
         limits = [None if recipe.max_steps is None else recipe.max_steps * recipe.accumulate, epochs]
         self.n_batches = min((limit for limit in limits if limit is not None), default=None)
@@ -277,7 +280,7 @@ class _Loop:
             "average": checkpoint.to_arrays(self.average.weights),
             "best_weights": checkpoint.to_arrays(self.best_weights or {}),
             "optimizers": checkpoint.optimizer_state(self.optimizers),
-            "random": checkpoint.random_state(),
+            "random": checkpoint.random_state(self.generator),
             "memory": {"shape": shape, "tensors": checkpoint.to_arrays(carried)},
         }
 
@@ -285,7 +288,7 @@ class _Loop:
         """The inverse of ``state``."""
         checkpoint.load_weights(self.module, state["weights"])
         checkpoint.restore_optimizers(self.optimizers, state["optimizers"])
-        checkpoint.restore_random_state(state["random"])
+        checkpoint.restore_random_state(self.generator, state["random"])
         for name in self._COUNTS:
             setattr(self, name, state["counts"][name])
         self.sums = dict(state["sums"])

@@ -16,6 +16,7 @@ from seqmodels import storage
 from seqmodels.encodings import Encoding
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.neural.batches import Batching
+from seqmodels.neural.evaluated import evaluated
 from seqmodels.neural.masked.bidirectional import BidirectionalModule
 from seqmodels.neural.masked.masking import Masking, MaskingObjective, bracket
 from seqmodels.neural.masked.training import train_masked
@@ -24,13 +25,14 @@ from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, Observation
 from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
+from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Sequences
 from seqmodels.training import interruption
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MaskedModel(Trained, Configurable, ABC):
-    """Symbols in, hidden ones out: how it is fitted and kept. To add one, define ``_check_architecture`` and ``_build``.
+    """Symbols in, hidden ones out: how it is fitted and kept. To add one, define ``_check_architecture`` and ``_module``.
 
     Args:
         max_length: encoded steps seen at once, the marks of a sequence's beginning and end counted; longer sequences are
@@ -67,7 +69,7 @@ class MaskedModel(Trained, Configurable, ABC):
         """Raise ``ValueError`` for hyperparameters of the module that cannot be, before any work."""
 
     @abstractmethod
-    def _build(self) -> BidirectionalModule:
+    def _module(self) -> BidirectionalModule:
         """The untrained module for symbols of ``encoding_``."""
 
     # -- fitting -------------------------------------------------------------------------------------------
@@ -119,9 +121,9 @@ class MaskedModel(Trained, Configurable, ABC):
         device = self._device()
         examples = [[Example(row) for row in part] for part in (rows, held_out)]
         checkpoints = self._checkpoints(self, {"encoding": self.encoding_}, *examples)
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(self.random_state)
-            self.module_ = self._build().to(device)
+        drawn = self._build()
+        self.module_.to(device)
+        with training_draws(drawn, device) as generator:
             self.history_, self.converged_ = train_masked(
                 self.module_,
                 rows,
@@ -131,7 +133,20 @@ class MaskedModel(Trained, Configurable, ABC):
                 self._recipe(),
                 self.random_state,
                 checkpoints,
+                generator,
             )
+        self.module_.eval()
+
+    def _build(self) -> torch.Generator:
+        """Make the untrained module; the generator that drew its weights, to go on with."""
+        drawn = torch.Generator().manual_seed(self.random_state)
+        with InitialDraws(drawn):
+            self.module_ = self._module()
+        return drawn
+
+    def _made(self) -> BidirectionalModule:
+        self._build()
+        return self.module_
 
     # -- keeping -------------------------------------------------------------------------------------------
 
@@ -161,7 +176,8 @@ class MaskedModel(Trained, Configurable, ABC):
         self.history_, self.converged_ = pd.DataFrame(content["history"]), content["converged"]
         self.fit_seconds_ = content["fit_seconds"]
         sizes = self.get_params(deep=False)
-        self.module_ = load_into(self._build, content["state"], d_model=sizes["d_model"], n_layers=sizes["n_layers"])
+        self.module_ = load_into(self._made, content["state"], d_model=sizes["d_model"], n_layers=sizes["n_layers"])
+        self.module_.eval()
         return self
 
     # -- inside --------------------------------------------------------------------------------------------
@@ -194,8 +210,8 @@ class MaskedModel(Trained, Configurable, ABC):
         return [bracket(values, self.encoding_.size) for values in self._values(sequences)]
 
     def _ready(self) -> BidirectionalModule:
-        """The module on its device, in the dtype of computation, in evaluation mode."""
-        return self.module_.to(self._device(), DTYPES[self.dtype]).eval()
+        """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy. Not to be changed."""
+        return evaluated(self.module_, self._device(), DTYPES[self.dtype])
 
     def _device(self) -> torch.device:
         if self.device == "auto":

@@ -65,6 +65,7 @@ def train_masked(
     recipe: Recipe,
     random_state: int,
     checkpoints: Checkpoints,
+    generator: torch.Generator,
 ) -> tuple[pd.DataFrame, bool]:
     """Train on rows of symbols and marks; the history (nats per hidden symbol), and whether training stopped by itself."""
     spans = [Row(row, 0, None, 1.0, False) for row in rows]
@@ -77,7 +78,9 @@ def train_masked(
     check = _held_out_batches(held_out, masking, module, batching.chunk, random_state)
     evaluate = (lambda: _nats_per_symbol(module, check)) if check else None
     n_chunks = batching.n_chunks(spans)
-    return train(module, epoch, MaskedObjective(module), evaluate, recipe, n_chunks, checkpoints=checkpoints)
+    return train(
+        module, epoch, MaskedObjective(module), evaluate, recipe, n_chunks, checkpoints=checkpoints, generator=generator
+    )
 
 
 def _held_out_batches(
