@@ -16,7 +16,8 @@ class Prediction:
     """The next step of n sequences at once.
 
     Shapes: ``parameters (n, K, P)``, ``log_weights (n, K)`` normalised (None where K is 1), ``past (n, p, D)`` or None,
-    ``log_end (n,)`` the log-probability that the sequence has ended (None where its length is given).
+    ``log_end (n,)`` the log-probability that the sequence has ended (None where its length is given), ``log_going (n,)`` that it goes on,
+    where that is known to more digits than ``1 - exp(log_end)`` has.
     """
 
     observation: Observation
@@ -24,6 +25,7 @@ class Prediction:
     log_weights: Tensor | None
     past: Tensor | None
     log_end: Tensor | None
+    log_going: Tensor | None = None
 
     @torch.no_grad()
     def log_prob(self, x: Tensor) -> Tensor:
@@ -58,6 +60,8 @@ class Prediction:
     @property
     def log_continue(self) -> Tensor | float:
         """``(n,)`` log-probability that the sequence goes on."""
+        if self.log_going is not None:
+            return self.log_going
         return 0.0 if self.log_end is None else torch.log(-torch.expm1(self.log_end))
 
     @property
