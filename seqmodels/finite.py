@@ -111,8 +111,8 @@ def _is_vectors(values: np.ndarray | None) -> bool:
 
 
 def _largest(values: np.ndarray | None) -> float:
-    """Magnitude, of what is not missing; 0 where there are no vectors in memory."""
-    if values is None or not _is_vectors(values):
+    """Magnitude, of what is not missing; 0 where there are none in memory."""
+    if values is None or not _is_vectors(values) or not values.size:
         return 0.0
     largest = max(float(np.fmax.reduce(values, axis=None)), -float(np.fmin.reduce(values, axis=None)))
     return 0.0 if math.isnan(largest) else largest
