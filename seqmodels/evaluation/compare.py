@@ -51,7 +51,7 @@ def compare(
         search: tuning before the comparison, a ``Search`` or its grids, ``{"lstm": {"lr": [1e-3, 3e-3]}}``: every setting tried is scored
             on folds of the training part, each fit within the budget; the best is set on the model and fitted to all of it.
         title: for the table and the pictures.
-        random_state: seed of the bootstrap and the search.
+        random_state: seed of the search.
         progress: called with a line of text as each model, and each trial of a search, is done.
 
     Returns:
@@ -84,7 +84,7 @@ def compare(
     if first not in good:
         warnings.warn(f"the baseline {first!r} failed, so differences are taken to {next(iter(good))!r}", stacklevel=2)
         first = next(iter(good))
-    frame, measure = frame_of(scored, good[first], parts.test, clusters, random_state), good[first].model.measure_
+    frame, measure = frame_of(scored, good[first], parts.test, clusters), good[first].model.measure_
     frame.attrs = {"baseline": first, "unit": measure.unit, "title": title, "level": 0.95, "cluster": cluster}
     frame.attrs |= {"seeds": seeds, "n_duplicates": n_duplicates}
     return Comparison(

@@ -24,12 +24,35 @@ def shown_table(frame: pd.DataFrame) -> pd.DataFrame:
     shown["95 % interval"] = [
         "" if np.isnan(low) else f"{low:+.4f} to {high:+.4f}" for low, high in _columns(frame, "ci_low", "ci_high")
     ]
-    shown["p"] = ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in frame["p_value"]]
+    for title, column in _p_columns(frame).items():
+        shown[title] = ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in frame[column]]
     shown["parameters"] = [_number(n, ",.0f") for n in frame["n_parameters"]]
     shown["fit s"] = [_number(s, ".1f") for s in frame["fit_seconds"]]
     for title, cells in _sometimes(frame):
         shown[title] = cells
     return shown
+
+
+def _p_columns(frame: pd.DataFrame) -> dict[str, str]:
+    """Titles and columns of p-values; of a comparison saved when there was one column, that was corrected."""
+    if "p_holm" not in frame:
+        return {"p (Holm)": "p_value"}
+    alone, corrected = frame["p_value"].dropna(), frame["p_holm"].dropna()
+    return {"p": "p_value"} | ({} if alone.equals(corrected) else {"p (Holm)": "p_holm"})
+
+
+def _p_in_words(frame: pd.DataFrame) -> str:
+    columns = _p_columns(frame)
+    said = []
+    if "p" in columns:
+        said.append(
+            "p: two-sided, of that model alone, as its interval is: below 0.05 where the interval leaves out zero."
+        )
+    if "p (Holm)" in columns:
+        said.append(
+            "p (Holm): corrected for the number of models; below 0.05 it is not chance, though many were tried."
+        )
+    return "".join(f" {sentence}" for sentence in said)
 
 
 def context_shown(steps: float) -> str:
@@ -76,7 +99,7 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
     if frame["block"].notna().any():
         methods.append(f"moving blocks of {frame['block'].min():.0f} to {frame['block'].max():.0f} steps")
     if methods:
-        notes.append(f"Intervals (95 %): {'; '.join(methods)}. p: two-sided, corrected by Holm.")
+        notes.append(f"Intervals (95 %): {'; '.join(methods)}.{_p_in_words(frame)}")
     if frame["score_sd"].notna().any():
         notes.append(
             f"Scores are means over {frame.attrs['seeds']} seeds; intervals are over test sequences and do not hold the spread over "

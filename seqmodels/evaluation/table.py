@@ -19,21 +19,30 @@ from seqmodels.sequences import Sequences
 
 # Figures that no two runs share: of the clock and of the machine.
 TIMES = ("fit_seconds", "scoring_throughput", "peak_memory")
-FIGURES = ("score", "bits", "perplexity", "train_score", "score_sd", "difference", "ci_low", "ci_high", "p_value")
+FIGURES = (
+    "score",
+    "bits",
+    "perplexity",
+    "train_score",
+    "score_sd",
+    "difference",
+    "ci_low",
+    "ci_high",
+    "p_value",
+    "p_holm",
+)
 MEASURED = ("n_parameters", *TIMES)
 NO_DIFFERENCE = Difference(0.0, math.nan, math.nan, math.nan, 0, "")
 
 
-def frame_of(
-    scored: Mapping[str, Scored], base: Scored, test: Data, clusters: list[Any] | None, random_state: int
-) -> pd.DataFrame:
-    """All rows, best first; p-values are corrected for their number."""
+def frame_of(scored: Mapping[str, Scored], base: Scored, test: Data, clusters: list[Any] | None) -> pd.DataFrame:
+    """All rows, best first; ``p_value`` is of the row alone, as its interval is, ``p_holm`` is corrected for the number of rows."""
     rows = [
-        _failed(name, s) if s.error else _row(name, s, _difference(name, s, base, test, clusters, random_state))
+        _failed(name, s) if s.error else _row(name, s, _difference(name, s, base, test, clusters))
         for name, s in scored.items()
     ]
     frame = pd.DataFrame(rows)
-    frame["p_value"] = holm(frame["p_value"].to_numpy())
+    frame["p_holm"] = holm(frame["p_value"].to_numpy())
     too_few = frame.loc[frame["method"].str.startswith("none: fewer"), "method"]
     if len(too_few):
         warnings.warn(f"no interval ({too_few.iloc[0]}): test on more independent sequences or clusters", stacklevel=3)
@@ -59,6 +68,7 @@ def _row(name: str, scored: Scored, found: Difference) -> dict[str, Any]:
         "ci_low": found.low,
         "ci_high": found.high,
         "p_value": found.p_value,
+        "p_holm": math.nan,  # known when all rows are
         "method": found.method,
         "block": math.nan if found.block is None else float(found.block),
         "n_clusters": found.n_clusters,
@@ -119,9 +129,7 @@ def _source(model: SequenceModel) -> str:
     return "ignored" if model.ignore_source else "read"
 
 
-def _difference(
-    name: str, scored: Scored, base: Scored, test: Data, clusters: list[Any] | None, random_state: int
-) -> Difference:
+def _difference(name: str, scored: Scored, base: Scored, test: Data, clusters: list[Any] | None) -> Difference:
     if scored is base:
         return NO_DIFFERENCE
     finite = np.isfinite(scored.log_prob) & np.isfinite(base.log_prob)
@@ -133,4 +141,4 @@ def _difference(
     units = test.scored.n_units
     if len(units) == 1:
         return moving_block_difference(scored.steps[0], base.steps[0], n_units=float(units[0]))
-    return paired_difference(scored.log_prob, base.log_prob, units, clusters, random_state=random_state)
+    return paired_difference(scored.log_prob, base.log_prob, units, clusters)
