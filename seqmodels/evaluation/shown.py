@@ -24,8 +24,8 @@ def shown_table(frame: pd.DataFrame) -> pd.DataFrame:
     shown["95 % interval"] = [
         "" if np.isnan(low) else f"{low:+.4f} to {high:+.4f}" for low, high in _columns(frame, "ci_low", "ci_high")
     ]
-    for title, column in _p_columns(frame).items():
-        shown[title] = ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in frame[column]]
+    for title, cells in _p_columns(frame).items():
+        shown[title] = cells
     shown["parameters"] = [_number(n, ",.0f") for n in frame["n_parameters"]]
     shown["fit s"] = [_number(s, ".1f") for s in frame["fit_seconds"]]
     for title, cells in _sometimes(frame):
@@ -33,12 +33,17 @@ def shown_table(frame: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
-def _p_columns(frame: pd.DataFrame) -> dict[str, str]:
-    """Titles and columns of p-values; of a comparison saved when there was one column, that was corrected."""
+def _p_columns(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """Columns of p-values, the corrected one where it differs; of a comparison saved when there was one column, that was corrected."""
+    alone = _p_cells(frame["p_value"])
     if "p_holm" not in frame:
-        return {"p (Holm)": "p_value"}
-    alone, corrected = frame["p_value"].dropna(), frame["p_holm"].dropna()
-    return {"p": "p_value"} | ({} if alone.equals(corrected) else {"p (Holm)": "p_holm"})
+        return {"p (Holm)": alone}
+    corrected = _p_cells(frame["p_holm"])
+    return {"p": alone} | ({} if alone == corrected else {"p (Holm)": corrected})
+
+
+def _p_cells(values: Any) -> list[str]:
+    return ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in values]
 
 
 def _p_in_words(frame: pd.DataFrame) -> str:
