@@ -58,7 +58,7 @@ def compare(
             (of p(y | x): to y alone). A model below it has learned nothing of the order. It is no contestant: it has no interval and no
             p-value and does not count in their correction. A model of yours called ``iid`` takes its place and is tested as any other.
         title: for the table and the pictures.
-        random_state: seed of the bootstrap and the search.
+        random_state: seed of the search.
         progress: called with a line of text as each model, and each trial of a search, is done.
 
     Returns:
@@ -101,7 +101,7 @@ def compare(
     if reference.scored is not None:
         good[reference.name] = scored[reference.name] = reference.scored
     added = reference.name if reference.scored is not None else None
-    frame = frame_of(scored, base, parts.test, clusters, random_state, added)
+    frame = frame_of(scored, base, parts.test, clusters, added)
     frame.attrs = {"baseline": first, "unit": measure.unit, "title": title, "level": 0.95, "cluster": cluster}
     frame.attrs |= {"seeds": seeds, "n_duplicates": n_duplicates}
     frame.attrs |= {"iid": reference.name, "iid_words": reference.words, "iid_note": reference.note}

@@ -28,9 +28,11 @@ class Comparison:
     """The outcome of ``compare``.
 
     Attributes:
-        frame: one row a model, best first. ``model``; ``score`` (nats per unit, higher is better), ``bits`` (``-score / log 2``, what a unit
-            costs in bits, lower is better), ``perplexity`` (``exp(-score)`` per unit, lower is better; NaN of densities), ``train_score`` (on as much of the training part as there is to test), ``score_sd``
-            (over seeds); ``difference`` to the baseline on the same sequences with ``ci_low``, ``ci_high``, ``p_value`` (Holm), the
+        frame: one row a model, best first. ``model``; ``score`` (nats per unit, higher is better), ``bits`` (``-score / log 2``, what a
+            unit costs in bits, lower is better), ``perplexity`` (``exp(-score)`` per unit, lower is better; NaN of densities),
+            ``train_score`` (on as much of the training part as there is to test), ``score_sd`` (over seeds); ``difference`` to the
+            baseline on the same sequences with ``ci_low``, ``ci_high`` and ``p_value``, each of that model alone (the interval
+            leaves out zero where ``p_value`` < 0.05), ``p_holm`` (corrected for the number of models), the
             ``method`` they were made by, its ``block`` (steps) and ``n_clusters``; ``n_parameters``, ``fit_seconds`` (a fit), ``scoring_throughput``
             (units of the test part a second), ``peak_memory`` (MB of main memory, 1e6 bytes, that the process held in fit and
             scoring, at most, above what it held before: what an allocator kept and used again is not in it, NaN where the system does
