@@ -28,6 +28,7 @@ class Measure:
         length: ``"given"``: p(x | T); ``"stop"``: the end is an event that is scored too.
         kind: ``"exact"``, or ``"bound"`` where only a lower bound of log p is known (several spellings).
         conditional: p(y | x) rather than p(x).
+        grid: of dithered vectors, for each feature the width of the noise, in its raw unit (``Sequences.dithered``); None: not dithered.
     """
 
     space: str
@@ -35,6 +36,11 @@ class Measure:
     length: Length
     kind: Exactness
     conditional: bool
+    grid: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.grid is not None:  # JSON has lists only
+            object.__setattr__(self, "grid", tuple(self.grid))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,7 +62,7 @@ def check_comparable(measures: Mapping[str, Measure]) -> None:
         return
     first_name, first = items[0]
     for name, measure in items[1:]:
-        for field in ("space", "unit", "length", "conditional"):
+        for field in ("space", "unit", "length", "conditional", "grid"):
             here, there = getattr(measure, field), getattr(first, field)
             if here != there:
                 raise IncomparableError(

@@ -24,6 +24,7 @@ from seqmodels.parameters import undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, Sources, choose_sources, default_encoding, hold_out
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
+from seqmodels.training import interruption
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -72,6 +73,11 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
     _sums_out_missing: ClassVar[bool] = False
     _has_encoder: ClassVar[bool] = False  # whether sources are read apart from targets, and so may be of another kind
     _reads_slices: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
+
+    @property
+    def interrupted_(self) -> bool:
+        """Whether Ctrl-C or SIGTERM ended ``fit``; the last line of ``history_`` then has 1 in a column ``interrupted``."""
+        return interruption.was_interrupted(self.history_)
 
     # -- what a model defines ------------------------------------------------------------------------------
 
@@ -151,10 +157,25 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         examples = setting.examples(train, on_disk=self._reads_slices), held
         began = time.perf_counter()
         with undone_on_failure(self):
-            self._set(setting)
-            self._fit(*examples)
+            with interruption.interruptible() as interrupted:
+                self._set(setting)
+                self._fit(*examples)
+            if interrupted.asked:
+                self.history_: pd.DataFrame = interruption.marked(self.history_)
+                self.converged_ = False
         self.fit_seconds_ = time.perf_counter() - began
+        if interrupted.signal is not None:
+            interruption.tell(interrupted.signal, self.fit_seconds_, self._checkpoint_path(), stacklevel=3)
         return self
+
+    def _settled(self) -> dict[str, Any]:
+        """What a checkpoint must agree with, beside the hyperparameters: what ``"auto"`` came to."""
+        encodings = {"encoding": self.encoding_, "source_encoding": self.source_encoding_}
+        return {**encodings, "observation": self.observation_, "length": self.length_}
+
+    def _checkpoint_path(self) -> Any:
+        """Where ``fit`` writes checkpoints; None: nowhere."""
+        return self.get_params(deep=False).get("checkpoint")
 
     def _check_choices(self) -> None:
         for name, choices in (("length", ("auto", "given", "stop")), ("dtype", tuple(DTYPES))):
@@ -179,7 +200,9 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         length = self.length if self.length != "auto" else "given" if given else "stop"
         observation = self._default_observation(kind) if self.observation == "auto" else self.observation.clone()
         if self.warm_start and self.__sklearn_is_fitted__():
-            return Setting.of(self.encoding_, observation, length, train.y is not None, self.source_encoding_)
+            return Setting.of(
+                self.encoding_, observation, length, train.y is not None, self.source_encoding_, grid=train.scored.grid
+            )
         observation.check(train.scored.n_features)
         if fitted is not None:
             return Setting.learn(train, fitted, observation, length, fitted=True)
@@ -311,6 +334,12 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         return self
 
     # -- inside --------------------------------------------------------------------------------------------
+
+    def _with_floor(self, factor: float) -> Self:
+        """The fitted model with the floors of its variances times ``factor``, to see what of a score they made; nothing is fitted."""
+        other = copy.copy(self)
+        other.observation_ = self.observation_.with_floor(factor)
+        return other
 
     def _setting(self) -> Setting:
         if not self.__sklearn_is_fitted__():

@@ -137,7 +137,10 @@ def _hold_out_tenth(data: Data, random_state: int) -> tuple[Data, Data | None]:
         return data, None
     at = min(ENOUGH, max(1, length // 10))
     # The head: of a text or a recording the end is nearest to what comes after, and would be missed most.
-    head, rest = (Sequences([part], metadata=data.X.metadata) for part in (data.X.items[0][:at], data.X.items[0][at:]))
+    head, rest = (
+        Sequences([part], metadata=data.X.metadata, grid=data.X.grid)
+        for part in (data.X.items[0][:at], data.X.items[0][at:])
+    )
     return Data(rest, None, data.weights), Data.of(head)
 
 
@@ -176,7 +179,8 @@ class Setting:
         if emitted == "vectors":
             _check_values(ready, observation)
         own = _fit_sources(data, sources)
-        return cls.of(ready, observation, length, data.y is not None, ready if both else own)
+        sources_by = ready if both else own
+        return cls.of(ready, observation, length, data.y is not None, sources_by, grid=data.scored.grid)
 
     @classmethod
     def of(
@@ -186,15 +190,22 @@ class Setting:
         length: Length,
         conditional: bool,
         source_encoding: Encoding | None = None,
+        *,
+        grid: tuple[float, ...] | None = None,
     ) -> Setting:
         """With encodings that are fitted already."""
         kind = encoding.reads
         space = space_of(encoding.values()) if kind == "vectors" else kind
-        measure = Measure(space, UNITS[kind], length, encoding.exactness, conditional)
+        measure = Measure(space, UNITS[kind], length, encoding.exactness, conditional, grid)
         return cls(encoding, observation, measure, source_encoding)
 
     def check(self, data: Data, missing_is_summed_out: bool) -> None:
         """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read."""
+        if None not in (self.measure.grid, data.scored.grid) and self.measure.grid != data.scored.grid:
+            raise ValueError(
+                f"the sequences are dithered over a grid of {data.scored.grid} but the model was fitted on {self.measure.grid}; "
+                "dither both by one grid: test.dithered(like=train) of the raw values, where train is dithered"
+            )
         if data.y is None:
             return _check("X", data.X, self.encoding, missing_is_summed_out)
         self.check_sources(data.X, missing_is_summed_out)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from collections.abc import Set as AnySet
+from dataclasses import asdict
 from typing import Any, Literal, Self, overload
 
 import numpy as np
 import pandas as pd
 import torch
+
+from seqmodels.profile import grid_step, profile_of
 
 Kind = Literal["vectors", "text", "symbols"]
 Item = np.ndarray | str
@@ -27,6 +31,7 @@ class Sequences(Sequence[Item]):
         labels: a label for each, such as the digit spoken.
         clusters: what each belongs to (a speaker, a document): sequences of one cluster are not independent.
         metadata: any further columns; ``name``, ``label`` and ``cluster`` are those above.
+        grid: of vectors, for each feature the width of the noise that ``dithered`` added, in its raw unit; None: not dithered.
 
     Raises:
         ValueError: names the sequence, the position in it, and the way out.
@@ -44,6 +49,7 @@ class Sequences(Sequence[Item]):
         labels: Sequence[Any] | None = None,
         clusters: Sequence[Any] | None = None,
         metadata: pd.DataFrame | None = None,
+        grid: Sequence[float] | None = None,
     ) -> None:
         _refuse_bare(items)
         raw = _listed(items)
@@ -54,6 +60,9 @@ class Sequences(Sequence[Item]):
         if self.kind == "vectors":
             _check_width(self.items)
         self.metadata = _metadata(len(raw), metadata, {"name": names, "label": labels, "cluster": clusters})
+        self.grid: tuple[float, ...] | None = None if grid is None else tuple(map(float, grid))
+        if self.grid is not None and (self.kind != "vectors" or len(self.grid) != self.n_features):
+            raise ValueError(f"grid has {len(self.grid)} steps, one for each feature of vectors; these are {self!r}")
 
     # -- other forms of data -------------------------------------------------------------------------------
 
@@ -137,7 +146,7 @@ class Sequences(Sequence[Item]):
     def take(self, index: Any) -> Sequences:
         """The sequences at these positions (integers or a mask), with their metadata."""
         rows = np.arange(len(self))[np.asarray(index)]
-        return Sequences([self.items[i] for i in rows], metadata=self.metadata.iloc[rows])
+        return Sequences([self.items[i] for i in rows], metadata=self.metadata.iloc[rows], grid=self.grid)
 
     @property
     def names(self) -> list[Any]:
@@ -195,7 +204,8 @@ class Sequences(Sequence[Item]):
         at = len(item) - max(1, round(test * len(item)))
         if at < 1:
             raise ValueError("the one sequence is too short to split; it needs at least two steps")
-        return Sequences([item[:at]], metadata=self.metadata), Sequences([item[at:]], metadata=self.metadata)
+        head, tail = (Sequences([part], metadata=self.metadata, grid=self.grid) for part in (item[:at], item[at:]))
+        return head, tail
 
     def chunks(self, length: int) -> Sequences:
         """Consecutive pieces of ``length`` steps (characters of text); the piece's cluster is the sequence it came from, if it has none."""
@@ -205,7 +215,7 @@ class Sequences(Sequence[Item]):
         rows = self.metadata.iloc[[i for i, _ in pieces]].reset_index(drop=True)
         if "cluster" not in rows and len(self) > 1:
             rows["cluster"] = [self.names[i] for i, _ in pieces]
-        return Sequences([piece for _, piece in pieces], metadata=rows)
+        return Sequences([piece for _, piece in pieces], metadata=rows, grid=self.grid)
 
     def continuation(self, context: int) -> tuple[Sequences, Sequences]:
         """``(X, y)``: the first ``context`` steps (characters of text) of each sequence and the rest; shorter sequences are left out."""
@@ -216,31 +226,64 @@ class Sequences(Sequence[Item]):
             raise ValueError(f"no sequence is longer than context={context}; pass a shorter context")
         kept = self.take(long_enough)
         return (
-            Sequences([item[:context] for item in kept.items], metadata=kept.metadata),
-            Sequences([item[context:] for item in kept.items], metadata=kept.metadata),
+            Sequences([item[:context] for item in kept.items], metadata=kept.metadata, grid=self.grid),
+            Sequences([item[context:] for item in kept.items], metadata=kept.metadata, grid=self.grid),
         )
 
-    def dithered(self, random_state: int = 0) -> Sequences:
-        """Vectors with uniform noise of one quantisation step added, by seed: the same noise for every model.
+    def dithered(self, random_state: int = 0, *, like: Sequences | None = None) -> Sequences:
+        """Vectors with uniform noise of one step of their grid added, by seed: the same noise for every model.
 
-        Values on a grid make a density unbounded; the step is the smallest gap between values of a feature.
+        Values on a grid make a density unbounded. The step of a feature is the smallest gap between its values: dither before
+        ``split``, or learn the grid once, on the training part, and dither the others ``like`` it. The grid stays with the
+        sequences and is part of a model's ``Measure``, since densities of data under wider noise are lower. The noise
+        depends on the values, too, so that no two parts have the same.
+
+        Args:
+            random_state: seed.
+            like: sequences that are dithered already: noise as wide as theirs.
+
+        Raises:
+            ValueError: sequences other than vectors, dithered already, or of other features than ``like``; ``like`` without a grid.
         """
         if self.kind != "vectors":
             raise ValueError(f"only vectors are dithered, these are {self.kind}")
+        if self.grid is not None:
+            raise ValueError("these sequences are dithered already; take them as they are")
         frames = np.concatenate([np.asarray(x) for x in self.items])
-        steps = np.array([_grid_step(column) for column in frames.T])
-        noise = np.random.default_rng(random_state).uniform(-0.5, 0.5, frames.shape) * steps
-        return Sequences(np.split(frames + noise, np.cumsum(self.n_units)[:-1]), metadata=self.metadata)
+        grid = np.array([grid_step(column) for column in frames.T] if like is None else self._grid_of(like))
+        content = int.from_bytes(hashlib.blake2b(np.ascontiguousarray(frames).data, digest_size=8).digest())
+        noise = np.random.default_rng([random_state, content]).uniform(-0.5, 0.5, frames.shape) * grid
+        return Sequences(
+            np.split(frames + noise, np.cumsum(self.n_units)[:-1]), metadata=self.metadata, grid=grid.tolist()
+        )
+
+    def _grid_of(self, like: Sequences) -> tuple[float, ...]:
+        if like.grid is None:
+            raise ValueError("like is not dithered, so it has no grid; pass like=train.dithered()")
+        if like.n_features != self.n_features:
+            raise ValueError(f"like has {like.n_features} features but these sequences have {self.n_features}")
+        return like.grid
+
+    def profile(self) -> pd.DataFrame:
+        """A row a feature of vectors: what of its values would let a density grow without bound.
+
+        Columns: ``missing`` (share of the frames), ``n_values`` (different ones), ``low``, ``high``, ``step`` (smallest gap
+        between values; NaN where values hardly repeat), ``spike`` (the one value that far more frames have than any other; NaN: none),
+        ``spike_share`` (of the frames observed), ``kind``: ``missing``, ``constant``, ``bits``, ``counts``, ``spike``, ``grid`` or ``reals``.
+
+        >>> rain = np.where(np.arange(40) % 10 == 0, np.arange(40) * 0.37, 0.0)
+        >>> Sequences([np.stack([rain, np.sin(np.arange(40))], axis=1)]).profile()["kind"].tolist()
+        ['spike', 'reals']
+        """
+        if self.kind != "vectors":
+            raise ValueError(f"only vectors have a profile by feature, these are {self.kind}")
+        frames = np.concatenate([np.asarray(x) for x in self.items])
+        return pd.DataFrame([asdict(profile_of(column)) for column in frames.T])
 
 
 def as_sequences(X: Any) -> Sequences:
     """What a model is given, as validated ``Sequences``. Raises ``ValueError`` naming the sequence, frame and way out."""
     return X if isinstance(X, Sequences) else Sequences(X)
-
-
-def _grid_step(column: np.ndarray) -> float:
-    gaps = np.diff(np.unique(column[~np.isnan(column)]))
-    return float(gaps.min()) if len(gaps) else 0.0
 
 
 def _refuse_bare(items: Any) -> None:

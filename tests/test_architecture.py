@@ -14,7 +14,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"sequences", "measure", "parameters"}
+GROUND = {"profile", "sequences", "measure", "parameters", "annotations", "arrays"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {
     *PREPARED,
@@ -26,21 +26,27 @@ MODEL = {
     "programs",
     "finite",
     "resources",
+    "randomness",
     "model",
 }
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "sequences": set(),
+    "profile": set(),
+    "sequences": {"profile"},
     "measure": set(),
     "parameters": set(),
     "resources": set(),
+    "annotations": set(),
+    "arrays": set(),
     "distributed": set(),
-    "storage": {"parameters"},
-    "observations": {"measure", "parameters"},
+    "forked": set(),
+    "randomness": set(),
+    "storage": {"parameters", "annotations"},
+    "observations": {"measure", "parameters", "randomness"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
     "finite": PREPARED,
-    "data": {"sequences", "parameters"},
+    "data": {"sequences", "parameters", "storage"},
     "tagging": PREPARED,
     "checkpoint": {"storage", "parameters"},
     "training": {*PREPARED, "checkpoint", "distributed"},

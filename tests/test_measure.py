@@ -13,7 +13,8 @@ FRAMES = Measure("R^2", "frame", "given", "exact", conditional=False)
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("space", "R^3"), ("unit", "byte"), ("length", "stop"), ("conditional", True)]
+    ("field", "value"),
+    [("space", "R^3"), ("unit", "byte"), ("length", "stop"), ("conditional", True), ("grid", (0.5, 1.0))],
 )
 def test_what_may_not_differ(field: str, value: Any) -> None:
     other = replace(FRAMES, **{field: value})
@@ -29,4 +30,5 @@ def test_what_may() -> None:
 
 
 def test_json_round_trip() -> None:
-    assert Measure(**json.loads(json.dumps(FRAMES.to_json()))) == FRAMES
+    for measure in (FRAMES, replace(FRAMES, grid=(0.1, 2.0))):
+        assert Measure(**json.loads(json.dumps(measure.to_json()))) == measure

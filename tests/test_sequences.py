@@ -172,6 +172,14 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences(["abc"]).chunks(0), "length is 0; pass at least 1"),
     (lambda: Sequences(["abc"]).continuation(3), "no sequence is longer than context=3"),
     (lambda: Sequences(["abc"]).dithered(), "only vectors are dithered, these are text"),
+    (lambda: Sequences(["abc"]).profile(), "only vectors have a profile by feature, these are text"),
+    (lambda: Sequences([good]).dithered().dithered(), "these sequences are dithered already"),
+    (lambda: Sequences([good]).dithered(like=Sequences([good])), "like is not dithered"),
+    (
+        lambda: Sequences([good]).dithered(like=Sequences([good[:, :1]]).dithered()),
+        "like has 1 features but these sequences have 2",
+    ),
+    (lambda: Sequences([good], grid=[1.0]), "grid has 1 steps, one for each feature"),
 ]
 
 
@@ -284,3 +292,30 @@ def test_dither_spreads_values_over_one_step_of_their_grid() -> None:
     assert noisy.names == ["a", "b"]
     same(x.dithered(), list(noisy))
     assert not np.array_equal(np.asarray(x.dithered(1)[1]), np.asarray(noisy[1]))
+
+
+def test_the_grid_is_learned_once_and_no_two_parts_share_their_noise() -> None:
+    """Two parts have different smallest gaps: the noise of each by its own would make two measures of one."""
+    rng = np.random.default_rng(0)
+    train = Sequences([rng.choice([0.0, 0.3, 1.3, 2.3], (500, 1))]).dithered()
+    raw = rng.choice([0.0, 1.0, 2.0], (500, 1))
+    test = Sequences([raw]).dithered(like=train)
+    assert train.grid == pytest.approx((0.3,))
+    assert test.grid == train.grid
+    noise = np.asarray(test[0]) - raw
+    assert 0.14 < np.abs(noise).max() <= 0.15 + 1e-12
+    same(Sequences([raw]).dithered(like=train), list(test))
+    other = Sequences([raw + 1]).dithered(like=train)
+    assert np.abs(np.corrcoef((np.asarray(other[0]) - raw - 1)[:, 0], noise[:, 0])[0, 1]) < 0.2
+
+
+def test_the_grid_stays_with_the_sequences() -> None:
+    x = Sequences([np.arange(8.0)[:, None], np.arange(6.0)[:, None]]).dithered()
+    parts = [x[:1], x.take([1]), *x.split(0.5), *x[:1].split(0.5), x.chunks(2), *x.continuation(2)]
+    assert {part.grid for part in parts} == {(1.0,)}
+    assert Sequences([np.zeros((2, 1))]).grid is None
+
+
+def test_rounding_noise_is_no_grid() -> None:
+    tenths = np.concatenate([np.arange(50) * 0.1, np.cumsum(np.full(50, 0.1))])[:, None]  # 0.30000000000000004 and 0.3
+    assert Sequences([tenths]).dithered().grid == pytest.approx((0.1,))

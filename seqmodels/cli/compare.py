@@ -32,6 +32,9 @@ def compare(
     csv: Annotated[str | None, typer.Option(help="A CSV with a row a step; needs --by.")] = None,
     by: Annotated[str, typer.Option(help="The CSV's column that says which sequence a row is of.")] = "",
     columns: Annotated[str, typer.Option(help="The CSV's features, a,b,c; by default all other numeric columns.")] = "",
+    dither: Annotated[
+        bool, typer.Option(help="Add noise of one step of their grid to the values of a CSV, which are rounded.")
+    ] = False,
     time: Annotated[
         str, typer.Option(help="The CSV's column to order a sequence by; by default as the rows come.")
     ] = "",
@@ -59,7 +62,7 @@ def compare(
 
     Example: seqmodels compare --text book.txt --models hmm,lstm --seconds 60
 
-    The figures: score is nats per byte, frame or symbol of held-out data, higher is better; bits are nats / 0.693; difference
+    The figures: score is nats per byte, frame or symbol of held-out data, higher is better; bits are what a unit costs, -nats / 0.693; difference
     is the score minus the baseline's on the same sequences, with a 95 % interval: where that holds 0, the two may be equal.
     run.toml beside the results runs the same again. Ctrl-C keeps the models fitted so far.
     """
@@ -69,6 +72,7 @@ def compare(
         "--audio": audio,
         "--csv": csv,
         "--pairs": pairs,
+        "--dither": dither,
         "--models": models,
         "--quick": quick,
     }
@@ -79,7 +83,7 @@ def compare(
             wanted = Config.read(config)
         else:
             names = tuple(name.strip() for name in models.split(",") if name.strip())
-            data = _data(text, audio, csv, by, columns, time, pairs, seed)
+            data = _data(text, audio, csv, by, columns, time, pairs, seed, dither=dither)
             wanted = Config(data, {}, Choice(names, quick, seed), seeds, seconds, steps)
         tasks = _prepared(wanted, out)
     results = _run(wanted, tasks, out, console)
@@ -103,6 +107,8 @@ def _data(
     time: str,
     pairs: tuple[str, str] | None,
     seed: int,
+    *,
+    dither: bool,
 ) -> dict[str, Dataset]:
     found: dict[str, Dataset] = {}
     if text is not None:
@@ -110,7 +116,7 @@ def _data(
     if audio is not None:
         found["audio"] = Recordings(audio)
     if csv is not None:
-        found["table"] = Table(csv, by, [name for name in columns.split(",") if name], time)
+        found["table"] = Table(csv, by, [name for name in columns.split(",") if name], time, dither)
     if pairs is not None:
         found["pairs"] = Parallel(*pairs)
     return found or {"text": BuiltinText(), "speech": BuiltinSpeech(random_state=seed)}

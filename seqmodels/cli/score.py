@@ -13,6 +13,7 @@ from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import Saved
 from seqmodels.evaluation.datasets import Pair
 from seqmodels.sequences import Sequences
+from seqmodels.storage import replaced
 
 
 def score(
@@ -27,8 +28,8 @@ def score(
 
     Example: seqmodels score model.safetensors chapter1.txt chapter2.txt --steps steps.csv
 
-    The figures: nats and bits per byte (frame, symbol) are log p / length, so higher is better; a text of b bits per byte would be
-    compressed to -b / 8 of its size. perplexity, exp(-nats), is how many bytes the model is torn between; vectors have none, for
+    The figures: nats per byte (frame, symbol) are log p / length, so higher is better; bits are what one costs, -log2 p / length, so
+    lower is better: a text of b bits per byte would be compressed to b / 8 of its size. perplexity, exp(-nats), is how many bytes the model is torn between; vectors have none, for
     theirs is a density. Texts and symbols include their end.
     """
     console = Console(as_json, quiet)
@@ -41,7 +42,8 @@ def score(
             raise FileNotFoundError(f"there is no folder {steps.parent} to write {steps.name} to; make it first")
         table = pd.concat([_scored(saved, file, pair) for file, pair in read.items()], ignore_index=True)
         if steps is not None:
-            table.to_csv(steps, index=False)
+            with replaced(steps) as partial:
+                table.to_csv(partial, index=False)
         console.result(_facts(saved, read, table), _words(saved, read, table))
 
 
@@ -81,7 +83,7 @@ def _facts(saved: Saved, read: dict[str, Pair], table: pd.DataFrame) -> dict[str
 
 def _figures(log_prob: float, n_units: int, space: str) -> dict[str, float]:
     mean = log_prob / n_units
-    figures = {"units": n_units, "log_prob": log_prob, "nats": mean, "bits": mean / math.log(2)}
+    figures = {"units": n_units, "log_prob": log_prob, "nats": mean, "bits": -mean / math.log(2)}
     return {**figures, "perplexity": math.exp(-mean)} if space in ("text", "symbols") else figures
 
 

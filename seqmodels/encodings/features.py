@@ -34,7 +34,7 @@ class Features(Affine):
         reals = np.array([value == "reals" for value in _expanded(self.kinds, frames.shape[1])])
         mean, scale = moments(frames, reals)
         if reals.any():
-            warn_of_atoms(frames[:, reals])
+            warn_of_atoms(frames[:, reals], np.flatnonzero(reals))
         return self.restore({"mean": mean, "scale": scale})
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:

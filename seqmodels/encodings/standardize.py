@@ -9,11 +9,14 @@ from typing import Self
 import numpy as np
 
 from seqmodels.encodings.affine import Affine
+from seqmodels.profile import profile_of
 from seqmodels.sequences import Sequences
 
 LARGEST = 1e290  # value whose sum over much data float64 holds
 RESOLVED = 1e-12  # of a feature's mean: a smaller deviation is of the order of what float64 rounds off
 SAMPLE, PIECES = 1 << 20, 1 << 8  # frames and pieces that stand for a memory-mapped array
+PROFILED = 1 << 14  # frames, from all over the data, that show what the values of a feature are like
+COARSE = 0.05  # of a standard deviation: a grid of larger steps is one that a variance can shrink on
 
 
 @dataclass(eq=False, repr=False)
@@ -109,16 +112,45 @@ def _sample(frames: np.memmap) -> np.ndarray:
     return np.concatenate([frames[a : a + SAMPLE // PIECES] for a in first]).astype(np.float64)
 
 
-def warn_of_atoms(frames: np.ndarray) -> None:
-    """Repeated frames and values on a grid let a density grow without bound: the floor would set the figure."""
-    seen = frames[~np.isnan(frames).any(axis=1)]
-    if len(seen) < 2:
-        return
-    repeated = 1 - len(np.unique(seen, axis=0)) / len(seen)
-    if repeated > 0.05:
+def warn_of_atoms(frames: np.ndarray, features: np.ndarray | None = None) -> None:
+    """Values that repeat let a density grow without bound: the floor would set the figure.
+
+    Args:
+        frames: ``(N, D)`` of real features.
+        features: their numbers in the raw data; None: 0 to D - 1.
+    """
+    numbers = np.arange(frames.shape[1]) if features is None else features
+    found = _spikes(frames, numbers) + _repeated(frames)
+    if found:
         warnings.warn(
-            f"{repeated:.0%} of the frames are exact copies of others (repeated or quantised values): densities grow without "
-            "bound on them, and min_covariance may set the score; X.dithered() spreads values over their grid",
+            f"{'; '.join(found)}: densities grow without bound on values that repeat, and min_covariance may set the score and the "
+            "ranking. Leave out a feature with a spike, or give it an observation of whole numbers (Columns with Bernoulli or Poisson); "
+            "X.dithered(), before split, spreads values over their grid; X.profile() shows all features",
             UserWarning,
             stacklevel=4,
         )
+
+
+def _spikes(frames: np.ndarray, numbers: np.ndarray) -> list[str]:
+    some = frames[:: -(-len(frames) // PROFILED)]
+    profiles = [profile_of(column) for column in some.T]
+    found = [
+        f"feature {n} is {p.spike:g} in {p.spike_share:.0%} of the frames"
+        for n, p in zip(numbers, profiles, strict=True)
+        if p.kind == "spike"
+    ]
+    coarse = [
+        (n, p.step)
+        for n, p in zip(numbers, profiles, strict=True)
+        if p.kind in ("grid", "counts", "bits") and p.step > COARSE * p.deviation
+    ]
+    if coarse:
+        which, steps = (", ".join(f"{x:g}" for x in each) for each in zip(*coarse, strict=True))
+        found.append(f"feature{'s' * (len(coarse) > 1)} {which} lie on a grid of step {steps}")
+    return found
+
+
+def _repeated(frames: np.ndarray) -> list[str]:
+    seen = frames[~np.isnan(frames).any(axis=1)]
+    share = 1 - len(np.unique(seen, axis=0)) / len(seen) if len(seen) > 1 else 0.0
+    return [f"{share:.0%} of the frames are exact copies of others"] if share > 0.05 else []

@@ -65,5 +65,7 @@ class Symbols(Encoding):
         return {"size": self.size}
 
     def restore(self, state: State) -> Self:
-        self.size = int(state["size"])
+        if type(state["size"]) is not int or not 1 <= state["size"] < 2**62:
+            raise ValueError(f"the number of symbols is {state['size']!r}; it should be an integer, at least 1")
+        self.size = state["size"]
         return self

@@ -6,12 +6,15 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pandas as pd
+
 from seqmodels.data import sha256
 from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.comparison import Comparison
 from seqmodels.evaluation.fitting import Parts, Plan, Scored, fit_and_score
 from seqmodels.evaluation.overlap import warn_of_overlap
 from seqmodels.evaluation.provenance import provenance
+from seqmodels.evaluation.reference import Reference, reference_of
 from seqmodels.evaluation.saved import as_json
 from seqmodels.evaluation.search import Grid, Search, trials_frame
 from seqmodels.evaluation.table import clusters_of, frame_of
@@ -32,6 +35,7 @@ def compare(
     budget: Budget | None = None,
     validation: Any = "auto",
     search: Search | Mapping[str, Grid] | None = None,
+    iid: bool = True,
     title: str = "",
     random_state: int = 0,
     progress: Callable[[str], None] | None = None,
@@ -50,8 +54,11 @@ def compare(
         validation: as in ``fit``: ``"auto"``, None, or held-out sequences (a pair if there are targets) for early stopping.
         search: tuning before the comparison, a ``Search`` or its grids, ``{"lstm": {"lr": [1e-3, 3e-3]}}``: every setting tried is scored
             on folds of the training part, each fit within the budget; the best is set on the model and fitted to all of it.
+        iid: add the row ``iid``, steps independent and alike: one Gaussian, or the frequencies of the symbols, fitted to the training part
+            (of p(y | x): to y alone). A model below it has learned nothing of the order. It is no contestant: it has no interval and no
+            p-value and does not count in their correction. A model of yours called ``iid`` takes its place and is tested as any other.
         title: for the table and the pictures.
-        random_state: seed of the bootstrap and the search.
+        random_state: seed of the search.
         progress: called with a line of text as each model, and each trial of a search, is done.
 
     Returns:
@@ -62,8 +69,13 @@ def compare(
         IncomparableError: two models measure different things (named), for example one scores ends and another does not; or
             one has no likelihood at all, as a ``MaskedTransformer`` has not.
         ValueError: no model could be fitted, or a name that is not there. One model that fails does not lose the others.
+        KeyboardInterrupt: Ctrl-C or SIGTERM came; models fitted by then stay so, and the one that was being fitted keeps the best it
+            had found (``interrupted_``).
 
-    Warns of: a model that failed, a baseline that did, sequences that stand in two parts of the data, too few independent sequences or
+    Where a variance stands on its floor, the score is computed again with the floor doubled and halved. If it moves by more than a tenth
+    of the difference to the baseline, or by 0.05 nats a unit, the floor made the figure: the row has no rank, no interval and no p-value.
+
+    Warns of: rows that a floor made, a model that failed, a baseline that did, sequences that stand in two parts of the data, too few independent sequences or
     clusters for an interval, sequences that a model holds to be impossible, and tuning that was not the same for all.
     """
     first = _checked_baseline(models, baseline)
@@ -84,9 +96,17 @@ def compare(
     if first not in good:
         warnings.warn(f"the baseline {first!r} failed, so differences are taken to {next(iter(good))!r}", stacklevel=2)
         first = next(iter(good))
-    frame, measure = frame_of(scored, good[first], parts.test, clusters, random_state), good[first].model.measure_
+    base, measure = good[first], good[first].model.measure_
+    reference = reference_of(models, base.model, parts) if iid else Reference()
+    if reference.scored is not None:
+        good[reference.name] = scored[reference.name] = reference.scored
+    added = reference.name if reference.scored is not None else None
+    frame = frame_of(scored, base, parts.test, clusters, added)
     frame.attrs = {"baseline": first, "unit": measure.unit, "title": title, "level": 0.95, "cluster": cluster}
     frame.attrs |= {"seeds": seeds, "n_duplicates": n_duplicates}
+    frame.attrs |= {"iid": reference.name, "iid_words": reference.words, "iid_note": reference.note}
+    frame.attrs |= {"iid_added": added is not None}
+    _warn_of_floors(frame)
     return Comparison(
         frame,
         measure,
@@ -98,6 +118,17 @@ def compare(
         provenance=_provenance(models, parts, plan),
         search=trials_frame({name: s.trials for name, s in scored.items()}),
     )
+
+
+def _warn_of_floors(frame: pd.DataFrame) -> None:
+    rows = frame[frame["rank"].isna() & (frame["error"] == "")]
+    if len(rows):
+        moved = ", ".join(f"{n} by {e:.2g}" for n, e in zip(rows["model"], rows["floor_effect"], strict=True))
+        warnings.warn(
+            f"scores that the floor of the variances made, which get no rank and no p-value: {moved} nats a unit when min_covariance is "
+            "doubled or halved; some values repeat (X.profile() shows which): dither X before split, or leave out features with a spike",
+            stacklevel=3,
+        )
 
 
 def _checked_baseline(models: Mapping[str, SequenceModel], baseline: str | None) -> str:
@@ -131,7 +162,23 @@ def _checked(models: Mapping[str, SequenceModel], parts: Parts, plan: Plan) -> i
         return 0
     if plan.search is not None:
         plan.search.check(models, plan.budget)
+    _check_grids(parts)
     return warn_of_overlap(parts.train, parts.held_out, parts.test)
+
+
+def _check_grids(parts: Parts) -> None:
+    """Densities of data under wider noise are lower, so all parts have noise of one width."""
+    assert parts.train is not None
+    grid = parts.train.scored.grid
+    for name, part in (("validation", parts.held_out), ("test", parts.test)):
+        if part is not None and part.scored.grid != grid:
+            here, there = (
+                "not dithered" if g is None else f"dithered over a grid of {g}" for g in (grid, part.scored.grid)
+            )
+            raise ValueError(
+                f"the training part is {here} but the {name} part is {there}; dither before split, or write "
+                "train = train.dithered() and then test = test.dithered(like=train)"
+            )
 
 
 def _provenance(models: Mapping[str, SequenceModel], parts: Parts, plan: Plan) -> dict[str, Any]:

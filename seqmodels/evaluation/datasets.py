@@ -145,13 +145,14 @@ class Recordings(Dataset):
 class Table(Dataset):
     """A CSV with a row a step: ``by`` names the sequence, ``columns`` (empty: all other numeric ones) are its features.
 
-    One column of whole numbers is read as symbols, anything else as vectors.
+    One column of whole numbers is read as symbols, anything else as vectors; ``dither``: with noise of one step of their grid.
     """
 
     path: str = ""
     by: str = ""
     columns: Sequence[str] = ()
     time: str = ""
+    dither: bool = False
 
     def read(self) -> Pair:
         if not self.by:
@@ -163,7 +164,8 @@ class Table(Dataset):
         wanted = list(self.columns) or self._numeric(frame)
         symbols = len(wanted) == 1 and wanted[0] in frame and frame[wanted[0]].dtype.kind in "iu"
         columns = wanted[0] if symbols else wanted
-        return Sequences.from_frame(frame, by=self.by, columns=columns, time=self.time or None), None
+        found = Sequences.from_frame(frame, by=self.by, columns=columns, time=self.time or None)
+        return found.dithered() if self.dither else found, None  # here, before any split: one grid for all parts
 
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
         return table_tasks(read[0], names=choice.names, quick=choice.quick, random_state=choice.random_state)

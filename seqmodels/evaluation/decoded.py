@@ -93,7 +93,7 @@ def evaluate(
         max_length, max_ratio, alpha: of the search, see ``predict``.
 
     Returns:
-        ``score`` (nats per unit of y; higher is better), ``bits`` per unit, ``exact_match``, ``error_rate`` (characters of text), ``n``
+        ``score`` (nats per unit of y; higher is better), ``bits`` (``-score / log 2``, what a unit costs; lower is better), ``exact_match``, ``error_rate`` (characters of text), ``n``
         and, of text, ``bleu`` and ``chrf``; named by the unit.
 
     Raises:

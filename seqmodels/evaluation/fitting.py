@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.evaluation.budget import Budget
+from seqmodels.evaluation.floors import floor_effect
 from seqmodels.evaluation.memory import peak_memory
 from seqmodels.evaluation.search import FAILURES, Search, Trial, best_of, folds_of, in_words, run_trials
 from seqmodels.model import NotFittedError, SequenceModel
@@ -63,7 +64,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Run:
-    """One fit and its one look at the test part; ``throughput`` in units scored per second, ``peak_memory`` in MB."""
+    """One fit and its one look at the test part; ``throughput`` in units scored per second, ``peak_memory`` in MB,
+    ``floor_effect`` in nats a unit."""
 
     steps: list[np.ndarray]
     score: float
@@ -72,6 +74,7 @@ class Run:
     throughput: float
     peak_memory: float
     converged: bool
+    floor_effect: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,18 @@ def fit_and_score(name: str, model: SequenceModel, parts: Parts, plan: Plan, say
         return Scored(model, trials=trials, error=f"{type(error).__name__}: {error}")
 
 
+def fitted(model: SequenceModel, train: Data, validation: Any) -> SequenceModel:
+    """``model``, fitted, as one of several.
+
+    Raises:
+        KeyboardInterrupt: a signal ended ``fit``, which ends them all; the model keeps what it had found.
+    """
+    model.fit(train.X, train.y, validation=validation)
+    if model.interrupted_:
+        raise KeyboardInterrupt
+    return model
+
+
 def _tune(name: str, model: SequenceModel, parts: Parts, plan: Plan, trials: list[Trial], say: Say) -> None:
     """Give ``model`` the best of its settings; ``trials`` grows by each, so that those of a search that failed are known too."""
     settings = [] if plan.search is None else plan.search.settings(name, plan.random_state)
@@ -135,7 +150,7 @@ def _tune(name: str, model: SequenceModel, parts: Parts, plan: Plan, trials: lis
 
     def fit(clone: SequenceModel, train: Data) -> SequenceModel:
         _held_to(plan.budget, clone, whole)
-        return clone.fit(train.X, train.y, validation=parts.validation)
+        return fitted(clone, train, parts.validation)
 
     for trial in run_trials(model, settings, fit, folds_of(whole, plan.search.folds, plan.random_state)):
         trials.append(trial)
@@ -160,23 +175,38 @@ def _run(model: SequenceModel, parts: Parts) -> Run:
     n_units = float(test.scored.n_units.sum())
     with peak_memory() as peak:
         if train is not None:
-            model.fit(train.X, train.y, validation=parts.validation)
+            fitted(model, train, parts.validation)
         began = time.perf_counter()
         steps = model.log_prob_steps(test.X, test.y)
         seconds = time.perf_counter() - began
+    _refuse_no_number(steps, test.scored)
     train_score = math.nan
     if train is not None:
         sample = _sample(train, int(n_units))
         train_score = model.score(sample.X, sample.y)
     score = float(np.array([s.sum() for s in steps]).sum() / n_units)  # as the model's own, to the last bit
     converged = bool(model.converged_)
-    return Run(steps, score, train_score, float(model.fit_seconds_), n_units / seconds, peak.megabytes, converged)
+    effect = floor_effect(model, score, test)
+    fit_seconds = float(model.fit_seconds_)
+    return Run(steps, score, train_score, fit_seconds, n_units / seconds, peak.megabytes, converged, effect)
+
+
+def _refuse_no_number(steps: list[np.ndarray], scored: Sequences) -> None:
+    """-inf is an answer, NaN and inf are none."""
+    for name, of_sequence in zip(scored.names, steps, strict=True):
+        bad = np.isnan(of_sequence) | (of_sequence == np.inf)
+        if bad.any():
+            t = int(np.argmax(bad))
+            raise ValueError(
+                f"log p is {of_sequence[t]} at step {t} of test sequence {name}, which is no figure to compare; look for extreme "
+                'values in the data or in the weights, or compute in dtype="float64"'
+            )
 
 
 def _sample(train: Data, n_units: int) -> Data:
     """About as much of the training part as there is to test, so that scoring it costs no more."""
     if len(train.X) == 1 and train.y is None:
-        return Data.of(Sequences([train.X.items[0][:n_units]]))
+        return Data.of(Sequences([train.X.items[0][:n_units]], grid=train.X.grid))
     order = np.random.default_rng(0).permutation(len(train.X))
     enough = int(np.searchsorted(np.cumsum(train.scored.n_units[order]), n_units)) + 1
     mask = np.zeros(len(order), dtype=bool)

@@ -151,7 +151,9 @@ def _pieces(X: Sequences, n: int) -> list[tuple[Data, Data]]:
         raise ValueError(f"the one training sequence has {len(item)} steps, too few for {n} folds; pass fewer folds")
     cuts = np.linspace(0, len(item), n + 1).astype(int)
     pieces = [item[a:b] for a, b in pairwise(cuts)]
-    parts = [(Sequences(pieces[:k] + pieces[k + 1 :]), Sequences([pieces[k]])) for k in range(n)]
+    parts = [
+        (Sequences(pieces[:k] + pieces[k + 1 :], grid=X.grid), Sequences([pieces[k]], grid=X.grid)) for k in range(n)
+    ]
     return [(Data.of(fitted), Data.of(scored)) for fitted, scored in parts]
 
 

@@ -15,6 +15,8 @@ def shown_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Formatted, at most about 120 characters wide; a column that would say the same of every model is left out."""
     base = str(frame.attrs["baseline"])
     shown = pd.DataFrame({"model": frame["model"]})
+    if by_floor(frame):
+        shown.insert(0, "rank", [_number(r, ".0f") for r in frame["rank"]])
     shown["score"] = [_number(x) for x in frame["score"]]
     if frame["perplexity"].notna().any():
         shown["perplexity"] = [_number(x, ".4g") for x in frame["perplexity"]]
@@ -24,12 +26,52 @@ def shown_table(frame: pd.DataFrame) -> pd.DataFrame:
     shown["95 % interval"] = [
         "" if np.isnan(low) else f"{low:+.4f} to {high:+.4f}" for low, high in _columns(frame, "ci_low", "ci_high")
     ]
-    shown["p"] = ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in frame["p_value"]]
+    for title, cells in _p_columns(frame).items():
+        shown[title] = cells
     shown["parameters"] = [_number(n, ",.0f") for n in frame["n_parameters"]]
     shown["fit s"] = [_number(s, ".1f") for s in frame["fit_seconds"]]
     for title, cells in _sometimes(frame):
         shown[title] = cells
     return shown
+
+
+def by_floor(frame: pd.DataFrame) -> list[str]:
+    """The models whose score a floor of the variances made, which have no rank."""
+    return list(frame.loc[frame["rank"].isna() & (frame["error"] == ""), "model"])
+
+
+def below_iid(frame: pd.DataFrame) -> list[str]:
+    """The models that are worse than independent steps."""
+    name = frame.attrs.get("iid", "")
+    level = frame.loc[frame["model"] == name, "score"]
+    return list(frame.loc[frame["score"] < level.iloc[0], "model"]) if len(level) else []
+
+
+def _p_columns(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """Columns of p-values, the corrected one where it differs; of a comparison saved when there was one column, that was corrected."""
+    alone = _p_cells(frame["p_value"])
+    if "p_holm" not in frame:
+        return {"p (Holm)": alone}
+    corrected = _p_cells(frame["p_holm"])
+    return {"p": alone} | ({} if alone == corrected else {"p (Holm)": corrected})
+
+
+def _p_cells(values: Any) -> list[str]:
+    return ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in values]
+
+
+def _p_in_words(frame: pd.DataFrame) -> str:
+    columns = _p_columns(frame)
+    said = []
+    if "p" in columns:
+        said.append(
+            "p: two-sided, of that model alone, as its interval is: below 0.05 where the interval leaves out zero."
+        )
+    if "p (Holm)" in columns:
+        said.append(
+            "p (Holm): corrected for the number of models; below 0.05 it is not chance, though many were tried."
+        )
+    return "".join(f" {sentence}" for sentence in said)
 
 
 def context_shown(steps: float) -> str:
@@ -71,12 +113,14 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
     """Sentences, each where there is reason for it."""
     notes = []
     if frame["perplexity"].notna().any():
-        notes.append(f"perplexity: exp(-score), per {measure.unit}; lower is better.")
-    methods = sorted({x for x in frame["method"] if x and not x.startswith("moving")})
+        notes.append(f"perplexity: exp(-score), per {measure.unit}; lower is better, as are bits (-score / log 2).")
+    said_below = ("moving", "none: the floor", "none: a reference")
+    methods = sorted({x for x in frame["method"] if x and not x.startswith(said_below)})
     if frame["block"].notna().any():
         methods.append(f"moving blocks of {frame['block'].min():.0f} to {frame['block'].max():.0f} steps")
     if methods:
-        notes.append(f"Intervals (95 %): {'; '.join(methods)}. p: two-sided, corrected by Holm.")
+        notes.append(f"Intervals (95 %): {'; '.join(methods)}.{_p_in_words(frame)}")
+    notes += _about_floors(frame, measure) + _about_iid(frame)
     if frame["score_sd"].notna().any():
         notes.append(
             f"Scores are means over {frame.attrs['seeds']} seeds; intervals are over test sequences and do not hold the spread over "
@@ -86,7 +130,8 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
         notes.append("context: how many steps back a model sees; what more would give it is not in its score.")
     if (frame["kind"] == "bound").any():
         notes.append('A "bound" is a lower bound: the model may be better than it says.')
-    free = frame.loc[(frame["budget"] == "") & (frame["error"] == ""), "model"]
+    contestants = frame if not frame.attrs.get("iid_added") else frame[frame["model"] != frame.attrs["iid"]]
+    free = contestants.loc[(contestants["budget"] == "") & (contestants["error"] == ""), "model"]
     if len(free) and (frame["budget"] != "").any():
         notes.append(f"The budget has no hold on {', '.join(free)}.")
     if frame["trials"].any():
@@ -94,6 +139,28 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
     if frame.attrs["n_duplicates"]:
         notes.append(f"{frame.attrs['n_duplicates']} of the held-out sequences also occur in the training part.")
     return notes
+
+
+def _about_floors(frame: pd.DataFrame, measure: Measure) -> list[str]:
+    names = by_floor(frame)
+    if not names:
+        return []
+    most = frame.loc[frame["model"].isin(names), "floor_effect"].max()
+    said = (
+        f"Not ranked, and without p: {', '.join(names)}. The floor of the variances (min_covariance), not the data, set the score: doubled or "
+        f"halved it moves the score by up to {most:.2g} nats per {measure.unit}, for values of the data repeat."
+    )
+    of_all = f"As the baseline {frame.attrs['baseline']!r} is one of them, no row has an interval."
+    return [said, of_all] if frame.attrs["baseline"] in names else [said]
+
+
+def _about_iid(frame: pd.DataFrame) -> list[str]:
+    name, words, note = (frame.attrs.get(key, "") for key in ("iid", "iid_words", "iid_note"))
+    notes = [note] if note else []
+    if frame.attrs.get("iid_added"):
+        notes.append(f"{name}: {words}, whatever came before; a reference, which is not tested.")
+    below = below_iid(frame)
+    return [*notes, f"Worse than {words}: {', '.join(below)}."] if below else notes
 
 
 def _columns(frame: pd.DataFrame, *names: str) -> Any:

@@ -127,7 +127,7 @@ def speech_tasks(
     by = "speaker" if "speaker" in frames.metadata and frames.metadata["speaker"].nunique() >= 20 else None
     if by is None and "cluster" in frames.metadata:
         # Few speakers, in both parts: what is generalised over is utterances, so these are the independent units.
-        frames = Sequences(frames.items, metadata=frames.metadata.drop(columns="cluster"))
+        frames = Sequences(frames.items, metadata=frames.metadata.drop(columns="cluster"), grid=frames.grid)
     train, test = frames.split(0.2, by=by, random_state=random_state)
     tasks = [Task("speech-density", "Speech: log p(x)", (train, None), (test, None))]
     if not quick:
@@ -196,4 +196,4 @@ def _with_half_the_budget(model: SequenceModel) -> SequenceModel:
 def _in_clusters(chunks: Sequences) -> Sequences:
     clusters = np.arange(len(chunks)) // CHUNKS_A_CLUSTER
     metadata = pd.DataFrame(chunks.metadata.drop(columns="cluster", errors="ignore"))
-    return Sequences(chunks.items, metadata=metadata, clusters=list(clusters))
+    return Sequences(chunks.items, metadata=metadata, clusters=list(clusters), grid=chunks.grid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -103,6 +103,16 @@ class AutoregressiveGaussian(Observation):
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return torch.zeros(self.n_parameters(size))
+
+    def with_floor(self, factor: float) -> AutoregressiveGaussian:
+        return replace(self, min_covariance=factor * self.min_covariance)
+
+    def on_floor(self, parameters: Tensor, size: int, factor: float) -> Tensor:
+        matrix, intercept, shape, first_mean, first_shape = self.unpack(parameters, size)
+        shape, first_shape = (
+            gaussian.on_floor(s, size, self.covariance_type, self.min_covariance, factor) for s in (shape, first_shape)
+        )
+        return self.pack(matrix, intercept, shape, first_mean, first_shape)
 
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
         _, _, shape, _, first_shape = self.unpack(parameters, size)

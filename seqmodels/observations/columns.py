@@ -101,6 +101,9 @@ class Columns(Observation):
     def n_parameters(self, size: int) -> int:
         return sum(observation.n_parameters(n) for observation, n in self.groups)
 
+    def _possible(self, table: Tensor, size: int) -> Tensor:
+        return torch.cat([g.observation._possible(table[:, g.parameters], g.size) for g in self.parts()], -1)
+
     def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         each = [g.observation.log_prob(parameters[..., g.parameters], g.of(x), g.before(past)) for g in self.parts()]
         return torch.stack(each).sum(0)
@@ -135,6 +138,13 @@ class Columns(Observation):
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
         each = [g.observation.starting_near(start[g.parameters], g.of(total), n) for g in self.parts()]
         return torch.cat(each)
+
+    def with_floor(self, factor: float) -> Columns:
+        return Columns([(observation.with_floor(factor), n) for observation, n in self.groups])
+
+    def on_floor(self, parameters: Tensor, size: int, factor: float) -> Tensor:
+        moved = [g.observation.on_floor(parameters[..., g.parameters], g.size, factor) for g in self.parts()]
+        return torch.cat(moved, dim=-1)
 
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
         hits = [g.observation.floor_hits(parameters[..., g.parameters], g.size) for g in self.parts()]

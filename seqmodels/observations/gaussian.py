@@ -128,3 +128,15 @@ def at_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> T
     if shape_type in ("diag", "lowrank"):
         return (shape[..., :size] <= math.log(floor) + 1e-6).any(-1)
     return (shape[..., :size] >= -0.5 * math.log(floor) - 1e-6).any(-1)
+
+
+def on_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float, factor: float) -> Tensor:
+    """Shapes whose variances on the floor (of ``full``: eigenvalues of the covariance) are moved to ``factor`` times it, none below that."""
+    if shape_type in ("diag", "lowrank"):
+        log_variance, least = shape[..., :size], math.log(factor * floor)
+        moved = torch.where(log_variance <= math.log(floor) + 1e-6, least, log_variance.clamp(min=least))
+        return torch.cat([moved, shape[..., size:]], dim=-1)
+    values, vectors = torch.linalg.eigh(covariance_of_shape(shape, size, min(factor, 1.0) * floor))
+    least = factor * floor
+    moved = torch.where(values <= (1 + 1e-6) * floor, least, values.clamp(min=least))
+    return shape_of_covariance((vectors * moved.unsqueeze(-2)) @ vectors.mT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -72,6 +72,13 @@ class GaussianMixture(Observation):
                 f"covariance_type is {self.covariance_type!r}; pass one of {', '.join(map(repr, SHAPE_TYPES))}"
             )
         return SHAPE_TYPES[self.covariance_type]
+
+    def _possible(self, table: Tensor, size: int) -> Tensor:
+        m = self.n_components
+        some = (
+            table[:, :m].logsumexp(-1, keepdim=True).isfinite() & ~table[:, :m].isnan()
+        )  # of weights -inf is a true zero
+        return torch.cat([some, table[:, m:].isfinite()], -1)
 
     def n_parameters(self, size: int) -> int:
         return self.n_components * (1 + size) + self._n_shape_parameters(size)
@@ -156,6 +163,15 @@ class GaussianMixture(Observation):
         if self.shape_type == "lowrank":  # at W = 0 its gradient is zero
             shapes[:, size:] = 0.1 * torch.randn(self.n_components, size * self.rank, generator=generator)
         return self.pack(torch.zeros(self.n_components), means, shapes)
+
+    def with_floor(self, factor: float) -> GaussianMixture:
+        return replace(self, min_covariance=factor * self.min_covariance)
+
+    def on_floor(self, parameters: Tensor, size: int, factor: float) -> Tensor:
+        m = self.n_components
+        logits, means, _ = parameters.split([m, m * size, self._n_shape_parameters(size)], dim=-1)
+        moved = gaussian.on_floor(self.unpack(parameters, size)[2], size, self.shape_type, self.min_covariance, factor)
+        return self.pack(logits, means.unflatten(-1, (m, size)), moved)
 
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
         shapes = self.unpack(parameters, size)[2]

@@ -64,7 +64,7 @@ def test_score_is_the_librarys_and_writes_steps(call, model, book, tmp_path):
     loaded = sm.load(model)
     nats = [loaded.score(text(file)) for file in (book, other)]
     assert [entry["nats"] for entry in said["files"].values()] == pytest.approx(nats)
-    assert said["files"][str(other)]["bits"] == pytest.approx(nats[1] / math.log(2))
+    assert said["files"][str(other)]["bits"] == pytest.approx(-nats[1] / math.log(2))
     assert said["files"][str(other)]["perplexity"] == pytest.approx(math.exp(-nats[1]))
     assert said["total"]["units"] == 25 + len(book.read_text())
     table = pd.read_csv(steps)

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import seqmodels as sm
+from seqmodels.evaluation.shown import how_to_read, shown_table
 from seqmodels.evaluation.table import TIMES
 
 
@@ -23,7 +24,7 @@ def hmms():
 @pytest.fixture(scope="module")
 def result(draws):
     (train, test), _ = draws
-    return sm.compare(hmms(), train, test=test, baseline="one", title="Draws")
+    return sm.compare(hmms(), train, test=test, baseline="one", title="Draws", iid=False)
 
 
 def test_table_is_sorted_and_holds_the_models_own_scores(result, draws):
@@ -32,7 +33,7 @@ def test_table_is_sorted_and_holds_the_models_own_scores(result, draws):
     assert frame["model"].tolist() == ["three", "one"]
     for row in frame.itertuples():
         assert row.score == pytest.approx(result.models[row.model].score(test), abs=1e-12)
-        assert row.bits == pytest.approx(row.score / math.log(2))
+        assert row.bits == pytest.approx(-row.score / math.log(2))
     best = frame.iloc[0]
     assert best["difference"] == pytest.approx(frame["score"].iloc[0] - frame["score"].iloc[1], abs=1e-9)
     assert best["ci_low"] < best["difference"] < best["ci_high"]
@@ -47,6 +48,38 @@ def test_the_true_model_is_not_beaten(result, draws):
         truth.initial, truth.transition, means=truth.means, covariances=truth.covariances, dtype="float64"
     )
     assert ideal.score(test) > result.frame["score"].max()
+
+
+def test_an_interval_leaves_out_zero_where_the_p_beside_it_is_below_a_twentieth():
+    """Of the row alone; the correction for the number of models stands in a column of its own, and in the note under the table."""
+    rng, found = np.random.default_rng(0), []
+    models = {"base": sm.HMM.from_parameters([1.0], [[1.0]], emission=[[0.5, 0.5]])}
+    models |= {
+        f"{p}": sm.HMM.from_parameters([1.0], [[1.0]], emission=[[p, 1 - p]]) for p in (0.4, 0.45, 0.48, 0.52, 0.55)
+    }
+    for n in (6, 15, 30):
+        test = [(rng.uniform(size=length) < rng.uniform(0.2, 0.7)).astype(int) for length in rng.integers(2, 60, n)]
+        found.append(sm.compare(models, test))
+    rows = pd.concat([result.frame[result.frame["model"] != "base"] for result in found])
+    excludes = (rows["ci_low"] > 0) | (rows["ci_high"] < 0)
+    assert ((rows["p_value"] < 0.05) == excludes).all()
+    assert (rows["p_holm"] >= rows["p_value"]).all()
+    assert (excludes & (rows["p_holm"] > 0.05)).any()  # what stood side by side without a word
+    assert found[0].table().columns.tolist()[4:7] == ["95 % interval", "p", "p (Holm)"]
+    said = found[0].how_to_read()
+    assert (
+        "p: two-sided, of that model alone, as its interval is: below 0.05 where the interval leaves out zero" in said
+    )
+    assert "p (Holm): corrected for the number of models" in said
+
+
+def test_one_model_beside_the_baseline_has_one_p_and_so_has_a_table_of_before(result):
+    assert "p (Holm)" not in result.table()
+    assert "Holm" not in result.how_to_read()
+    before = result.frame.drop(columns="p_holm")
+    before.attrs = result.frame.attrs
+    assert [c for c in shown_table(before) if c.startswith("p")] == ["p (Holm)", "parameters"]
+    assert "p (Holm): corrected" in how_to_read(before, result.measure, result.test)
 
 
 def test_fitted_models_are_scored_as_they_are(result, draws):
@@ -71,8 +104,9 @@ def test_one_failure_does_not_lose_the_others(draws):
     assert "emits symbols" in failed["error"]
     assert math.isnan(failed["score"])
     assert result.frame["model"].tolist()[-1] == "wrong"
+    assert result.frame["rank"].tolist() == pytest.approx([1, 2, 3, math.nan], nan_ok=True)
     assert "wrong failed" in str(result)
-    assert result.frame["score"].notna().sum() == 2
+    assert result.frame["score"].notna().sum() == 3  # with iid
 
 
 def test_different_measures_do_not_share_a_table(draws):
@@ -82,12 +116,34 @@ def test_different_measures_do_not_share_a_table(draws):
         sm.compare(models, train, test=test)
 
 
+def test_parts_are_dithered_alike_or_not_at_all():
+    rng = np.random.default_rng(0)
+    train, test = (sm.Sequences([rng.choice(v, (60, 1)) for _ in range(6)]) for v in ([0.0, 0.3, 1.3], [0.0, 1.0, 2.0]))
+    models = {"one": sm.HMM(1, max_iter=1)}
+    noisy = train.dithered()
+    for part in (test.dithered(), test):  # by a grid of its own, 1.0 for 0.3; not at all
+        with pytest.raises(
+            ValueError, match=r"the training part is dithered over a grid of \(0.3,\) but the test part"
+        ):
+            sm.compare(models, noisy, test=part)
+    right = test.dithered(like=noisy)
+    with pytest.raises(ValueError, match="but the validation part"):
+        sm.compare(models, noisy, test=right, validation=test.dithered())
+    found = sm.compare(models, noisy, test=right)
+    assert found.measure.grid == noisy.grid
+    wider = sm.HMM(1, max_iter=1).fit(test.dithered())
+    with pytest.raises(sm.IncomparableError, match="grid is"):
+        sm.compare({"one": models["one"], "wider": wider}, [np.asarray(x) for x in right])
+    with pytest.raises(ValueError, match=r"test\.dithered"):
+        wider.score(right)
+
+
 def test_clusters_are_the_independent_units(draws):
     (train, test), _ = draws
     grouped = sm.Sequences(test.items, clusters=[i % 6 for i in range(len(test))])
     by_cluster = sm.compare(hmms(), train, test=grouped, baseline="one").frame
     assert by_cluster["n_clusters"].max() == 6
-    assert by_cluster["method"].iloc[0] == "t"
+    assert by_cluster["method"].iloc[0].startswith("t over clusters")
     few = sm.Sequences(test.items, clusters=[i % 3 for i in range(len(test))])
     with pytest.warns(UserWarning, match="no interval"):
         frame = sm.compare(hmms(), train, test=few, baseline="one").frame
@@ -119,6 +175,48 @@ def test_an_impossible_sequence_is_counted_and_named():
     assert frame.loc["sharp", "score"] == -math.inf
     assert math.isnan(frame.loc["sharp", "ci_low"])
     assert frame.loc["smooth", "n_impossible"] == 0
+
+
+@pytest.mark.parametrize(("baseline", "difference"), [("sharp", math.inf), ("smooth", -math.inf)])
+def test_who_holds_a_test_sequence_to_be_impossible_is_infinitely_worse(baseline, difference):
+    """The difference is the model minus the baseline: +inf, not -inf, where only the baseline has a -inf."""
+    train, test = [[0, 1, 0], [1, 0]] * 5, [[0, 1, 1], [2, 0]] * 5
+    models = {
+        "smooth": sm.HMM(1, observation=sm.Categorical(pseudocount=0.1), encoding=sm.Symbols(3)),
+        "sharp": sm.HMM(1, encoding=sm.Symbols(3)),
+    }
+    with pytest.warns(UserWarning, match="sharp: log p is -inf for sequence 1, 3") as caught:
+        result = sm.compare(models, train, test=test, baseline=baseline)
+    assert not any("smooth" in str(w.message) for w in caught)
+    row = result.frame.set_index("model").loc[({"smooth", "sharp"} - {baseline}).pop()]
+    assert row["difference"] == difference
+    assert "'sharp'" in row["method"]
+    assert "'smooth'" not in row["method"]
+    assert f"{difference:+.4f}" in str(result)
+
+
+def test_of_two_that_hold_test_sequences_to_be_impossible_nothing_can_be_said():
+    train, test = [[0, 1, 0], [1, 0]] * 5, [[0, 1, 1], [2, 0]] * 5
+    models = {"one": sm.HMM(1, encoding=sm.Symbols(3)), "two": sm.HMM(2, encoding=sm.Symbols(3), max_iter=2)}
+    with pytest.warns(UserWarning, match="log p is -inf for sequence 1, 3"):
+        result = sm.compare(models, train, test=test)
+    row = result.frame.set_index("model").loc["two"]
+    assert math.isnan(row["difference"])
+    assert row["score"] == -math.inf
+    shown = result.table().set_index("model").loc["two"]
+    assert (shown["difference"], shown["score"]) == ("", "-inf")  # the print says what the frame says
+
+
+def test_no_row_is_made_of_what_is_no_number(draws, monkeypatch):
+    (train, test), _ = draws
+    broken = sm.HMM(1, max_iter=1)
+    steps = [np.array([0.0, np.nan])] * len(test)
+    monkeypatch.setattr(type(broken), "log_prob_steps", lambda self, X, y=None: steps)
+    with (
+        pytest.warns(UserWarning, match="broken failed"),
+        pytest.raises(ValueError, match="log p is nan at step 1 of test sequence 0"),
+    ):
+        sm.compare({"broken": broken}, train, test=test)
 
 
 def test_seeds_are_averaged_and_their_spread_shown(draws):
@@ -181,13 +279,14 @@ def test_two_runs_give_the_same_table_to_the_last_digit(conditional):
     pd.testing.assert_frame_equal(here, there, check_exact=True)
     assert runs[0].steps.equals(runs[1].steps)
     assert here["error"].eq("").all()
-    assert here["score_sd"].notna().all()
+    assert here.loc[here["model"] != "iid", "score_sd"].notna().all()
 
 
 def test_the_table_says_what_was_spent(draws):
     (train, test), _ = draws
     models = {"two": sm.HMM(2), "three": sm.HMM(3, observation=sm.GaussianMixture(1))}
-    frame = sm.compare(models, train, test=test, budget=sm.Budget(steps=2, parameters=60)).frame.set_index("model")
+    budget = sm.Budget(steps=2, parameters=60)
+    frame = sm.compare(models, train, test=test, budget=budget, iid=False).frame.set_index("model")
     assert (frame["n_parameters"] <= 60).all()
     assert (frame["n_parameters"] > 40).all()
     assert frame["budget"].to_dict() == {n: f"max_iter=2, n_states={m.n_states}" for n, m in models.items()}
@@ -210,7 +309,8 @@ def test_a_model_that_the_budget_cannot_hold_fails_alone(draws):
     models = {"one": sm.HMM(1, max_iter=1), "lstm": sm.LSTM()}
     with pytest.warns(UserWarning, match="lstm failed: with d_model=8"):
         frame = sm.compare(models, train, test=test, budget=sm.Budget(parameters=50)).frame
-    assert frame["model"].tolist() == ["one", "lstm"]
+    assert set(frame["model"][:2]) == {"one", "iid"}
+    assert frame["model"].tolist()[2:] == ["lstm"]
 
 
 def test_own_settings_stand_without_a_budget(draws):
@@ -225,7 +325,7 @@ def test_own_settings_stand_without_a_budget(draws):
 def test_validation_is_what_networks_stop_by(draws):
     (train, test), _ = draws
     held_out = train[:4]
-    found = sm.compare({"gru": sm.GRU(d_model=4, max_steps=4)}, train[4:], test=test, validation=held_out)
+    found = sm.compare({"gru": sm.GRU(d_model=4, max_steps=4)}, train[4:], test=test, validation=held_out, iid=False)
     wanted = sm.GRU(d_model=4, max_steps=4).fit(train[4:], validation=held_out)
     assert found.frame["score"].iloc[0] == wanted.score(test)
     assert set(found.provenance["sha256"]) == {"train x", "validation x", "test x"}
@@ -275,6 +375,7 @@ def test_perplexity_of_symbols():
     assert row["perplexity"] == pytest.approx(math.exp(-row["score"]))
     assert "perplexity" in result.table()
     assert "per byte; lower is better" in result.how_to_read()
+    assert row["bits"] == pytest.approx(math.log2(row["perplexity"]))  # what a unit costs, as in evaluate
 
 
 def test_the_printed_table_fits_a_screen(draws):
@@ -327,14 +428,14 @@ def test_a_baseline_that_ignores_the_source_stands_in_the_table_and_says_so():
     X, y = [[0, 1, 0]] * 8 + [[1, 1, 1]] * 8, [[0, 0]] * 8 + [[1, 1]] * 8
     models = {"read": sm.HMM(2, max_iter=2), "ignored": sm.HMM(2, max_iter=2, ignore_source=True)}
     with pytest.warns(UserWarning, match="16 of the 16 test sequences also occur in the training part"):
-        result = sm.compare(models, X, y, test=(X, y))
+        result = sm.compare(models, X, y, test=(X, y), iid=False)
     assert dict(zip(result.frame["model"], result.frame["source"], strict=True)) == {
         "read": "read",
         "ignored": "ignored",
     }
     assert "source" in result.table()
     with pytest.warns(UserWarning, match="also occur"):
-        alone = sm.compare({"one": sm.HMM(1, max_iter=2)}, y, test=y)
+        alone = sm.compare({"one": sm.HMM(1, max_iter=2)}, y, test=y, iid=False)
     assert "16 of the held-out sequences also occur" in alone.how_to_read()
     assert alone.frame["source"].tolist() == [""]
     assert "source" not in alone.table()

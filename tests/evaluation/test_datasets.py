@@ -23,6 +23,7 @@ def test_a_table_is_vectors_or_symbols(tmp_path):
     assert X[0].tolist() == [[1.0, 0.0], [0.5, 1.0]]  # in order of t, which is no feature
     assert Table(file, "who", ["k"], "t").read()[0][0].tolist() == [0, 1]
     assert Table(file, "who", ["x"]).read()[0][0].tolist() == [[0.5], [1.0]]
+    assert Table(file, "who", ["x"], dither=True).read()[0].grid == (0.5,)  # of the whole table, before it is split
     for table, said in (
         (Table(file), "--by"),
         (Table(file, "nobody"), "no column 'nobody'"),

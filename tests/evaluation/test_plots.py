@@ -113,6 +113,19 @@ class TestForest:
         assert [text.get_text().strip()[:10] for text in texts(figure, "excluded")] == ["not scored", "−inf: impo"]
         assert [text.get_text() for text in texts(figure, "score")][-2:] == ["–", "−inf"]
 
+    def test_a_score_that_a_floor_made_is_grey_and_says_so(self):
+        frame = table(3)
+        frame["rank"] = [1.0, 2.0, np.nan]
+        (said,) = texts(forest(frame), "floor")
+        assert said.get_text() == "set by the floor"
+
+    def test_why_there_is_no_difference(self):
+        frame = table(3)
+        frame["difference"], frame["score"] = [np.inf, np.nan, -np.inf], [-1.0, -np.inf, -np.inf]
+        frame["ci_low"] = frame["ci_high"] = np.nan
+        said = [text.get_text().strip() for text in texts(forest(frame), "excluded")]
+        assert said == ["+inf: impossible for the baseline", "−inf for the baseline, too", "−inf: impossible test data"]
+
     def test_a_row_far_from_all_others_does_not_squeeze_them(self):
         frame = table(6)
         frame.loc[5, ["difference", "ci_low", "ci_high"]] = [-40.0, -41.0, -39.0]

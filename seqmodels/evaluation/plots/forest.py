@@ -28,16 +28,18 @@ _OUTLIER = 6.0  # a row that stretches the axis this many times over is named at
 def forest(frame: pd.DataFrame) -> Figure:
     """Each model's difference to the baseline with its interval, best first; its score stands at the right.
 
-    A hollow marker is a lower bound of the likelihood. Rows without an interval have a marker alone, rows without a
+    A hollow marker is a lower bound of the likelihood, a grey one the baseline or a score that a variance floor made. Rows without an interval have a marker alone, rows without a
     finite difference say why in words, and a row far from all others is named at the edge rather than drawn to scale.
 
     Args:
         frame: the comparison table: columns model, score, difference, ci_low, ci_high (nats per unit), kind
-            (``exact`` or ``bound``) and, optionally, context (NaN: all of the past). ``frame.attrs`` holds unit, baseline and title, and the intervals' level.
+            (``exact`` or ``bound``) and, optionally, context (NaN: all of the past) and rank (NaN: a floor made the score). ``frame.attrs`` holds unit, baseline and title, and the intervals' level.
     """
     names = [short(name) for name in frame["model"]]
     low, mid, high = (frame[column].to_numpy(dtype=float) for column in ("ci_low", "difference", "ci_high"))
     baseline, unit = str(frame.attrs.get("baseline", "baseline")), str(frame.attrs.get("unit", "unit"))
+    unranked = frame["rank"].isna().to_numpy() if "rank" in frame else np.zeros(len(frame), dtype=bool)
+    scores = frame["score"].to_numpy(dtype=float)
     with matplotlib.rc_context(STYLE):
         figure, axes = new_axes(1.5 + 0.27 * len(names), str(frame.attrs.get("title", "")))
         left, right = _limits(low, mid, high)
@@ -46,13 +48,19 @@ def forest(frame: pd.DataFrame) -> Figure:
         axes.axvline(0, color=INK, linewidth=0.9, zorder=1)
         for row, name in enumerate(names):
             hollow = frame["kind"].iloc[row] == "bound"
-            _row(axes, row, low[row], mid[row], high[row], hollow=hollow, is_baseline=name == short(baseline))
+            grey = name == short(baseline) or bool(unranked[row])
+            _row(axes, row, low[row], mid[row], high[row], scores[row], hollow=hollow, grey=grey)
+            if unranked[row] and np.isfinite(mid[row]):
+                axes.annotate(
+                    "set by the floor", (np.clip(mid[row], left, right), row), (0, 5), textcoords="offset points",
+                    ha="center", color=MUTED, fontsize=7.5, style="italic", gid="floor",
+                )  # fmt: skip
         axes.set_yticks(range(len(names)), names)
         axes.tick_params(axis="y", length=0, labelsize=9)
         axes.spines["left"].set_visible(False)
         axes.grid(visible=False, axis="y")
         axes.set_xlabel(f"difference to {short(baseline)}\nnats per {unit}, higher is better")
-        columns = {"score": _numbers(frame["score"].to_numpy(dtype=float))}
+        columns = {"score": _numbers(scores)}
         if "context" in frame and frame["context"].astype(str).nunique() > 1:
             columns["context"] = list(map(context_shown, frame["context"]))
         _columns_at_right(axes, columns)
@@ -62,13 +70,22 @@ def forest(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _row(axes: Axes, y: int, low: float, mid: float, high: float, *, hollow: bool, is_baseline: bool) -> None:
+def _row(axes: Axes, y: int, low: float, mid: float, high: float, score: float, *, hollow: bool, grey: bool) -> None:
     left, right = axes.get_xlim()
-    colour = MUTED if is_baseline else COLOURS[0]
+    colour = MUTED if grey else COLOURS[0]
     if not np.isfinite(mid):
-        why = "not scored" if np.isnan(mid) else "−inf: impossible test data"
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-        axes.text(left, y, f" {why} ", va="center", color=MUTED, fontsize=8, style="italic", bbox=box, gid="excluded")
+        axes.text(
+            left,
+            y,
+            f" {_why(mid, score)} ",
+            va="center",
+            color=MUTED,
+            fontsize=8,
+            style="italic",
+            bbox=box,
+            gid="excluded",
+        )
         return
     if not left <= mid <= right:
         text, at, side = (f" ◂ {_signed(mid)}", left, "left") if mid < left else (f"{_signed(mid)} ▸ ", right, "right")
@@ -118,3 +135,10 @@ def _columns_at_right(axes: Axes, columns: Mapping[str, Sequence[str]]) -> None:
                 text, (1, y), (at, 0), ("axes fraction", "data"), "offset points", annotation_clip=False,
                 ha="right", va="center_baseline", color=MUTED if text == header else INK, gid=header,
             )  # fmt: skip
+
+
+def _why(difference: float, score: float) -> str:
+    """Of a row without a finite difference."""
+    if np.isnan(difference):
+        return "not scored" if np.isnan(score) else "−inf for the baseline, too"
+    return "−inf: impossible test data" if difference < 0 else "+inf: impossible for the baseline"

@@ -52,7 +52,9 @@ def section(comparison: Comparison) -> Section | None:
 
 def compared(comparison: Comparison) -> tuple[str, str] | None:
     """The two models; None if there is only one."""
-    ranked = comparison.frame.loc[comparison.frame["score"].notna(), "model"].tolist()
+    frame = comparison.frame
+    reference = frame.attrs["iid"] if frame.attrs.get("iid_added") else None
+    ranked = frame.loc[frame["rank"].notna() & (frame["model"] != reference), "model"].tolist()
     if len(ranked) < 2:
         return None
     return ranked[0], comparison.baseline if ranked[0] != comparison.baseline else ranked[1]

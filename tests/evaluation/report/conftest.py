@@ -51,14 +51,15 @@ def read():
 @pytest.fixture(scope="session")
 def texts():
     models = {"hmm": sm.HMM(3, max_iter=3), "3-gram <b>": sm.NGram(3)}
-    return sm.compare(models, [POEM], test=[POEM[300:]], baseline="hmm", title="Poems & <prose>")
+    return sm.compare(models, [POEM], test=[POEM[300:]], baseline="hmm", title="Poems & <prose>", iid=False)
 
 
 @pytest.fixture(scope="session")
 def vectors():
     x, _ = sm.data.hmm_draws(60, 8, n_states=3, n_features=2, random_state=4)
     train, test = x.split(0.5)
-    return sm.compare({"one": sm.HMM(1, max_iter=3), "three": sm.HMM(3, max_iter=8)}, train, test=test)
+    models = {"one": sm.HMM(1, max_iter=3), "three": sm.HMM(3, max_iter=8)}
+    return sm.compare(models, train, test=test, iid=False)
 
 
 @pytest.fixture(scope="session")
