@@ -286,8 +286,6 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
             return self
         twin = copy.copy(self)
         twin.dtype = "float64"
-        modules = {name: value for name, value in vars(self).items() if isinstance(value, torch.nn.Module)}
-        vars(twin).update(copy.deepcopy(modules))
         return twin
 
     def _affine(self) -> tuple[Tensor, Tensor]:

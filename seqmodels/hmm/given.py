@@ -133,12 +133,6 @@ def given_mixture(
             f"under covariance_type='spherical' the variances of a component must be one number in the units of {reader!r}; "
             "leave encoding out, or use 'diag'"
         )
-    if not bool(
-        torch.isfinite(sigma).all() and torch.isfinite((mu - shift) / scale).all() and torch.isfinite(scale).all()
-    ):
-        raise ValueError(
-            "the means or covariances are so large that float64 cannot hold their squares; pass them, and data, in other units"
-        )
     smallest = float(torch.linalg.eigvalsh(sigma).min() if full else sigma.min())
     if smallest < SMALLEST:
         raise ValueError(
@@ -212,6 +206,10 @@ def _own_units(w: Tensor, mu: Tensor, sigma: Tensor, covariance_type: Covariance
     if covariance_type == "spherical":  # only these units keep it so
         relative = variances[0, 0].sqrt()
         scale = relative * (scale / relative).square().mean().sqrt()
+    if not bool(torch.isfinite(mean).all() and torch.isfinite(scale).all()):
+        raise ValueError(
+            "the means or covariances are so large that float64 cannot hold their squares; pass them, and data, in other units"
+        )
     return Standardize().restore({"mean": mean.numpy(), "scale": scale.numpy()})
 
 
