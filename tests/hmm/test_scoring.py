@@ -99,3 +99,23 @@ def test_no_more_than_a_block_is_read_from_disk_at_once(
     assert max(read) <= 500  # slices of 300 frames, log-determinants of 500
     assert sum(read) == 3 * T  # once encoded; the log-determinant for the examples and for the steps
     assert (model.decode([mapped])[0] == paths).all()
+
+
+@pytest.mark.parametrize("kind", ["diag", "full", "tied", "spherical"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_mean_many_deviations_from_the_others_loses_no_digits(kind: Any, missing: bool) -> None:
+    means, x = np.array([[0.0, 0.0], [-1e8, 1e8]]), np.array([[0.5, -1.0], [-1e8, 1e8 + 1]])
+    covariances = {"full": np.stack([np.eye(2)] * 2), "tied": np.eye(2), "spherical": np.ones(2)}.get(
+        kind, np.ones((2, 2))
+    )
+    model = HMM.from_parameters(
+        [0.5, 0.5],
+        np.full((2, 2), 0.5),
+        means=means,
+        covariances=covariances,
+        covariance_type=kind,
+        dtype="float64",
+    )
+    x[0, 0] = np.nan if missing else x[0, 0]
+    expected = np.log(0.5) - 0.5 * (np.nansum((x - means) ** 2, 1) + np.log(2 * np.pi) * (~np.isnan(x)).sum(1))
+    assert_allclose(model.log_prob_steps([x])[0], expected, rtol=0, atol=1e-6)  # 1e8 has eight digits left
