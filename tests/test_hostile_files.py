@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-import seqmodels as sm
 from tests.hostile import READERS, files
 
 
@@ -31,5 +30,5 @@ def test_a_newer_format_is_refused_as_newer(tmp_path: Path) -> None:
     newer = [(READERS[kind], path) for name, kind, path in files(tmp_path) if name.startswith("a newer")]
     assert len(newer) == 2
     for read, path in newer:
-        with pytest.raises(ValueError, match="written by a newer version of seqmodels.*upgrade"):
+        with pytest.raises(ValueError, match=r"written by a newer version of seqmodels.*upgrade"):
             read(path)
