@@ -14,12 +14,18 @@ LISTS = (list, tuple, np.ndarray)
 
 def check(cls: type, key: str, value: Any) -> None:
     """Raise ``ValueError`` unless ``cls`` has a hyperparameter ``key`` whose annotation admits ``value``."""
-    known = inspect.signature(cls).parameters
+    known = names(cls)
     if key not in known:
         raise ValueError(f"{cls.__name__} has no parameter {key!r}; it has {', '.join(known)}")
     hint = hints(cls).get(key, Any)
     if not admits(hint, value):
         raise ValueError(f"{key} of {cls.__name__} is {_cut(value)}; pass {in_words(hint)}")
+
+
+@cache
+def names(cls: type) -> tuple[str, ...]:
+    """The constructor's arguments."""
+    return tuple(inspect.signature(cls).parameters)
 
 
 def _cut(value: Any) -> str:
