@@ -65,5 +65,5 @@ def test_large_tables_that_are_not_saved_are_refused() -> None:
     module = nn.Linear(3, 2)
     with shapes_alone():
         module.register_buffer("table", torch.zeros(UNSAVED + 10), persistent=False)
-    with pytest.raises(ValueError, match="tables of .* numbers beside 8 weights"):
+    with pytest.raises(ValueError, match=r"tables of .* numbers beside 8 weights"):
         check_shapes(module, arrays(nn.Linear(3, 2)))
