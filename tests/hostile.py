@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import pickle
+import shutil
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
@@ -270,7 +271,10 @@ def _zip(path: Path) -> None:
 
 def comparison(change: Callable[[Content], Any], path: Path) -> None:
     """A comparison whose table was changed; the hash is right."""
-    sm.Comparison.load(FIXTURES / "comparison").save(path)
+    whole = path.parent / "whole"
+    if not whole.exists():
+        sm.Comparison.load(FIXTURES / "comparison").save(whole)
+    shutil.copytree(whole, path)
     main = path / saved.MAIN
     content = json.loads(main.read_text(encoding="utf-8"))
     change(content)
@@ -281,8 +285,6 @@ def comparison(change: Callable[[Content], Any], path: Path) -> None:
 
 def old_comparison(change: Callable[[Path], Any], path: Path) -> None:
     """One of the oldest format, which has no hashes."""
-    import shutil
-
     shutil.copytree(FIXTURES / "comparison", path)
     change(path)
 
