@@ -44,9 +44,9 @@ def words() -> tuple[list[str], list[str]]:
 X, TEXT, PAIRS = series(), ["to be or not to be, that is the question"] * 8, words()
 TWO = sm.GaussianMixture(2)
 CASES: dict[str, Make] = {
-    "LSTM": lambda **o: (sm.LSTM(d_model=16, bptt=8, max_steps=150, averaging=0.2, **o), (TEXT,)),
-    "Transformer": lambda **o: (sm.Transformer(d_model=16, context=16, max_steps=60, accumulate=2, **o), (TEXT,)),
-    "MaskedTransformer": lambda **o: (sm.MaskedTransformer(d_model=16, n_layers=1, max_steps=60, **o), (TEXT,)),
+    "LSTM": lambda **o: (sm.LSTM(d_model=16, bptt=8, max_steps=50, averaging=0.2, **o), (TEXT,)),
+    "Transformer": lambda **o: (sm.Transformer(d_model=16, context=16, max_steps=30, accumulate=2, **o), (TEXT,)),
+    "MaskedTransformer": lambda **o: (sm.MaskedTransformer(d_model=16, n_layers=1, max_steps=40, **o), (TEXT,)),
     "Baum-Welch": lambda **o: (sm.HMM(4, observation=TWO, tol=0, max_iter=60, **o), (X,)),
     "restarts side by side": lambda **o: (sm.HMM(4, n_init=3, tol=1e-4, max_iter=40, **o), (X,)),
     "restarts one by one": lambda **o: (
