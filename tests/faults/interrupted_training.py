@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import seqmodels as sm
-from tests.faults.killed_training import PAIRS, TEXT, TWO, Make, X, in_a_fork
+from tests.faults.killed_training import PAIRS, TEXT, TWO, Make, X, in_a_fork, warm_up
 from tests.faults.promise import Promise, main
 
 WITHIN = 2.0  # seconds
@@ -41,7 +40,6 @@ CASES: dict[str, Make] = {
 
 def fit(make: Make, folder: Path) -> None:
     """Fit, and write what there is once ``fit`` has returned."""
-    torch.set_num_threads(1)
     model, data = make(checkpoint=str(folder / "run.ckpt"), checkpoint_seconds=0.02)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -138,7 +136,7 @@ def row(name: str, signals: list[signal.Signals], rng: np.random.Generator) -> P
 
 def measure(quick: bool) -> list[Promise]:
     """A row a case, and one for the second Ctrl-C."""
-    torch.set_num_threads(1)
+    warm_up()
     rng = np.random.default_rng(0)
     names = ["restarts"] if quick else list(CASES)
     rows = [row(name, [signal.SIGINT, signal.SIGTERM] * (1 if quick else 5), rng) for name in names]

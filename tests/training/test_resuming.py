@@ -113,7 +113,7 @@ def test_another_version_and_older_checkpoints_are_refused(tmp_path: Path, monke
     hmm(checkpoint=path).fit(X)
     content = storage.read(path)
     monkeypatch.setattr("seqmodels.training.resuming.version", lambda name: "9.9")
-    with pytest.raises(ValueError, match="was written by seqmodels .* but this is seqmodels 9.9"):
+    with pytest.raises(ValueError, match=r"was written by seqmodels .* but this is seqmodels 9\.9"):
         hmm(resume_from=path).fit(X)
     del content["fingerprint"]
     storage.write(path, content)
