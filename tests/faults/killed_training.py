@@ -47,7 +47,7 @@ CASES: dict[str, Make] = {
     "LSTM": lambda **o: (sm.LSTM(d_model=8, bptt=8, max_steps=30, averaging=0.2, **o), (TEXT,)),
     "Transformer": lambda **o: (sm.Transformer(d_model=8, context=16, max_steps=20, accumulate=2, **o), (TEXT,)),
     "MaskedTransformer": lambda **o: (sm.MaskedTransformer(d_model=8, n_layers=1, max_steps=30, **o), (TEXT,)),
-    "Baum-Welch": lambda **o: (sm.HMM(4, observation=TWO, tol=0, max_iter=60, **o), (X,)),
+    "Baum-Welch": lambda **o: (sm.HMM(4, observation=TWO, tol=0, max_iter=40, **o), (X,)),
     "restarts side by side": lambda **o: (sm.HMM(4, n_init=3, tol=1e-4, max_iter=40, **o), (X,)),
     "restarts one by one": lambda **o: (
         sm.HMM(4, observation=sm.GaussianMixture(2, "tied"), n_init=3, tol=0, max_iter=15, **o),
