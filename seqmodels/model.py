@@ -53,7 +53,7 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
     (``start``, ``advance``, ``distribution``) that predicts one step at a time. Both roads must agree.
 
     Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step, seconds, log_prob,
-    validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``, ``fit_seconds_``.
+    validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
     """
 
     length: Length | Literal["auto"] = "auto"

@@ -63,7 +63,7 @@ def fit(make: Make, folder: Path) -> None:
 def is_best(model: Any, history: Any, data: tuple[Any, ...]) -> bool:
     """Whether the model is the one that the history says is best so far."""
     if isinstance(model, sm.HMM) and model.algorithm == "stepwise":
-        return True  # its history is of the parameters before each M-step
+        return bool(model.score(*data) > history["log_prob"].iloc[0])  # its lines are of parameters before an M-step
     if history["validation"].isna().all():
         return bool(abs(history["log_prob"].iloc[-1] - model.score(*data)) < 1e-5)
     _, held_out = sm.preparation.hold_out(sm.preparation.Data.of(*data), "auto", True, model.random_state)
