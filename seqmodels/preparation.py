@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -74,9 +74,14 @@ class Data:
         x, target = as_sequences(X), None if y is None else as_sequences(y)
         if target is not None and len(target) != len(x):
             raise ValueError(f"there are {len(x)} sequences in X but {len(target)} in y; pass one target for each")
-        w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
-        if w.shape != (len(x),) or not (np.isfinite(w).all() and (w >= 0).all() and w.sum() > 0):
+        try:
+            w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
+        except (ValueError, TypeError):
+            w = np.empty(0)
+        if w.shape != (len(x),) or not (np.isfinite(w).all() and (w >= 0).all() and 0 < _sum(w) < np.inf):
             raise ValueError(f"sample_weight must be {len(x)} finite numbers, none negative and not all zero")
+        if not (states is None or isinstance(states, Iterable)):
+            raise ValueError(f"states is {states!r}; pass an array of integers for each sequence, or None")
         known = None if states is None else [None if s is None else np.asarray(s) for s in states]
         if known is not None and len(known) != len(x):
             raise ValueError(f"there are {len(x)} sequences but {len(known)} arrays of states; pass one each, or None")
@@ -91,6 +96,11 @@ class Data:
         """The part where ``mask`` is true."""
         states = None if self.states is None else [s for s, kept in zip(self.states, mask, strict=True) if kept]
         return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask], states)
+
+
+def _sum(weights: np.ndarray) -> float:
+    with np.errstate(over="ignore"):
+        return float(weights.sum())
 
 
 # How sources are read: as the targets, by one encoding of both; by an encoding of their own; or not at all.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from collections.abc import Set as AnySet
 from dataclasses import asdict
 from typing import Any, Literal, Self, overload
@@ -69,7 +69,7 @@ class Sequences(Sequence[Item]):
     @classmethod
     def from_lengths(cls, X: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
         """Sequences laid end to end: ``X`` of shape ``(N, D)`` or ``(N,)`` and ``lengths`` that sum to N (hmmlearn's form)."""
-        X, counts = _as_array(X), _whole_lengths(lengths)
+        X, counts = _asas_array(X), _whole_lengths(lengths)
         if X.ndim == 0:
             raise ValueError("X has no rows; pass an array of shape (N, D) or (N,)")
         if counts.sum() != len(X):
@@ -79,7 +79,7 @@ class Sequences(Sequence[Item]):
     @classmethod
     def from_padded(cls, array: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
         """A padded array of shape ``(n, T, D)`` or ``(n, T)`` and the real length of each row."""
-        array, counts = _as_array(array), _whole_lengths(lengths)
+        array, counts = _asas_array(array), _whole_lengths(lengths)
         if array.ndim < 2:
             raise ValueError(f"the padded array has shape {array.shape}; pass (n, T, D) or (n, T)")
         if len(counts) != len(array):
@@ -94,6 +94,8 @@ class Sequences(Sequence[Item]):
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, *, by: str, columns: Sequence[str] | str, time: str | None = None) -> Self:
         """A long frame: one row a step, ``by`` names the sequence, ``columns`` its features (one name: symbols or text units)."""
+        if not isinstance(frame, pd.DataFrame):
+            raise ValueError(f"the frame is {_shown(frame)}; pass a pandas DataFrame, one row a step")
         missing = [c for c in [by, *([columns] if isinstance(columns, str) else columns)] if c not in frame.columns]
         if missing:
             raise ValueError(f"the frame has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
@@ -113,6 +115,10 @@ class Sequences(Sequence[Item]):
     @classmethod
     def from_dataset(cls, dataset: Any, **metadata: Any) -> Self:
         """A map-style torch dataset whose items are tensors, or tuples whose first entry is the sequence."""
+        if not (isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")):
+            raise ValueError(
+                f"the dataset is {_shown(dataset)}; pass a map-style one, which has a length and items by number"
+            )
         rows = (dataset[i] for i in range(len(dataset)))
         return cls([r[0] if isinstance(r, tuple) else r for r in rows], **metadata)
 
@@ -177,7 +183,7 @@ class Sequences(Sequence[Item]):
 
         A single sequence is cut in time instead: its tail is the test part.
         """
-        if not 0 < test < 1:
+        if not (isinstance(test, int | float | np.floating) and 0 < test < 1):
             raise ValueError(f"test is {test}; pass the fraction to hold out, between 0 and 1")
         if len(self) == 1:
             return self._cut_tail(test)
@@ -203,8 +209,8 @@ class Sequences(Sequence[Item]):
 
     def chunks(self, length: int) -> Sequences:
         """Consecutive pieces of ``length`` steps (characters of text); the piece's cluster is the sequence it came from, if it has none."""
-        if length < 1:
-            raise ValueError(f"length is {length}; pass at least 1")
+        if not (isinstance(length, int | np.integer) and length >= 1):
+            raise ValueError(f"length is {length!r}; pass at least 1")
         pieces = [(i, item[k : k + length]) for i, item in enumerate(self.items) for k in range(0, len(item), length)]
         rows = self.metadata.iloc[[i for i, _ in pieces]].reset_index(drop=True)
         if "cluster" not in rows and len(self) > 1:
@@ -213,6 +219,8 @@ class Sequences(Sequence[Item]):
 
     def continuation(self, context: int) -> tuple[Sequences, Sequences]:
         """``(X, y)``: the first ``context`` steps (characters of text) of each sequence and the rest; shorter sequences are left out."""
+        if not (isinstance(context, int | np.integer) and context >= 1):
+            raise ValueError(f"context is {context!r}; pass at least 1")
         long_enough = [i for i, item in enumerate(self.items) if len(item) > context]
         if not long_enough:
             raise ValueError(f"no sequence is longer than context={context}; pass a shorter context")
@@ -325,11 +333,11 @@ def _shown(value: Any) -> str:
 def _kind_of(item: Any) -> Kind:
     if isinstance(item, str):
         return "text"
-    return "vectors" if (item if isinstance(item, np.memmap) else _array(0, item)).ndim == 2 else "symbols"
+    return "vectors" if (item if isinstance(item, np.memmap) else as_array(0, item)).ndim == 2 else "symbols"
 
 
-def _array(i: int, item: Any) -> np.ndarray:
-    """One sequence of numbers as an array; masked arrays stay masked."""
+def as_array(i: int, item: Any) -> np.ndarray:
+    """One sequence of numbers as an array; masked arrays stay masked. Raises ``ValueError``, naming sequence ``i``."""
     if isinstance(item, bytes | bytearray):
         raise ValueError(f"sequence {i} is {type(item).__name__}; decode it first: x.decode('utf-8')")
     if isinstance(item, Mapping | AnySet):
@@ -345,7 +353,7 @@ def _array(i: int, item: Any) -> np.ndarray:
         ) from None
 
 
-def _as_array(X: Any) -> np.ndarray:
+def _asas_array(X: Any) -> np.ndarray:
     return X if isinstance(X, np.ma.MaskedArray) else np.asarray(X)
 
 
@@ -379,7 +387,7 @@ def _check_text(i: int, item: Any) -> str:
 
 
 def _check_symbols(i: int, item: Any) -> np.ndarray:
-    array = item if isinstance(item, np.memmap) and item.dtype.kind in "iu" else _array(i, item)
+    array = item if isinstance(item, np.memmap) and item.dtype.kind in "iu" else as_array(i, item)
     if isinstance(item, str) or array.ndim != 1:
         raise ValueError(
             f"sequence {i} has shape {array.shape} but the first is one-dimensional; symbols are 1-D integer arrays, vectors (T, D)"
@@ -430,7 +438,7 @@ def _check_vectors(i: int, item: Any) -> np.ndarray:
         if any(np.isinf(item[t : t + AT_ONCE]).any() for t in range(0, len(item), AT_ONCE)):
             raise ValueError(f"sequence {i} has an infinite value; remove it or mark it missing with NaN")
         return item  # not read into memory
-    array = _array(i, item)
+    array = as_array(i, item)
     if array.dtype.kind == "O" and array.ndim == 2:
         array = _floats(i, array)
     if isinstance(item, str) or array.ndim != 2 or array.dtype.kind not in "iubf":

@@ -126,3 +126,55 @@ def test_training_data_that_float64_cannot_hold_are_refused(change: Any, message
     for each in (sm.HMM(2), sm.LSTM(d_model=8, max_steps=1)):
         with pytest.raises(ValueError, match=message):
             each.fit([change(x) for x in FRAMES], validation=None)
+
+
+@pytest.mark.parametrize("bad", [None, 5, {"a": 1}, {1}, np.nan, np.zeros((2, 2, 2)), [[1, 2], [1]]], ids=str)
+def test_steps_and_prefixes_that_are_none_are_refused_in_words(model: sm.SequenceModel, bad: Any) -> None:
+    with pytest.raises(ValueError, match=r"sequence 0|fitted on vectors"):
+        model.stream().update(bad)
+    if bad is not None:
+        with pytest.raises(ValueError, match=r"sequence 0|fitted on vectors"):
+            model.predict_next(bad)
+
+
+def test_a_masked_step_is_missing_and_a_tensor_is_its_array(model: sm.SequenceModel) -> None:
+    hidden = np.ma.array([0.5, -999.0], mask=[0, 1])
+    if isinstance(model, sm.HMM):
+        assert model.stream().update(hidden) == model.stream().update(np.array([0.5, np.nan]))
+    else:
+        with pytest.raises(ValueError, match="sequence 0 of X has a NaN at frame 0"):
+            model.stream().update(hidden)
+    step = torch.tensor([0.5, 1.0], dtype=torch.float64)
+    assert model.stream().update(step.clone().requires_grad_()) == model.stream().update(step.numpy())
+
+
+@pytest.mark.parametrize("weights", [[1, np.nan, 1], [1e308] * 3, ["a", "b", "c"], {}, 5, [1, 1]], ids=str)
+def test_weights_that_are_none_are_refused_in_words(weights: Any) -> None:
+    with pytest.raises(ValueError, match="sample_weight must be 3 finite numbers"):
+        sm.HMM(2).fit(FRAMES, sample_weight=weights)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: sm.HMM(2.5).fit(FRAMES),  # type: ignore[arg-type]
+        lambda: sm.HMM("a").fit(FRAMES),  # type: ignore[arg-type]
+        lambda: sm.LSTM(d_model=np.nan).fit(FRAMES),  # type: ignore[arg-type]
+        lambda: sm.LSTM(d_model=200_000).fit(FRAMES),
+        lambda: sm.HMM(2).fit(FRAMES, states=5),
+        lambda: sm.AlignmentHMM().fit([np.zeros(2_200_000, int)], [np.array([1])]),
+        lambda: sm.HMM(2).fit(FRAMES, validation=5),
+        lambda: sm.HMM.from_parameters(
+            [0.5, 0.5], np.full((2, 2), 0.5), means=[[1e200], [0]], covariances=[[1.0], [1]]
+        ),
+        lambda: sm.HMM.from_parameters(
+            [0.5, 0.5], np.full((2, 2), 0.5), means=[[1e90], [0]], covariances=[[1e-90], [1]]
+        ),
+        lambda: sm.LSTM(d_model=4, observation=sm.Poisson()).fit([np.full((3, 1), 1e300)] * 3, validation=None),
+        lambda: sm.HMM(2, max_iter=1).fit(FRAMES).sample(-1, length=3),
+        lambda: sm.HMM(2, max_iter=1).fit(FRAMES).sample(1, length="a"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(ask: Any) -> None:
+    with pytest.raises(ValueError, match=r"pass|align shorter|remove or rescale"):
+        ask()

@@ -83,6 +83,9 @@ def _read_all(root: Path, paths: list[str]) -> tuple[list[np.ndarray], int]:
             )
         if not len(samples):
             raise ValueError(f"{path} holds no samples; leave it out")
+        if not np.isfinite(samples).all():
+            bad = int(np.argmin(np.isfinite(samples).all(axis=1)))
+            raise ValueError(f"{path} is not finite at sample {bad}; leave it out, or cut that part away")
         waveforms.append(samples.mean(axis=1))
     return waveforms, first
 

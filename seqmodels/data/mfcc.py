@@ -68,7 +68,12 @@ class MFCC(Configurable):
         """``waveform`` ``(n,)``: floats in [-1, 1] or int16, at ``sample_rate`` Hz."""
         self._check()
         samples = _as_samples(waveform)
-        width, _ = self.frame(sample_rate)
+        width, hop = self.frame(sample_rate)
+        if width < 2 or hop < 1:
+            raise ValueError(
+                f"at {sample_rate} Hz a window of {self.window} s has {width} samples and a hop of {self.hop} s has {hop}; pass the real "
+                "sample rate, or a longer window and hop"
+            )
         if len(samples) < width:
             raise ValueError(
                 f"the waveform has {len(samples)} samples but a window of {self.window} s at {sample_rate} Hz has {width}; "

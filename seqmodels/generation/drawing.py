@@ -52,6 +52,8 @@ class Drawing(Generative, ABC):
             temperature, top_k, top_p, min_p: what is drawn from instead of the model's own distribution: see ``Decoding``.
             stop: strings, for text: a text ends after the first of them that is completed by what is drawn, and contains it.
         """
+        if not (isinstance(n, int | np.integer) and n >= 0):
+            raise ValueError(f"n is {n!r}; pass a number of sequences")
         steps, context = self._encode_one(prefix), self._encode_source(source)
         length = self._length(length, context)
         watch = self._watch(stop, steps, n)

@@ -20,7 +20,7 @@ from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable
 from seqmodels.preparation import Data, Example, Setting
-from seqmodels.sequences import Sequences
+from seqmodels.sequences import Sequences, as_array
 from seqmodels.tagging import length_like
 
 
@@ -107,6 +107,8 @@ class Generative(Configurable, ABC):
 
     def _length(self, length: int | None, source: np.ndarray | None) -> int | None:
         """How many steps are asked for; None: until the end."""
+        if not (length is None or (isinstance(length, int | np.integer) and length >= 0)):
+            raise ValueError(f"length is {length!r}; pass a number of steps")
         if self._aligned and source is not None:
             return length_like(source, length)
         if length is None and self.length_ == "given":
@@ -145,6 +147,8 @@ class Generative(Configurable, ABC):
         return reads.encode(one.items[0])
 
     def _encode_step(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        item = x if isinstance(x, str) else np.asarray(x)[None]
+        item = x if isinstance(x, str) else as_array(0, x)[None]
+        if not isinstance(item, str) and np.ma.is_masked(item):
+            item = np.ma.filled(item.astype(np.float64), np.nan)
         steps = self._encode_one(item)
         return steps, np.broadcast_to(self.encoding_.log_det(item), len(steps))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from seqmodels.hmm.constraints import Constraints, Frozen, Tying
@@ -94,7 +95,7 @@ def _differs(name: str, value: Any) -> ValueError:
 def check_numbers(n_states: int, n_init: int, max_iter: int, tol: float) -> None:
     """Raise ``ValueError`` for numbers that cannot be."""
     for name, value in {"n_states": n_states, "n_init": n_init}.items():
-        if value < 1:
+        if not (isinstance(value, int | np.integer) and value >= 1):
             raise ValueError(f"{name} is {value}; pass at least 1")
     # Before anything is made of them: a transition matrix, its counts and the mask of the topology.
     refuse_beyond_memory(f"the transitions of {n_states} states", 17.0 * n_states**2, "pass a smaller n_states")

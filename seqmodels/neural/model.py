@@ -97,7 +97,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
     def _check_hyperparameters(self) -> None:
         self._check_training()
         for name in ("d_model", "n_layers"):
-            if getattr(self, name) < 1:
+            if not (isinstance(getattr(self, name), int | np.integer) and getattr(self, name) >= 1):
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")

@@ -116,3 +116,11 @@ def test_what_is_no_audio_is_named(digits: Path) -> None:
     (digits / "2_dan_0.wav").write_bytes(b"RIFF")
     with pytest.raises(ValueError, match=r"2_dan_0\.wav cannot be read as audio \(.+[^.]\); leave it out"):
         audio(digits)
+
+
+def test_samples_that_are_no_numbers_are_named(tmp_path: Path) -> None:
+    samples = np.zeros(800)
+    samples[7] = np.nan
+    soundfile.write(tmp_path / "a.wav", samples, 8000, subtype="FLOAT")
+    with pytest.raises(ValueError, match=r"a\.wav is not finite at sample 7"):
+        audio(tmp_path, features="waveform")

@@ -116,3 +116,9 @@ def test_deltas_are_the_slopes_of_least_squares() -> None:
         np.testing.assert_allclose(got[t], slope, atol=1e-12)
     with pytest.raises(ValueError, match="width is 0"):
         deltas(x, width=0)
+
+
+@pytest.mark.parametrize(("sample_rate", "options"), [(1, {}), (0, {}), (-8000, {}), (8000, {"hop": 0.0}), (40, {})])
+def test_a_window_of_no_samples_is_refused(sample_rate: int, options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"at {sample_rate} Hz a window of .* pass the real sample rate"):
+        MFCC(**options)(np.sin(np.arange(8000.0)), sample_rate)  # type: ignore[arg-type]
