@@ -121,3 +121,28 @@ def test_a_description_is_json_whatever_is_in_it():
     assert described["b"][1]["class"] == "Categorical"
     assert "len" in described["3"]
     json.dumps(described)
+
+
+def test_a_table_that_an_older_version_saved_is_read_in_todays_terms(tmp_path):
+    """Bits had the sign of the score, and there was neither a rank nor what a floor does to a score."""
+    result = sm.compare({"one": sm.HMM(1, max_iter=1), "bad": sm.NGram(2)}, ["abab", "ba"] * 6, test=["abba"] * 6)
+    result.save(tmp_path / "c")
+    file = tmp_path / "c" / "comparison.json"
+    content = json.loads(file.read_text())
+    frame = content["frame"]
+    frame["columns"] = [c for c in frame["columns"] if c["name"] not in ("rank", "floor_effect")]
+    (bits,) = [c for c in frame["columns"] if c["name"] == "bits"]
+    bits["values"] = [-b for b in bits["values"]]
+    file.write_text(json.dumps(content))
+    again = sm.Comparison.load(tmp_path / "c")
+    pd.testing.assert_series_equal(again.frame["bits"], result.frame["bits"], check_exact=True)
+    assert again.frame["rank"].tolist() == [1.0, 2.0, 3.0]
+    assert str(again) == str(result)
+
+
+def test_the_grid_of_dithered_sequences_is_kept(tmp_path):
+    x = sm.Sequences([np.arange(6.0)[:, None] * 0.5]).dithered()
+    write_sequences(tmp_path, "x", x)
+    again = read_sequences(tmp_path, "x")
+    assert again is not None
+    assert again.grid == x.grid == (0.5,)
