@@ -15,7 +15,6 @@ ONE_THREAD = {
     "NPROC": "1",
     "JAX_PLATFORMS": "cpu",
     "CUDA_VISIBLE_DEVICES": "",
-    "PYTHONPATH": str(HERE.parent),
 }
 
 
@@ -24,12 +23,18 @@ class EntrantFailed(RuntimeError):
 
 
 class Process:
-    """``python -m peers.MODULE ARGUMENTS``, which says one line of JSON when it is ready."""
+    """``python -m peers.MODULE ARGUMENTS``, which says one line of JSON when it is ready.
 
-    def __init__(self, python: Path, module: str, *arguments: str) -> None:
+    ``root`` is the checkout whose seqmodels it imports, and whose ``peers``, if this module is among them.
+    """
+
+    def __init__(self, python: Path, module: str, *arguments: str, root: Path = HERE.parent) -> None:
         command = [str(python), "-m", f"peers.{module}", *arguments]
-        pipe, environment = subprocess.PIPE, {**os.environ, **ONE_THREAD}
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=HERE, env=environment, text=True)
+        pipe, environment = subprocess.PIPE, {**os.environ, **ONE_THREAD, "PYTHONPATH": str(root)}
+        folder = root / "benchmarks"
+        if not (folder / "peers" / f"{module}.py").exists():
+            folder = HERE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=folder, env=environment, text=True)
         self.ready = self._answer()
 
     def ask(self, n: int) -> dict[str, Any]:

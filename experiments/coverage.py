@@ -1,11 +1,15 @@
 """Do 95 % intervals of a paired difference cover the true difference 95 times in 100? ``python experiments/coverage.py [--quick]``.
 
 Data are drawn from a known HMM of symbols, and scored by fixed models: the true one and wrong ones, so that nothing is fitted and the true
-difference is a number. Two studies, with the rule for each set before any figure:
+difference is a number. Three studies, with the rule for each set before any figure:
 
 - clusters: every cluster draws its own emission table around the true one, so that its sequences (1 to 12 of them, of 4 to 20 steps) are
   dependent. ``paired_difference`` is to cover 94 to 96 % of repetitions for 5, 10, 40 and 200 clusters. Beside it the plain percentile
   bootstrap of clusters, and Student's t over sequences that does not look at clusters, to show what they do.
+- skewed: the differences of 5 to 50 clusters are drawn themselves, from normal, heavy-tailed and skewed distributions, the clusters of one size
+  or not. ``paired_difference`` is to cover 94 to 96 % of the first four with clusters of one size (``asked``). Beside it what it was before
+  (Student's t, and from 20 clusters on a symmetric studentised bootstrap), the equal-tailed studentised bootstrap, and Hall's (1992)
+  transformed t. ``fitted`` are those whose draws, others than these, the constants of ``paired_difference`` were fitted to.
 - long: one long sequence, from one whose steps hardly depend on each other to one with a state that lasts 100 steps.
   ``moving_block_difference`` is to cover 93 to 97 %. Beside it Student's t over steps.
 
@@ -16,6 +20,7 @@ The true difference is that of all repetitions of a study together: its standard
 """
 
 import argparse
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
@@ -40,6 +46,36 @@ LEVEL = 0.95
 PAIRS = (("wrong emissions", "true"), ("wrong transitions", "wrong emissions"))
 
 Interval = tuple[float, float, float]  # low, high, p-value
+FEW, N_BOOTSTRAP = (5, 8, 12, 20, 50), 399
+BEFORE = "before: t, bootstrap from 20 on"
+PARETO, WEIBULL = 3.5, 0.7  # shapes: 3.5 has a variance but no kurtosis
+
+Draw = Callable[[np.random.Generator, int], np.ndarray]
+# Of a cluster's difference per unit: its draws and its mean, whether coverage of it is asked for, and whether constants were fitted to it.
+DISTRIBUTIONS: dict[str, tuple[Draw, float, bool, bool]] = {
+    "normal": (lambda rng, n: rng.normal(size=n), 0.0, True, True),
+    "Student's t, 3 degrees of freedom": (lambda rng, n: rng.standard_t(3, n), 0.0, True, True),
+    "exponential": (lambda rng, n: rng.exponential(size=n), 1.0, True, True),
+    "log-normal": (lambda rng, n: rng.lognormal(size=n), float(np.exp(0.5)), True, True),
+    "gamma, shape 0.5": (lambda rng, n: rng.gamma(0.5, size=n), 0.5, False, True),
+    "uniform": (lambda rng, n: rng.uniform(-1, 1, n), 0.0, False, True),
+    "normal, a tenth of them 3 times as wide": (
+        lambda rng, n: rng.normal(size=n) * np.where(rng.uniform(size=n) < 0.1, 3.0, 1.0),
+        0.0,
+        False,
+        False,
+    ),
+    "two groups, 30 % around 1 and 70 % around 0": (
+        lambda rng, n: 0.3 * rng.normal(size=n) + (rng.uniform(size=n) < 0.3),
+        0.3,
+        False,
+        False,
+    ),
+    "Weibull, shape 0.7": (lambda rng, n: rng.weibull(WEIBULL, n), math.gamma(1 + 1 / WEIBULL), False, False),
+    "Pareto, index 3.5": (lambda rng, n: rng.pareto(PARETO, n), 1 / (PARETO - 1), False, False),
+    "log-normal, sigma 1.5": (lambda rng, n: rng.lognormal(0, 1.5, n), float(np.exp(1.5**2 / 2)), False, False),
+}
+SKEWED_BY_SIZE = ("normal", "exponential", "log-normal")  # these also with clusters of unequal size
 
 
 # -- the known HMM, and models of it ----------------------------------------------------------------------------
@@ -121,7 +157,7 @@ def draw_clusters(
 
 
 def by_paired_difference(d: np.ndarray, u: np.ndarray, cluster: np.ndarray, seed: int) -> Interval:
-    found = paired_difference(d, np.zeros(len(d)), u, cluster, level=LEVEL, random_state=seed)
+    found = paired_difference(d, np.zeros(len(d)), u, cluster, level=LEVEL)
     return found.low, found.high, found.p_value
 
 
@@ -169,6 +205,68 @@ def study_clusters(repetitions: int) -> list[dict[str, object]]:
             estimates = [float(d[p].sum() / scored.units[p].sum()) for p in parts[n]]
             rows.append({"study": "clusters", "data": "clusters", "pair": f"{a} - {b}", "n": n, "method": method})
             rows[-1] |= summary(found, true, float(np.std(estimates)) / np.sqrt(repetitions * max(CLUSTERS) / n))
+    return rows
+
+
+# -- skewed differences ---------------------------------------------------------------------------------------
+
+
+def over_skewed(d: np.ndarray, u: np.ndarray, seed: int) -> dict[str, Interval]:
+    """The interval now; the symmetric one before (Student's t, and from 20 clusters on the quantile of bootstrapped ``|t|``); and two more."""
+    n, q = len(d), stats.t.ppf((1 + LEVEL) / 2, len(d) - 1)
+    ratio, error, skewness = (float(x[0]) for x in _linearised(d[None], u[None]))
+    t = _bootstrapped(d, u, seed)
+    half = q if n < 20 else float(np.quantile(np.abs(t), LEVEL, method="weibull"))
+    low, high = np.quantile(t, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="weibull")
+    a = np.copysign(max(abs(skewness), 1e-9), skewness)
+    below, above = 3 / a * (np.cbrt(1 + a * (np.array([q, -q]) - a / 6)) - 1)  # the cubic of t, solved for it
+    return {
+        "paired_difference": by_paired_difference(d, u, np.arange(n), seed),
+        BEFORE: (ratio - half * error, ratio + half * error, np.nan),
+        "equal-tailed studentised bootstrap": (ratio - high * error, ratio - low * error, np.nan),
+        "Hall's transformed t": (ratio - below * error, ratio - above * error, np.nan),
+    }
+
+
+def _linearised(d: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each row of ``(B, C)``: the ratio, its standard error with n - 1 degrees of freedom, and the skewness of the residuals' sum."""
+    n, total = d.shape[1], u.sum(axis=1)
+    ratio = d.sum(axis=1) / total
+    e = d - ratio[:, None] * u
+    squares = (e**2).sum(axis=1)
+    with np.errstate(invalid="ignore"):  # 0 / 0 of a resample with one cluster only
+        skewness = (e**3).sum(axis=1) / squares**1.5
+    return ratio, np.sqrt(squares * n / (n - 1)) / total, skewness
+
+
+def _bootstrapped(d: np.ndarray, u: np.ndarray, seed: int) -> np.ndarray:
+    """``(N_BOOTSTRAP,)`` values of t; without end where a resample has no spread."""
+    drawn = np.random.default_rng(seed).integers(len(d), size=(N_BOOTSTRAP, len(d)))
+    ratio, error, _ = _linearised(d[drawn], u[drawn])
+    above = ratio - d.sum() / u.sum()
+    return np.divide(above, error, out=np.copysign(1e9, above), where=error > 1e-12 * np.abs(d).max())
+
+
+def study_skewed(repetitions: int) -> list[dict[str, object]]:
+    """A row a distribution of differences, sizes of the clusters, number of them and method."""
+    kinds = [(name, sizes) for name in DISTRIBUTIONS for sizes in ("equal", "unequal")]
+    kinds = [(name, sizes) for name, sizes in kinds if sizes == "equal" or name in SKEWED_BY_SIZE]
+    rows: list[dict[str, object]] = []
+    for i, (name, sizes) in enumerate(kinds):
+        draw, mean, asked, fitted = DISTRIBUTIONS[name]
+        for n in FEW:
+            rng = np.random.default_rng([4, i, n])
+            found: dict[str, list[Interval]] = {}
+            for seed in range(repetitions):
+                u = np.ones(n) if sizes == "equal" else 1.0 + rng.poisson(rng.lognormal(1.5, 0.5, n))
+                d = u * draw(rng, n)
+                for method, interval in over_skewed(d, u, seed).items():
+                    found.setdefault(method, []).append(interval)
+            for method in found:
+                rows.append({"study": "skewed", "data": name, "sizes": sizes, "n": n, "method": method})
+                rows[-1] |= {"asked": asked and sizes == "equal", "fitted": fitted and sizes == "equal"}
+                rows[-1] |= summary(found[method], mean, 0.0)
+                rows[-1]["width"] = float(np.median([high - low for low, high, _ in found[method]]))
     return rows
 
 
@@ -252,9 +350,12 @@ def summary(found: list[Interval], true: float, truth_error: float) -> dict[str,
 
 def plot(frame: pd.DataFrame) -> Figure:
     """Coverage against the number of clusters, and against the steps of one long sequence."""
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    figure = Figure(figsize=(13, 4.4), layout="constrained")
+    figure.suptitle("Coverage of 95 % intervals (bars: two Monte-Carlo standard errors)", fontsize=10)
+    skewed, *axes_of_panels = figure.subplots(1, 2 + len(STAY), sharey=True)
+    _plot_skewed(skewed, frame[frame["study"] == "skewed"])
     panels = [("clusters", "", "clusters", (0.94, 0.96)), *(("long", kind, "steps", (0.93, 0.97)) for kind in STAY)]
-    for axes, (study, kind, unit, band) in zip(figure.subplots(1, len(panels), sharey=True), panels, strict=True):
+    for axes, (study, kind, unit, band) in zip(axes_of_panels, panels, strict=True):
         axes.axhspan(100 * band[0], 100 * band[1], color="0.9", label="what is asked for")
         shown = frame[(frame["study"] == study) & ((kind == "") | (frame["data"] == kind))]
         for j, (method, rows) in enumerate(shown.groupby("method", sort=False)):
@@ -265,14 +366,27 @@ def plot(frame: pd.DataFrame) -> Figure:
         sizes = CLUSTERS if study == "clusters" else STEPS
         axes.set(xscale="log", xlabel=unit, xticks=sizes, xticklabels=[f"{n:,}" for n in sizes])
         axes.minorticks_off()
-        axes.set_title(study if not kind else f"one sequence, {kind}", fontsize=9)
+        title = "clusters of HMM draws" if not kind else f"one sequence, {kind}"
+        axes.set_title(f"{title}\ndashed: two wrong models", fontsize=9)
         axes.legend(fontsize=7, loc="lower right")
-    figure.axes[0].set_ylabel("true difference covered, %")
-    figure.axes[0].set_ylim(70, 98)  # shared, with room for what explains the lines
-    figure.suptitle(
-        "Coverage of 95 % intervals (bars: two Monte-Carlo standard errors; dashed: two wrong models)", fontsize=10
-    )
+    skewed.set_ylabel("true difference covered, %")
+    skewed.set_ylim(70, 98)  # shared, with room for what explains the lines
     return figure
+
+
+def _plot_skewed(axes: Axes, frame: pd.DataFrame) -> None:
+    axes.axhspan(94, 96, color="0.9")
+    shown = frame[frame["asked"].astype(bool)]
+    for j, (name, rows) in enumerate(shown.groupby("data", sort=False)):
+        for method, style in (("paired_difference", "-o"), (BEFORE, "--s")):
+            line = rows[rows["method"] == method]
+            label = str(name).replace(", 3 degrees of freedom", " with 3 df") if style == "-o" else None
+            y = (line["n"], 100 * line["coverage"], 200 * line["error"])
+            axes.errorbar(*y, fmt=style, color=f"C{j}", markersize=4, capsize=2, label=label)
+    axes.set(xscale="log", xlabel="clusters", xticks=FEW, xticklabels=[str(n) for n in FEW])
+    axes.minorticks_off()
+    axes.set_title("differences of a distribution\ndashed: the method before", fontsize=9)
+    axes.legend(fontsize=7, loc="lower right")
 
 
 def main() -> None:
@@ -295,10 +409,11 @@ def main() -> None:
 
 STUDIES: dict[str, Callable[[int], list[dict[str, object]]]] = {
     "clusters": study_clusters,
+    "skewed": study_skewed,
     "long": study_long,
     "holm": study_holm,
 }
-SHOWN = ("clusters", "long")
+SHOWN = ("clusters", "skewed", "long")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,18 @@ from seqmodels.evaluation.provenance import stamped
 
 ATTENTIONS = {"fixed": None, "additive": "additive", "multiplicative": "multiplicative"}
 NAMES = (*ATTENTIONS, "transformer", "decoder-only", "alignment")
-SHOWN = ["model", "score", "difference", "ci_low", "ci_high", "p_value", "n_parameters", "steps", "fit_seconds"]
+SHOWN = [
+    "model",
+    "score",
+    "difference",
+    "ci_low",
+    "ci_high",
+    "p_value",
+    "p_holm",
+    "n_parameters",
+    "steps",
+    "fit_seconds",
+]
 Item = Sequence[Any] | np.ndarray
 Pairs = tuple[Sequences, Sequences]
 

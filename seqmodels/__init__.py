@@ -1,6 +1,6 @@
 """Sequence models from a Gaussian-mixture HMM to a Transformer, compared by likelihoods that may stand in one table."""
 
-from seqmodels import data
+from seqmodels import data, forked
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
 from seqmodels.evaluation import Budget, Comparison, Search, compare, evaluate, plot_alignment, window_loss
@@ -49,6 +49,8 @@ from seqmodels.sequences import Sequences, as_sequences
 from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
 
 __version__ = "0.1.0"
+
+forked.compute_on_one_thread_in_forks()
 
 __all__ = [
     "BPE",

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from seqmodels import storage
 from seqmodels.encodings import Encoding
+from seqmodels.finite import finite_steps
 from seqmodels.generation import Drawing, Marginal, Searching
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
@@ -23,6 +24,7 @@ from seqmodels.parameters import undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, Sources, choose_sources, default_encoding, hold_out
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
+from seqmodels.training import interruption
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -71,6 +73,11 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
     _sums_out_missing: ClassVar[bool] = False
     _has_encoder: ClassVar[bool] = False  # whether sources are read apart from targets, and so may be of another kind
     _reads_slices: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
+
+    @property
+    def interrupted_(self) -> bool:
+        """Whether Ctrl-C or SIGTERM ended ``fit``; the last line of ``history_`` then has 1 in a column ``interrupted``."""
+        return interruption.was_interrupted(self.history_)
 
     # -- what a model defines ------------------------------------------------------------------------------
 
@@ -150,10 +157,25 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         examples = setting.examples(train, on_disk=self._reads_slices), held
         began = time.perf_counter()
         with undone_on_failure(self):
-            self._set(setting)
-            self._fit(*examples)
+            with interruption.interruptible() as interrupted:
+                self._set(setting)
+                self._fit(*examples)
+            if interrupted.asked:
+                self.history_: pd.DataFrame = interruption.marked(self.history_)
+                self.converged_ = False
         self.fit_seconds_ = time.perf_counter() - began
+        if interrupted.signal is not None:
+            interruption.tell(interrupted.signal, self.fit_seconds_, self._checkpoint_path(), stacklevel=3)
         return self
+
+    def _settled(self) -> dict[str, Any]:
+        """What a checkpoint must agree with, beside the hyperparameters: what ``"auto"`` came to."""
+        encodings = {"encoding": self.encoding_, "source_encoding": self.source_encoding_}
+        return {**encodings, "observation": self.observation_, "length": self.length_}
+
+    def _checkpoint_path(self) -> Any:
+        """Where ``fit`` writes checkpoints; None: nowhere."""
+        return self.get_params(deep=False).get("checkpoint")
 
     def _check_choices(self) -> None:
         for name, choices in (("length", ("auto", "given", "stop")), ("dtype", tuple(DTYPES))):
@@ -219,9 +241,17 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
 
         Under ``length="stop"`` there is one more step, the last: the end. A step of several bytes (a BPE piece)
         stands on its last byte; the bytes before it have 0.
+
+        A figure is finite, or -inf where the model gives probability zero; never NaN. Sequences whose log-probabilities
+        float32 cannot hold are computed in float64.
+
+        Raises:
+            ValueError: sequences that cannot be read, or a log-probability that float64 cannot hold, by sequence and position.
         """
         data, setting = self._scorable(X, y), self._setting()
-        steps = self._steps(setting.examples(data, on_disk=self._reads_slices))
+        examples = setting.examples(data, on_disk=self._reads_slices)
+        names = "X" if data.y is None else "y"
+        steps = finite_steps(examples, self._steps, lambda some: self._in_float64()._steps(some), names)
         return [setting.in_raw_units(item, s) for item, s in zip(data.scored, steps, strict=True)]
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
@@ -249,6 +279,16 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         setting.check(data, self._missing_is_summed_out(setting.observation))
         if self._aligned:
             check_aligned(setting, data)
+
+    def _in_float64(self) -> Self:
+        """The same model, computing in float64; this one stays as it is."""
+        if self.dtype == "float64":
+            return self
+        twin = copy.copy(self)
+        twin.dtype = "float64"
+        modules = {name: value for name, value in vars(self).items() if isinstance(value, torch.nn.Module)}
+        vars(twin).update(copy.deepcopy(modules))
+        return twin
 
     def _affine(self) -> tuple[Tensor, Tensor]:
         shift, scale = self.encoding_.affine()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AnySet
 from dataclasses import asdict
 from typing import Any, Literal, Self, overload
 
 import numpy as np
 import pandas as pd
+import torch
 
 from seqmodels.profile import grid_step, profile_of
 
@@ -23,7 +25,8 @@ class Sequences(Sequence[Item]):
 
     Args:
         items: ``(T, D)`` float arrays (vectors), ``str`` (text) or 1-D integer arrays (symbols). NaN in a vector
-            means missing. Items are validated and copied to float64 or int64 unless they already are; ``np.memmap`` stays on disk.
+            means missing, and so does what a masked array masks. Items are validated and copied to float64 or int64 unless they
+            already are; tensors are taken off their device and their graph; ``np.memmap`` stays on disk.
         names: a name for each sequence, for reports.
         labels: a label for each, such as the digit spoken.
         clusters: what each belongs to (a speaker, a document): sequences of one cluster are not independent.
@@ -49,7 +52,7 @@ class Sequences(Sequence[Item]):
         grid: Sequence[float] | None = None,
     ) -> None:
         _refuse_bare(items)
-        raw = list(items)
+        raw = _listed(items)
         if not raw:
             raise ValueError("there are no sequences; pass a list with at least one")
         self.kind: Kind = _kind_of(raw[0])
@@ -66,7 +69,9 @@ class Sequences(Sequence[Item]):
     @classmethod
     def from_lengths(cls, X: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
         """Sequences laid end to end: ``X`` of shape ``(N, D)`` or ``(N,)`` and ``lengths`` that sum to N (hmmlearn's form)."""
-        X, counts = np.asarray(X), np.asarray(lengths, dtype=np.int64)
+        X, counts = _as_array(X), _whole_lengths(lengths)
+        if X.ndim == 0:
+            raise ValueError("X has no rows; pass an array of shape (N, D) or (N,)")
         if counts.sum() != len(X):
             raise ValueError(f"lengths sum to {counts.sum()} but X has {len(X)} rows; they must agree")
         return cls(np.split(X, np.cumsum(counts)[:-1]), **metadata)
@@ -74,15 +79,17 @@ class Sequences(Sequence[Item]):
     @classmethod
     def from_padded(cls, array: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
         """A padded array of shape ``(n, T, D)`` or ``(n, T)`` and the real length of each row."""
-        array = np.asarray(array)
-        if len(lengths) != len(array):
-            raise ValueError(f"there are {len(array)} padded sequences but {len(lengths)} lengths; pass one each")
-        too_long = [i for i, n in enumerate(lengths) if n > array.shape[1]]
+        array, counts = _as_array(array), _whole_lengths(lengths)
+        if array.ndim < 2:
+            raise ValueError(f"the padded array has shape {array.shape}; pass (n, T, D) or (n, T)")
+        if len(counts) != len(array):
+            raise ValueError(f"there are {len(array)} padded sequences but {len(counts)} lengths; pass one each")
+        too_long = [i for i, n in enumerate(counts) if n > array.shape[1]]
         if too_long:
             raise ValueError(
-                f"sequence {too_long[0]} has length {lengths[too_long[0]]} but the array holds {array.shape[1]}"
+                f"sequence {too_long[0]} has length {counts[too_long[0]]} but the array holds {array.shape[1]}"
             )
-        return cls([row[: int(n)] for row, n in zip(array, lengths, strict=True)], **metadata)
+        return cls([row[:n] for row, n in zip(array, counts, strict=True)], **metadata)
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, *, by: str, columns: Sequence[str] | str, time: str | None = None) -> Self:
@@ -90,6 +97,12 @@ class Sequences(Sequence[Item]):
         missing = [c for c in [by, *([columns] if isinstance(columns, str) else columns)] if c not in frame.columns]
         if missing:
             raise ValueError(f"the frame has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
+        nameless = frame[by].isna().to_numpy()
+        if nameless.any():
+            raise ValueError(
+                f"row {int(np.argmax(nameless))} of the frame belongs to no sequence: its {by!r} is missing; fill it in, or "
+                "leave the row out"
+            )
         groups = (
             frame.sort_values(time, kind="stable").groupby(by, sort=False) if time else frame.groupby(by, sort=False)
         )
@@ -101,7 +114,7 @@ class Sequences(Sequence[Item]):
     def from_dataset(cls, dataset: Any, **metadata: Any) -> Self:
         """A map-style torch dataset whose items are tensors, or tuples whose first entry is the sequence."""
         rows = (dataset[i] for i in range(len(dataset)))
-        return cls([np.asarray(r[0] if isinstance(r, tuple) else r) for r in rows], **metadata)
+        return cls([r[0] if isinstance(r, tuple) else r for r in rows], **metadata)
 
     # -- a container ---------------------------------------------------------------------------------------
 
@@ -268,28 +281,87 @@ def as_sequences(X: Any) -> Sequences:
 def _refuse_bare(items: Any) -> None:
     if isinstance(items, str):
         raise ValueError("X is one str; pass a list of texts, for one text [text]")
+    if isinstance(items, bytes | bytearray | memoryview):
+        raise ValueError(
+            f"X is one {type(items).__name__}; decode texts first and pass a list of them, for one text [text]"
+        )
+    if isinstance(items, Mapping):
+        raise ValueError("X is a dictionary; pass list(X.values()), and names=list(X) to Sequences to keep its keys")
+    if isinstance(items, AnySet):
+        raise ValueError(f"X is a {type(items).__name__}, which has no order of its own; pass a list of sequences")
     if isinstance(items, pd.DataFrame):
         raise ValueError("X is a DataFrame; use Sequences.from_frame(frame, by=..., columns=[...])")
     shape = getattr(items, "shape", None)
-    if shape is not None and len(shape) == 3:
+    if not isinstance(shape, tuple):
+        return
+    if len(shape) == 3:
         raise ValueError(
             "X is a 3-D array, so its padding cannot be told; use Sequences.from_padded(X, lengths), or list(X) if it has none"
         )
-    if shape is not None and len(shape) == 1 and isinstance(next(iter(items), None), str):
+    if len(shape) == 1 and isinstance(next(iter(items), None), str):
         return  # a column of texts
-    if shape is not None and getattr(items, "dtype", None) != np.dtype(object):
+    if getattr(items, "dtype", None) != np.dtype(object):
         raise ValueError(
             f"X is a bare array of shape {tuple(shape)}; for one sequence write [X], for several laid end to end "
             "Sequences.from_lengths(X, lengths)"
         )
 
 
+def _listed(items: Any) -> list[Any]:
+    try:
+        each = iter(items)
+    except TypeError:
+        raise ValueError(
+            f"X is {_shown(items)}, which holds no sequences; pass a list of (T, D) arrays, of texts or of 1-D integer arrays"
+        ) from None
+    return list(each)
+
+
+def _shown(value: Any) -> str:
+    """A value in an error: itself where it is short, else its type."""
+    return repr(value) if value is None or isinstance(value, bool | int | float) else f"of type {type(value).__name__}"
+
+
 def _kind_of(item: Any) -> Kind:
     if isinstance(item, str):
         return "text"
-    if isinstance(item, bytes):
-        raise ValueError("sequence 0 is bytes; decode it first: x.decode('utf-8')")
-    return "vectors" if np.ndim(item) == 2 else "symbols"
+    return "vectors" if (item if isinstance(item, np.memmap) else _array(0, item)).ndim == 2 else "symbols"
+
+
+def _array(i: int, item: Any) -> np.ndarray:
+    """One sequence of numbers as an array; masked arrays stay masked."""
+    if isinstance(item, bytes | bytearray):
+        raise ValueError(f"sequence {i} is {type(item).__name__}; decode it first: x.decode('utf-8')")
+    if isinstance(item, Mapping | AnySet):
+        raise ValueError(f"sequence {i} is a {type(item).__name__}, which has no order; pass an array, one row a step")
+    if isinstance(item, torch.Tensor):
+        item = item.detach().cpu()
+        item = item.double() if item.dtype == torch.bfloat16 else item  # which numpy does not know
+    try:
+        return item if isinstance(item, np.ma.MaskedArray) else np.asarray(item)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise ValueError(
+            f"sequence {i}, {_shown(item)}, is no array of numbers ({error}); pass a (T, D) array or a 1-D integer array"
+        ) from None
+
+
+def _as_array(X: Any) -> np.ndarray:
+    return X if isinstance(X, np.ma.MaskedArray) else np.asarray(X)
+
+
+def _whole_lengths(lengths: Any) -> np.ndarray:
+    """``(n,)`` int64; raises ``ValueError`` for what cannot be the length of a sequence."""
+    try:
+        given = np.asarray(lengths, dtype=np.float64)
+    except (ValueError, TypeError):
+        raise ValueError(f"lengths is {_shown(lengths)}; pass a list of whole numbers, one for each sequence") from None
+    if given.ndim != 1:
+        raise ValueError(f"lengths has shape {given.shape}; pass a list of whole numbers, one for each sequence")
+    wrong = ~((given >= 1) & (given == np.rint(given)) & (given < 2**53))
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ValueError(f"sequence {i} has length {given[i]:g}; pass whole numbers, 1 or more")
+    return given.astype(np.int64)
 
 
 def _check_text(i: int, item: Any) -> str:
@@ -307,23 +379,50 @@ def _check_text(i: int, item: Any) -> str:
 
 
 def _check_symbols(i: int, item: Any) -> np.ndarray:
-    array = item if isinstance(item, np.memmap) and item.dtype.kind in "iu" else np.asarray(item)
+    array = item if isinstance(item, np.memmap) and item.dtype.kind in "iu" else _array(i, item)
     if isinstance(item, str) or array.ndim != 1:
         raise ValueError(
             f"sequence {i} has shape {array.shape} but the first is one-dimensional; symbols are 1-D integer arrays, vectors (T, D)"
         )
     if array.size == 0:
         raise ValueError(f"sequence {i} is empty; leave it out")
+    if np.ma.is_masked(array):
+        bad = int(np.argmax(np.ma.getmaskarray(array)))
+        raise ValueError(
+            f"sequence {i} masks its symbol at position {bad}; a symbol cannot be missing: give it a number of its own"
+        )
+    array = array if isinstance(array, np.memmap) else np.asarray(array)
+    if array.dtype.kind == "O":
+        array = _integers(i, array)
     if array.dtype.kind not in "iub":
-        if array.dtype.kind != "f" or not (np.isfinite(array).all() and (array == np.rint(array)).all()):
-            bad = int(np.argmax(~(np.isfinite(array) & (array == np.rint(array))))) if array.dtype.kind == "f" else 0
+        if array.dtype.kind != "f":
+            raise ValueError(f"sequence {i} is of type {array.dtype}; symbols are integers, counted from 0")
+        if not (np.isfinite(array).all() and (array == np.rint(array)).all()):
+            bad = int(np.argmax(~(np.isfinite(array) & (array == np.rint(array)))))
             raise ValueError(
                 f"sequence {i} has the fractional symbol {array[bad]!r} at position {bad}; symbols are integers, for vectors of one feature pass x[:, None]"
             )
     if (array < 0).any():
         bad = int(np.argmax(array < 0))
         raise ValueError(f"sequence {i} has the negative symbol {array[bad]} at position {bad}; symbols count from 0")
+    if array.dtype.kind in "uf" and array.max() >= 2**63:
+        bad = int(np.argmax(array >= 2**63))
+        raise ValueError(
+            f"sequence {i} has the symbol {array[bad]} at position {bad}, which int64 cannot hold; number symbols from 0"
+        )
     return array if isinstance(array, np.memmap) else array.astype(np.int64)
+
+
+def _integers(i: int, array: np.ndarray) -> np.ndarray:
+    """An array of Python's integers as int64."""
+    for t, value in enumerate(array):
+        if not isinstance(value, int | np.integer):
+            raise ValueError(f"sequence {i} has {_shown(value)} at position {t}; symbols are integers, counted from 0")
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(
+                f"sequence {i} has the symbol {value} at position {t}, which int64 cannot hold; number symbols from 0"
+            )
+    return array.astype(np.int64)
 
 
 def _check_vectors(i: int, item: Any) -> np.ndarray:
@@ -331,18 +430,38 @@ def _check_vectors(i: int, item: Any) -> np.ndarray:
         if any(np.isinf(item[t : t + AT_ONCE]).any() for t in range(0, len(item), AT_ONCE)):
             raise ValueError(f"sequence {i} has an infinite value; remove it or mark it missing with NaN")
         return item  # not read into memory
-    array = np.asarray(item)
+    array = _array(i, item)
+    if array.dtype.kind == "O" and array.ndim == 2:
+        array = _floats(i, array)
     if isinstance(item, str) or array.ndim != 2 or array.dtype.kind not in "iubf":
         raise ValueError(
             f"sequence {i} has shape {array.shape} and type {array.dtype}; pass (T, D) numbers, for one feature x[:, None]"
         )
     if array.shape[0] == 0 or array.shape[1] == 0:
         raise ValueError(f"sequence {i} is empty (shape {array.shape}); leave it out")
-    array = np.ascontiguousarray(array, dtype=np.float64)
+    mask = np.ma.getmaskarray(array) if np.ma.is_masked(array) else None
+    with np.errstate(over="ignore"):  # of numbers longer than float64: they are infinite then
+        array = np.ascontiguousarray(array, dtype=np.float64)
+    if mask is not None:
+        array = np.where(mask, np.nan, array)
     if np.isinf(array).any():
         frame = int(np.argmax(np.isinf(array).any(axis=1)))
         raise ValueError(f"sequence {i} has an infinite value at frame {frame}; remove it or mark it missing with NaN")
     return array
+
+
+def _floats(i: int, array: np.ndarray) -> np.ndarray:
+    """A table of Python's numbers as float64."""
+    for t, frame in enumerate(array):
+        for feature, value in enumerate(frame):
+            if not isinstance(value, int | float | np.integer | np.floating):
+                raise ValueError(
+                    f"sequence {i} has {_shown(value)} at frame {t}, feature {feature}; pass numbers, and NaN for what is missing"
+                )
+    try:
+        return array.astype(np.float64)
+    except OverflowError:
+        raise ValueError(f"sequence {i} has a number that float64 cannot hold; pass it in other units") from None
 
 
 _CHECK: dict[Kind, Callable[[int, Any], Item]] = {

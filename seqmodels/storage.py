@@ -1,47 +1,377 @@
-"""Models on disk: one safetensors file, arrays as tensors and the rest as JSON in its header. Nothing in it can run code."""
+"""Files: written beside the old one and swapped in whole, and models as one safetensors file. Nothing in it can run code.
+
+A saved model is a safetensors file: arrays are tensors and the rest is JSON in its header, beside a SHA-256 of every tensor and of the
+header itself, so that no bit of it can change unnoticed. Hashes tell of damage, not of who wrote the file: whoever changes it on
+purpose can compute them anew, so what is read is checked as well, by ``seqmodels.loading`` and by each class.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
+from seqmodels.annotations import check
 from seqmodels.parameters import Configurable
 
-FORMAT = "seqmodels-1"
+try:
+    import fcntl
+except ImportError:  # a system without such locks, which does not let files in use be removed either
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = 2
+OLDEST = 1  # had no hashes
+NAME = "seqmodels-"  # the format is this and a number
+DTYPES = {
+    **{"F64": np.float64, "F32": np.float32, "F16": np.float16, "BOOL": np.bool_},
+    **{"I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8},
+    **{"U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8},
+}
+DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+LONGEST_HEADER = 100_000_000  # bytes, as in safetensors
+BLANK = b"0" * 64
+DIGEST = re.compile(
+    rb'"sha256":"([0-9a-f]{64})"'
+)  # in a string a quotation mark has a backslash, so this stands there once
+STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+NOT_KEPT = (
+    "checkpoint",
+    "resume_from",
+    "callbacks",
+)  # a file says what a model is, not what fit reads, writes and calls
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A file to write in the place of ``path``: afterwards that is the new one, whole and on the disk; if anything fails, the old one.
+
+    What is written lies beside it, under a name of its own with the same suffix, until it is renamed. A process that is killed
+    leaves that behind; whoever writes the same ``path`` next removes it. A link is followed; what is no ordinary file
+    (``/dev/stdout``) is written to as it is.
+
+    Raises:
+        IsADirectoryError: ``path`` is a folder.
+        OSError: the disk is full, the folder cannot be written to or is not there.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; pass the name of a file")
+    if target.exists() and not target.is_file():
+        yield target
+        return
+    _remove_left_behind(target)
+    partial, held = _begin(target)
+    try:
+        yield partial
+        if target.exists():
+            os.chmod(partial, stat.S_IMODE(target.stat().st_mode))
+        os.fsync(held)
+        os.replace(partial, target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(held)
+    sync_folder(target.parent)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """UTF-8 in the place of what was there, as ``replaced`` does it."""
+    with replaced(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder in ``parent``, its name ``prefix`` and 12 digits, which is removed again if anything fails."""
+    folder, held = _begin_folder(parent, prefix)
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def remove_folders(parent: Path, names: re.Pattern[str], *, but: str) -> None:
+    """Folders in ``parent`` of such ``names``, except for one and for those that another process is writing."""
+    for folder in [each for each in parent.iterdir() if names.fullmatch(each.name) and each.name != but]:
+        if os.name == "nt":
+            shutil.rmtree(folder)
+            continue
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            if _lock(held):
+                shutil.rmtree(folder)
+        finally:
+            os.close(held)
+
+
+def _begin_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
+    """A new folder, and a lock on it that ends with this process."""
+    while True:
+        folder = parent / f"{prefix}{secrets.token_hex(6)}"
+        folder.mkdir()
+        if os.name == "nt":
+            return folder, None
+        held = os.open(folder, os.O_RDONLY)
+        if (
+            _lock(held) is not False and folder.exists()
+        ):  # else another writer has just taken it for one that was left behind
+            return folder, held
+        os.close(held)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make sure that what was renamed in it is so on the disk too; where a system opens no folders there is nothing to do."""
+    if os.name == "nt":
+        return
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(held)
+    finally:
+        os.close(held)
+
+
+def _stem(target: Path) -> str:
+    return f".{target.name[:150]}."  # a name has at most 255 bytes
+
+
+def _begin(target: Path) -> tuple[Path, int]:
+    """A new file beside the target, and a lock on it that ends with this process."""
+    while True:
+        partial = target.with_name(f"{_stem(target)}{secrets.token_hex(6)}.partial{target.suffix[-20:]}")
+        held = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        if (
+            _lock(held) is not False and partial.exists()
+        ):  # else another writer has just taken it for one that was left behind
+            return partial, held
+        os.close(held)
+
+
+def _remove_left_behind(target: Path) -> None:
+    """What killed processes began to write in the place of the target: files that nobody has a lock on."""
+    names = [name for name in os.listdir(target.parent) if name.startswith(_stem(target)) and ".partial" in name]
+    for partial in (target.parent / name for name in names):
+        try:
+            held = os.open(partial, os.O_RDWR)
+        except FileNotFoundError:  # another writer was quicker
+            continue
+        try:
+            if _lock(held):
+                partial.unlink(missing_ok=True)
+        finally:
+            os.close(held)
+
+
+def _lock(held: int) -> bool | None:
+    """Whether the open file is this process's alone; None: the system or the file system has no locks."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+# -- models ---------------------------------------------------------------------------------------------------
 
 
 def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
     """Write nested dictionaries of arrays and JSON values, atomically: the file is there whole or not at all."""
     arrays: dict[str, np.ndarray] = {}
-    header = _split(dict(content), "", arrays)
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        save_file(arrays, partial, metadata={"format": FORMAT, "content": json.dumps(header)})
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    text = json.dumps(_split(dict(content), "", arrays))
+    # The widest first, so that each begins at a multiple of its width.
+    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    begins = np.cumsum([0, *(arrays[name].nbytes for name in order)]).tolist()
+    tensors = {
+        name: {"dtype": _dtype_name(name, arrays[name]), "shape": list(arrays[name].shape), "data_offsets": [a, b]}
+        for name, a, b in zip(order, begins, begins[1:], strict=False)
+    }
+    hashes = json.dumps({name: _hashed(arrays[name]) for name in order})
+    said = {"format": f"{NAME}{FORMAT}", "version": version("seqmodels"), "content": text, "hashes": hashes}
+    head = {"__metadata__": {"sha256": BLANK.decode(), **said}, **tensors}
+    header = _signed(json.dumps(head, separators=(",", ":")).encode())
+    with replaced(path) as partial, open(partial, "wb") as file:
+        file.write(header)
+        for name in order:
+            file.write(arrays[name].reshape(-1).data)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what ``write`` wrote. Raises ``ValueError`` for any other file."""
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            header = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a saved model: {error}") from None
-    if header.get("format") != FORMAT:
-        raise ValueError(f"{path} is a safetensors file, but not one that seqmodels wrote")
-    content: dict[str, Any] = _join(json.loads(header["content"]), "", arrays)
+    """Read what ``write`` wrote, of this version or an older one.
+
+    Raises:
+        ValueError: any other file, a damaged one (naming what is), one of a newer version.
+    """
+    with opened(path) as file:
+        header, arrays = _read_tensors(file, path)
+    said = header["__metadata__"]
+    content: dict[str, Any] = _join(parse_json(said["content"], path), "", arrays)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not a saved model: its content is no dictionary")
     return content
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """An ordinary file, to be read; ``ValueError`` for a folder, or a pipe, that would be waited for without end."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError(f"{path} is not a saved model: it is no ordinary file")
+    with open(path, "rb") as file:
+        yield file
+
+
+def parse_json(text: str | bytes, path: str | os.PathLike[str], *, spare: int = 16_000_000) -> Any:
+    """JSON that is not much larger in memory than as text: ``ValueError`` for anything else.
+
+    ``spare``: bytes that its objects may take beyond twice the length of the text.
+    """
+    try:
+        words = text.decode() if isinstance(text, bytes) else text
+        bare = STRING.sub('"', words) if len(words) > spare >> 7 else ""  # the rest is in bounds whatever it says
+        needed = 200 * bare.count("{") + 72 * bare.count("[") + 60 * bare.count('"') + 32 * bare.count(",")
+        if needed > spare + 2 * len(words):
+            raise ValueError(f"its JSON would take {needed / 1e6:.0f} MB")
+        return json.loads(words, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not a saved model: {error}") from None
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return found
+
+
+def _read_tensors(file: IO[bytes], path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and all tensors, whose hashes are what the header says; of the oldest format there are none."""
+    size = os.fstat(file.fileno()).st_size
+    raw = file.read(8)
+    n = int.from_bytes(raw, "little")
+    if len(raw) < 8 or not 2 <= n <= min(size - 8, LONGEST_HEADER):
+        raise ValueError(f"{path} is not a saved model: its beginning says how long the header is, which cannot be")
+    raw += file.read(n)
+    header = parse_json(raw[8:], path)
+    said = header.get("__metadata__") if isinstance(header, dict) else None
+    if not isinstance(said, dict) or not all(isinstance(value, str) for value in said.values()):
+        said = {}
+    number = _format(said, path)
+    if "content" not in said:
+        raise ValueError(f"{path} is damaged: its header has lost its content; copy it again, or save it again")
+    hashes = None if number < 2 else _checked_hashes(raw, said, path)
+    arrays, end = {}, 0
+    for name, tensor in sorted(_tensors(header, path).items(), key=lambda item: item[1]["data_offsets"]):
+        array, end = _read_tensor(file, name, tensor, end, size - len(raw), path)
+        if hashes is not None and hashes.get(name) != _hashed(array):
+            raise ValueError(f"{path} is damaged: the tensor {name!r} is not what was written; copy or save it again")
+        arrays[name] = array
+    if end != size - len(raw) or (hashes is not None and len(hashes) != len(arrays)):
+        raise ValueError(f"{path} is not a saved model: its tensors do not fill it")
+    return header, arrays
+
+
+def _format(said: Mapping[str, str], path: str | os.PathLike[str]) -> int:
+    found = re.fullmatch(rf"{NAME}([1-9][0-9]{{0,5}})", said.get("format", ""))
+    if found is None:
+        raise ValueError(f"{path} is a safetensors file, but not one that seqmodels wrote")
+    number = int(found[1])
+    if number > FORMAT:
+        raise ValueError(
+            f"{path} was written by a newer version of seqmodels ({said.get('version', 'unknown')}), in format {number}; this "
+            f"one reads formats {OLDEST} to {FORMAT}: upgrade with pip install -U seqmodels"
+        )
+    return number
+
+
+def _tensors(header: dict[str, Any], path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Of the header, checked: dtype, shape and place of each tensor."""
+    tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
+    for name, tensor in tensors.items():
+        if not (
+            isinstance(tensor, dict)
+            and tensor.keys() == {"dtype", "shape", "data_offsets"}
+            and all(isinstance(tensor[key], list) for key in ("shape", "data_offsets"))
+            and all(type(n) is int and 0 <= n < 2**63 for key in ("shape", "data_offsets") for n in tensor[key])
+            and len(tensor["data_offsets"]) == 2
+            and len(tensor["shape"]) <= 32
+        ):
+            raise ValueError(f"{path} is not a saved model: it does not say what the tensor {name[:80]!r} is")
+        if tensor["dtype"] not in DTYPES:
+            raise ValueError(f"{path} is not a saved model: the tensor {name!r} is of {tensor['dtype']!r:.80}")
+    return tensors
+
+
+def _read_tensor(
+    file: IO[bytes], name: str, tensor: Mapping[str, Any], end: int, n_bytes: int, path: str | os.PathLike[str]
+) -> tuple[np.ndarray, int]:
+    """The tensor that begins where the last one ends, and where it ends."""
+    begin, after = tensor["data_offsets"]
+    dtype, shape = np.dtype(DTYPES[tensor["dtype"]]), tensor["shape"]
+    if begin != end or not begin <= after <= n_bytes or math.prod(shape) * dtype.itemsize != after - begin:
+        raise ValueError(
+            f"{path} is not a saved model: the tensor {name!r} of shape {shape} does not fit in its place; if it was one, the file "
+            "is damaged or cut off: copy it again"
+        )
+    flat = np.empty(after - begin, np.uint8)
+    if file.readinto(flat.data) != len(flat):  # type: ignore[attr-defined]
+        raise ValueError(f"{path} is not a saved model: it was cut off while it was read")
+    if dtype == np.bool_ and flat.max(initial=0) > 1:
+        raise ValueError(f"{path} is damaged: the tensor {name!r} holds booleans that are neither true nor false")
+    return flat.view(dtype).reshape(shape), after
+
+
+def _dtype_name(name: str, array: np.ndarray) -> str:
+    if array.dtype not in DTYPE_NAMES:
+        raise TypeError(
+            f"{name} is an array of {array.dtype}, which a safetensors file cannot hold; make it of numbers"
+        )
+    return DTYPE_NAMES[array.dtype]
+
+
+def _hashed(array: np.ndarray) -> str:
+    return hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
+
+
+def _signed(header: bytes) -> bytes:
+    """The length of the header and the header, with the hash of both, itself blank, in its place."""
+    header += b" " * (-len(header) % 8)
+    unsigned = len(header).to_bytes(8, "little") + header
+    begin = unsigned.index(BLANK)
+    return unsigned[:begin] + hashlib.sha256(unsigned).hexdigest().encode() + unsigned[begin + len(BLANK) :]
+
+
+def _checked_hashes(raw: bytes, said: Mapping[str, str], path: str | os.PathLike[str]) -> dict[str, str]:
+    """Those of the tensors, from a header that is what was written."""
+    places = list(DIGEST.finditer(raw))
+    begin = places[0].start(1) if len(places) == 1 else 0
+    unsigned = raw[:begin] + BLANK + raw[begin + len(BLANK) :]
+    if len(places) != 1 or places[0][1] != hashlib.sha256(unsigned).hexdigest().encode():
+        raise ValueError(f"{path} is damaged: its header is not what was written; copy it again, or save it again")
+    hashes = parse_json(said.get("hashes", ""), path)
+    if not isinstance(hashes, dict):
+        raise ValueError(f"{path} is not a saved model: it has no hashes")
+    return hashes
 
 
 def _split(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
@@ -58,15 +388,20 @@ def _split(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
 def _join(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, dict):
         if "__array__" in value:
+            if path not in arrays:
+                raise ValueError(f"the file has lost its tensor {path!r}; save it again")
             return arrays[path]
         return {key: _join(inner, f"{path}/{key}", arrays) for key, inner in value.items()}
     return value
 
 
+# -- configurables --------------------------------------------------------------------------------------------
+
+
 def describe(thing: Configurable) -> dict[str, Any]:
-    """A configurable as JSON: its class's name and its hyperparameters, nested."""
+    """A configurable as JSON: its class's name and its hyperparameters, nested; but for ``NOT_KEPT``."""
     params = thing.get_params(deep=False).items()
-    return {"class": type(thing).__name__, "params": {k: _described(v) for k, v in params}}
+    return {"class": type(thing).__name__, "params": {k: _described(v) for k, v in params if k not in NOT_KEPT}}
 
 
 def _described(value: Any) -> Any:
@@ -80,11 +415,20 @@ def _described(value: Any) -> Any:
 
 
 def build(description: Mapping[str, Any], classes: Mapping[str, type[Configurable]]) -> Any:
-    """The configurable that ``describe`` described, from a closed table of classes."""
-    params = {k: _built(v, classes) for k, v in description["params"].items()}
-    if description["class"] not in classes:
-        raise ValueError(f"the file holds a {description['class']}, which this version of seqmodels does not know")
-    return classes[description["class"]](**params)
+    """The configurable that ``describe`` described, from a closed table of classes.
+
+    ``NOT_KEPT``, which older versions described, are left at their defaults: a file does not say where the next ``fit`` writes.
+
+    Raises:
+        ValueError: an unknown class or hyperparameter, or a value of another type than the hyperparameter's.
+    """
+    name = description["class"]
+    if name not in classes:
+        raise ValueError(f"the file holds a {name}, which this version of seqmodels does not know")
+    params = {k: _built(v, classes) for k, v in description["params"].items() if k not in NOT_KEPT}
+    for key, value in params.items():
+        check(classes[name], key, value)
+    return classes[name](**params)
 
 
 def _built(value: Any, classes: Mapping[str, type[Configurable]]) -> Any:

@@ -14,25 +14,43 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"profile", "sequences", "measure", "parameters"}
+GROUND = {"profile", "sequences", "measure", "parameters", "annotations", "arrays"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
-MODEL = {*PREPARED, "tagging", "training", "generation", "checkpoint", "distributed", "programs", "model"}
+MODEL = {
+    *PREPARED,
+    "tagging",
+    "training",
+    "generation",
+    "checkpoint",
+    "distributed",
+    "programs",
+    "finite",
+    "resources",
+    "randomness",
+    "model",
+}
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "sequences": {"profile"},
     "measure": set(),
     "parameters": set(),
+    "resources": set(),
+    "annotations": set(),
+    "arrays": set(),
     "distributed": set(),
-    "storage": {"parameters"},
-    "observations": {"measure", "parameters"},
+    "forked": set(),
+    "randomness": set(),
+    "storage": {"parameters", "annotations"},
+    "observations": {"measure", "parameters", "randomness"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
-    "data": {"sequences", "parameters"},
+    "finite": PREPARED,
+    "data": {"sequences", "parameters", "storage"},
     "tagging": PREPARED,
     "checkpoint": {"storage", "parameters"},
     "training": {*PREPARED, "checkpoint", "distributed"},
-    "generation": {*PREPARED, "tagging"},
+    "generation": {*PREPARED, "tagging", "finite"},
     "programs": PREPARED,
     "model": MODEL,
     "hmm": MODEL,

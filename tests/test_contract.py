@@ -199,8 +199,13 @@ def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -
     for t in (0, 3, 8) if dtype == "float64" else (3,):
         predicted = model.predict_next(item[:t], source=row.source(len(item)))
         log_prob = float(predicted.log_prob(torch.as_tensor(units[t])))
-        if row.kind not in ("symbols", "text"):
-            log_prob += log_goes_on(row, item[:t])
+        if row.kind in ("symbols", "text"):  # the end is among what may come next
+            end = float(predicted.probs[-1]) if row.length == "stop" else 0.0
+            close(np.array([predicted.p_end]), np.array([end]), tolerance)
+        else:  # given that the sequence goes on
+            log_prob += np.log1p(-predicted.p_end)
+            goes_on = log_goes_on(row, item[:t])
+            close(np.array([np.log1p(-predicted.p_end)]), np.array([goes_on]), tolerance)
         close(np.array([log_prob]), steps[t : t + 1], tolerance)
     if row.family.aligned:
         with pytest.raises(ValueError, match="nothing comes next"):

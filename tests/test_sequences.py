@@ -53,6 +53,31 @@ def test_a_column_of_texts_is_a_list(column: Any) -> None:
     assert list(Sequences(column)) == ["one", "two"]
 
 
+def test_what_is_masked_is_missing() -> None:
+    hidden = np.ma.array([[1.0, -999.0], [3.0, 4.0]], mask=[[0, 1], [0, 0]])
+    same(Sequences([hidden]), [[[1, np.nan], [3, 4]]])
+    same(Sequences([hidden.astype(int)]), [[[1, np.nan], [3, 4]]])
+    same(Sequences([np.ma.array([1, 2])]), [[1, 2]])
+    same(Sequences.from_lengths(hidden, [1, 1]), [[[1, np.nan]], [[3, 4]]])
+    same(Sequences.from_padded(hidden[None], [2]), [[[1, np.nan], [3, 4]]])
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        torch.tensor([[1.0, 2.0]], requires_grad=True),
+        torch.tensor([[1.0, 2.0]], dtype=torch.bfloat16),
+        pd.DataFrame([[1.0, 2.0]]),
+        np.array([[1, 2.0]], dtype=object),
+        np.array([[1.0, 2.0]], dtype=">f4"),
+        memoryview(np.array([[1.0, 2.0]])),
+    ],
+    ids=lambda item: str(type(item)),
+)
+def test_arrays_of_all_makes_are_the_array_they_hold(item: Any) -> None:
+    same(Sequences(x for x in [item]), [[[1.0, 2.0]]])
+
+
 def test_as_sequences_hands_sequences_on() -> None:
     x = Sequences(["a"])
     assert as_sequences(x) is x
@@ -70,6 +95,31 @@ good = np.zeros((2, 2))
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([]), "there are no sequences; pass a list with at least one"),
     (lambda: Sequences("abc"), "X is one str; pass a list of texts, for one text [text]"),
+    (lambda: Sequences(None), "X is None, which holds no sequences; pass a list"),  # type: ignore[arg-type]
+    (lambda: Sequences(5), "X is 5, which holds no sequences"),  # type: ignore[arg-type]
+    (lambda: Sequences(dict), "X is of type type, which holds no sequences"),  # type: ignore[arg-type]
+    (lambda: Sequences({"a": "to be"}), "X is a dictionary; pass list(X.values())"),
+    (lambda: Sequences({"a": 1}.keys()), "X is a dict_keys, which has no order of its own"),
+    (lambda: Sequences({1, 2}), "X is a set, which has no order of its own"),
+    (lambda: Sequences(b"to be"), "X is one bytes; decode texts first"),
+    (lambda: Sequences([[0], {0: 1}]), "sequence 1 is a dict, which has no order"),
+    (lambda: Sequences([[0], bytearray(b"a")]), "sequence 1 is bytearray; decode it first"),
+    (lambda: Sequences([[0], [[1, 2], [1]]]), "sequence 1, of type list, is no array of numbers"),
+    (lambda: Sequences([[0], ["1", "2"]]), "sequence 1 is of type <U1; symbols are integers"),
+    (lambda: Sequences([[0], [1, None]]), "sequence 1 has None at position 1"),
+    (lambda: Sequences([[0], [1, 10**30]]), "which int64 cannot hold; number symbols from 0"),
+    (
+        lambda: Sequences([[0], np.array([1, 2**63], np.uint64)]),
+        "sequence 1 has the symbol 9223372036854775808 at position 1",
+    ),
+    (lambda: Sequences([[0], np.array([1, 1e300])]), "sequence 1 has the symbol 1e+300 at position 1"),
+    (lambda: Sequences([[0], np.ma.array([1, 2], mask=[0, 1])]), "sequence 1 masks its symbol at position 1"),
+    (lambda: Sequences([good, [[0, None]]]), "sequence 1 has None at frame 0, feature 1"),
+    (lambda: Sequences([good, [[0, 10**400]]]), "sequence 1 has a number that float64 cannot hold"),
+    (
+        lambda: Sequences([good, np.array([["1e4000", "0"]], np.longdouble)]),
+        "sequence 1 has an infinite value at frame 0",
+    ),
     (lambda: Sequences(pd.DataFrame({"a": [1]})), "X is a DataFrame; use Sequences.from_frame"),
     (lambda: Sequences(np.zeros((2, 3, 4))), "X is a 3-D array, so its padding cannot be told"),
     (lambda: Sequences(good), "X is a bare array of shape (2, 2); for one sequence write [X]"),
@@ -94,11 +144,26 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([good], clusters=[]), "there are 0 clusters but 1 sequences"),
     (lambda: Sequences([good], metadata=pd.DataFrame({"a": [1, 2]})), "metadata has 2 rows but there are 1 sequences"),
     (lambda: Sequences.from_lengths(np.zeros((3, 1)), [1, 1]), "lengths sum to 2 but X has 3 rows"),
+    (
+        lambda: Sequences.from_lengths(np.zeros((3, 1)), [4, -1]),
+        "sequence 1 has length -1; pass whole numbers, 1 or more",
+    ),
+    (lambda: Sequences.from_lengths(np.zeros((3, 1)), [1.5, 1.5]), "sequence 0 has length 1.5"),  # type: ignore[list-item]
+    (lambda: Sequences.from_lengths(np.zeros((3, 1)), 3), "lengths has shape ()"),  # type: ignore[arg-type]
+    (lambda: Sequences.from_lengths(np.zeros((3, 1)), None), "lengths has shape ()"),  # type: ignore[arg-type]
+    (lambda: Sequences.from_lengths(np.zeros((3, 1)), ["a"]), "lengths is of type list; pass a list of whole numbers"),  # type: ignore[list-item]
+    (lambda: Sequences.from_lengths(np.array(3.0), [1]), "X has no rows"),
+    (lambda: Sequences.from_padded(np.zeros((2, 3, 1)), [3, -1]), "sequence 1 has length -1"),
+    (lambda: Sequences.from_padded(np.zeros(3), [3, 1, 1]), "the padded array has shape (3,)"),
     (lambda: Sequences.from_padded(np.zeros((2, 3, 1)), [3]), "there are 2 padded sequences but 1 lengths"),
     (lambda: Sequences.from_padded(np.zeros((2, 3, 1)), [3, 4]), "sequence 1 has length 4 but the array holds 3"),
     (
         lambda: Sequences.from_frame(pd.DataFrame({"id": [1], "a": [1]}), by="id", columns=["b"]),
         "the frame has no column 'b'; it has id, a",
+    ),
+    (
+        lambda: Sequences.from_frame(pd.DataFrame({"id": [1, None], "a": [1, 2]}), by="id", columns=["a"]),
+        "row 1 of the frame belongs to no sequence: its 'id' is missing",
     ),
     (lambda: Sequences([good]).split(0), "test is 0; pass the fraction to hold out"),
     (lambda: Sequences([good, good]).split(by="speaker"), "there is no column 'speaker' to split by"),

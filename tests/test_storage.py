@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fill_disk(arrays: Mapping[str, np.ndarray], path: Path, metadata: Mapping[str, str]) -> None:
-        Path(path).write_bytes(b"half")
+    def fill_disk(held: int) -> None:
+        os.write(held, b"half")
         raise OSError("no space left")
 
     path = tmp_path / "model"
@@ -47,7 +47,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     with pytest.raises(TypeError, match="not JSON serializable"):
         storage.write(path, {"a": object()})
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "save_file", fill_disk)
+        patch.setattr(os, "fsync", fill_disk)
         with pytest.raises(OSError, match="no space left"):
             storage.write(path, {"a": 2})
     assert storage.read(path) == {"a": 1}

@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from seqmodels.evaluation.provenance import provenance, stamped
+from seqmodels.storage import replaced, write_text
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,12 @@ def main(
 def written(finding: Finding, stem: Path, *, quick: bool, began: float) -> None:
     """The three files, and the sentence for the reader."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    stamped(finding.frame).to_csv(stem.with_suffix(".csv"), index=False, float_format="%.6g")
-    finding.figure.savefig(stem.with_suffix(".png"), dpi=160)
+    with replaced(stem.with_suffix(".csv")) as partial:
+        stamped(finding.frame).to_csv(partial, index=False, float_format="%.6g")
+    with replaced(stem.with_suffix(".png")) as partial:
+        finding.figure.savefig(partial, dpi=160)
     said = {"claim": finding.claim, "held": finding.held, "sentence": finding.sentence, "quick": quick}
     said |= {"seconds": round(time.perf_counter() - began, 1), **provenance()}
-    stem.with_suffix(".json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+    write_text(stem.with_suffix(".json"), json.dumps(said, indent=2) + "\n")
     print(finding.frame.to_string(index=False, float_format="%.4g"))
     print(f"\n{finding.claim}\n{'Held' if finding.held else 'Did not hold'} here: {finding.sentence}")

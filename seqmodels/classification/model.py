@@ -10,10 +10,13 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from seqmodels import storage
+from seqmodels.arrays import array_of, check_between, check_sums
 from seqmodels.classification.calibration import folds, learned_temperature, log_posterior
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.sequences import Sequences, as_sequences
+
+TINY = float(np.nextafter(0, 1))
 
 
 @dataclass(eq=False, repr=False)
@@ -119,9 +122,12 @@ class GenerativeClassifier(Configurable):
 
     def _fit_label(self, c: int, sequences: Sequences, validation: Any) -> SequenceModel:
         try:
-            return self.model.clone().fit_encoded(self.encoding_, sequences, validation=validation)
+            model = self.model.clone().fit_encoded(self.encoding_, sequences, validation=validation)
         except ValueError as error:
             raise ValueError(f"the sequences labelled {self.classes_.tolist()[c]!r} alone: {error}") from error
+        if model.interrupted_:  # with some labels alone there is no classifier
+            raise KeyboardInterrupt
+        return model
 
     # -- asking --------------------------------------------------------------------------------------------
 
@@ -181,9 +187,14 @@ class GenerativeClassifier(Configurable):
         )
 
     def _load(self, content: dict[str, Any], models: list[SequenceModel]) -> Self:
-        classes = content["classes"]
-        self.classes_ = np.array(classes["values"], dtype=np.dtype(classes["dtype"]))
-        self.priors_, self.temperature_ = content["priors"], content["temperature"]
+        self.classes_ = _restored_labels(content["classes"]["values"], content["classes"]["dtype"])
+        self.priors_ = check_between("priors", array_of(content, "priors", np.float64, self.classes_.shape), 0)
+        check_sums("priors", self.priors_.sum(keepdims=True))
+        self.temperature_ = float(
+            check_between("temperature", np.array(content["temperature"], dtype=np.float64), TINY)
+        )
+        if len(models) != len(self.classes_) or not all(isinstance(model, SequenceModel) for model in models):
+            raise ValueError(f"there should be a model with a likelihood for each of {len(self.classes_)} labels")
         self.fit_seconds_, self.models_ = content["fit_seconds"], models
         self.encoding_ = models[0].encoding_
         return self
@@ -202,6 +213,15 @@ class GenerativeClassifier(Configurable):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "models_")
+
+
+def _restored_labels(values: list[Any], dtype: str) -> np.ndarray:
+    """Labels that ``tolist`` gave, of the dtype that they had; ``ValueError`` for a wider one, which could take any memory."""
+    labels = np.array(values, dtype=object if dtype == "|O" else None)
+    wanted = np.dtype(dtype)
+    if labels.ndim != 1 or wanted.kind not in "biufUO" or (wanted.kind == "U" and wanted != labels.dtype):
+        raise ValueError(f"labels should be words or numbers, not an array of {labels.dtype} as {dtype!r:.50}")
+    return labels.astype(wanted)
 
 
 def _labels(sequences: Sequences, y: Any) -> np.ndarray:

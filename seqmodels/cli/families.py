@@ -6,7 +6,8 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any
 
-from seqmodels.evaluation.settings import check, from_table
+from seqmodels.annotations import check
+from seqmodels.evaluation.settings import from_table
 from seqmodels.loading import MODELS
 from seqmodels.model import SequenceModel
 from seqmodels.parameters import Configurable

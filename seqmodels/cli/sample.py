@@ -16,6 +16,7 @@ from seqmodels.cli.inputs import Saved
 from seqmodels.data import from_mfcc
 from seqmodels.evaluation.datasets import Recordings
 from seqmodels.sequences import Item
+from seqmodels.storage import replaced, write_text
 
 BETWEEN = "\n" + "-" * 40 + "\n"
 FRAMES = 100  # a second, where nothing else is asked for
@@ -93,7 +94,8 @@ def _write_sounds(
     written = []
     for path, item in zip(_numbered(out, len(items)), items, strict=True):
         wave = from_mfcc(np.asarray(item), rate, mfcc, random_state=seed)
-        wavfile.write(path, rate, np.round(32767 * wave).astype(np.int16))
+        with replaced(path) as partial:
+            wavfile.write(partial, rate, np.round(32767 * wave).astype(np.int16))
         written.append({"file": str(path), "seconds": len(wave) / rate})
     words = "\n".join(f"{each['file']}: {each['seconds']:.2f} s at {rate} Hz" for each in written)
     console.result({"sample_rate": rate, "written": written}, words)
@@ -106,7 +108,7 @@ def _numbered(out: Path, n: int) -> list[Path]:
 def _write(items: list[Item], out: Path | None, console: Console) -> None:
     text = BETWEEN.join(map(str, items)) if isinstance(items[0], str) else _as_csv(items)
     if out is not None:
-        out.write_text(text, encoding="utf-8")
+        write_text(out, text)
         console.result({"written": [{"file": str(out)}]}, f"Written to {out}")
     else:
         console.result({"samples": list(items)}, text.removesuffix("\n"))

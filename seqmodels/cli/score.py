@@ -13,6 +13,7 @@ from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import Saved
 from seqmodels.evaluation.datasets import Pair
 from seqmodels.sequences import Sequences
+from seqmodels.storage import replaced
 
 
 def score(
@@ -41,7 +42,8 @@ def score(
             raise FileNotFoundError(f"there is no folder {steps.parent} to write {steps.name} to; make it first")
         table = pd.concat([_scored(saved, file, pair) for file, pair in read.items()], ignore_index=True)
         if steps is not None:
-            table.to_csv(steps, index=False)
+            with replaced(steps) as partial:
+                table.to_csv(partial, index=False)
         console.result(_facts(saved, read, table), _words(saved, read, table))
 
 

@@ -12,6 +12,8 @@ from typing import Self
 
 import numpy as np
 
+from seqmodels.storage import write_text
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -114,12 +116,18 @@ class Vocabulary:
     def save(self, path: str | os.PathLike[str]) -> None:
         """As JSON, to be read by ``load``."""
         content = {"tokens": self.tokens, "unknown": self.unknown}
-        Path(path).write_text(json.dumps(content, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """What ``save`` wrote; ``ValueError`` for another file."""
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or content.keys() != {"tokens", "unknown"}:
+        if (
+            not isinstance(content, dict)
+            or content.keys() != {"tokens", "unknown"}
+            or not isinstance(content["tokens"], list)
+            or not all(isinstance(token, str) for token in content["tokens"])
+            or not isinstance(content["unknown"], str | None)
+        ):
             raise ValueError(f"{path} is no vocabulary; pass a file that Vocabulary.save wrote")
         return cls(tuple(content["tokens"]), content["unknown"])

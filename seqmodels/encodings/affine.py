@@ -7,8 +7,11 @@ from typing import Self
 
 import numpy as np
 
+from seqmodels.arrays import array_of, check_between
 from seqmodels.encodings.base import Encoding, State
 from seqmodels.sequences import Item
+
+TINY = float(np.nextafter(0, 1))
 
 
 class Affine(Encoding, ABC):
@@ -28,7 +31,8 @@ class Affine(Encoding, ABC):
         """Raise ``ValueError`` for values that a feature cannot have."""
 
     def encode(self, item: Item) -> np.ndarray:
-        return (np.asarray(item) - self.mean) / self.scale
+        with np.errstate(over="ignore"):  # infinite then, which scoring refuses by sequence and position
+            return (np.asarray(item) - self.mean) / self.scale
 
     def decode(self, steps: np.ndarray) -> Item:
         return np.asarray(steps, dtype=np.float64) * self.scale + self.mean
@@ -46,6 +50,7 @@ class Affine(Encoding, ABC):
         return {"mean": self.mean, "scale": self.scale}
 
     def restore(self, state: State) -> Self:
-        self.mean, self.scale = np.asarray(state["mean"]), np.asarray(state["scale"])
+        self.mean = check_between("mean", array_of(state, "mean", np.float64, (None,)), -np.inf)
+        self.scale = check_between("scale", array_of(state, "scale", np.float64, self.mean.shape), TINY)
         self.size = len(self.mean)
         return self

@@ -12,6 +12,8 @@ from seqmodels.encodings.affine import Affine
 from seqmodels.profile import profile_of
 from seqmodels.sequences import Sequences
 
+LARGEST = 1e290  # value whose sum over much data float64 holds
+RESOLVED = 1e-12  # of a feature's mean: a smaller deviation is of the order of what float64 rounds off
 SAMPLE, PIECES = 1 << 20, 1 << 8  # frames and pieces that stand for a memory-mapped array
 PROFILED = 1 << 14  # frames, from all over the data, that show what the values of a feature are like
 COARSE = 0.05  # of a standard deviation: a grid of larger steps is one that a variance can shrink on
@@ -44,17 +46,41 @@ def moments(frames: np.ndarray, reals: np.ndarray) -> tuple[np.ndarray, np.ndarr
     unseen = np.isnan(frames).all(axis=0)
     if unseen.any():
         raise ValueError(f"feature {int(np.argmax(unseen))} is missing in every frame; leave the feature out")
-    mean = np.nanmean(frames, axis=0)
-    scale = _deviation(frames - mean)
+    _refuse_large(frames, reals)
+    with np.errstate(over="ignore"):  # of counts, whose mean is not used
+        mean = np.nanmean(frames, axis=0)
+        scale = _deviation(frames - mean)
     # A constant column still shows rounding noise around a large mean.
-    constant = reals & (scale <= 1e-12 * np.abs(mean))
+    constant = reals & (scale <= RESOLVED * np.abs(mean))
     if constant.any():
-        raise ValueError(
-            f"feature {int(np.argmax(constant))} is constant over the training data, so its density is unbounded; "
-            "leave the feature out (or subtract its offset, if it only varies by less than 1e-12 of it)"
-        )
+        _refuse_constant(frames, int(np.argmax(constant)))
     _refuse_immense(np.where(reals, scale, 1.0))
     return np.where(reals, mean, 0.0), np.where(reals, scale, 1.0)
+
+
+def _refuse_large(frames: np.ndarray, reals: np.ndarray) -> None:
+    """Values that float64 cannot add up."""
+    largest = np.maximum(np.nanmax(frames, axis=0), -np.nanmin(frames, axis=0))
+    wrong = reals & (largest > LARGEST)
+    if wrong.any():
+        feature = int(np.argmax(wrong))
+        frame = int(np.nanargmax(np.abs(frames[:, feature])))
+        raise ValueError(
+            f"feature {feature} is {frames[frame, feature]:.3g} at frame {frame} of the training data, which float64 "
+            "cannot add up; pass it in other units, or mark the value missing with NaN"
+        )
+
+
+def _refuse_constant(frames: np.ndarray, feature: int) -> None:
+    lowest, highest = np.nanmin(frames[:, feature]), np.nanmax(frames[:, feature])
+    if lowest == highest:
+        raise ValueError(
+            f"feature {feature} is constant over the training data, so its density is unbounded; leave the feature out"
+        )
+    raise ValueError(
+        f"feature {feature} is constant over the training data but for less than its values can hold: it goes from {lowest!r} to "
+        f"{highest!r}, and float64 has 16 digits; subtract its offset in higher precision first, or leave the feature out"
+    )
 
 
 def _deviation(centred: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
@@ -10,6 +11,8 @@ import numpy as np
 
 from seqmodels.encodings.base import Encoding, State
 from seqmodels.sequences import Item, Sequences
+
+LEARNED = ("pre_tokenizer", "decoder")  # besides the model, of a tokenizer
 
 
 class Text(Encoding, ABC):
@@ -94,7 +97,10 @@ class Characters(Text):
         return {"alphabet": self.alphabet}
 
     def restore(self, state: State) -> Self:
-        self.alphabet = str(state["alphabet"])
+        alphabet = state["alphabet"]
+        if not isinstance(alphabet, str) or len(set(alphabet)) < len(alphabet):
+            raise ValueError("the alphabet should be a string in which no character comes twice")
+        self.alphabet = alphabet
         self._index = {character: i for i, character in enumerate(self.alphabet)}
         self._spelling = [c.encode() for c in self.alphabet] + [bytes([b]) for b in range(256)]
         self._n_bytes = np.array([len(s) for s in self._spelling])
@@ -147,6 +153,7 @@ class BPE(Text):
         return {"tokenizer": self._tokenizer.to_str()}
 
     def restore(self, state: State) -> Self:
+        _check_tokenizer(state["tokenizer"])
         self._tokenizer = _import_tokenizers().Tokenizer.from_str(state["tokenizer"])
         self.size = self._tokenizer.get_vocab_size()
         # In the byte-level alphabet a piece has one character a byte.
@@ -159,6 +166,31 @@ def _byte_level_alphabet() -> dict[str, int]:
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in printable]
     return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+def _check_tokenizer(text: Any) -> None:
+    """Raise ``ValueError`` for anything but what ``BPE.fit`` learns: the package reads much else, that may take very long."""
+    found = json.loads(text) if isinstance(text, str) else None
+    if not isinstance(found, dict) or not all(isinstance(found.get(key), dict) for key in ("model", *LEARNED)):
+        raise ValueError("the tokenizer is no byte-level byte-pair encoding")
+    model = found["model"]
+    vocabulary, merges = model.get("vocab"), model.get("merges")
+    plain = not any(value for key, value in found.items() if key not in ("version", "model", *LEARNED))
+    if not (plain and model.get("type") == "BPE" and all(found[key].get("type") == "ByteLevel" for key in LEARNED)):
+        raise ValueError("the tokenizer does more than byte-level byte-pair encoding")
+    if not (
+        isinstance(vocabulary, dict)
+        and isinstance(merges, list)
+        and sorted(vocabulary.values()) == list(range(len(vocabulary)))
+    ):
+        raise ValueError("the pieces of the tokenizer are not numbered from 0 on")
+    known = set(_byte_level_alphabet())
+    if not all(piece and known.issuperset(piece) for piece in vocabulary) or not known.issubset(vocabulary):
+        raise ValueError("the pieces of the tokenizer are not made of bytes, or a byte has none")
+    for merge in merges:
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if len(pair) != 2 or not {*pair, "".join(pair)} <= vocabulary.keys():
+            raise ValueError(f"the tokenizer merges {pair!r:.100}, which are not two of its pieces")
 
 
 def _import_tokenizers() -> Any:

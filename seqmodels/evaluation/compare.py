@@ -58,7 +58,7 @@ def compare(
             (of p(y | x): to y alone). A model below it has learned nothing of the order. It is no contestant: it has no interval and no
             p-value and does not count in their correction. A model of yours called ``iid`` takes its place and is tested as any other.
         title: for the table and the pictures.
-        random_state: seed of the bootstrap and the search.
+        random_state: seed of the search.
         progress: called with a line of text as each model, and each trial of a search, is done.
 
     Returns:
@@ -69,6 +69,8 @@ def compare(
         IncomparableError: two models measure different things (named), for example one scores ends and another does not; or
             one has no likelihood at all, as a ``MaskedTransformer`` has not.
         ValueError: no model could be fitted, or a name that is not there. One model that fails does not lose the others.
+        KeyboardInterrupt: Ctrl-C or SIGTERM came; models fitted by then stay so, and the one that was being fitted keeps the best it
+            had found (``interrupted_``).
 
     Where a variance stands on its floor, the score is computed again with the floor doubled and halved. If it moves by more than a tenth
     of the difference to the baseline, or by 0.05 nats a unit, the floor made the figure: the row has no rank, no interval and no p-value.
@@ -99,7 +101,7 @@ def compare(
     if reference.scored is not None:
         good[reference.name] = scored[reference.name] = reference.scored
     added = reference.name if reference.scored is not None else None
-    frame = frame_of(scored, base, parts.test, clusters, random_state, added)
+    frame = frame_of(scored, base, parts.test, clusters, added)
     frame.attrs = {"baseline": first, "unit": measure.unit, "title": title, "level": 0.95, "cluster": cluster}
     frame.attrs |= {"seeds": seeds, "n_duplicates": n_duplicates}
     frame.attrs |= {"iid": reference.name, "iid_words": reference.words, "iid_note": reference.note}

@@ -7,12 +7,12 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from seqmodels import storage
 from seqmodels.evaluation import saved
 from seqmodels.evaluation.search import trials_frame
 from seqmodels.evaluation.shown import how_to_read, shown_table
@@ -28,9 +28,11 @@ class Comparison:
     """The outcome of ``compare``.
 
     Attributes:
-        frame: one row a model, best first. ``model``; ``score`` (nats per unit, higher is better), ``bits`` (``-score / log 2``, what a unit
-            costs in bits, lower is better), ``perplexity`` (``exp(-score)`` per unit, lower is better; NaN of densities), ``train_score`` (on as much of the training part as there is to test), ``score_sd``
-            (over seeds); ``difference`` to the baseline on the same sequences with ``ci_low``, ``ci_high``, ``p_value`` (Holm), the
+        frame: one row a model, best first. ``model``; ``score`` (nats per unit, higher is better), ``bits`` (``-score / log 2``, what a
+            unit costs in bits, lower is better), ``perplexity`` (``exp(-score)`` per unit, lower is better; NaN of densities),
+            ``train_score`` (on as much of the training part as there is to test), ``score_sd`` (over seeds); ``difference`` to the
+            baseline on the same sequences with ``ci_low``, ``ci_high`` and ``p_value``, each of that model alone (the interval
+            leaves out zero where ``p_value`` < 0.05), ``p_holm`` (corrected for the number of models), the
             ``method`` they were made by, its ``block`` (steps) and ``n_clusters``; ``n_parameters``, ``fit_seconds`` (a fit), ``scoring_throughput``
             (units of the test part a second), ``peak_memory`` (MB of main memory, 1e6 bytes, that the process held in fit and
             scoring, at most, above what it held before: what an allocator kept and used again is not in it, NaN where the system does
@@ -139,7 +141,8 @@ class Comparison:
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write ``frame``."""
-        self.frame.to_csv(path, index=False)
+        with storage.replaced(path) as partial:
+            self.frame.to_csv(partial, index=False)
 
     def to_markdown(self) -> str:
         """The table as Markdown, and how to read it."""
@@ -154,52 +157,52 @@ class Comparison:
         """
         from seqmodels.evaluation.report import html_report  # lazily: matplotlib is slow to import
 
-        Path(path).write_text(html_report(self), encoding="utf-8")
+        storage.write_text(path, html_report(self))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write all of it into ``folder``, which is made: the table, every step, the test data, provenance, and the models.
 
-        JSON, arrays and safetensors, so that nothing in it can run code. Raises ``ValueError`` for metadata that are neither
-        text nor numbers.
+        JSON and safetensors, so that nothing in it can run code. A comparison that is there is replaced once the new one is whole;
+        other files in the folder stay. Raises ``ValueError`` for metadata that are neither text nor numbers.
         """
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        saved.write_arrays(target / "steps.npz", self.log_prob_steps)
-        saved.write_sequences(target, "test", self.test)
-        if self.source is not None:
-            saved.write_sequences(target, "source", self.source)
-        content = {
-            "format": saved.FORMAT,
-            "measure": self.measure.to_json(),
-            "frame": saved.frame_to_json(self.frame),
-            "search": saved.frame_to_json(self.search),
-            "histories": {name: saved.frame_to_json(history) for name, history in self.histories.items()},
-            "models": saved.write_models(target, self.models),
-            "provenance": dict(self.provenance),
-        }
-        saved.write_json(target / saved.MAIN, content)
+        with saved.replaced(folder) as (files, content):
+            saved.write_arrays(files / "steps.safetensors", self.log_prob_steps)
+            saved.write_sequences(files, "test", self.test)
+            if self.source is not None:
+                saved.write_sequences(files, "source", self.source)
+            content |= {
+                "measure": self.measure.to_json(),
+                "frame": saved.frame_to_json(self.frame),
+                "search": saved.frame_to_json(self.search),
+                "histories": {name: saved.frame_to_json(history) for name, history in self.histories.items()},
+                "models": saved.write_models(files, self.models),
+                "provenance": dict(self.provenance),
+            }
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Comparison:
-        """What ``save`` wrote: the same figures to the last bit. Raises ``ValueError`` for any other folder."""
-        target = Path(folder)
-        content = saved.read_main(target)
-        test = saved.read_sequences(target, "test")
-        if test is None:
-            raise ValueError(
-                f"{folder} has lost its test.json, without which nothing in it has a meaning; save it again"
+        """What ``save`` wrote: the same figures to the last bit; folders from strangers may be loaded (see ``seqmodels.load``).
+
+        Raises:
+            ValueError: any other folder, a damaged one (naming the file), or one of a newer version.
+        """
+        with saved.opened(folder) as (files, content):
+            test = saved.read_sequences(files, "test")
+            if test is None:
+                raise ValueError("it has lost its test.json, without which nothing in it has a meaning; save it again")
+            steps = saved.read_arrays(files, "steps")
+            saved.check_steps(steps, test)
+            return cls(
+                _completed(saved.frame_from_json(content["frame"])),
+                Measure(**content["measure"]),
+                steps,
+                {name: saved.frame_from_json(history) for name, history in content["histories"].items()},
+                saved.read_models(files, content["models"]),
+                test,
+                source=saved.read_sequences(files, "source") if content["measure"]["conditional"] else None,
+                provenance=content["provenance"],
+                search=saved.frame_from_json(content["search"]),
             )
-        return cls(
-            _completed(saved.frame_from_json(content["frame"])),
-            Measure(**content["measure"]),
-            saved.read_arrays(target / "steps.npz"),
-            {name: saved.frame_from_json(history) for name, history in content["histories"].items()},
-            saved.read_models(target, content["models"]),
-            test,
-            source=saved.read_sequences(target, "source") if content["measure"]["conditional"] else None,
-            provenance=content["provenance"],
-            search=saved.frame_from_json(content["search"]),
-        )
 
 
 def _completed(frame: pd.DataFrame) -> pd.DataFrame:

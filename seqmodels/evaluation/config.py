@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from seqmodels.evaluation.provenance import provenance
 from seqmodels.evaluation.settings import from_table, to_table
 from seqmodels.evaluation.standard import Task
 from seqmodels.model import SequenceModel
+from seqmodels.storage import NOT_KEPT, write_text
 
 HEAD = "# What was run. Again, exactly: seqmodels compare --config run.toml\n# Paths are seen from this file.\n\n"
 Models = dict[str, SequenceModel]
@@ -87,7 +89,7 @@ class Config:
             "provenance": provenance(),
             "models": {task.name: {name: to_table(m) for name, m in task.models.items()} for task in tasks},
         }
-        path.write_text(HEAD + toml.dumps(table), encoding="utf-8")
+        write_text(path, HEAD + toml.dumps(table))
 
     def read_data(self) -> dict[str, Pair]:
         """Raises ``ValueError`` where data are not what they were."""
@@ -142,7 +144,16 @@ def _models(table: dict[str, Any]) -> dict[str, Models]:
 
 
 def _model(name: str, table: Any) -> SequenceModel:
-    found = from_table(_table(table, f"models.{name}"))
+    given = _table(table, f"models.{name}")
+    refused = [key for key in NOT_KEPT if key in given]
+    if refused:
+        warnings.warn(
+            f"models.{name} has {refused[0]}, which is left out: a file does not say what fit reads, writes and calls; pass it in "
+            "Python, or with seqmodels fit --set",
+            UserWarning,
+            stacklevel=2,
+        )
+    found = from_table({key: value for key, value in given.items() if key not in NOT_KEPT})
     if not isinstance(found, SequenceModel):
         raise ValueError(f"{name!r} is a {type(found).__name__}, which is no model with a likelihood")
     return found

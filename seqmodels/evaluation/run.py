@@ -15,6 +15,7 @@ from seqmodels.evaluation.comparison import Comparison
 from seqmodels.evaluation.limits import budget_of, under_budget
 from seqmodels.evaluation.progress import Progress
 from seqmodels.evaluation.standard import Task
+from seqmodels.storage import replaced, write_text
 
 Say = Callable[[str], None]
 
@@ -48,7 +49,7 @@ def run(
     """Compare the models of each task; write ``NAME.html``, ``NAME.csv``, two PNG, ``NAME.json`` and the folder ``NAME`` into ``out``.
 
     ``NAME`` holds the comparison itself, for ``Comparison.load``. Interrupted (``KeyboardInterrupt``), the models fitted so far
-    are compared and written before it goes on.
+    are compared and written before it goes on; the one that it came in is fitted as far as it was and not among them.
 
     Args:
         seconds, steps: a budget for every model, in the place of its own; see ``limited``.
@@ -120,7 +121,8 @@ class _Runner:
 
     def _rescue(self, task: Task, began: float) -> None:
         """What was fitted before the interrupt, compared as far as it goes."""
-        fitted = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
+        models = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
+        fitted = {name: model for name, model in models.items() if not model.interrupted_}
         if not fitted:
             return
         baseline = task.baseline if task.baseline in fitted else next(iter(fitted))
@@ -135,7 +137,8 @@ def write(result: Comparison, task: Task, folder: Path, seconds: float) -> None:
     result.to_csv(folder / f"{task.name}.csv")
     result.save(folder / task.name)
     result.to_html(folder / f"{task.name}.html")
-    result.plot_forest().savefig(folder / f"{task.name}.png", dpi=160)
-    result.plot_learning_curves().savefig(folder / f"{task.name}-learning.png", dpi=160)
+    for name, figure in ((task.name, result.plot_forest()), (f"{task.name}-learning", result.plot_learning_curves())):
+        with replaced(folder / f"{name}.png") as partial:
+            figure.savefig(partial, dpi=160)
     record = {"task": task.name, "seconds": round(seconds, 1), **result.provenance}
-    (folder / f"{task.name}.json").write_text(json.dumps(record, indent=2) + "\n")
+    write_text(folder / f"{task.name}.json", json.dumps(record, indent=2) + "\n")

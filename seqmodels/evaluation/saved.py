@@ -1,39 +1,187 @@
-"""A comparison on disk: a folder of JSON, arrays and safetensors, from which the same table comes back. Nothing in it can run code."""
+"""A comparison on disk: JSON and safetensors in a folder, from which the same table comes back. Nothing in it can run code.
+
+``comparison.json`` is the table, and says which folder beside it, ``files-...``, has the steps, the test data and the models, with a
+SHA-256 of each file. A new comparison is written into a folder of its own, and then ``comparison.json`` is replaced: at every instant
+it is the old one or the new one, whole. What else is in the folder stays.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 import re
-from collections.abc import Mapping
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from seqmodels.loading import load
+from seqmodels import storage
+from seqmodels.annotations import check
+from seqmodels.loading import MALFORMED, load
+from seqmodels.measure import Measure
 from seqmodels.parameters import Configurable
 from seqmodels.sequences import Sequences
 from seqmodels.storage import describe
 
-FORMAT = "seqmodels-comparison-1"
-MAIN = "comparison.json"  # written last: a folder that has it is whole
+NAME, FORMAT = "seqmodels-comparison-", 2  # in the oldest format the files were in the folder itself, without hashes
+MAIN = "comparison.json"
 SCALARS = (str, int, float, bool, type(None))
+OWN = "sha256_of_this_file"
+BLANK = "0" * 64
+DIGEST = re.compile(rb'"sha256_of_this_file": "([0-9a-f]{64})"')
+FOLDER = re.compile(r"files-[0-9a-f]{12}")
+FILE = re.compile(r"(models/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+OLD_FILE = re.compile(r"(steps|test|source)\.(npz|json)|models/[A-Za-z0-9_.-]+\.safetensors")
+DTYPE = re.compile(r"[A-Za-z]+[0-9]{0,2}(\[[a-z]{1,2}(, [A-Za-z0-9/_+:-]+)?\])?")
+UNPACKED, PACKED = (
+    64_000_000,
+    20,
+)  # bytes that an old compressed file may have unpacked: so many, and so many times its own
+BROKEN = (*MALFORMED, OSError, EOFError, zipfile.BadZipFile, zlib.error)
+
+# -- the folder -----------------------------------------------------------------------------------------------
 
 
-def write_json(path: Path, content: Any) -> None:
-    """To be read by people too."""
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+@contextmanager
+def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Where to write the files of a new comparison, and the dictionary to put the rest in; then they take the old one's place.
+
+    If anything fails, the old one is as it was.
+    """
+    root = Path(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    with storage.new_folder(root, "files-") as files:
+        content: dict[str, Any] = {}
+        yield files, content
+        (names, hashes), old = _hashes(files), _old_files(root)
+        head = {
+            "format": f"{NAME}{FORMAT}",
+            OWN: BLANK,
+            "folder": files.name,
+            "files": dict(zip(names, hashes, strict=True)),
+        }
+        text = json.dumps(head | content, indent=1, ensure_ascii=False) + "\n"
+        signed = text.replace(BLANK, hashlib.sha256(text.encode()).hexdigest(), 1)
+        storage.write_text(root / MAIN, signed)
+    storage.remove_folders(root, FOLDER, but=files.name)
+    for name in old:
+        (root / name).unlink(missing_ok=True)
+    if old and (root / "models").is_dir() and not any((root / "models").iterdir()):
+        (root / "models").rmdir()
+
+
+@contextmanager
+def opened(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Where the files of a comparison are, and the rest; ``ValueError`` for a folder that holds none, or a damaged one."""
+    root = Path(folder)
+    content = read_main(root)
+    try:
+        files = _checked(root, content)
+        yield files, content
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from error
+    except BROKEN as error:
+        text = f"{folder} holds no whole comparison: {type(error).__name__} in its content: {error}"
+        raise ValueError(text[:500]) from error
 
 
 def read_main(folder: Path) -> dict[str, Any]:
     """Raises ``ValueError`` for a folder that holds no saved comparison."""
     path = folder / MAIN
-    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if content.get("format") != FORMAT:
-        raise ValueError(f"{folder} holds no comparison that this version of seqmodels saved; it has no {MAIN} of its")
+    raw = _bytes(path) if path.exists() else b"{}"
+    content = storage.parse_json(raw, path)
+    form = content.get("format") if isinstance(content, dict) else None
+    found = re.fullmatch(rf"{NAME}([1-9][0-9]{{0,5}})", form) if isinstance(form, str) else None
+    if found is None:
+        raise ValueError(f"{folder} holds no comparison that seqmodels saved; it has no {MAIN} of its")
+    if int(found[1]) > FORMAT:
+        raise ValueError(
+            f"{folder} was written by a newer version of seqmodels, in format {found[1]}; this one reads up to {FORMAT}: upgrade "
+            "with pip install -U seqmodels"
+        )
+    if int(found[1]) == FORMAT:
+        places = list(DIGEST.finditer(raw))
+        begin = places[0].start(1) if len(places) == 1 else 0
+        unsigned = raw[:begin] + BLANK.encode() + raw[begin + len(BLANK) :]
+        if len(places) != 1 or places[0][1] != hashlib.sha256(unsigned).hexdigest().encode():
+            raise ValueError(f"{path} is damaged: it is not what was written; copy it again, or save it again")
     return dict(content)
+
+
+def _checked(root: Path, content: dict[str, Any]) -> Path:
+    """The folder of the files, which are those that were written; of the oldest format the names alone are looked at."""
+    for name, value in content["measure"].items():
+        check(Measure, name, value)
+    if "baseline" not in content["frame"]["attrs"]:
+        raise ValueError("the table does not say what its baseline is")
+    if content["format"] == f"{NAME}1":
+        wrong = [name for name in content["models"].values() if not OLD_FILE.fullmatch(name)]
+        _refuse_name(wrong)
+        _refuse_links(root, [root / name for name in _old_files(root)])
+        return root
+    _refuse_name([content["folder"]] if not FOLDER.fullmatch(content["folder"]) else [])
+    files = root / content["folder"]
+    _refuse_name([name for name in (*content["files"], *content["models"].values()) if not FILE.fullmatch(name)])
+    _refuse_links(root, [files / name for name in content["files"]])
+    for name, expected in content["files"].items():
+        if not (files / name).exists():
+            raise ValueError(f"it has lost its {name}, without which nothing in it has a meaning; save it again")
+        with storage.opened(files / name) as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != expected:
+                raise ValueError(
+                    f"{files.name}/{name} is damaged: it is not what was written; copy it again, or save it again"
+                )
+    if not {"test.json", *content["models"].values()} <= content["files"].keys():
+        raise ValueError(
+            "it has lost its test.json or a model, without which nothing in it has a meaning; save it again"
+        )
+    return files
+
+
+def _refuse_name(wrong: list[Any]) -> None:
+    if wrong:
+        raise ValueError(f"it names {wrong[0]!r:.100}, which is no file that a saved comparison has")
+
+
+def _refuse_links(root: Path, files: list[Path]) -> None:
+    outside = [file for file in files if not file.resolve().is_relative_to(root.resolve())]
+    if outside:
+        raise ValueError(f"{outside[0].name} is a link that leaves the folder; copy the file itself")
+
+
+def _hashes(files: Path) -> tuple[list[str], list[str]]:
+    paths = sorted(path for path in files.rglob("*") if path.is_file())
+    names = [path.relative_to(files).as_posix() for path in paths]
+    return names, [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+
+
+def _old_files(root: Path) -> list[str]:
+    """Those that a comparison in the oldest format has in the folder itself, if one is there."""
+    try:
+        content = read_main(root)
+    except ValueError:
+        return []
+    if content["format"] != f"{NAME}1":
+        return []
+    models = [name for name in content["models"].values() if isinstance(name, str) and OLD_FILE.fullmatch(name)]
+    return [*(f"{name}.{kind}" for name in ("steps", "test", "source") for kind in ("npz", "json")), *models]
+
+
+def _bytes(path: Path) -> bytes:
+    with storage.opened(path) as file:
+        return file.read()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """To be read by people too."""
+    storage.write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def as_json(value: Any) -> Any:
@@ -62,9 +210,13 @@ def frame_to_json(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def frame_from_json(content: Mapping[str, Any]) -> pd.DataFrame:
-    """The inverse of ``frame_to_json``."""
+    """The inverse of ``frame_to_json``; ``ValueError`` for columns that are not equally long."""
+    n = content["n"]
+    wrong = [c["name"] for c in content["columns"] if len(c["values"]) != n or not DTYPE.fullmatch(c["dtype"])]
+    if type(n) is not int or wrong:
+        raise ValueError(f"a table should have columns of {n} values each, but {wrong[:1]} has not")
     columns = {column["name"]: _series(column["values"], column["dtype"]) for column in content["columns"]}
-    frame = pd.DataFrame(columns, index=range(content["n"]))
+    frame = pd.DataFrame(columns, index=range(n))
     frame.attrs = dict(content["attrs"])
     return frame
 
@@ -93,11 +245,11 @@ def _series(values: list[Any], dtype: str) -> pd.Series:
 
 
 def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
-    """``NAME.json``: kind, metadata, and texts or symbols; vectors are in ``NAME.npz``."""
+    """``NAME.json``: kind, metadata, and texts or symbols; vectors are in ``NAME.safetensors``."""
     content: dict[str, Any] = {"kind": sequences.kind, "metadata": frame_to_json(sequences.metadata)}
     content["grid"] = sequences.grid
     if sequences.kind == "vectors":
-        write_arrays(folder / f"{name}.npz", {"vectors": list(sequences.items)})
+        write_arrays(folder / f"{name}.safetensors", {"vectors": list(sequences.items)})
     else:
         content["items"] = [item if isinstance(item, str) else item.tolist() for item in sequences]
     write_json(folder / f"{name}.json", content)
@@ -107,28 +259,56 @@ def read_sequences(folder: Path, name: str) -> Sequences | None:
     """What was written under this name, if anything was."""
     if not (folder / f"{name}.json").exists():
         return None
-    content = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    content = storage.parse_json(_bytes(folder / f"{name}.json"), f"{name}.json")
     is_vectors = content["kind"] == "vectors"
-    items = read_arrays(folder / f"{name}.npz")["vectors"] if is_vectors else content["items"]
+    items = read_arrays(folder, name)["vectors"] if is_vectors else content["items"]
     return Sequences(items, metadata=frame_from_json(content["metadata"]), grid=content.get("grid"))
 
 
 def write_arrays(path: Path, ragged: Mapping[str, list[Any]]) -> None:
     """Lists of arrays by name, each list laid end to end beside its lengths."""
-    laid = [np.concatenate([np.asarray(a) for a in arrays]) for arrays in ragged.values()]
-    lengths = [np.array([len(a) for a in arrays]) for arrays in ragged.values()]
-    named = {f"values {i}": values for i, values in enumerate(laid)}
-    named |= {f"lengths {i}": n for i, n in enumerate(lengths)}
-    np.savez_compressed(path, names=np.array(list(ragged), dtype=np.str_), **named)  # type: ignore[arg-type]
+    laid = {str(i): np.concatenate([np.asarray(a) for a in arrays]) for i, arrays in enumerate(ragged.values())}
+    lengths = {str(i): np.array([len(a) for a in arrays], np.int64) for i, arrays in enumerate(ragged.values())}
+    storage.write(path, {"names": list(ragged), "values": laid, "lengths": lengths})
 
 
-def read_arrays(path: Path) -> dict[str, list[np.ndarray]]:
-    """The inverse of ``write_arrays``."""
-    with np.load(path, allow_pickle=False) as file:
+def read_arrays(folder: Path, name: str) -> dict[str, list[np.ndarray]]:
+    """The inverse of ``write_arrays`` in the file ``NAME.safetensors``, or ``NAME.npz`` of the oldest format."""
+    path = folder / f"{name}.safetensors"
+    if not path.exists():
+        return _read_packed(folder / f"{name}.npz")
+    content = storage.read(path)
+    each = ((content["values"][str(i)], content["lengths"][str(i)]) for i in range(len(content["names"])))
+    return {str(name): _cut(*pair) for name, pair in zip(content["names"], each, strict=True)}
+
+
+def _cut(values: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    if values.dtype.kind not in "iuf" or lengths.dtype.kind != "i" or lengths.ndim != 1 or not len(lengths):
+        raise ValueError("sequences should be arrays of numbers beside their lengths")
+    if lengths.min() < 0 or lengths.sum() != len(values):
+        raise ValueError(f"the lengths of {len(lengths)} sequences do not sum to the {len(values)} steps there are")
+    return np.split(values, np.cumsum(lengths)[:-1])
+
+
+def _read_packed(path: Path) -> dict[str, list[np.ndarray]]:
+    with storage.opened(path) as file:
+        with zipfile.ZipFile(file) as packed:
+            unpacked = sum(member.file_size for member in packed.infolist())
+        if unpacked > UNPACKED + PACKED * path.stat().st_size:
+            raise ValueError(
+                f"{path.name} would take {unpacked / 1e6:.0f} MB unpacked, {unpacked / path.stat().st_size:.0f} times its own"
+            )
+    with np.load(path, allow_pickle=False) as arrays:
         return {
-            str(name): np.split(file[f"values {i}"], np.cumsum(file[f"lengths {i}"])[:-1])
-            for i, name in enumerate(file["names"])
+            str(name): _cut(arrays[f"values {i}"], arrays[f"lengths {i}"]) for i, name in enumerate(arrays["names"])
         }
+
+
+def check_steps(steps: Mapping[str, list[np.ndarray]], test: Sequences) -> None:
+    """Raise ``ValueError`` unless every model has scored every sequence."""
+    for name, each in steps.items():
+        if len(each) != len(test):
+            raise ValueError(f"{name!r} has steps of {len(each)} sequences, but there are {len(test)}")
 
 
 # -- models ---------------------------------------------------------------------------------------------------
@@ -137,7 +317,7 @@ def read_arrays(path: Path) -> dict[str, list[np.ndarray]]:
 def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
     """A file a model, under a name that a file can have; which is whose."""
     (folder / "models").mkdir(exist_ok=True)
-    files = {name: f"models/{i}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}" for i, name in enumerate(models)}
+    files = {name: f"models/{i}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:100]}" for i, name in enumerate(models)}
     files = {name: f"{stem}.safetensors" for name, stem in files.items()}
     for name, model in models.items():
         model.save(folder / files[name])

@@ -26,7 +26,8 @@ def shown_table(frame: pd.DataFrame) -> pd.DataFrame:
     shown["95 % interval"] = [
         "" if np.isnan(low) else f"{low:+.4f} to {high:+.4f}" for low, high in _columns(frame, "ci_low", "ci_high")
     ]
-    shown["p"] = ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in frame["p_value"]]
+    for title, cells in _p_columns(frame).items():
+        shown[title] = cells
     shown["parameters"] = [_number(n, ",.0f") for n in frame["n_parameters"]]
     shown["fit s"] = [_number(s, ".1f") for s in frame["fit_seconds"]]
     for title, cells in _sometimes(frame):
@@ -44,6 +45,33 @@ def below_iid(frame: pd.DataFrame) -> list[str]:
     name = frame.attrs.get("iid", "")
     level = frame.loc[frame["model"] == name, "score"]
     return list(frame.loc[frame["score"] < level.iloc[0], "model"]) if len(level) else []
+
+
+def _p_columns(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """Columns of p-values, the corrected one where it differs; of a comparison saved when there was one column, that was corrected."""
+    alone = _p_cells(frame["p_value"])
+    if "p_holm" not in frame:
+        return {"p (Holm)": alone}
+    corrected = _p_cells(frame["p_holm"])
+    return {"p": alone} | ({} if alone == corrected else {"p (Holm)": corrected})
+
+
+def _p_cells(values: Any) -> list[str]:
+    return ["<0.001" if p < 1e-3 else _number(p, ".3f") for p in values]
+
+
+def _p_in_words(frame: pd.DataFrame) -> str:
+    columns = _p_columns(frame)
+    said = []
+    if "p" in columns:
+        said.append(
+            "p: two-sided, of that model alone, as its interval is: below 0.05 where the interval leaves out zero."
+        )
+    if "p (Holm)" in columns:
+        said.append(
+            "p (Holm): corrected for the number of models; below 0.05 it is not chance, though many were tried."
+        )
+    return "".join(f" {sentence}" for sentence in said)
 
 
 def context_shown(steps: float) -> str:
@@ -91,7 +119,7 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
     if frame["block"].notna().any():
         methods.append(f"moving blocks of {frame['block'].min():.0f} to {frame['block'].max():.0f} steps")
     if methods:
-        notes.append(f"Intervals (95 %): {'; '.join(methods)}. p: two-sided, corrected by Holm.")
+        notes.append(f"Intervals (95 %): {'; '.join(methods)}.{_p_in_words(frame)}")
     notes += _about_floors(frame, measure) + _about_iid(frame)
     if frame["score_sd"].notna().any():
         notes.append(

@@ -20,7 +20,18 @@ from seqmodels.sequences import Sequences
 
 # Figures that no two runs share: of the clock and of the machine.
 TIMES = ("fit_seconds", "scoring_throughput", "peak_memory")
-FIGURES = ("score", "bits", "perplexity", "train_score", "score_sd", "difference", "ci_low", "ci_high", "p_value")
+FIGURES = (
+    "score",
+    "bits",
+    "perplexity",
+    "train_score",
+    "score_sd",
+    "difference",
+    "ci_low",
+    "ci_high",
+    "p_value",
+    "p_holm",
+)
 MEASURED = ("n_parameters", *TIMES, "rank", "floor_effect")
 NO_DIFFERENCE = Difference(0.0, math.nan, math.nan, math.nan, 0, "")
 
@@ -30,11 +41,11 @@ def frame_of(
     base: Scored,
     test: Data,
     clusters: list[Any] | None,
-    random_state: int,
     reference: str | None = None,
 ) -> pd.DataFrame:
-    """All rows, best first, then those whose score a floor made, then those that failed; p-values are corrected for their number.
+    """All rows, best first, then those whose score a floor made, then those that failed.
 
+    ``p_value`` is of the row alone, as its interval is, ``p_holm`` is corrected for the number of rows that are tested.
     ``reference``: a row that is not tested, so that it does not count in the correction.
     """
     _warn_of_impossible(scored, test)
@@ -42,11 +53,11 @@ def frame_of(
     rows = [
         _failed(name, s)
         if s.error
-        else _row(name, s, _tested(name, s, base_name, base, test, clusters, random_state, name == reference))
+        else _row(name, s, _tested(name, s, base_name, base, test, clusters, name == reference))
         for name, s in scored.items()
     ]
     frame = pd.DataFrame(rows)
-    frame["p_value"] = holm(frame["p_value"].to_numpy())
+    frame["p_holm"] = holm(frame["p_value"].to_numpy())
     too_few = frame.loc[frame["method"].str.startswith("none: fewer"), "method"]
     if len(too_few):
         warnings.warn(f"no interval ({too_few.iloc[0]}): test on more independent sequences or clusters", stacklevel=3)
@@ -79,6 +90,7 @@ def _row(name: str, scored: Scored, found: Difference) -> dict[str, Any]:
         "ci_low": found.low,
         "ci_high": found.high,
         "p_value": found.p_value,
+        "p_holm": math.nan,  # once all rows are known
         "rank": math.nan,  # once all rows are known
         "method": found.method,
         "block": math.nan if found.block is None else float(found.block),
@@ -148,7 +160,6 @@ def _difference(
     base: Scored,
     test: Data,
     clusters: list[Any] | None,
-    random_state: int,
 ) -> Difference:
     if scored is base:
         return NO_DIFFERENCE
@@ -161,7 +172,7 @@ def _difference(
     units = test.scored.n_units
     if len(units) == 1:
         return moving_block_difference(scored.steps[0], base.steps[0], n_units=float(units[0]))
-    return paired_difference(scored.log_prob, base.log_prob, units, clusters, random_state=random_state)
+    return paired_difference(scored.log_prob, base.log_prob, units, clusters)
 
 
 def _tested(
@@ -171,11 +182,10 @@ def _tested(
     base: Scored,
     test: Data,
     clusters: list[Any] | None,
-    random_state: int,
     is_reference: bool,
 ) -> Difference:
     """The difference, with an interval and a p-value only where they are of the data."""
-    found = _difference(name, scored, base_name, base, test, clusters, random_state)
+    found = _difference(name, scored, base_name, base, test, clusters)
     if scored is base:
         return found
     by_floor = [

@@ -11,9 +11,7 @@ from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences, as_sequences
 
 
-def window_loss(
-    model: SequenceModel, X: Any, width: int, *, cluster: str | None = None, random_state: int = 0
-) -> Difference:
+def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None = None) -> Difference:
     """Nats per unit that a fitted ``model`` of p(x) has from before the window: the score of whole sequences minus that of disjoint windows.
 
     Each window of ``width`` steps (characters of text) is scored on its own, as a sequence that starts there. A model whose
@@ -25,7 +23,6 @@ def window_loss(
         X: held-out sequences, best longer than ``width``.
         width: steps of a window.
         cluster: a metadata column of ``X``, as in ``compare``.
-        random_state: seed of the bootstrap.
 
     Returns:
         ``Difference``: ``.difference`` with its interval ``.low`` to ``.high``: over sequences or clusters, or moving blocks of one.
@@ -47,7 +44,7 @@ def window_loss(
         return moving_block_difference(together[0], apart[0], n_units=float(units[0]))
     in_all, in_windows = (np.array([steps.sum() for steps in each]) for each in (together, apart))
     clusters = whole.clusters if cluster is None else list(whole.metadata[cluster])
-    return paired_difference(in_all, in_windows, units, clusters, random_state=random_state)
+    return paired_difference(in_all, in_windows, units, clusters)
 
 
 def _in_windows(model: SequenceModel, whole: Sequences, width: int) -> list[np.ndarray]:

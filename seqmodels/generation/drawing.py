@@ -56,7 +56,7 @@ class Drawing(Generative, ABC):
         length = self._length(length, context)
         watch = self._watch(stop, steps, n)
         drawn = sample_steps(
-            self._cursor(),
+            self._holding(steps, context)._cursor(),
             n,
             prefix=steps,
             source=context,
@@ -92,7 +92,7 @@ class Drawing(Generative, ABC):
         length = self._length(length, context)
         watch = self._watch(stop, steps, 1)
         drawn = stream_steps(
-            self._cursor(),
+            self._holding(steps, context)._cursor(),
             prefix=steps,
             source=context,
             length=length,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Sized
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
+from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
 from seqmodels.generation.cursor import Cursor, CursorState, begin, select_rows
 from seqmodels.generation.given import Given
 from seqmodels.generation.prediction import Prediction
@@ -74,6 +76,10 @@ class Generative(Configurable, ABC):
         """Where the model computes."""
 
     @abstractmethod
+    def _in_float64(self) -> Self:
+        """The same model, computing in float64."""
+
+    @abstractmethod
     def _affine(self) -> tuple[Tensor, Tensor]:
         """``(shift, scale)`` from encoded to raw values."""
 
@@ -82,15 +88,20 @@ class Generative(Configurable, ABC):
     def predict_next(self, prefix: Any = None, *, source: Any = None) -> Any:
         """A Pyro distribution over the raw step after ``prefix`` (None: the first step), given ``source``.
 
-        Symbols under ``length="stop"`` have one more category, the last: the end.
+        Its ``p_end`` is the probability that the sequence ends here instead, 0 under ``length="given"``. Symbols under ``"stop"``
+        have the end as one more category, the last, so that ``log_prob(x)`` is what ``stream().update(x)`` returns. A density
+        has no such place: of vectors the distribution is given that the sequence goes on, and
+        ``update(x) == log(1 - p_end) + log_prob(x)``.
         """
         steps, context = self._encode_one(prefix), self._encode_source(source)
-        return self.distribution(begin(self, context, steps, 1)).as_distribution(*self._affine())
+        model = self._holding(steps, context)
+        return model.distribution(begin(model, context, steps, 1)).as_distribution(*model._affine())
 
     def stream(self, *, source: Any = None) -> Stream:
         """A listener: ``s.update(x_t)`` is ``log p(x_t | past)`` in nats, ``s.predict_next()`` what comes next."""
         context = self._encode_source(source)
-        return Stream(self._cursor(), self._encode_step, self._affine(), context)
+        model = self._holding(context)
+        return Stream(model._cursor(), self._encode_step, model._affine(), context)
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -102,9 +113,20 @@ class Generative(Configurable, ABC):
             raise ValueError('the model was fitted with length="given", so it has no ends; pass length=')
         return length
 
+    def _holding(self, *encoded: np.ndarray | None) -> Self:
+        """This model, or the same in float64 where float32 cannot hold what it is to read.
+
+        Raises:
+            ValueError: nor can float64.
+        """
+        large = [values for values in encoded if values is not None and is_beyond_float32(values)]
+        for values in large:
+            refuse_beyond_float64(values, "what comes before")
+        return self._in_float64() if large else self
+
     def _encode_one(self, item: Any) -> np.ndarray:
         setting = self._setting()
-        if item is None or len(item) == 0:
+        if item is None or (isinstance(item, Sized) and len(item) == 0):
             shape = (0, self.encoding_.size) if self.encoding_.reads == "vectors" else (0,)
             return np.zeros(shape, dtype=np.float64 if self.encoding_.reads == "vectors" else np.int64)
         sequences = Sequences([item])

@@ -71,7 +71,13 @@ class Marginal(Generative, ABC):
     def _over_spellings(self, example: Example, spelling: list[bytes], pruning: Pruning, beam: int | None) -> float:
         lattice, stops = Lattice.of(example.values, spelling), self.length_ == "stop"
         return log_prob_of_spellings(
-            self._cursor(), self._merged, lattice, pruning, beam, stops=stops, source=example.source
+            self._holding(example.source)._cursor(),
+            self._merged,
+            lattice,
+            pruning,
+            beam,
+            stops=stops,
+            source=example.source,
         )
 
     def _check_marginal(self, beam: int | None, pruning: str) -> None:

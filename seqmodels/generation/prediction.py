@@ -16,7 +16,8 @@ class Prediction:
     """The next step of n sequences at once.
 
     Shapes: ``parameters (n, K, P)``, ``log_weights (n, K)`` normalised (None where K is 1), ``past (n, p, D)`` or None,
-    ``log_end (n,)`` the log-probability that the sequence has ended (None where its length is given).
+    ``log_end (n,)`` the log-probability that the sequence has ended (None where its length is given), ``log_going (n,)`` that it goes on,
+    where that is known to more digits than ``1 - exp(log_end)`` has.
     """
 
     observation: Observation
@@ -24,14 +25,18 @@ class Prediction:
     log_weights: Tensor | None
     past: Tensor | None
     log_end: Tensor | None
+    log_going: Tensor | None = None
 
     @torch.no_grad()
     def log_prob(self, x: Tensor) -> Tensor:
         """``(n,)`` log-probability that the sequence goes on, and with ``x``."""
+        return self._mixed(self.each(x)) + self.log_continue
+
+    def each(self, x: Tensor) -> Tensor:
+        """``(n, K)`` log-probability of ``x`` in each component."""
         past = None if self.past is None else self.past.unsqueeze(1)
         x = x.to(self.parameters.dtype) if x.is_floating_point() else x  # a stream's steps come in float64
-        each = self.observation.log_prob(self.parameters, x.unsqueeze(1), past)  # (n, K)
-        return self._mixed(each) + self.log_continue
+        return self.observation.log_prob(self.parameters, x.unsqueeze(1), past)
 
     def log_probs(self, *, with_end: bool = True) -> Tensor:
         """``(n, V)`` float64 log-probability of every symbol; ``with_end``: ``(n, V + 1)``, the end last, where ends are events.
@@ -55,6 +60,8 @@ class Prediction:
     @property
     def log_continue(self) -> Tensor | float:
         """``(n,)`` log-probability that the sequence goes on."""
+        if self.log_going is not None:
+            return self.log_going
         return 0.0 if self.log_end is None else torch.log(-torch.expm1(self.log_end))
 
     @property
@@ -73,7 +80,8 @@ class Prediction:
     def as_distribution(self, shift: Tensor, scale: Tensor) -> Any:
         """The first sequence's prediction as a Pyro distribution over raw values.
 
-        Symbols whose length is not given have one more category, the last: the end. Vectors: given that they go on.
+        Symbols whose length is not given have one more category, the last: the end. Vectors: given that they go on. In both its
+        ``p_end`` is the probability that the sequence ends here, 0 where lengths are given.
         """
         import pyro.distributions as dist
 
@@ -81,8 +89,18 @@ class Prediction:
             raise ValueError("what came before has probability zero, so the model says nothing of what comes next")
         past = None if self.past is None else self.past[:1]
         weights = self.weights()[0].to(self.parameters.dtype)  # an HMM's belief is float64
-        result = self.observation.distribution(self.parameters[0], weights, past, shift, scale)
-        if self.log_end is None or self.observation.emits == "vectors":
+        try:
+            result = self.observation.distribution(self.parameters[0], weights, past, shift, scale)
+        except ValueError as error:  # parameters that are no number, or infinite
+            raise ValueError(
+                f"after what came before, what comes next has a distribution that {self.parameters.dtype} cannot hold; rescale the "
+                "values that are far from the training data"
+            ) from error
+        if self.log_end is None:
+            result.p_end = 0.0
             return result
         end = self.log_end[:1].exp()
-        return dist.Categorical(probs=torch.cat([result.probs * (1 - end), end]))
+        if self.observation.emits == "symbols":
+            result = dist.Categorical(probs=torch.cat([result.probs * (1 - end), end]))
+        result.p_end = float(end)
+        return result

@@ -106,7 +106,7 @@ class Searching(Generative, ABC):
         length = self._length(length, context)
         width = max(n, 5) if n_beams is None else n_beams
         search = Search(width, n, length, max_length, alpha)
-        found = beam_search(self._cursor(), search, prefix=steps, source=context)
+        found = beam_search(self._holding(context)._cursor(), search, prefix=steps, source=context)
         _refuse_nothing(found)
         return self._candidates(found, context, search)
 
@@ -149,7 +149,7 @@ class Searching(Generative, ABC):
             if exact is not None:
                 return [self.encoding_.decode(steps) for steps in exact]
         width = max(n_best or 1, n_beams or 1)
-        cursor, found = self._cursor(), list[Any]([None] * len(goals))
+        cursor, found = self._holding(*(goal.source for goal in goals))._cursor(), list[Any]([None] * len(goals))
         for numbers in batches(goals, batch_size, pads=self._pads_sources):
             part = [goals[i] for i in numbers]
             longest = [max_length + int(max_ratio * g.n_source) if g.length is None else g.length for g in part]
@@ -177,7 +177,7 @@ class Searching(Generative, ABC):
 
     def _candidates(self, found: list[Hypothesis], source: np.ndarray | None, search: Search) -> list[Candidate]:
         # By the batched road, so that the figures are those of log_prob.
-        steps = self._steps([Example(h.steps, source) for h in found])
+        steps = self._holding(source)._steps([Example(h.steps, source) for h in found])
         return [
             Candidate(self._decoded(h), float(each.sum()), search.score(float(each.sum()), len(h.steps)))
             for h, each in zip(found, steps, strict=True)

@@ -18,7 +18,6 @@ def parameters_by_states(model: HMM, data: Data) -> Callable[[int], int]:
     like._set(like._settle(data))
 
     def count(n_states: int) -> int:
-        learning = like._learning(n_states, like.length_)
-        return learning.n_arcs(like.length_) + like._emission().n_parameters(learning.constraints.tying.n_groups)
+        return like._learning(n_states, like.length_).n_parameters(like.length_, like._emission())
 
     return count

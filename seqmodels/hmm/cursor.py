@@ -1,22 +1,32 @@
-"""An HMM one step at a time: the state of the cursor is the belief, ``p(z_t | x_1 .. x_t)``."""
+"""An HMM one step at a time: the state of the cursor is the belief, ``log p(z_t | x_1 .. x_t)``.
+
+It never leaves the logarithms: a state that lies 10^5 nats behind may explain all that comes later.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from seqmodels.generation import Given, Merged, Prediction, given_rows, select_rows
+from seqmodels.hmm.log_product import LogProduct
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Observation
 
 
 @dataclass(frozen=True)
 class HMMState:
-    """``belief (n, K)``: p(state of the last step | all steps so far), None before the first; ``past`` the last p steps."""
+    """``log_belief (n, K)`` float64: log p(state of the last step | all steps so far), None before the first; ``log_coming (n, K)``
+    float64: log p(there is a next step, in this state | the same); ``past`` the last p steps.
 
-    belief: Tensor | None
+    Both are -inf everywhere once the steps are impossible.
+    """
+
+    log_belief: Tensor | None
+    log_coming: Tensor
     past: Tensor
     n_scored: int
 
@@ -24,11 +34,13 @@ class HMMState:
 def merged(log_weights: list[float], states: list[HMMState]) -> Merged:
     """All as one, with the mean of their beliefs: what an HMM says of the future is linear in its belief."""
     first = states[0]
-    if len(states) == 1 or first.belief is None:
+    if len(states) == 1 or first.log_belief is None:
         return [([i], state) for i, state in enumerate(states)]
-    weights = torch.softmax(torch.tensor(log_weights, dtype=torch.float64, device=first.belief.device), dim=0)
-    beliefs = torch.cat([state.belief for state in states if state.belief is not None])  # (n, K)
-    return [(list(range(len(states))), replace(first, belief=weights[None] @ beliefs))]
+    weights = torch.tensor(log_weights, dtype=torch.float64, device=first.log_coming.device).log_softmax(0)
+    beliefs = torch.cat([state.log_belief for state in states if state.log_belief is not None])  # (n, K)
+    coming = torch.cat([state.log_coming for state in states])
+    means = (torch.logsumexp(weights[:, None] + each, 0, keepdim=True) for each in (beliefs, coming))
+    return [(list(range(len(states))), HMMState(*means, first.past, first.n_scored))]
 
 
 @dataclass(frozen=True)
@@ -44,11 +56,11 @@ class HMMCursor:
         """The state before the first scored step of ``n`` sequences; a ``source`` runs through the same chain."""
         device, width = self.parameters.initial.device, self.size if self.observation.emits == "vectors" else 1
         past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=device)
-        state = HMMState(None, past, 0)
+        state = HMMState(None, self._log_initial.expand(n, -1), past, 0)
         rows = given_rows(source, n)
         for step in rows.unbind(1) if rows is not None else []:
             state = self.advance(state, step)
-        return HMMState(state.belief, state.past, 0)
+        return replace(state, n_scored=0)
 
     def advance(self, state: HMMState, x: Tensor) -> HMMState:
         """Predict and weigh by what came, ``x (n, D)`` or ``(n,)``."""
@@ -57,34 +69,45 @@ class HMMCursor:
             x = x.to(self.dtype)
         past = state.past.unsqueeze(1) if self.observation.n_past else None
         each = self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()  # (n, K)
+        joint = state.log_coming + each
+        total = torch.logsumexp(joint, -1, keepdim=True)
         # After an impossible step no state is left: all that follows is impossible too, as in the batched road.
-        belief = torch.nan_to_num(torch.softmax(self._log_weights(state) + each, dim=-1), nan=0.0)
+        log_belief = joint - torch.where(total == -torch.inf, 0.0, total)
         kept = state.past
         if self.observation.n_past:
             kept = torch.cat([kept[:, 1:], x.unsqueeze(1)], dim=1)
-        return HMMState(belief, kept, state.n_scored + 1)
+        return HMMState(log_belief, self._onward(log_belief), kept, state.n_scored + 1)
 
     def distribution(self, state: HMMState) -> Prediction:
         """The mixture of all states' observations, and the end; a sequence cannot end before its first scored step."""
-        final, n, log_end = self.parameters.final, len(state.past), None
+        final, n, log_end, log_going = self.parameters.final, len(state.past), None, None
+        total = torch.logsumexp(state.log_coming, -1)  # (n,)
         if final is not None:
             never = torch.full((n,), -torch.inf, dtype=torch.float64, device=final.device)
-            log_end = (state.belief @ final).log() if state.belief is not None and state.n_scored else never
+            log_end, log_going = never, torch.zeros_like(never)
+            if state.log_belief is not None and state.n_scored:
+                # Either from its own terms: a difference from one would lose a small one.
+                log_end, log_going = torch.logsumexp(state.log_belief + self._log_final, -1), total
         past = state.past if self.observation.n_past else None
-        return Prediction(self.observation, self._table(n), self._log_weights(state), past, log_end)
+        log_weights = state.log_coming - torch.where(total == -torch.inf, 0.0, total).unsqueeze(-1)
+        return Prediction(self.observation, self._table(n), log_weights, past, log_end, log_going)
 
     def select(self, state: HMMState, index: Tensor) -> HMMState:
         """The state of the sequences ``index (m,)``, in this order."""
         return select_rows(state, index)
 
-    def _log_weights(self, state: HMMState) -> Tensor:
-        """``(n, K)`` of the states of the next step, given that there is one; -inf everywhere if there cannot be."""
-        if state.belief is None:
-            weights = self.parameters.initial.expand(len(state.past), -1)
-        else:
-            weights = state.belief @ self.parameters.transition
-        total = weights.sum(-1, keepdim=True)
-        return torch.where(total > 0, weights / total, 0.0).log()
+    @cached_property
+    def _onward(self) -> LogProduct:
+        return LogProduct(self.parameters.transition)
+
+    @cached_property
+    def _log_initial(self) -> Tensor:
+        return self.parameters.initial.log()
+
+    @cached_property
+    def _log_final(self) -> Tensor:
+        assert self.parameters.final is not None, "ends are events"
+        return self.parameters.final.log()
 
     def _table(self, n: int) -> Tensor:
         """``(n, K, P)``, without copies."""

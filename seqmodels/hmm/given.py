@@ -64,6 +64,9 @@ def given_table(
     return given_mixture(k, *mixture, encoding, observation)
 
 
+SMALLEST = 1e-140  # variance, of the data's, of which float64 holds the inverse times the square of a value
+
+
 def given_expected(
     k: int,
     name: str,
@@ -130,7 +133,18 @@ def given_mixture(
             f"under covariance_type='spherical' the variances of a component must be one number in the units of {reader!r}; "
             "leave encoding out, or use 'diag'"
         )
+    if not bool(
+        torch.isfinite(sigma).all() and torch.isfinite((mu - shift) / scale).all() and torch.isfinite(scale).all()
+    ):
+        raise ValueError(
+            "the means or covariances are so large that float64 cannot hold their squares; pass them, and data, in other units"
+        )
     smallest = float(torch.linalg.eigvalsh(sigma).min() if full else sigma.min())
+    if smallest < SMALLEST:
+        raise ValueError(
+            f"the smallest variance is {smallest:.3g} of that of all states together, which float64 cannot divide by; pass means that are "
+            "nearer, or wider covariances"
+        )
     if observation is None:
         observation = GaussianMixture(w.shape[1], covariance_type, min_covariance=min(1e-4, 0.5 * smallest))
     expected = (w.shape[1], covariance_type)

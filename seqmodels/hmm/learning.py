@@ -8,10 +8,12 @@ from typing import Any, Literal
 import torch
 
 from seqmodels.hmm.constraints import Constraints, Frozen, Tying
+from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.priors import Pseudocounts, as_pseudocounts
 from seqmodels.hmm.topology import Topology, as_topology, breaks
 from seqmodels.observations import GaussianMixture, Observation
+from seqmodels.resources import refuse_beyond_memory
 
 Algorithm = Literal["em", "stepwise", "gradient"]
 
@@ -33,11 +35,17 @@ class Learning:
             _pseudocounts(pseudocount, n_states, length),
         )
 
-    def n_arcs(self, length: str) -> int:
-        """Free parameters of the chain."""
-        k = len(self.constraints.tying.group)
-        ends = int(self.topology.ends(k).sum()) if length == "stop" else 0
-        return int(self.topology.starts(k).sum()) - 1 + int(self.topology.arcs(k).sum()) + ends - k
+    def n_parameters(self, length: str, emission: Emission) -> int:
+        """Free parameters of the chain and its emissions: neither what is frozen, nor twice what is tied, nor what cannot be."""
+        k, frozen, tying = len(self.constraints.tying.group), self.constraints.frozen, self.constraints.tying
+        free = ~frozen.rows(frozen.transition, k)
+        after = self.topology.arcs(k).sum(1) - 1  # a row sums to one
+        if length == "stop":
+            after = after + self.topology.ends(k)
+        starts = 0 if frozen.initial else int(self.topology.starts(k).sum()) - 1
+        n_emissions = len(torch.unique(tying.group[~frozen.rows(frozen.emission, k)]))
+        emissions = emission.n_parameters(n_emissions) if n_emissions else 0
+        return starts + int(after[free].sum()) + emissions
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
         """Raise ``ValueError`` for choices that do not go together."""
@@ -88,6 +96,8 @@ def check_numbers(n_states: int, n_init: int, max_iter: int, tol: float) -> None
     for name, value in {"n_states": n_states, "n_init": n_init}.items():
         if value < 1:
             raise ValueError(f"{name} is {value}; pass at least 1")
+    # Before anything is made of them: a transition matrix, its counts and the mask of the topology.
+    refuse_beyond_memory(f"the transitions of {n_states} states", 17.0 * n_states**2, "pass a smaller n_states")
     if max_iter < 0 or tol < 0:
         raise ValueError(f"max_iter={max_iter} and tol={tol} must not be negative")
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.log_product import CHUNK, LogProduct
 from seqmodels.hmm.trellis import Forward, Posterior, Trellis
-
-CHUNK = 1 << 22  # elements of the (n, K, K) intermediate held at once
 
 
 def forward(trellis: Trellis) -> Forward:
@@ -30,7 +29,7 @@ def posterior(trellis: Trellis) -> Posterior:
     packing, log_a, log_b = trellis.packing, trellis.transition.log(), trellis.densities.log().double()
     log_alpha, steps = _forward(trellis)
     ends = torch.logsumexp(log_alpha[packing.last] + trellis.final.log(), 1)
-    log_end = trellis.ends(torch.float64).log()
+    log_end, back = trellis.ends(torch.float64).log(), LogProduct(trellis.transition.T.contiguous())
     gamma = torch.zeros_like(log_alpha)
     xi = torch.zeros_like(trellis.transition)
     ahead = log_a.new_empty(0, len(log_a))  # log of b_t+1 beta_t+1 / c_t+1, for the sequences that go on
@@ -38,7 +37,7 @@ def posterior(trellis: Trellis) -> Posterior:
         low, high = packing.blocks[t]
         now = log_alpha[low:high]
         going = len(ahead)
-        beta = torch.cat([product(ahead, log_a.T), log_end[going : high - low]])
+        beta = torch.cat([back(ahead), log_end[going : high - low]])
         norm = _finite(torch.logsumexp(now + beta, 1, keepdim=True))
         gamma[low:high] = (now + beta - norm).exp()
         weights = None if trellis.weights is None else trellis.weights[packing.order[:going]]
@@ -52,21 +51,15 @@ def posterior(trellis: Trellis) -> Posterior:
 
 def _forward(trellis: Trellis) -> tuple[Tensor, Tensor]:
     """(N, K) log of the beliefs, and (N,) steps."""
-    log_a, log_b = trellis.transition.log(), trellis.densities.log().double()
+    onward, log_b = LogProduct(trellis.transition), trellis.densities.log().double()
     log_alpha, steps = torch.empty_like(log_b), log_b.new_empty(len(log_b))
     predicted = trellis.starts(torch.float64).log()
     for low, high in trellis.packing.blocks:
         joint = predicted[: high - low] + log_b[low:high]
         steps[low:high] = torch.logsumexp(joint, 1)
         log_alpha[low:high] = joint - _finite(steps[low:high, None])
-        predicted = product(log_alpha[low:high], log_a)
+        predicted = onward(log_alpha[low:high])
     return log_alpha, steps
-
-
-def product(rows: Tensor, log_a: Tensor) -> Tensor:
-    """``log(exp(rows) @ exp(log_a))``, (n, K) by (K, K), a few rows at a time."""
-    pieces = rows.split(max(1, CHUNK // log_a.numel()))
-    return torch.cat([torch.logsumexp(piece[:, :, None] + log_a, 1) for piece in pieces])
 
 
 def _pairs(log_alpha: Tensor, log_a: Tensor, ahead: Tensor, weights: Tensor | None) -> Tensor:

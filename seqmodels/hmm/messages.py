@@ -15,6 +15,7 @@ from torch import Tensor
 from seqmodels.hmm import log_semiring
 from seqmodels.hmm.cutting import Cutting
 from seqmodels.hmm.densities import LogDensities
+from seqmodels.hmm.log_product import LogProduct
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.trellis import Trellis
 
@@ -68,7 +69,7 @@ def log_reached(parameters: Parameters, belief: Tensor | None) -> Tensor:
     """``(n, K)``, or ``(K,)`` at the first step: where a belief leads."""
     if belief is None:
         return parameters.initial.log()
-    return log_semiring.product(belief, parameters.transition.log())
+    return LogProduct(parameters.transition)(belief)
 
 
 def _normalised(joint: Tensor) -> Tensor:

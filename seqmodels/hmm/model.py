@@ -22,7 +22,7 @@ from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.fitting import Fitting, check_states, corpus_of, raw_size
 from seqmodels.hmm.given import given_chain, given_table
 from seqmodels.hmm.learning import Algorithm, Learning, check_algorithm, check_numbers, check_observation
-from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.pieces import Corpus
 from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.hmm.queries import Queries
@@ -34,11 +34,13 @@ from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.parameters import undone_on_failure
 from seqmodels.preparation import Data, Example, Setting
+from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
+from seqmodels.training import Resumable
 
 
 @dataclass(eq=False, repr=False)
-class HMM(Queries):
+class HMM(Resumable, Queries):
     """``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, fitted by EM (Rabiner 1989).
 
     Args:
@@ -61,7 +63,7 @@ class HMM(Queries):
         step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
 
-    The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing, and
+    The other arguments are those of ``Resumable`` and ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing, and
     what is passed is scored once, at the end. With targets EM fits p(x, y), so the figures of ``history_`` are of x and y
     together. States that end on the floor of a variance are warned of. Parameters are kept in float64.
 
@@ -102,7 +104,7 @@ class HMM(Queries):
     @property
     def n_parameters_(self) -> int:
         learning = self._learning(len(self.parameters_.initial), self.length_)
-        return learning.n_arcs(self.length_) + self._emission().n_parameters(learning.constraints.tying.n_groups)
+        return learning.n_parameters(self.length_, self._emission())
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
@@ -112,6 +114,7 @@ class HMM(Queries):
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
+        self._check_checkpoints()
         learning = self._learning(self.n_states, self.length)
         if self._continues():
             learning.check_start(self.parameters_, self.length)
@@ -166,13 +169,24 @@ class HMM(Queries):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         check_states(train, self.n_states)
+        self._check_table()
+        checkpoints = self._checkpoints(self, self._settled(), train, validation)
         fitting, corpus = self._fitting(train), self._corpus(train, self.n_states)
         generator = torch.Generator().manual_seed(self.random_state)
-        best = fitting.run(self._starts(fitting, corpus), corpus, generator, verbose=self.verbose)
+        starts = self._starts(fitting, corpus) if checkpoints.state is None else iter(())
+        best = fitting.run(starts, corpus, generator, verbose=self.verbose, checkpoints=checkpoints)
         self._keep(best.parameters, best.memory, converged=best.converged)
         scored = [np.nan] * (len(best.history) - 1) + [self._validation(validation)]
         self.history_ = best.history.assign(validation=scored)
         warn_of_floor(best, self.observation_)
+
+    def _check_table(self) -> None:
+        width = self.observation_.n_parameters(self.encoding_.size)
+        refuse_beyond_memory(
+            f"the emissions of {self.n_states} states, {width} numbers each,",
+            24.0 * self.n_states * width,  # a table, its statistics and the table after
+            "pass a smaller n_states, or data of fewer symbols or features",
+        )
 
     def _keep(self, parameters: Parameters, memory: Memory | None, *, converged: bool) -> None:
         self.parameters_, self.memory_ = parameters.to(torch.device("cpu")), memory
@@ -323,4 +337,7 @@ class HMM(Queries):
         return self.parameters_.arrays()
 
     def _restore(self, state: dict[str, Any]) -> None:
+        check_arrays(state, self.n_states, stops=self.length_ == "stop")
         self.parameters_ = Parameters.of(state)
+        self.observation_.check(self.encoding_.size)
+        self.observation_.check_table(self.parameters_.table, self.encoding_.size)

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.arrays import array_of, check_between, check_sums
+
 
 @dataclass(frozen=True)
 class Parameters:
@@ -47,5 +49,18 @@ class Parameters:
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> Parameters:
         """What ``arrays`` returned."""
-        t = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        t = {name: torch.tensor(array) for name, array in arrays.items()}
         return cls(t["initial"], t["transition"], t.get("final"), t["table"])
+
+
+def check_arrays(arrays: Mapping[str, np.ndarray], n_states: int, *, stops: bool) -> None:
+    """Raise ``ValueError`` for what no fit of a chain of ``n_states`` could have found; the table is its observation's to judge."""
+    k, names = n_states, {"initial", "transition", "table", *(["final"] if stops else [])}
+    if arrays.keys() != names:
+        raise ValueError(f"an HMM has {', '.join(sorted(names))}, but the file has {', '.join(sorted(arrays))}")
+    array_of(arrays, "table", np.float64, (k, None))
+    check_between("initial", array_of(arrays, "initial", np.float64, (k,)), 0)
+    check_between("transition", array_of(arrays, "transition", np.float64, (k, k)), 0)
+    check_sums("initial", arrays["initial"].sum(keepdims=True))
+    final = check_between("final", array_of(arrays, "final", np.float64, (k,)), 0) if stops else 0.0
+    check_sums("transition", arrays["transition"].sum(1) + final)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,11 +37,11 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
     Raises:
         ValueError: a lag below 1 or that no sequence reaches, a sequence longer than the context, a model of p(y | x).
     """
-    examples = _examples(model, X)
+    examples, module = _examples(model, X), copy.deepcopy(model._ready())  # a copy, which is to be listened to
     wanted = _check_lags(lags, max(len(example.values) for example in examples))
     sums, counts = np.zeros(len(wanted)), np.zeros(len(wanted), np.int64)
     for batch in _batches(examples):
-        norms, lengths = _norms(model, batch, max(wanted))
+        norms, lengths = _norms(model, module, batch, max(wanted))
         for i, lag in enumerate(wanted):
             real = np.arange(norms.shape[1]) >= lag  # (T,) steps that have so long a past
             real = real & (np.arange(norms.shape[1]) < lengths[:, None])  # (B, T)
@@ -80,9 +81,11 @@ def _batches(examples: list[Example]) -> list[list[Example]]:
     return [ordered[i : i + size] for i in range(0, len(ordered), size)]
 
 
-def _norms(model: NeuralModel, examples: list[Example], furthest: int) -> tuple[np.ndarray, np.ndarray]:
+def _norms(
+    model: NeuralModel, module: SequenceModule, examples: list[Example], furthest: int
+) -> tuple[np.ndarray, np.ndarray]:
     """``(B, T, furthest)`` norms, of which the last axis is the lag less one, and the lengths ``(B,)``."""
-    module, rows = model._ready(), model._rows(examples)
+    rows = model._rows(examples)
     parameter = next(module.parameters())
     spans = [Span(i, 0, len(row.values)) for i, row in enumerate(rows)]
     chunk = assemble(rows, spans, model.observation_.n_past, parameter.device, parameter.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -11,21 +12,27 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
+from seqmodels.finite import is_beyond_float32, where_largest
 from seqmodels.generation import Cursor, Given, Prediction
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
 from seqmodels.neural.compiling import Compile, check_compile, compiled
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
+from seqmodels.neural.evaluated import evaluated
 from seqmodels.neural.folded import FoldedCursor
 from seqmodels.neural.module import Ends, SequenceModule, Side, chunk_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.trained import Trained
+from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.preparation import ENOUGH, Example
+from seqmodels.randomness import InitialDraws, training_draws
+from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
 from seqmodels.training import Step, train
 
+LARGE = 1 << 26  # weights of one layer, about: fewer are not asked about before they are made
 VALIDATION_PIECE = 512  # steps at most; the held-out part is scored in pieces side by side
 
 
@@ -102,22 +109,25 @@ class NeuralModel(Trained, SequenceModel, ABC):
         self._reach()
 
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
+        self._check_memory()
+        _check_float32(train_examples, "training")
+        _check_float32(validation, "validation")
         device = self._device()
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(self.random_state)
-            before = self.module_ if self.warm_start and hasattr(self, "module_") else None
-            self._build()
-            if self.observation_.emits == "vectors":
-                self.module_.begin_near(self.observation_, *_total(train_examples))
-            if before is not None:
-                self._continue_from(before)
-            self.module_.to(device, torch.float32)
-            rows = self._rows(train_examples)
-            batching = Batching(
-                self._rows_a_batch([row.n_steps for row in rows], self._chunk()), self._chunk(), self._carries
-            )
-            objective = _Objective(self, rows, _steps_to_units(train_examples))
-            held_out = _limit(validation, ENOUGH, aligned=self._aligned)
+        checkpoints = self._checkpoints(self, self._settled(), train_examples, validation)
+        before = self.module_ if self.warm_start and hasattr(self, "module_") else None
+        drawn = self._build()
+        if self.observation_.emits == "vectors":
+            self.module_.begin_near(self.observation_, *_total(train_examples))
+        if before is not None:
+            self._continue_from(before)
+        self.module_.to(device, torch.float32)
+        rows = self._rows(train_examples)
+        batching = Batching(
+            self._rows_a_batch([row.n_steps for row in rows], self._chunk()), self._chunk(), self._carries
+        )
+        objective = _Objective(self, rows, _steps_to_units(train_examples))
+        held_out = _limit(validation, ENOUGH, aligned=self._aligned)
+        with training_draws(drawn, device, compiled=bool(self.compile)) as generator:
             self.history_, self.converged_ = train(
                 self.module_,
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
@@ -126,8 +136,10 @@ class NeuralModel(Trained, SequenceModel, ABC):
                 self._recipe(),
                 batching.n_chunks(rows),
                 memory=objective if self._carries else None,
-                resume_from=self.resume_from,
+                checkpoints=checkpoints,
+                generator=generator,
             )
+        self.module_.eval()
 
     def _continue_from(self, before: SequenceModule) -> None:
         weights = before.state_dict()
@@ -139,7 +151,14 @@ class NeuralModel(Trained, SequenceModel, ABC):
             )
         self.module_.load_state_dict(weights)
 
-    def _build(self) -> None:
+    def _build(self) -> torch.Generator:
+        """Make the untrained module; the generator that drew its weights, to go on with."""
+        drawn = torch.Generator().manual_seed(self.random_state)
+        with InitialDraws(drawn):
+            self._make_module()
+        return drawn
+
+    def _make_module(self) -> None:
         network = self._network()
         sources = self.source_encoding_
         ends = Ends(
@@ -168,16 +187,30 @@ class NeuralModel(Trained, SequenceModel, ABC):
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         return log_prob_steps(self._ready(), self.observation_, self._rows(examples), self._reach())
 
+    def _check_memory(self) -> None:
+        """Raise ``ValueError`` where the weights, their gradients and the optimizer's two moments are more than there is room for."""
+        rough = self.d_model * (self.d_model + self.encoding_.size)
+        if rough < LARGE:  # not worth building the network twice
+            return
+        like = copy.copy(self)
+        with torch.device("meta"):
+            like._build()
+        refuse_beyond_memory(
+            f"training a {type(self).__name__} of {like.n_parameters_:,} parameters",
+            16.0 * like.n_parameters_,
+            "pass a smaller d_model or n_layers, or data of fewer symbols",
+        )
+
     def _nats_per_unit(self, examples: list[Example]) -> float:
         total = sum(float(steps.sum()) for steps in self._steps_as_trained(examples))
         return (total + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
 
     def _steps_as_trained(self, examples: list[Example]) -> list[np.ndarray]:
-        return log_prob_steps(self.module_, self.observation_, self._rows(examples), self._reach())
+        return log_prob_steps(self.module_.eval(), self.observation_, self._rows(examples), self._reach())
 
     def _ready(self) -> SequenceModule:
-        """The module on its device, in the dtype of computation, in evaluation mode."""
-        return self.module_.to(self._device(), DTYPES[self.dtype]).eval()
+        """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy. Not to be changed."""
+        return evaluated(self.module_, self._device(), DTYPES[self.dtype])
 
     # -- the cursor ----------------------------------------------------------------------------------------
 
@@ -203,9 +236,12 @@ class NeuralModel(Trained, SequenceModel, ABC):
         return {name: tensor.float().cpu().numpy() for name, tensor in self.module_.state_dict().items()}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        with torch.random.fork_rng(devices=[]):
-            self._build()
-        self.module_.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()})
+        load_into(self._made, state, d_model=self.d_model, n_layers=self.n_layers)
+        self.module_.eval()
+
+    def _made(self) -> SequenceModule:
+        self._build()
+        return self.module_
 
 
 class _Objective:
@@ -248,6 +284,16 @@ class _Objective:
             n_units=self.units_per_step * chunk.n_steps,
             floor_hits=(hits & scored).sum(),
         )
+
+
+def _check_float32(examples: list[Example], part: str) -> None:
+    for i, example in enumerate(examples):
+        for values in (example.values, example.source):
+            if values is not None and is_beyond_float32(values):
+                raise ValueError(
+                    f"sequence {i} of the {part} part has {where_largest(values)}; networks are trained in float32, which cannot hold "
+                    "its square: remove or rescale the value"
+                )
 
 
 def _side(encoding: Encoding) -> Side:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from seqmodels.neural.batches import Reach, Row, Span, assemble
+from seqmodels.neural.evaluated import evaluated
 from seqmodels.neural.module import SequenceModule, chunk_log_prob
 from seqmodels.neural.network import Memory
 from seqmodels.observations import Observation
@@ -16,8 +17,10 @@ LONGEST_CHUNK = 2_048  # steps of one sequence at once; the memory is carried on
 
 @torch.no_grad()
 def log_prob_steps(module: SequenceModule, observation: Observation, rows: list[Row], reach: Reach) -> list[np.ndarray]:
-    """For each row the float64 log-probability of its scored steps."""
-    module.eval()
+    """For each row the float64 log-probability of its scored steps; ``module`` stays as it is."""
+    if module.training:
+        parameter = next(module.parameters())
+        module = evaluated(module, parameter.device, parameter.dtype)
     results = [np.zeros(row.n_steps) for row in rows]
     jobs = [(Span(i, b, e), s) for i, row in enumerate(rows) for b, e, s in reach.windows(row.n_steps)]
     jobs.sort(key=lambda job: job[0].end - job[0].begin)

@@ -38,9 +38,8 @@ def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", con
     model._check_hyperparameters()
     encoding = Symbols(n_symbols).restore({"size": n_symbols})
     model._set(Setting.of(encoding, Categorical(), length, conditional, encoding if conditional else None))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(model.random_state)
-        model._build()
+    model._build()
+    model.module_.eval()
     _never_trained(model)
     return model
 
@@ -50,9 +49,8 @@ def untrained_masked(model: AnyMasked, n_symbols: int) -> AnyMasked:
     model.set_params(encoding=Symbols(n_symbols))
     model._check_architecture()
     model.encoding_ = Symbols(n_symbols).restore({"size": n_symbols})
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(model.random_state)
-        model.module_ = model._build()
+    model._build()
+    model.module_.eval()
     _never_trained(model)
     return model
 
@@ -69,7 +67,7 @@ def parameters_by_width(model: NeuralModel, data: Data) -> Callable[[int], int]:
         like = model.clone().set_params(d_model=d_model)
         like._check_hyperparameters()
         like._set(setting)
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        with torch.device("meta"):
             like._build()
         return like.n_parameters_
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from seqmodels.arrays import ROUNDING, array_of, check_between, check_codes, check_sums
 from seqmodels.ngram.counts import Counts
 from seqmodels.ngram.events import NONE
 from seqmodels.ngram.smoothing import Smoothing, smooth
@@ -73,8 +74,24 @@ class Tables:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], size: int, stops: bool) -> Self:
-        """What ``to_state`` gave."""
-        return cls([Level(**state[str(i)]) for i in range(len(state))], size, stops)
+        """What ``to_state`` gave; ``ValueError`` for what are no probabilities."""
+        levels: list[Level] = []
+        for i in range(len(state)):
+            n_before = len(levels[-1].contexts) if levels else 1
+            levels.append(_checked(state[str(i)], n_before, size + 1))
+        if not levels:
+            raise ValueError("the file has no n-grams")
+        return cls(levels, size, stops)
+
+
+def _checked(state: dict[str, Any], n_before: int, base: int) -> Level:
+    """Contexts that end in ``n_before`` shorter ones."""
+    contexts = check_codes("contexts", array_of(state, "contexts", np.int64, (None,)), n_before, base)
+    grams = check_codes("grams", array_of(state, "grams", np.int64, (None,)), len(contexts), base)
+    backoff = check_between("backoff", array_of(state, "backoff", np.float64, contexts.shape), 0, 1 + ROUNDING)
+    share = check_between("share", array_of(state, "share", np.float64, grams.shape), 0, 1 + ROUNDING)
+    check_sums("share", np.bincount(grams // base, share, len(contexts)) + backoff)
+    return Level(contexts, grams, backoff, share)
 
 
 def _find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -42,6 +42,21 @@ class Observation(Configurable, ABC):
         """The observation with its ``shared`` weights: what is asked for densities and draws."""
         return self
 
+    def check_table(self, table: Tensor, size: int) -> None:
+        """Raise ``ValueError`` for parameters ``(K, P)`` from a file that describe no density or distribution."""
+        if table.shape[-1] != self.n_parameters(size):
+            raise ValueError(
+                f"{self!r} of {size} features or symbols has {self.n_parameters(size)} parameters a state, but the file has "
+                f"{table.shape[-1]}"
+            )
+        wrong = ~self._possible(table, size).all(-1)
+        if wrong.any():
+            raise ValueError(f"the parameters of state {int(wrong.nonzero()[0])} are not those of {self!r}")
+
+    def _possible(self, table: Tensor, size: int) -> Tensor:
+        """``(K, any)``: False where a number, or several together, cannot be; finite numbers can."""
+        return table.isfinite()
+
     @property
     @abstractmethod
     def n_past(self) -> int:

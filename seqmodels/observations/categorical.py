@@ -28,6 +28,9 @@ class Categorical(Observation):
     def n_past(self) -> int:
         return 0
 
+    def _possible(self, table: Tensor, size: int) -> Tensor:
+        return table.logsumexp(-1, keepdim=True).isfinite()  # so none is NaN or inf; -inf is a true zero
+
     @property
     def sums_out_missing(self) -> bool:
         return False

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from seqmodels.measure import Values
 from seqmodels.observations.base import Observation
+from seqmodels.randomness import Dropout
 
 
 class ChordWeights(nn.Module):
@@ -23,7 +24,7 @@ class ChordWeights(nn.Module):
         super().__init__()
         self.notes = nn.Parameter(torch.empty(size, n_hidden).normal_(std=0.1))  # E
         self.out = nn.Linear(n_hidden, size + 1, bias=False)  # V
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         nn.init.normal_(self.out.weight, std=n_hidden**-0.5)
 
     def log_softmax(self, numbers: Tensor, biases: Tensor, last: Tensor) -> Tensor:

@@ -101,6 +101,9 @@ class Columns(Observation):
     def n_parameters(self, size: int) -> int:
         return sum(observation.n_parameters(n) for observation, n in self.groups)
 
+    def _possible(self, table: Tensor, size: int) -> Tensor:
+        return torch.cat([g.observation._possible(table[:, g.parameters], g.size) for g in self.parts()], -1)
+
     def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         each = [g.observation.log_prob(parameters[..., g.parameters], g.of(x), g.before(past)) for g in self.parts()]
         return torch.stack(each).sum(0)

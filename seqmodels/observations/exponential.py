@@ -78,6 +78,9 @@ class ExponentialFamily(Observation, ABC):
     def n_parameters(self, size: int) -> int:
         return size
 
+    def _possible(self, table: Tensor, size: int) -> Tensor:
+        return self.expected(table).isfinite()
+
     def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         observed = ~torch.isnan(x)
         return torch.where(observed, self.each(parameters, torch.where(observed, x, 0.0)), 0.0).sum(-1)

@@ -73,6 +73,13 @@ class GaussianMixture(Observation):
             )
         return SHAPE_TYPES[self.covariance_type]
 
+    def _possible(self, table: Tensor, size: int) -> Tensor:
+        m = self.n_components
+        some = (
+            table[:, :m].logsumexp(-1, keepdim=True).isfinite() & ~table[:, :m].isnan()
+        )  # of weights -inf is a true zero
+        return torch.cat([some, table[:, m:].isfinite()], -1)
+
     def n_parameters(self, size: int) -> int:
         return self.n_components * (1 + size) + self._n_shape_parameters(size)
 

@@ -20,8 +20,8 @@ def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
 
 
 def to_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """Copies."""
-    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    """Copies, in torch's own memory: products of matrices may depend on where in memory they stand."""
+    return {name: torch.tensor(array) for name, array in arrays.items()}
 
 
 def optimizer_state(optimizers: list[torch.optim.Optimizer]) -> dict[str, np.ndarray]:
@@ -46,20 +46,16 @@ def restore_optimizers(optimizers: list[torch.optim.Optimizer], arrays: Mapping[
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def random_state() -> dict[str, np.ndarray]:
-    """Of torch's generators, which dropout draws from."""
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()
-    return to_arrays(states)
+def random_state(generator: torch.Generator) -> dict[str, np.ndarray]:
+    """Of what dropout draws from, by the kind of its device."""
+    return to_arrays({generator.device.type: generator.get_state()})
 
 
-def restore_random_state(arrays: Mapping[str, np.ndarray]) -> None:
-    """The inverse of ``random_state``."""
-    states = to_tensors(arrays)
-    torch.set_rng_state(states["cpu"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
+def restore_random_state(generator: torch.Generator, arrays: Mapping[str, np.ndarray]) -> None:
+    """The inverse of ``random_state``; a checkpoint from another kind of device leaves the generator as it is."""
+    state = to_tensors(arrays).get(generator.device.type)
+    if state is not None:
+        generator.set_state(state)
 
 
 def taken_apart(memory: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
@@ -68,7 +64,7 @@ def taken_apart(memory: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
     Anything else (the mark of a cache, which training does not look at) becomes None.
     """
     if isinstance(memory, Tensor):
-        return {"tensor": path}, {path: memory}
+        return {"tensor": path, "bfloat16": memory.dtype == torch.bfloat16}, {path: memory}
     if not isinstance(memory, tuple):
         return memory if isinstance(memory, int | float | str) else None, {}
     parts = [taken_apart(part, f"{path}.{i}") for i, part in enumerate(memory)]
@@ -78,7 +74,8 @@ def taken_apart(memory: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
 def put_together(shape: Any, tensors: Mapping[str, Tensor]) -> Any:
     """The inverse of ``taken_apart``."""
     if isinstance(shape, dict):
-        return tensors[shape["tensor"]]
+        found = tensors[shape["tensor"]]
+        return found.bfloat16() if shape["bfloat16"] else found
     return tuple(put_together(part, tensors) for part in shape) if isinstance(shape, list) else shape
 
 

@@ -1,6 +1,7 @@
 import sys
 from pathlib import Path
 
+import before_after
 import pandas as pd
 import pytest
 from contest import Contest, hold_all
@@ -44,3 +45,18 @@ def test_results_are_ratios_of_medians(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert found["entrant"].tolist() == ["a t", "b t"]
     assert found["times_reference"].tolist() == [1.0, 3.0]
     assert found["symbols_per_second"].tolist() == pytest.approx([10 / 3, 10.0])
+
+
+def test_a_ratio_above_one_is_faster_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Fake:
+        def __init__(self, python: Path, module: str, *arguments: str, root: Path) -> None:
+            self.seconds = 3.0 if root == tmp_path else 2.0
+
+        def ask(self, n: int) -> dict[str, float]:
+            return {"seconds": n * self.seconds}
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("before_after.Process", Fake)
+    line = before_after.compare(before_after.Row("hmm_seqmodels", 10, ("score",)), tmp_path, rounds=2)
+    assert (line["row"], line["before"], line["after"], line["ratio"]) == ("hmm score", 30.0, 20.0, 1.5)

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import seqmodels as sm
+from seqmodels.evaluation.shown import how_to_read, shown_table
 from seqmodels.evaluation.table import TIMES
 
 
@@ -47,6 +48,38 @@ def test_the_true_model_is_not_beaten(result, draws):
         truth.initial, truth.transition, means=truth.means, covariances=truth.covariances, dtype="float64"
     )
     assert ideal.score(test) > result.frame["score"].max()
+
+
+def test_an_interval_leaves_out_zero_where_the_p_beside_it_is_below_a_twentieth():
+    """Of the row alone; the correction for the number of models stands in a column of its own, and in the note under the table."""
+    rng, found = np.random.default_rng(0), []
+    models = {"base": sm.HMM.from_parameters([1.0], [[1.0]], emission=[[0.5, 0.5]])}
+    models |= {
+        f"{p}": sm.HMM.from_parameters([1.0], [[1.0]], emission=[[p, 1 - p]]) for p in (0.4, 0.45, 0.48, 0.52, 0.55)
+    }
+    for n in (6, 15, 30):
+        test = [(rng.uniform(size=length) < rng.uniform(0.2, 0.7)).astype(int) for length in rng.integers(2, 60, n)]
+        found.append(sm.compare(models, test))
+    rows = pd.concat([result.frame[result.frame["model"] != "base"] for result in found])
+    excludes = (rows["ci_low"] > 0) | (rows["ci_high"] < 0)
+    assert ((rows["p_value"] < 0.05) == excludes).all()
+    assert (rows["p_holm"] >= rows["p_value"]).all()
+    assert (excludes & (rows["p_holm"] > 0.05)).any()  # what stood side by side without a word
+    assert found[0].table().columns.tolist()[4:7] == ["95 % interval", "p", "p (Holm)"]
+    said = found[0].how_to_read()
+    assert (
+        "p: two-sided, of that model alone, as its interval is: below 0.05 where the interval leaves out zero" in said
+    )
+    assert "p (Holm): corrected for the number of models" in said
+
+
+def test_one_model_beside_the_baseline_has_one_p_and_so_has_a_table_of_before(result):
+    assert "p (Holm)" not in result.table()
+    assert "Holm" not in result.how_to_read()
+    before = result.frame.drop(columns="p_holm")
+    before.attrs = result.frame.attrs
+    assert [c for c in shown_table(before) if c.startswith("p")] == ["p (Holm)", "parameters"]
+    assert "p (Holm): corrected" in how_to_read(before, result.measure, result.test)
 
 
 def test_fitted_models_are_scored_as_they_are(result, draws):
@@ -110,7 +143,7 @@ def test_clusters_are_the_independent_units(draws):
     grouped = sm.Sequences(test.items, clusters=[i % 6 for i in range(len(test))])
     by_cluster = sm.compare(hmms(), train, test=grouped, baseline="one").frame
     assert by_cluster["n_clusters"].max() == 6
-    assert by_cluster["method"].iloc[0] == "t"
+    assert by_cluster["method"].iloc[0].startswith("t over clusters")
     few = sm.Sequences(test.items, clusters=[i % 3 for i in range(len(test))])
     with pytest.warns(UserWarning, match="no interval"):
         frame = sm.compare(hmms(), train, test=few, baseline="one").frame

@@ -59,11 +59,8 @@ def test_everything_comes_back(make, tmp_path):
 
 def test_no_file_is_a_pickle(tmp_path):
     vectors().save(tmp_path)
-    assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".json", ".npz", ".safetensors"}
-    for path in tmp_path.glob("*.npz"):
-        with np.load(path, allow_pickle=False) as file:
-            assert all(file[name].dtype.kind in "iufU" for name in file.files)
-    for path in tmp_path.glob("*.json"):
+    assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".json", ".safetensors"}
+    for path in tmp_path.rglob("*.json"):
         json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
@@ -77,7 +74,7 @@ def test_other_folders_are_refused(tmp_path):
 
 def test_a_comparison_that_lost_its_data_says_so(tmp_path):
     vectors().save(tmp_path)
-    (tmp_path / "test.json").unlink()
+    next(tmp_path.glob("files-*/test.json")).unlink()
     with pytest.raises(ValueError, match=r"has lost its test\.json"):
         sm.Comparison.load(tmp_path)
 

@@ -2,22 +2,22 @@
 
 import inspect
 import tomllib
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.evaluation.settings import admits, check, from_table, hints, in_words, to_table
+from seqmodels.annotations import check, hints
+from seqmodels.evaluation.settings import from_table, to_table
 from seqmodels.evaluation.toml import dumps
 from seqmodels.loading import CLASSES
-from seqmodels.training import TensorBoard
 
 NESTED = [
     sm.HMM(3, observation=sm.GaussianMixture(8, "full"), topology=[[True, True], [False, True]], tied=[0, 0, 1]),
     sm.HMM(topology=sm.LeftToRight(), frozen=["emission"], pseudocount=0.5),
     sm.HMM(observation=sm.Columns([(sm.GaussianMixture(2), [0, 1]), (sm.Poisson(), [2])])),
-    sm.LSTM(optimizer=sm.Muon(), schedule=sm.Cosine(), callbacks=[TensorBoard("runs")], max_steps=7, max_seconds=1.5),
+    sm.LSTM(optimizer=sm.Muon(), schedule=sm.Cosine(), max_steps=7, max_seconds=1.5),
     sm.LSTMSeq2Seq(attention=None, encoding=sm.BPE(50)),
     sm.GenerativeClassifier(sm.HMM(2)),
 ]
@@ -71,12 +71,6 @@ def test_what_does_not_fit_is_named(table, said):
         from_table(table)
 
 
-def test_annotations_admit_what_they_say():
-    assert admits(float, 3)
-    assert not admits(float, "3")
-    assert not admits(int, False)
-    assert admits(Literal["a"] | None, None)
-    assert not admits(Literal[1], True)
-    assert admits(np.ndarray, [[1]])
-    assert not admits(np.ndarray, 1)
-    assert in_words(int | None) == "an integer or none"
+def test_what_fit_writes_and_calls_is_no_part_of_a_table():
+    model = sm.LSTM(checkpoint="run", resume_from="run", callbacks=[sm.TensorBoard("runs")])
+    assert not {"checkpoint", "resume_from", "callbacks"} & to_table(model).keys()

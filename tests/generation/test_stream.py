@@ -19,6 +19,7 @@ def test_a_stream_adds_up_the_encoded_steps() -> None:
     assert stream.update(0) == pytest.approx(np.log(0.2 * 0.6 * 0.75) - 1.5)
     assert stream.update(2) == pytest.approx(np.log(0.3 * 1.0 * 0.75**2) - 1.5)
     assert stream.log_end() == pytest.approx(np.log(0.25))
+    assert stream.predict_next().p_end == pytest.approx(0.25)
     torch.testing.assert_close(
         stream.predict_next().probs, torch.cat([0.75 * CHAIN[1], torch.tensor([0.25])]).double(), rtol=0, atol=1e-7
     )
@@ -27,5 +28,6 @@ def test_a_stream_adds_up_the_encoded_steps() -> None:
 def test_where_lengths_are_given_a_stream_has_no_ends() -> None:
     stream = Stream(Markov(), pair, IDENTITY, np.array([2]))
     assert stream.predict_next().probs.tolist() == [0.0, 0.0, 1.0]
+    assert stream.predict_next().p_end == 0
     with pytest.raises(ValueError, match="ends have no probability"):
         stream.log_end()

@@ -58,9 +58,9 @@ def test_a_stream_holds_the_filtered_beliefs_in_constant_memory() -> None:
         state, encoded, sizes = model.start(), torch.as_tensor(model.encoding_.encode(x[0])), set()
         for step, belief in zip(encoded, model.filter(x)[0], strict=True):
             state = model.advance(state, step[None])
-            assert state.belief is not None
-            assert_allclose(state.belief[0], belief, atol=1e-10)
-            sizes.add((state.belief.shape, state.past.shape, state.past.untyped_storage().nbytes()))
+            assert state.log_belief is not None
+            assert_allclose(state.log_belief[0].exp(), belief, atol=1e-10)
+            sizes.add((state.log_belief.shape, state.past.shape, state.past.untyped_storage().nbytes()))
         assert len(sizes) == 1
 
 

@@ -148,6 +148,36 @@ def test_what_is_frozen_stays(frozen: Any, still: list[str], rows: Any) -> None:
     assert not (model.transition_ == first.transition_).all() or "transition_" in still
 
 
+@pytest.mark.parametrize(
+    ("options", "n"),
+    [
+        ({}, 2 + 6 + 12),
+        ({"frozen": ("transition",)}, 2 + 12),
+        ({"frozen": ("initial", "transition")}, 12),
+        ({"frozen": ("emission",)}, 2 + 6),
+        ({"frozen": ("initial", "transition", "emission")}, 0),
+        ({"frozen": Frozen(transition=[1], emission=[0, 2])}, 2 + 4 + 4),
+        ({"frozen": Frozen(emission=[0]), "tied": [0, 0, 1]}, 2 + 6 + 8),  # the other of the two still moves it
+        ({"frozen": Frozen(emission=[0, 1]), "tied": [0, 0, 1]}, 2 + 6 + 4),
+        ({"frozen": ("emission",), "topology": "left-to-right"}, 2),
+    ],
+    ids=str,
+)
+def test_only_what_is_free_is_counted(options: dict[str, Any], n: int) -> None:
+    model = HMM(3, length="given", max_iter=1, **options).fit(words())
+    assert model.n_parameters_ == n
+    total = model.log_prob(words()).sum()
+    assert model.aic(words()) == pytest.approx(2 * n - 2 * total)
+    assert model.bic(words()) == pytest.approx(n * np.log(77) - 2 * total)
+
+
+def test_a_chain_that_memory_cannot_hold_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r"the transitions of 1000000000 states would take 14\.7 EiB of memory"):
+        HMM(10**9).fit(words())
+    with pytest.raises(ValueError, match=r"the emissions of 20000 states, 134217729 numbers each, would take"):
+        HMM(20_000).fit([np.array([0, 2**27])])
+
+
 def test_a_warm_start_that_breaks_the_topology_or_the_tie_is_refused() -> None:
     first = HMM(K, max_iter=1, warm_start=True).fit(words())
     with pytest.raises(ValueError, match="allow transitions that topology"):

@@ -95,6 +95,7 @@ def test_scoring_is_pure(build_module: Build) -> None:
     before = torch.get_rng_state()
     found = log_prob_steps(module.train(), observation, rows, Reach())
     assert torch.equal(torch.get_rng_state(), before)
+    assert all(part.training for part in module.modules())
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
     assert all(parameter.grad is None for parameter in module.parameters())

@@ -52,9 +52,21 @@ def _against_baseline(best: Any, baseline: str, unit: str) -> str:
     if np.isnan(best["ci_low"]):
         return f"{ahead}; there are too few independent test sequences for an interval."
     interval = f"95\u00a0% interval {number(best['ci_low'], '.3f')} to {number(best['ci_high'], '.3f')}"
-    p = "p < 0.001" if best["p_value"] < 1e-3 else f"p = {number(best['p_value'], '.3f')}"
-    sure = "" if best["p_value"] < SURE else ": the test data do not tell the two apart"
-    return f"{ahead} ({interval}; {p}){sure}."
+    alone, corrected = _p(best["p_value"]), best.get("p_holm", best["p_value"])
+    p = alone if _p(corrected) == alone else f"{alone}; {_p(corrected)} when corrected for the number of models"
+    return f"{ahead} ({interval}; {p}){_how_sure(best['p_value'], corrected)}."
+
+
+def _p(value: float) -> str:
+    return "p < 0.001" if value < 1e-3 else f"p = {number(value, '.3f')}"
+
+
+def _how_sure(alone: float, corrected: float) -> str:
+    if corrected < SURE:
+        return ""
+    if alone < SURE:
+        return ": that may be chance, since several models were tried"
+    return ": the test data do not tell the two apart"
 
 
 def _against_floors(names: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ from seqmodels.hmm.alignment.blocks import Alphabets
 from seqmodels.hmm.alignment.jumps import Jumps
 from seqmodels.hmm.alignment.ladder import Ladder
 from seqmodels.hmm.alignment.pull import Pull
+from seqmodels.hmm.log_product import LogProduct
 from seqmodels.observations import Observation
 
 
@@ -20,21 +21,25 @@ from seqmodels.observations import Observation
 class Chains:
     """The chain of each of n sources of one length, and ``around (n, S', window)`` each place (and the null).
 
-    ``initial (n, K)``; the rows of ``transition (n, K, K)`` sum to one with the probability of the end.
+    ``initial (n, K)``; the rows of ``transition (n, K, K)`` sum to one with ``final (n, K)``, zeros where the end is no event.
     """
 
     initial: Tensor
     transition: Tensor
+    final: Tensor
     around: Tensor
 
 
 @dataclass(frozen=True)
 class AlignmentState:
-    """``coming (n, K)`` float64: p(next state | all steps so far, and that there is a next step); ``end (n,)`` p(end | the same)."""
+    """``log_coming (n, K)`` float64: log p(there is a next step, in this state | all steps so far); ``log_end (n,)`` log p(end | the same).
+
+    -inf everywhere once the steps are impossible.
+    """
 
     chains: Chains
-    coming: Tensor
-    end: Tensor
+    log_coming: Tensor
+    log_end: Tensor
     previous: Tensor
 
 
@@ -58,30 +63,33 @@ class AlignmentCursor:
         if len(each) != n:
             chains = select_rows(chains, torch.zeros(n, dtype=torch.int64, device=self.device))
         previous = torch.full((n,), self.ladder.n_target, device=self.device)
-        return AlignmentState(chains, chains.initial, chains.initial.new_zeros(n), previous)
+        return AlignmentState(chains, chains.initial.log(), chains.initial.new_full((n,), -torch.inf), previous)
 
     def advance(self, state: AlignmentState, x: Tensor) -> AlignmentState:
         """After ``x (n,)``."""
         x, chains = x.to(self.device), state.chains
         seen = self._emission(state).gather(2, x.view(-1, 1, 1).expand(-1, chains.around.shape[1], 1))[..., 0]
-        joint = state.coming * self._of_states(seen, chains)
-        belief = joint / joint.sum(1, keepdim=True)
-        on = torch.bmm(belief.unsqueeze(1), chains.transition).squeeze(1)
-        total = on.sum(1, keepdim=True)
-        return AlignmentState(chains, on / total, 1 - total[:, 0], x)
+        joint = state.log_coming + self._of_states(seen.log(), chains)
+        belief = joint - _finite(torch.logsumexp(joint, 1, keepdim=True))
+        log_end = torch.logsumexp(belief + chains.final.log(), 1)
+        return AlignmentState(chains, LogProduct(chains.transition)(belief), log_end, x)
 
     def distribution(self, state: AlignmentState) -> Prediction:
         """The next symbol, given that there is one, and the end; a target cannot end before its first step."""
-        places = self._of_places(state.coming, state.chains)  # (n, S')
-        log_p = (places.unsqueeze(1) @ self._emission(state)).log().to(self.dtype)  # (n, 1, V)
-        log_end = state.end.clamp(min=0).log() if self.jumps.stops else None
-        return Prediction(self.observation, log_p, None, None, log_end)
+        log_going = torch.logsumexp(state.log_coming, 1)  # (n,)
+        places = self._of_places(state.log_coming - _finite(log_going).unsqueeze(1), state.chains)  # (n, S')
+        log_p = torch.logsumexp(places.unsqueeze(2) + self._emission(state).log(), 1, keepdim=True).to(
+            self.dtype
+        )  # (n, 1, V)
+        if self.jumps.stops:
+            return Prediction(self.observation, log_p, None, None, state.log_end, log_going)
+        return Prediction(self.observation, log_p, None, None, None)
 
     def select(self, state: AlignmentState, index: Tensor) -> AlignmentState:
         """Of the targets ``index (m,)``."""
         return select_rows(state, index)
 
-    def _chain(self, source: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    def _chain(self, source: np.ndarray) -> tuple[Tensor, ...]:
         n = len(source)
         windows = Alphabets(self.ladder.n_source, self.ladder.n_target).windows(source[None], self.window)
         pull = self.pull(windows[:, :-1])
@@ -91,11 +99,13 @@ class AlignmentCursor:
         drawn[:n] = pull[0, :-1]
         transition = chain.transition * drawn
         transition[:, :n] /= own  # a null comes with one probability from everywhere
+        final = np.zeros(len(own)) if chain.final is None else chain.final * pull[0, -1] / own[:, 0]
         initial = chain.initial[0] * drawn
         if self.jumps.null is not None:
             initial[n] = self.jumps.null
         kept = [*range(n), *([] if self.jumps.null is None else [n + 1])]
-        return torch.from_numpy(initial), torch.from_numpy(transition), torch.from_numpy(windows[0, kept])
+        arrays = (initial, transition, final, windows[0, kept])
+        return tuple(torch.from_numpy(array) for array in arrays)
 
     def _emission(self, state: AlignmentState) -> Tensor:
         """``(n, S', V)`` probability of each symbol at each place."""
@@ -109,9 +119,14 @@ class AlignmentCursor:
             return values
         return torch.cat([values[:, :-1], values[:, -1:].expand(-1, chains.around.shape[1])], 1)
 
-    def _of_places(self, belief: Tensor, chains: Chains) -> Tensor:
+    def _of_places(self, log_belief: Tensor, chains: Chains) -> Tensor:
         """``(n, K)`` -> ``(n, S')``: nulls added up."""
         if self.jumps.null is None:
-            return belief
+            return log_belief
         n = chains.around.shape[1] - 1
-        return torch.cat([belief[:, :n], belief[:, n:].sum(1, keepdim=True)], 1)
+        return torch.cat([log_belief[:, :n], torch.logsumexp(log_belief[:, n:], 1, keepdim=True)], 1)
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Zero in place of -inf, so that an impossible row stays -inf and does not become NaN."""
+    return torch.where(values == -torch.inf, 0.0, values)

@@ -13,6 +13,8 @@ from typing import Self
 
 import numpy as np
 
+from seqmodels.arrays import array_of, check_between
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -147,6 +149,12 @@ class Jumps:
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray], max_jump: int, *, stops: bool) -> Self:
-        """What ``arrays`` returned."""
-        null = arrays["null"]
-        return cls(np.asarray(arrays["weights"]), max_jump, stops, float(null[0]) if len(null) else None)
+        """What ``arrays`` returned; ``ValueError`` for what are no weights of so many jumps."""
+        null, n = array_of(arrays, "null", np.float64, (None,)), (4 if stops else 3) * max_jump + 1
+        check_between("null", null[:1], 0, 1)
+        return cls(
+            check_between("weights", array_of(arrays, "weights", np.float64, (n,)), 0),
+            max_jump,
+            stops,
+            float(null[0]) if len(null) else None,
+        )

@@ -13,6 +13,8 @@ from typing import Self
 
 import numpy as np
 
+from seqmodels.arrays import ROUNDING, array_of, check_between, check_codes
+
 NONE = -1  # no place in a table
 
 
@@ -103,9 +105,27 @@ class Ladder:
     def of(
         cls, arrays: Mapping[str, Mapping[str, np.ndarray]], rungs: Sequence[Rung], n_source: int, n_target: int
     ) -> Self:
-        """What ``arrays`` returned."""
-        levels = tuple(Level(**arrays[str(i)]) for i in range(len(arrays)))
-        return cls(levels, tuple(rungs), n_source, n_target)
+        """What ``arrays`` returned; ``ValueError`` for what are no probabilities."""
+        if len(arrays) > len(rungs):
+            raise ValueError(
+                f"the file has {len(arrays)} levels of contexts, but window and previous allow for {len(rungs)}"
+            )
+        levels: list[Level] = []
+        for i, rung in zip(range(len(arrays)), rungs, strict=False):
+            n_before = len(levels[-1].contexts) if levels else 1
+            base = (n_source + 2) ** len(rung.columns) * (n_target + 1 if rung.previous else 1)
+            levels.append(_checked(arrays[str(i)], n_before, base, n_target))
+        return cls(tuple(levels), tuple(rungs), n_source, n_target)
+
+
+def _checked(arrays: Mapping[str, np.ndarray], n_before: int, base: int, n_target: int) -> Level:
+    contexts = check_codes("contexts", array_of(arrays, "contexts", np.int64, (None,)), n_before, base)
+    pairs = check_codes("pairs", array_of(arrays, "pairs", np.int64, (None,)), len(contexts), n_target)
+    p = check_between("p", array_of(arrays, "p", np.float64, pairs.shape), 0, 1 + ROUNDING)
+    rest = check_between("rest", array_of(arrays, "rest", np.float64, contexts.shape), 0)
+    if (np.bincount(pairs // n_target, p, len(contexts)) > 1 + ROUNDING).any():
+        raise ValueError("'p' are probabilities, but those of a context sum to more than one")
+    return Level(contexts, pairs, p, rest)
 
 
 def stepped(level: Level, place: np.ndarray, y: np.ndarray, coarser: np.ndarray, n_target: int) -> np.ndarray:

@@ -20,11 +20,15 @@ from seqmodels.hmm.alignment.training import Model, Pseudocounts, Schedule, Trai
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.preparation import Example
+from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
+from seqmodels.training import Resumable
+
+WIDEST = 9_999  # of windows that are read from a file
 
 
 @dataclass(eq=False, repr=False)
-class AlignmentHMM(SequenceModel):
+class AlignmentHMM(Resumable, SequenceModel):
     """``p(y | x) = Σ_a Π_t p(a_t | a_t-1, x) p(y_t | x around a_t, y_t-1) · p(end | a_T, x)``: each step comes from a place of the source.
 
     The HMM of Vogel, Ney and Tillmann (1996) and of Och and Ney (2003), summed over all alignments ``a`` exactly, fitted by EM. Jumps
@@ -47,7 +51,7 @@ class AlignmentHMM(SequenceModel):
         max_iter: most EM steps of each stage.
         tol: a stage ends when a step improves the objective by less, in nats per unit; 0 never ends it early.
 
-    The other arguments are those of ``SequenceModel``. For symbols and text, as targets and as sources, of different kinds too;
+    The other arguments are those of ``Resumable`` and ``SequenceModel``. For symbols and text, as targets and as sources, of different kinds too;
     always fitted with ``y``. Nothing is held out unless sequences are passed as ``validation``, which are scored once. ``warm_start``
     is refused.
     ``history_`` has a line for each EM step, with columns ``level``: how many levels of contexts are open, and ``pseudocount``: what
@@ -102,6 +106,7 @@ class AlignmentHMM(SequenceModel):
             value = getattr(self, name)
             if (name, value) != ("pseudocount", "auto") and (isinstance(value, str) or not 0 < value < np.inf):
                 raise ValueError(f"{name} is {value!r}; pass a number above 0")
+        self._check_checkpoints()
         if self.ignore_source:
             raise ValueError("ignore_source=True, but an alignment is with a source; for p(y) use HMM or NGram")
         if self.warm_start:
@@ -115,6 +120,7 @@ class AlignmentHMM(SequenceModel):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         self._check_sources()
+        checkpoints = self._checkpoints(self, self._settled(), train, validation)
         assert self.source_encoding_ is not None
         steps, stops = tuple(rungs(self.window, self.previous)), self.length_ == "stop"
         drawn = tuple(rung for rung in steps if rung.columns) if self.pull else ()
@@ -130,7 +136,7 @@ class AlignmentHMM(SequenceModel):
         counts = Pseudocounts(self.pseudocount, self.jump_pseudocount, self.pull_pseudocount)
         schedule = Schedule(self.max_iter, self.tol)
         training = Training(blocks, first, counts, schedule, DTYPES[self.dtype], n_units)
-        found = training.run(verbose=self.verbose)
+        found = training.run(verbose=self.verbose, checkpoints=checkpoints)
         self.model_, self.converged_ = found.model, found.converged
         scored = [np.nan] * (len(found.history) - 1) + [self._nats_per_unit(validation)]
         self.history_ = found.history.assign(validation=scored)
@@ -155,6 +161,8 @@ class AlignmentHMM(SequenceModel):
         ladder = self.model_.ladder
         alphabets = Alphabets(ladder.n_source, ladder.n_target)
         device, dtype = self._device(), DTYPES[self.dtype]
+        for i, example in enumerate(examples):
+            _check_memory(i, len(np.asarray(example.source)), len(example.values), self.null)
         return blocks_of(examples, alphabets, self.window, null=self.null, device=device, dtype=dtype)
 
     def _alignments(self, examples: list[Example]) -> Iterator[Alignment]:
@@ -196,6 +204,8 @@ class AlignmentHMM(SequenceModel):
         return AlignmentCursor(model.jumps, model.pull, model.ladder, self.window, self.observation_, *where)
 
     def start(self, source: Given = None, n: int = 1) -> AlignmentState:
+        for i, given in enumerate(source if isinstance(source, list) else [source]):
+            _check_memory(i, 0 if given is None else len(given), 1, self.null)
         return self._cursor().start(source, n)
 
     def advance(self, state: AlignmentState, x: Tensor) -> AlignmentState:
@@ -212,6 +222,8 @@ class AlignmentHMM(SequenceModel):
 
     def _restore(self, state: dict[str, Any]) -> None:
         assert self.source_encoding_ is not None
+        if not 1 <= self.window <= WIDEST:
+            raise ValueError(f"window is {self.window}; a saved model has one of 1 to {WIDEST}")
         steps = tuple(rungs(self.window, self.previous))
         drawn = tuple(rung for rung in steps if rung.columns) if self.pull else ()
         n_source, n_target = self.source_encoding_.size, self.encoding_.size
@@ -220,3 +232,13 @@ class AlignmentHMM(SequenceModel):
             Pull.of(state["pull"], drawn, n_source),
             Ladder.of(state["ladder"], steps, n_source, n_target),
         )
+
+
+def _check_memory(i: int, n_source: int, n_target: int, null: bool) -> None:
+    """Raise ``ValueError`` for a pair whose jumps from place to place, or steps at all places, are more than there is room for."""
+    n_states = 2 * n_source + 1 if null else n_source
+    refuse_beyond_memory(
+        f"sequence {i}, a source of {n_source} steps and a target of {n_target},",
+        8.0 * n_states * (3 * n_states + 4 * n_target),
+        "align shorter pairs: cut them into sentences",
+    )

@@ -11,6 +11,7 @@ from typing import Self
 
 import numpy as np
 
+from seqmodels.arrays import array_of, check_between, check_codes
 from seqmodels.hmm.alignment.ladder import NONE, Rung, find
 
 
@@ -80,6 +81,16 @@ class Pull:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Mapping[str, np.ndarray]], rungs: tuple[Rung, ...], n_source: int) -> Self:
-        """What ``arrays`` returned."""
-        levels = [arrays[str(i)] for i in range(len(arrays))]
-        return cls(tuple(a["contexts"] for a in levels), tuple(a["factors"] for a in levels), rungs, n_source)
+        """What ``arrays`` returned; ``ValueError`` for what are no factors."""
+        contexts, factors, n_before = [], [], 1
+        for i, rung in zip(range(len(arrays)), rungs, strict=False):
+            base = (n_source + 2) ** len(rung.columns)
+            codes = array_of(arrays[str(i)], "contexts", np.int64, (None,))
+            contexts.append(check_codes("contexts", codes, n_before, base))
+            factors.append(check_between("factors", array_of(arrays[str(i)], "factors", np.float64, codes.shape), 0))
+            n_before = len(codes)
+        if len(contexts) < len(arrays):
+            raise ValueError(
+                f"the file has pulls of {len(arrays)} contexts, but window and pull allow for {len(rungs)}"
+            )
+        return cls(tuple(contexts), tuple(factors), rungs, n_source)

@@ -67,10 +67,13 @@ class GaussianMixtureEmission(Emission):
     def _chunks(self, table: Tensor, x: Tensor, dtype: torch.dtype, scratch: Scratch | None) -> Iterator[Chunk]:
         """``(M, K, n)`` log2 of w N of every component and frame; on scratch, if all are to be kept."""
         holed = bool(torch.isnan(x).any())
+        theta, signal = self._coefficients(table)
+        if quadratic.cancels(signal):
+            yield from self._chunks_by_deviation(table, x, holed)
+            return
         if holed and not self.diagonal:
             yield from self._chunks_by_pattern(table, x, dtype)
             return
-        theta, signal = self._coefficients(table)
         inside = quadratic.precise_enough(signal, x, dtype)
         fitted = (self._fitted(theta, holed) * LOG2E).to(inside)
         room = None if scratch is None else scratch.take("components", (len(x), len(theta)), inside, x.device)
@@ -95,6 +98,17 @@ class GaussianMixtureEmission(Emission):
                 features = quadratic.features(quadratic.squarable(frames[some], inside))
                 found = ((theta * LOG2E).to(inside) @ features.T).view(self.observation.n_components, len(table), -1)
                 yield Chunk(rows[some], found, seen=None if bool(seen.all()) else seen)
+
+    def _chunks_by_deviation(self, table: Tensor, x: Tensor, holed: bool) -> Iterator[Chunk]:
+        """The same in float64, every deviation squared by itself: slow, and right where means are far from zero in deviations."""
+        log_weights, means, shapes = (t.transpose(0, 1) for t in self.observation.unpack(table.double(), self.size))
+        shape = self.observation.shape_type, self.observation.min_covariance
+        everything = [(None, torch.arange(len(x), device=x.device))]
+        for seen, rows in missing.by_pattern(x) if holed and not self.diagonal else everything:
+            for some in chunks(len(rows), means.numel(), x.device):
+                frames = x[rows[some]].double()[:, None, None]  # (n, 1, 1, D)
+                found = (log_weights + gaussian.log_density(frames, means, shapes, *shape)).mul_(LOG2E)  # (n, M, K)
+                yield Chunk(rows[some], found.permute(1, 2, 0).contiguous(), seen=seen)
 
     def _transposed(self, x: Tensor) -> Tensor:
         """All features of a block."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 LARGE = 5000.0  # of √D μᵀΣ⁻¹μ: at this float32 is some 5e-4 nats off
+CANCELLED = 1e8  # of μᵀΣ⁻¹μ: at this float64 is some 1e-8 nats off
 FAR, FARTHEST = 1e9, 1e140  # deviations whose squares leave float32, and float64
 
 
@@ -36,6 +37,11 @@ def precise_enough(signal: Tensor, x: Tensor, dtype: torch.dtype) -> torch.dtype
     """
     lost = math.sqrt(x.shape[1]) * float(signal.amax()) > LARGE
     return torch.float64 if lost or _reach(x) > FAR else dtype
+
+
+def cancels(signal: Tensor) -> bool:
+    """Whether θ · φ is the difference of terms so large that float64 loses it: then deviations are to be squared themselves."""
+    return float(signal.amax()) > CANCELLED
 
 
 def _reach(x: Tensor) -> float:

@@ -101,6 +101,10 @@ class TiedMixtureEmission(Emission):
         white = means @ factor  # (M·K, o)
         log_det = factor.diagonal().log().sum() - 0.5 * means.shape[1] * LOG_2PI
         signal = white.square().sum(-1)
+        if quadratic.cancels(signal):
+            apart = ((x.double()[:, None] - means) @ factor).square().sum(-1)  # (n, M·K)
+            found = (log_weights + log_det - 0.5 * apart).mul_(LOG2E).T
+            return found.reshape(self.observation.n_components, n_states, -1)
         constant = log_weights + log_det - 0.5 * signal
         inside = quadratic.precise_enough(signal, x, dtype)
         z = quadratic.squarable(x, inside) @ factor.to(inside)  # (n, o)

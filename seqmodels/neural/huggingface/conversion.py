@@ -13,6 +13,7 @@ from seqmodels.neural.huggingface.gpt2 import from_gpt2, to_gpt2
 from seqmodels.neural.huggingface.t5 import from_t5, to_t5
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.transformer.models import Transformer, TransformerSeq2Seq
+from seqmodels.randomness import InitialDraws
 
 
 class Published(Protocol):
@@ -75,7 +76,7 @@ def to_huggingface(model: Transformer | MaskedTransformer | TransformerSeq2Seq) 
     if model.encoding_.reads == "vectors":
         raise ValueError("the model reads vectors; fit one to text or to the integers of a tokenizer")
     _check_installed()
-    with torch.random.fork_rng(devices=[]):  # theirs draws weights before it is given any
+    with InitialDraws(torch.Generator()):  # theirs draws weights before it is given any
         if isinstance(model, MaskedTransformer):
             return to_bert(model)
         if isinstance(model, TransformerSeq2Seq):

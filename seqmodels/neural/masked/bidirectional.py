@@ -109,15 +109,7 @@ class BidirectionalModule(nn.Module):
             return self.inputs(steps)
         if layer == self.n_layers:
             return self.states(steps, real)
-        found: list[Tensor] = []
-        handle = list(self.encoder)[layer - 1].register_forward_hook(
-            lambda module, inputs, outputs: found.append(outputs[0])
-        )
-        try:
-            self.states(steps, real)
-        finally:
-            handle.remove()
-        return found[0]
+        return self.encoder(self.inputs(steps), mask=real, n_blocks=layer)[0]
 
 
 def log_prob_of(logits: Tensor, symbols: Tensor) -> Tensor:

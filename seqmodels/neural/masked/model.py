@@ -16,19 +16,23 @@ from seqmodels import storage
 from seqmodels.encodings import Encoding
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.neural.batches import Batching
+from seqmodels.neural.evaluated import evaluated
 from seqmodels.neural.masked.bidirectional import BidirectionalModule
 from seqmodels.neural.masked.masking import Masking, MaskingObjective, bracket
 from seqmodels.neural.masked.training import train_masked
 from seqmodels.neural.trained import Trained
+from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, Observation
 from seqmodels.parameters import Configurable, undone_on_failure
-from seqmodels.preparation import Data, Setting, default_encoding, hold_out
+from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
+from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Sequences
+from seqmodels.training import interruption
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MaskedModel(Trained, Configurable, ABC):
-    """Symbols in, hidden ones out: how it is fitted and kept. To add one, define ``_check_architecture`` and ``_build``.
+    """Symbols in, hidden ones out: how it is fitted and kept. To add one, define ``_check_architecture`` and ``_module``.
 
     Args:
         max_length: encoded steps seen at once, the marks of a sequence's beginning and end counted; longer sequences are
@@ -65,7 +69,7 @@ class MaskedModel(Trained, Configurable, ABC):
         """Raise ``ValueError`` for hyperparameters of the module that cannot be, before any work."""
 
     @abstractmethod
-    def _build(self) -> BidirectionalModule:
+    def _module(self) -> BidirectionalModule:
         """The untrained module for symbols of ``encoding_``."""
 
     # -- fitting -------------------------------------------------------------------------------------------
@@ -97,16 +101,29 @@ class MaskedModel(Trained, Configurable, ABC):
                 setting.check(checked, missing_is_summed_out=False)
         began = time.perf_counter()
         with undone_on_failure(self):
-            self.encoding_ = setting.encoding
-            self._train(self._rows(part.X), [] if held_out is None else self._rows(held_out.X), masking)
+            with interruption.interruptible() as interrupted:
+                self.encoding_ = setting.encoding
+                self._train(self._rows(part.X), [] if held_out is None else self._rows(held_out.X), masking)
+            if interrupted.asked:
+                self.history_: pd.DataFrame = interruption.marked(self.history_)
+                self.converged_ = False
         self.fit_seconds_ = time.perf_counter() - began
+        if interrupted.signal is not None:
+            interruption.tell(interrupted.signal, self.fit_seconds_, self.checkpoint, stacklevel=2)
         return self
+
+    @property
+    def interrupted_(self) -> bool:
+        """Whether Ctrl-C or SIGTERM ended ``fit``; the last line of ``history_`` then has 1 in a column ``interrupted``."""
+        return interruption.was_interrupted(self.history_)
 
     def _train(self, rows: list[np.ndarray], held_out: list[np.ndarray], masking: Masking) -> None:
         device = self._device()
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(self.random_state)
-            self.module_ = self._build().to(device)
+        examples = [[Example(row) for row in part] for part in (rows, held_out)]
+        checkpoints = self._checkpoints(self, {"encoding": self.encoding_}, *examples)
+        drawn = self._build()
+        self.module_.to(device)
+        with training_draws(drawn, device) as generator:
             self.history_, self.converged_ = train_masked(
                 self.module_,
                 rows,
@@ -115,8 +132,21 @@ class MaskedModel(Trained, Configurable, ABC):
                 Batching(self._rows_a_batch([len(row) for row in rows], self.max_length), self.max_length, carry=False),
                 self._recipe(),
                 self.random_state,
-                self.resume_from,
+                checkpoints,
+                generator,
             )
+        self.module_.eval()
+
+    def _build(self) -> torch.Generator:
+        """Make the untrained module; the generator that drew its weights, to go on with."""
+        drawn = torch.Generator().manual_seed(self.random_state)
+        with InitialDraws(drawn):
+            self.module_ = self._module()
+        return drawn
+
+    def _made(self) -> BidirectionalModule:
+        self._build()
+        return self.module_
 
     # -- keeping -------------------------------------------------------------------------------------------
 
@@ -145,9 +175,9 @@ class MaskedModel(Trained, Configurable, ABC):
         self.encoding_ = encoding.restore(content["encoding"]["state"])
         self.history_, self.converged_ = pd.DataFrame(content["history"]), content["converged"]
         self.fit_seconds_ = content["fit_seconds"]
-        with torch.random.fork_rng(devices=[]):
-            self.module_ = self._build()
-        self.module_.load_state_dict({name: torch.from_numpy(a.copy()) for name, a in content["state"].items()})
+        sizes = self.get_params(deep=False)
+        self.module_ = load_into(self._made, content["state"], d_model=sizes["d_model"], n_layers=sizes["n_layers"])
+        self.module_.eval()
         return self
 
     # -- inside --------------------------------------------------------------------------------------------
@@ -180,8 +210,8 @@ class MaskedModel(Trained, Configurable, ABC):
         return [bracket(values, self.encoding_.size) for values in self._values(sequences)]
 
     def _ready(self) -> BidirectionalModule:
-        """The module on its device, in the dtype of computation, in evaluation mode."""
-        return self.module_.to(self._device(), DTYPES[self.dtype]).eval()
+        """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy. Not to be changed."""
+        return evaluated(self.module_, self._device(), DTYPES[self.dtype])
 
     def _device(self) -> torch.device:
         if self.device == "auto":

@@ -137,7 +137,7 @@ class MaskedTransformer(TransformerShape, MaskedModel):
             raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
         self._options(self.max_length)  # checks them
 
-    def _build(self) -> BidirectionalModule:
+    def _module(self) -> BidirectionalModule:
         encoder = TransformerStack(self._options(self.max_length))
         positions = make_positions(self.positions, self.d_model, self.max_length)
         ends = MaskedEnds(self.tie_embeddings, self.embedding_norm, self.head_transform)

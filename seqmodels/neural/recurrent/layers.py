@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from seqmodels.neural.dropout import dropout as apply_dropout
 from seqmodels.neural.network import Memory, Network, Source
 from seqmodels.neural.recurrent.options import RecurrentOptions
+from seqmodels.randomness import fit_generator, torch_dropout
 
 States = tuple[Tensor, ...]  # (h,) or (h, c)
 Weights = tuple[Tensor, ...]  # of one layer: of inputs, of states, and the two biases
@@ -60,8 +61,10 @@ class RecurrentNetwork(Network):
         return apply_dropout(hidden, self.drop, self.training), tuple(map(layers_first, states))
 
     def _at_once(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        hidden, last = self.rnn(inputs, states if self.n_states > 1 else states[0])
-        return hidden, last if self.n_states > 1 else (last,)
+        if isinstance(self.rnn, nn.LSTM):
+            return lstm(self.rnn, inputs, states)
+        hidden, last = self.rnn(inputs, states[0])
+        return hidden, (last,)
 
     def _in_turn(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
         entering = self.options.lock(self.options.skip_steps(inputs, self.training), self.training)
@@ -117,6 +120,28 @@ class ScannedNetwork(RecurrentNetwork, ABC):
     def _scanned(self, driven: Tensor, states: States, weights: Weights) -> tuple[Tensor, States]:
         hidden = self.scan(driven, states[0][0], weights)
         return hidden.transpose(0, 1), (hidden[-1:],)
+
+
+def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Tensor, States]:
+    """``rnn`` of inputs (B, T, m) and states (directions L, B, d) twice, None: zeros; its dropout draws from the fit's generator.
+
+    Its own kernel takes no generator. Layer by layer it computes the same, to the bit.
+    """
+    if not (rnn.training and rnn.dropout) or fit_generator() is None:
+        found: tuple[Tensor, States] = rnn(inputs, states)
+        return found
+    n_ways = 2 if rnn.bidirectional else 1
+    if states is None:
+        states = (inputs.new_zeros(n_ways * rnn.num_layers, len(inputs), rnn.hidden_size),) * 2
+    below, last = inputs, []
+    for k in range(0, n_ways * rnn.num_layers, n_ways):
+        if k:
+            below = torch_dropout(below, rnn.dropout)
+        weights: list[Tensor] = [weight for way in rnn.all_weights[k : k + n_ways] for weight in way]
+        before = tuple(state[k : k + n_ways] for state in states)
+        below, *after = torch.lstm(below, before, weights, True, 1, 0.0, True, n_ways > 1, True)
+        last.append(after)
+    return below, tuple(map(torch.cat, zip(*last, strict=True)))
 
 
 def between(dropout: float, n_layers: int) -> float:

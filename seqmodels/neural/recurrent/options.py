@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-import torch.nn.functional as F
 from torch import Tensor
+
+from seqmodels.randomness import torch_dropout
 
 
 @dataclass(frozen=True)
@@ -60,4 +61,4 @@ class RecurrentOptions:
 
 def masked(values: Tensor, shape: Sequence[int], fraction: float, training: bool) -> Tensor:
     """Dropout by a mask of this shape, broadcast."""
-    return values * F.dropout(values.new_ones(shape), fraction) if training and fraction else values
+    return values * torch_dropout(values.new_ones(shape), fraction) if training and fraction else values

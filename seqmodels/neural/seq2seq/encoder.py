@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seqmodels.neural.backwards import backwards
 from seqmodels.neural.dropout import dropout as apply_dropout
-from seqmodels.neural.recurrent.layers import between
+from seqmodels.neural.recurrent.layers import between, lstm
 from seqmodels.neural.recurrent.network import open_forget_gates
 from seqmodels.neural.seq2seq.attention import zero_masked
 
@@ -62,8 +62,7 @@ class LSTMEncoder(nn.Module):
     def _read(self, values: Tensor, mask: Tensor) -> Tensor:
         """(B, S, directions * d)."""
         if not self.lstm.bidirectional or bool(mask.all()):
-            both: Tensor = self.lstm(values)[0]
-            return both
+            return lstm(self.lstm, values)[0]
         back, below = backwards(mask), values
         for layer in range(self.lstm.num_layers):
             if layer:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from seqmodels.neural.dropout import dropout as apply_dropout
 from seqmodels.neural.network import Memory, Network, Source
-from seqmodels.neural.recurrent.layers import between, layers_first
+from seqmodels.neural.recurrent.layers import between, layers_first, lstm
 from seqmodels.neural.recurrent.network import open_forget_gates
 from seqmodels.neural.seq2seq.attention import Attention
 from seqmodels.neural.seq2seq.encoder import LSTMEncoder, Summary
@@ -101,7 +101,7 @@ class LSTMSeq2SeqNetwork(Network):
     def _given_the_summary(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
         h, c, summary = memory
         context = summary[:, None, :].expand(-1, inputs.shape[1], -1)  # (B, T, d)
-        states, (h, c) = self.decoder(torch.cat([inputs, context], -1), (layers_first(h), layers_first(c)))
+        states, (h, c) = lstm(self.decoder, torch.cat([inputs, context], -1), (layers_first(h), layers_first(c)))
         return states, context, (layers_first(h), layers_first(c), summary)
 
     def _decode(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
@@ -114,7 +114,7 @@ class LSTMSeq2SeqNetwork(Network):
 
     def _attend_after(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
         h, c, past, key, value, mask = memory
-        states, (h, c) = self.decoder(inputs, (layers_first(h), layers_first(c)))
+        states, (h, c) = lstm(self.decoder, inputs, (layers_first(h), layers_first(c)))
         contexts, weights = [], []
         for query in states.split(states.shape[1] if past is None else 1, 1):
             context, weight = attention(query, key, value, mask, past)
@@ -131,7 +131,7 @@ class LSTMSeq2SeqNetwork(Network):
         for step in inputs.split(1, 1):  # (B, 1, d)
             context, weight = attention(h[-1][:, None, :], key, value, mask, past)
             past = attention.after(past, weight[:, 0])
-            state, (h, c) = self.decoder(torch.cat([step, context], -1), (h, c))
+            state, (h, c) = lstm(self.decoder, torch.cat([step, context], -1), (h, c))
             states.append(state)
             contexts.append(context)
             weights.append(weight)

@@ -109,11 +109,15 @@ class TransformerSeq2SeqNetwork(Network):
 
     def attention_weights(self, inputs: Tensor, memory: Memory, layer: int = -1) -> Tensor:
         """How much step t looks at step s of the source (B, H, T, S), in each head of a layer of the decoder."""
+        cache, recent, prepared, source_mask = memory
+        x = self.positions(self.previous(inputs, recent)[0], cached_length(cache))
+        asked: list[tuple[Tensor, Sight | None]] = []
+        self.decoder(x, cache, prepared=prepared, source_mask=source_mask, asked=asked)
+        query, sight = asked[layer]
         attention = list(self.decoder)[layer].cross_attention
-        heard: list[tuple] = []
-        with attention.register_forward_pre_hook(lambda _, arguments: heard.append(arguments)):
-            self(inputs, memory)
-        weights: Tensor = attention(*heard[0], need_weights=True)[1]  # once more: the fast roads never hold them
+        weights: Tensor = attention(query, *prepared[layer], sight, need_weights=True)[
+            1
+        ]  # once more: fused ones hold none
         return weights
 
 
@@ -170,6 +174,8 @@ class TransformerStack(nn.Module):
         mask: Tensor | None = None,
         prepared: tuple[KeyValue, ...] | None = None,
         source_mask: Tensor | None = None,
+        n_blocks: int | None = None,
+        asked: list[tuple[Tensor, Sight | None]] | None = None,
     ) -> tuple[Tensor, Cache]:
         """Hidden states (B, T, d) and the cache with these steps in it.
 
@@ -179,6 +185,8 @@ class TransformerStack(nn.Module):
             mask: (B, T), True where ``x`` is real; for an encoder (a causal stack never sees padding on the right).
             prepared: for each layer keys and values of the source.
             source_mask: (B, S), True where the source is real.
+            n_blocks: pass through the first of them only, and no final norm.
+            asked: to which each block adds what it asks the source (B, T, d), and what that may see.
         """
         explicit = explicit_pays(x, self.options.attention_dropout if self.training else 0.0)
         if mask is not None:  # a weight of zero times NaN is NaN
@@ -189,10 +197,12 @@ class TransformerStack(nn.Module):
         source_sight = None if source_mask is None else padding_sight(source_mask, x, explicit=explicit)
         x, buffers = dropout(x, self.options.dropout, self.training), []
         for i, block in enumerate(self):
+            if i == n_blocks:
+                break
             past = None if cache is None else cache[0][i]
-            x, grown = block(x, past, extension, sight, None if prepared is None else prepared[i], source_sight)
+            x, grown = block(x, past, extension, sight, None if prepared is None else prepared[i], source_sight, asked)
             buffers.append(grown)
-        return self.final_norm(x), (tuple(buffers), extension.total, fill)
+        return x if n_blocks is not None else self.final_norm(x), (tuple(buffers), extension.total, fill)
 
 
 class TransformerBlock(nn.Module):
@@ -216,12 +226,15 @@ class TransformerBlock(nn.Module):
         sight: Sight,
         prepared: KeyValue | None,
         source_sight: Sight | None,
+        asked: list[tuple[Tensor, Sight | None]] | None = None,
     ) -> tuple[Tensor, KeyValue]:
         """See ``TransformerStack.forward``; the arguments are those of one layer."""
         added, buffers = self.attention(self.attention_residual.enter(x), past, extension, sight)
         x = self.attention_residual.leave(x, added)
         if prepared is not None:
             inner = self.cross_residual.enter(x)
+            if asked is not None:
+                asked.append((inner, source_sight))
             x = self.cross_residual.leave(x, self.cross_attention(inner, *prepared, source_sight)[0])
         inner = self.feedforward_residual.enter(x)
         return self.feedforward_residual.leave(x, self.feedforward(inner)), buffers

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 PositionKind = Literal["sinusoidal", "learned", "binary", "rotary", "alibi", "t5"] | None
 KINDS: tuple[PositionKind, ...] = ("sinusoidal", "learned", "binary", "rotary", "alibi", "t5", None)
 KEPT = 1 << 10  # positions whose waves are kept where the longest sequence is not known
+MOST_KEPT = 1 << 13  # however long the longest sequence: a model of few weights has no large tables
 ENDLESS = 1 << 16  # positions of the binary kind where the longest sequence is not known
 
 
@@ -38,15 +40,24 @@ class SinusoidalPositions(Positions):
 
     Args:
         d_model: width of the inputs.
-        max_length: how many of the first positions to keep; ``None``: 1024. Past them they are worked out anew.
+        max_length: how many of the first positions to keep, at most 8192; ``None``: 1024. Past them they are worked out anew.
     """
 
     table: Tensor
 
     def __init__(self, d_model: int, max_length: int | None = None) -> None:
         super().__init__()
-        table = sinusoids(0, max_length or KEPT, d_model, like=torch.zeros(()))
+        table = sinusoids(0, min(max_length or KEPT, MOST_KEPT), d_model, like=torch.zeros(()))
         self.register_buffer("table", table, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """As of any module; in another precision the waves are worked out anew, not rounded twice."""
+        before = self.table.dtype
+        super()._apply(fn, recurse)
+        if self.table.dtype != before:
+            like = torch.zeros((), dtype=self.table.dtype)
+            self.table = sinusoids(0, *self.table.shape, like=like).to(self.table.device)
+        return self
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         """``x`` (B, T, d) plus waves."""

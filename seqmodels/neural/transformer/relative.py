@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.transformer.positions import KEPT, PositionKind
+from seqmodels.neural.transformer.positions import KEPT, MOST_KEPT, PositionKind
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines (T, d_head)
 
@@ -101,7 +101,7 @@ class Rotary(nn.Module):
 
     Args:
         d_head: width of heads, even.
-        max_length: how many steps to keep; ``None``: 1024. Past them they are worked out anew.
+        max_length: how many steps to keep, at most 8192; ``None``: 1024. Past them they are worked out anew.
     """
 
     cosine: Tensor
@@ -109,7 +109,7 @@ class Rotary(nn.Module):
 
     def __init__(self, d_head: int, max_length: int | None = None) -> None:
         super().__init__()
-        cosine, sine = rotation(0, max_length or KEPT, d_head, like=torch.zeros(()))
+        cosine, sine = rotation(0, min(max_length or KEPT, MOST_KEPT), d_head, like=torch.zeros(()))
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
 

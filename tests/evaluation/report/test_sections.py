@@ -30,8 +30,15 @@ class TestAnswer:
     def test_a_difference_that_may_be_chance_is_called_so(self, vectors):
         frame = vectors.frame.copy()
         frame.attrs = vectors.frame.attrs
-        frame.loc[0, "p_value"] = 0.2
+        frame.loc[0, ["p_value", "p_holm"]] = 0.2
         assert "p = 0.200): the test data do not tell the two apart" in answer.answer(replace(vectors, frame=frame))
+        frame.loc[0, ["p_value", "p_holm"]] = 0.03, 0.09
+        said = answer.answer(replace(vectors, frame=frame))
+        assert (
+            "p = 0.030; p = 0.090 when corrected for the number of models): that may be chance, since several" in said
+        )
+        before = frame.drop(columns="p_holm")  # of a comparison saved when its one p-value was corrected
+        assert "p = 0.030)." in answer.answer(replace(vectors, frame=before))
         frame.loc[0, "ci_low"] = np.nan
         assert "too few independent test sequences" in answer.answer(replace(vectors, frame=frame))
 

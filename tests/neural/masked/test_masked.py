@@ -101,7 +101,6 @@ def test_order_batches_and_padding_change_nothing(dtype, monkeypatch):
         assert_allclose(model.pseudo_log_prob(SYMBOLS[::-1])[::-1], alone, rtol=1e-6)
         for found, expected in zip(model.encode(SYMBOLS[::-1])[::-1], alone_states, strict=True):
             assert_allclose(found, expected, atol=1e-12 if dtype == "float64" else 1e-5)
-    model._ready().double()  # the module is shared
 
 
 def test_an_estimate_from_some_positions_is_unbiased():
@@ -201,7 +200,9 @@ def test_hidden_places_are_not_looked_at_and_filled_side_by_side():
     steps = torch.tensor([[V + BEGIN, *x, V + END]])
     steps[0, [2, 10, 5]] = V + MASK
     with torch.no_grad():
-        expected = model.module_.head(model.module_.encoder(model.module_.inputs(steps))[0])[0, [2, 10, 5]].softmax(-1)
+        expected = (
+            model._ready().head(model._ready().encoder(model._ready().inputs(steps))[0])[0, [2, 10, 5]].softmax(-1)
+        )
     assert_allclose(filled.probabilities, expected, rtol=1e-10)
     assert_array_equal(filled.item[[1, 9, 4]], filled.probabilities.argmax(1))
     others = [t for t in range(len(x)) if t not in (1, 9, 4)]

@@ -61,6 +61,15 @@ def test_positions_are_added() -> None:
     torch.testing.assert_close(SinusoidalPositions(6)(x, 2) - x, sinusoids(2, 3, 6, like=x).expand(2, 3, 6))
 
 
+def test_sinusoids_are_as_precise_as_the_inputs() -> None:
+    positions, x = SinusoidalPositions(6), torch.zeros(1, 1000, 6)
+    single = positions(x)
+    exact = positions.double()(x.double())[0]
+    torch.testing.assert_close(exact, sinusoids(0, 1000, 6, like=x.double()), rtol=0, atol=0)
+    assert float(exact[999, 2]) == pytest.approx(math.sin(999 / 10000 ** (2 / 6)), abs=1e-12)
+    assert torch.equal(positions.float()(x), single)  # there and back
+
+
 def test_learned_positions_end_at_max_length() -> None:
     positions = learned(6, 5)
     assert positions(torch.zeros(1, 2, 6), 3).shape == (1, 2, 6)

@@ -1,0 +1,85 @@
+"""Weights from a file: what the hyperparameters ask for must be what is there, before any of it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+UNSAVED = 1 << 22  # numbers in tables that are worked out and not saved, beyond as many as are saved
+
+
+def load_into(make: Callable[[], nn.Module], arrays: Mapping[str, Any], *, d_model: int, n_layers: int) -> nn.Module:
+    """The module that ``make`` makes, with these weights. It is first made of shapes alone.
+
+    Args:
+        make: an untrained module.
+        arrays: float32, by name.
+        d_model, n_layers: hyperparameters that loops run over as modules are made.
+
+    Raises:
+        ValueError: names or shapes that are not the module's, or weights that are not finite numbers.
+    """
+    check_numbers(arrays)
+    longest = max((n for array in arrays.values() for n in array.shape), default=0)
+    for name, value, most in (("d_model", d_model, longest), ("n_layers", n_layers, len(arrays))):
+        if not 1 <= value <= most:
+            raise ValueError(f"{name} is {value}, but the weights in the file are of another module, of at most {most}")
+    with shapes_alone():
+        expected = make()
+    check_shapes(expected, arrays)
+    module = make()
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    return module
+
+
+def check_numbers(arrays: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for anything but finite float32."""
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+            found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+            raise ValueError(f"the weights {name!r} are {found}; a saved model has float32")
+        if not np.isfinite(array).all():
+            raise ValueError(
+                f"the weights {name!r} hold what is no finite number: the model had diverged when it was saved, or the file was "
+                "made so; fit it again, with a smaller lr"
+            )
+
+
+def check_shapes(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise ``ValueError`` unless the module has just these weights, and little that is not saved."""
+    expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    for name in sorted(expected.keys() ^ arrays.keys()):
+        where = "the file has not" if name in expected else "the model has no place for"
+        raise ValueError(
+            f"{where} the weights {name!r}: the hyperparameters are not those that the weights were fitted with"
+        )
+    for name, shape in expected.items():
+        if shape != arrays[name].shape:
+            raise ValueError(
+                f"the weights {name!r} have shape {arrays[name].shape}, but the hyperparameters ask for {shape}; they are not "
+                "those that the weights were fitted with"
+            )
+    n_saved = sum(array.size for array in arrays.values())
+    n_unsaved = sum(table.numel() for name, table in module.named_buffers() if name not in expected)
+    if n_unsaved > n_saved + UNSAVED:
+        raise ValueError(
+            f"the hyperparameters ask for tables of {n_unsaved:,} numbers beside {n_saved:,} weights; lower max_length or context"
+        )
+
+
+@contextmanager
+def shapes_alone() -> Iterator[None]:
+    """Tensors made within have shapes and no memory; generators, which give them values, are left out."""
+    with torch.device("meta"), _WithoutGenerators():
+        yield
+
+
+class _WithoutGenerators(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **{name: value for name, value in (kwargs or {}).items() if name != "generator"})

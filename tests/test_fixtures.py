@@ -1,0 +1,74 @@
+"""Models that earlier versions saved: they load, and say what they said then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import seqmodels as sm
+from seqmodels import storage
+from seqmodels.cli.inputs import Saved
+from seqmodels.evaluation.datasets import TextFiles
+from seqmodels.loading import MODELS
+from seqmodels.training import checkpoint
+from tests.fixtures.make import figures
+
+FOLDERS = sorted(path for path in (Path(__file__).parent / "fixtures").iterdir() if (path / "expected.json").exists())
+EXPECTED = {folder: json.loads((folder / "expected.json").read_text(encoding="utf-8")) for folder in FOLDERS}
+EACH = [(folder, name) for folder in FOLDERS for name in EXPECTED[folder]["models"]]
+
+
+def items(plain: list[Any] | None) -> list[Any] | None:
+    return None if plain is None else [item if isinstance(item, str) else np.array(item) for item in plain]
+
+
+@pytest.mark.parametrize(("folder", "name"), EACH, ids=lambda value: value if isinstance(value, str) else value.name)
+def test_a_saved_model_says_what_it_said(folder: Path, name: str) -> None:
+    then = EXPECTED[folder]["models"][name]
+    data = EXPECTED[folder]["data"][then["data"]]
+    model = sm.load(folder / f"{name}.safetensors")
+    assert type(model).__name__ == then["class"]
+    tolerance = {"rtol": 1e-6, "atol": 1e-6} if name.endswith("float32") else {"rtol": 1e-12, "atol": 1e-12}
+    for now, before in zip(figures(model, items(data["X"]), items(data["y"])), then["figures"], strict=True):
+        np.testing.assert_allclose(now, before, **tolerance)
+
+
+def test_there_are_three_of_each_class() -> None:
+    for folder in FOLDERS:
+        classes = [model["class"] for model in EXPECTED[folder]["models"].values()]
+        assert all(classes.count(cls.__name__) >= 3 for cls in (*MODELS, sm.GenerativeClassifier))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_saved_comparison_and_a_checkpoint_are_read(folder: Path) -> None:
+    comparison = sm.Comparison.load(folder / "comparison")
+    for name, model in comparison.models.items():
+        row = comparison.frame.set_index("model").loc[name]
+        assert model.score(comparison.test) == pytest.approx(row["score"], abs=1e-6)
+    state = checkpoint.read(folder / "run.checkpoint")
+    model = sm.load(folder / "run.safetensors")
+    last = {name: tensor.numpy() for name, tensor in model.module_.state_dict().items()}
+    assert state["weights"].keys() == last.keys()
+    np.testing.assert_allclose(
+        *(np.concatenate([w[n].ravel() for n in last]) for w in (state["weights"], last)), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_what_fit_reads_writes_and_calls_is_not_taken_from_a_file(folder: Path) -> None:
+    described = storage.read(folder / "run.safetensors")["model"]["params"]
+    if folder.name == "0.1.0":
+        assert described["checkpoint"] == "written.checkpoint"
+    model = sm.load(folder / "run.safetensors")
+    assert (model.checkpoint, model.resume_from, tuple(model.callbacks)) == (None, None, ())
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_model_of_the_command_line_knows_how_its_data_were_read(folder: Path) -> None:
+    saved = Saved.read(str(folder / "command-line.safetensors"))
+    assert saved.data == TextFiles("text.txt", "line") or repr(saved.data) == repr(TextFiles("text.txt", "line"))
+    assert np.isfinite(saved.model.score(saved.like(str(folder / "text.txt")).read()[0]))
