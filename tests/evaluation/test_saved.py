@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import seqmodels as sm
+from seqmodels.evaluation.comparison import _completed
 from seqmodels.evaluation.saved import as_json, frame_from_json, frame_to_json, read_sequences, write_sequences
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "0.1.0"
@@ -162,3 +163,21 @@ def test_files_of_two_comparisons_do_not_mix(tmp_path):
     a.write_bytes(b.read_bytes())
     with pytest.raises(ValueError, match=r"steps\.safetensors is damaged"):
         sm.Comparison.load(tmp_path / "a")
+
+
+def test_a_table_that_an_older_version_saved_is_read_in_todays_terms():
+    """Bits had the sign of the score, and there was neither a rank nor what a floor does to a score."""
+    models = {"one": sm.HMM(1, max_iter=1), "bad": sm.HMM(2, observation=sm.GaussianMixture(1))}
+    with pytest.warns(UserWarning, match="bad failed"):
+        now = sm.compare(models, ["abab", "ba"] * 6, test=["abba"] * 6).frame
+    then = now.drop(columns=["rank", "floor_effect"]).assign(bits=-now["bits"])
+    pd.testing.assert_frame_equal(_completed(then)[now.columns], now, check_exact=True)
+    assert now["rank"].tolist() == pytest.approx([1.0, 2.0, np.nan], nan_ok=True)
+
+
+def test_the_grid_of_dithered_sequences_is_kept(tmp_path):
+    x = sm.Sequences([np.arange(6.0)[:, None] * 0.5]).dithered()
+    write_sequences(tmp_path, "x", x)
+    again = read_sequences(tmp_path, "x")
+    assert again is not None
+    assert again.grid == x.grid == (0.5,)
