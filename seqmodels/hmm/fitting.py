@@ -20,6 +20,7 @@ from seqmodels.hmm.learning import Algorithm, Learning
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Corpus
 from seqmodels.hmm.restarts import best_of, go_on, in_groups
+from seqmodels.hmm.roads import HARDLY
 from seqmodels.hmm.start import starts
 from seqmodels.hmm.stepwise import Steps, expect_batch, stepwise_em
 from seqmodels.hmm.topology import forgets
@@ -135,7 +136,7 @@ class Fitting:
         if state is not None:
             generator.set_state(torch.tensor(state["generator"]))
         drawn_from = generator.get_state().numpy().copy()
-        batches = corpus.batches(self.batches, generator, may_cut=forgets(first.transition > 0))
+        batches = corpus.batches(self.batches, generator, may_cut=forgets(first.transition > HARDLY))
         n_frames = sum(corpus.n_frames(batch) for batch in batches)
         return stepwise_em(
             first,
@@ -154,7 +155,7 @@ class Fitting:
     ) -> tuple[Parameters, Memory, dict[str, float]]:
         """One M-step on what is remembered and all of the corpus; the history's line is of the corpus and the parameters before."""
         began = time.perf_counter()
-        (batch,) = corpus.batches(1, torch.Generator(), may_cut=forgets(parameters.transition > 0))
+        (batch,) = corpus.batches(1, torch.Generator(), may_cut=forgets(parameters.transition > HARDLY))
         found = expect_batch(parameters, self.emission, corpus, batch)
         assert found is not None, "nothing interrupts one step"
         steps = self._steps(None)
