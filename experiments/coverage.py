@@ -220,8 +220,9 @@ def over_skewed(d: np.ndarray, u: np.ndarray, seed: int) -> dict[str, Interval]:
     low, high = np.quantile(t, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="weibull")
     a = np.copysign(max(abs(skewness), 1e-9), skewness)
     below, above = 3 / a * (np.cbrt(1 + a * (np.array([q, -q]) - a / 6)) - 1)  # the cubic of t, solved for it
+    now = paired_difference(d, np.zeros(n), u, level=LEVEL)
     return {
-        "paired_difference": by_paired_difference(d, u, np.arange(n), seed),
+        "paired_difference": (now.low, now.high, now.p_value),
         BEFORE: (ratio - half * error, ratio + half * error, np.nan),
         "equal-tailed studentised bootstrap": (ratio - high * error, ratio - low * error, np.nan),
         "Hall's transformed t": (ratio - below * error, ratio - above * error, np.nan),
