@@ -16,14 +16,15 @@ OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
 GROUND = {"sequences", "measure", "parameters"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
-MODEL = {*PREPARED, "tagging", "training", "generation", "checkpoint", "distributed", "programs", "model"}
+MODEL = {*PREPARED, "tagging", "training", "generation", "checkpoint", "distributed", "agreement", "programs", "model"}
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "sequences": set(),
     "measure": set(),
     "parameters": set(),
-    "distributed": set(),
     "storage": {"parameters"},
+    "distributed": {"storage"},
+    "agreement": {*PREPARED, "distributed"},
     "observations": {"measure", "parameters"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},

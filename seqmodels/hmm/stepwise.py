@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from seqmodels.hmm.baum_welch import Expectations, Fitted, Memory, Schedule, log_prior, maximise
+from seqmodels.distributed import share
+from seqmodels.hmm.baum_welch import Expectations, Fitted, Memory, Schedule, everywhere, log_prior, maximise
 from seqmodels.hmm.constraints import Constraints
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.parameters import Parameters
@@ -75,15 +76,17 @@ def stepwise_em(
     memory: Memory | None = None
     sizes = [corpus.n_frames(batch) for batch in batches]
     for epoch in range(schedule.max_iter):
-        first, log_prob, seen, seconds = parameters, 0.0, 0.0, 0.0
+        prior, log_prob, seen, seconds = steps.log_prior(parameters), 0.0, 0.0, 0.0
         for batch, size in zip(batches, sizes, strict=True):
             found = expect_batch(parameters, steps.emission, corpus, batch)
+            # When to stop hangs on the clock and the rounding of process 0 alone, or one would stop without the others.
+            (found,), (seconds, prior) = everywhere([found], [time.perf_counter() - began, prior])
             parameters, memory = steps.take(parameters, memory, found, size)
-            log_prob, seen, seconds = log_prob + found.log_prob, seen + size, time.perf_counter() - began
+            log_prob, seen = log_prob + found.log_prob, seen + size
             if out_of_time := schedule.max_seconds is not None and seconds > schedule.max_seconds:
                 break
         score = (log_prob * sum(sizes) / seen + log_det) / n_units
-        objective = score + steps.log_prior(first) / n_units
+        objective = score + prior / n_units
         hits = int(steps.emission.floor_hits(parameters.table).sum())
         rows.append({"step": epoch, "seconds": seconds, "log_prob": score, "objective": objective, "floor_hits": hits})
         observe(rows[-1])
@@ -96,8 +99,11 @@ def stepwise_em(
 
 
 def expect_batch(parameters: Parameters, emission: Emission, corpus: Corpus, batch: Batch) -> Expectations:
-    """The E-step on a batch, a group of pieces in memory at a time."""
-    found = expect_pieces(parameters, emission, corpus, batch[0])
-    for group in batch[1:]:
+    """The E-step on what this process has of a batch, a group of pieces in memory at a time."""
+    own = [part for part in map(share, batch) if part]
+    if not own:  # the pieces are fewer than the processes: this one adds nothing
+        return expect_pieces(parameters, emission, corpus, batch[0][:1]).scaled(0.0)
+    found = expect_pieces(parameters, emission, corpus, own[0])
+    for group in own[1:]:
         found = found + expect_pieces(parameters, emission, corpus, group)
     return found

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from seqmodels import distributed
 from seqmodels.training import checkpoint
 from seqmodels.training.average import Average
 from seqmodels.training.clipping import clip
@@ -93,18 +94,22 @@ def train(
     *,
     memory: Recall | None = None,
     resume_from: str | os.PathLike[str] | None = None,
+    adds_up: bool = False,
 ) -> tuple[pd.DataFrame, bool]:
     """Maximise ``objective`` over batches of ``epoch(0), epoch(1), ...``; returns the history and whether it stopped by itself.
 
     With ``evaluate`` (nats per unit on held-out data) the module ends with the weights that did best there. Each epoch must
-    be the same when asked for again, so that training can go on from a checkpoint in the middle of one.
+    be the same when asked for again, so that training can go on from a checkpoint in the middle of one. ``adds_up``: of several
+    processes each has a portion of every batch, in float64, and a ``Step`` has the ``weight`` of the whole batch.
 
     Raises:
         RuntimeError: a gradient is not finite.
         ValueError: ``resume_from`` is no checkpoint of this module.
     """
     keep_freed_memory(module)
-    loop = _Loop(module, objective, evaluate, recipe, steps_per_epoch, memory)
+    loop = _Loop(
+        module, objective, evaluate, recipe, steps_per_epoch, memory, adds_up=adds_up and distributed.several()
+    )
     if resume_from is not None:
         loop.restore(checkpoint.read(resume_from))
     while not loop.ended:
@@ -126,9 +131,12 @@ class _Loop:
         recipe: Recipe,
         steps_per_epoch: int,
         memory: Recall | None,
+        *,
+        adds_up: bool = False,
     ) -> None:
         self.module, self.objective, self.evaluate, self.recipe = module, objective, evaluate, recipe
-        self.memory = memory
+        self.memory, self.adds_up = memory, adds_up
+        assert not (adds_up and recipe.accumulate > 1), "gradients are added up at every batch"
         epochs = None if recipe.max_epochs is None else recipe.max_epochs * steps_per_epoch
         limits = [None if recipe.max_steps is None else recipe.max_steps * recipe.accumulate, epochs]
         self.n_batches = min((limit for limit in limits if limit is not None), default=None)
@@ -141,7 +149,7 @@ class _Loop:
         self.best_weights: dict[str, Any] | None = None
         self.rows: list[dict[str, float]] = []
         self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}
-        self.began = time.perf_counter()
+        self.began, self.first_clock = time.perf_counter(), 0.0
         self.bar = tqdm(
             total=100, disable=not recipe.progress, unit="%", bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}"
         )
@@ -162,6 +170,8 @@ class _Loop:
     def step(self, batch: Any) -> None:
         result = self.objective(batch)
         (-result.total / max(result.weight, 1e-30)).backward()
+        if self.adds_up:
+            result = self._added_up(result)
         self.batches, self.in_epoch = self.batches + 1, self.in_epoch + 1
         self.sums["log_prob"] += float(result.log_prob)
         self.sums["n_units"] += result.n_units
@@ -170,11 +180,25 @@ class _Loop:
         if whole:
             self._move()
         limit = self.recipe.max_seconds
-        out_of_time = limit is not None and time.perf_counter() - self.began >= limit
+        out_of_time = limit is not None and self.seconds() >= limit
         done = self.progress() >= 1 or out_of_time
         self.ended = done
         if done or (whole and self.progress() >= self.next_record):
             self.record()
+
+    def seconds(self) -> float:
+        """Since training began, by the clock of the first process: the others stop when it does."""
+        return self.first_clock if self.adds_up else time.perf_counter() - self.began
+
+    def _added_up(self, result: Step) -> Step:
+        """Gradients and figures of all processes."""
+        gradients = [p.grad for p in self.weights if p.grad is not None]
+        figures = gradients[0].new_tensor([float(result.log_prob), result.n_units])
+        seconds = time.perf_counter() - self.began
+        (*sums, figures), (self.first_clock,) = distributed.add_up([*gradients, figures], [seconds])
+        torch._foreach_copy_(gradients, sums)
+        log_prob, n_units = figures.unbind()
+        return replace(result, log_prob=log_prob, n_units=float(n_units))
 
     def _move(self) -> None:
         n = self.recipe.accumulate
