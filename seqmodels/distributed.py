@@ -14,6 +14,7 @@ from __future__ import annotations
 import _thread
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -110,11 +111,22 @@ def content_of_first(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | 
     return None if dist.get_rank() == 0 else _unpacked(data.cpu().numpy().tobytes())
 
 
-def by_first(work: Callable[[], None]) -> None:
-    """Process 0 works, the others wait: for as long as it takes, unless it fails, is killed or hangs."""
+def by_first(name: str, work: Callable[[], None]) -> None:
+    """Process 0 works, the others wait: for as long as it takes, unless it fails, is killed or hangs.
+
+    Args:
+        name: of what is fitted; process 0 warns, at the line that called ``fit``, that the others have nothing to do.
+        work: to be done.
+    """
     if not several():
         work()
     elif dist.get_rank() == 0:
+        warnings.warn(
+            f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model (an HMM is what "
+            "several processes fit together); start one process, or one for each model",
+            UserWarning,
+            stacklevel=4,
+        )
         with _beats():
             token = _alone.set(True)
             try:

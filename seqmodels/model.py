@@ -157,16 +157,13 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         began = time.perf_counter()
         with undone_on_failure(self):
             self._set(setting)
-            self._fit_in_processes(*examples)
+            if self._adds_up or not distributed.several():
+                self._fit(*examples)
+            else:
+                distributed.by_first(type(self).__name__, lambda: self._fit(*examples))
             self.fit_seconds_ = time.perf_counter() - began
             self._take_from_first()
         return self
-
-    def _fit_in_processes(self, train: list[Example], validation: list[Example]) -> None:
-        if self._adds_up:
-            self._fit(train, validation)
-        else:
-            distributed.by_first(lambda: self._fit(train, validation))
 
     def _take_from_first(self) -> None:
         """Under several processes all end with the model of the first, to the last bit."""

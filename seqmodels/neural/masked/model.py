@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from seqmodels import storage
+from seqmodels import distributed, storage
+from seqmodels.agreement import check_held_alike
 from seqmodels.encodings import Encoding
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.neural.batches import Batching
@@ -81,10 +82,14 @@ class MaskedModel(Trained, Configurable, ABC):
         Raises:
             ValueError: bad input or hyperparameters, before any work; an earlier fit stays as it was.
         """
+        with distributed.together():
+            return self._fit_to(Data.of(X), validation)
+
+    def _fit_to(self, data: Data, validation: Any) -> Self:
         self._check_budget()
         self._check_architecture()
+        check_held_alike(self, data, validation)
         masking = self._masking()
-        data = Data.of(X)
         if data.X.kind == "vectors":
             raise ValueError(
                 f"{type(self).__name__} predicts hidden symbols but X is vectors; pass texts or integer sequences"
@@ -98,8 +103,12 @@ class MaskedModel(Trained, Configurable, ABC):
         began = time.perf_counter()
         with undone_on_failure(self):
             self.encoding_ = setting.encoding
-            self._train(self._rows(part.X), [] if held_out is None else self._rows(held_out.X), masking)
-        self.fit_seconds_ = time.perf_counter() - began
+            rows = self._rows(part.X), [] if held_out is None else self._rows(held_out.X)
+            distributed.by_first(type(self).__name__, lambda: self._train(*rows, masking))
+            self.fit_seconds_ = time.perf_counter() - began
+            content = distributed.content_of_first(self._content)
+            if content is not None:
+                self._load(content, self.encoding_, Categorical())
         return self
 
     def _train(self, rows: list[np.ndarray], held_out: list[np.ndarray], masking: Masking) -> None:
@@ -127,19 +136,19 @@ class MaskedModel(Trained, Configurable, ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it."""
+        storage.write(path, self._content())
+
+    def _content(self) -> dict[str, Any]:
         self._setting()
-        storage.write(
-            path,
-            {
-                "model": storage.describe(self),
-                "encoding": {**storage.describe(self.encoding_), "state": self.encoding_.state()},
-                "observation": storage.describe(Categorical()),
-                "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
-                "converged": bool(self.converged_),
-                "fit_seconds": float(self.fit_seconds_),
-                "state": {name: tensor.float().cpu().numpy() for name, tensor in self.module_.state_dict().items()},
-            },
-        )
+        return {
+            "model": storage.describe(self),
+            "encoding": {**storage.describe(self.encoding_), "state": self.encoding_.state()},
+            "observation": storage.describe(Categorical()),
+            "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
+            "converged": bool(self.converged_),
+            "fit_seconds": float(self.fit_seconds_),
+            "state": {name: tensor.float().cpu().numpy() for name, tensor in self.module_.state_dict().items()},
+        }
 
     def _load(self, content: dict[str, Any], encoding: Encoding, observation: Observation) -> Self:
         self.encoding_ = encoding.restore(content["encoding"]["state"])
