@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import numpy as np
 import torch
 
-from seqmodels import distributed, storage
+from seqmodels import distributed
 from seqmodels.parameters import Configurable
 from seqmodels.preparation import Data
-from seqmodels.sequences import AT_ONCE, Sequences
+from seqmodels.sequences import Sequences
+from seqmodels.training.resuming import hash_of
 
 # What may differ: where each process computes, and what it shows and writes.
-OWN = {"device", "verbose", "callbacks", "checkpoint", "checkpoint_seconds", "resume_from"}
+OWN = {"device", "verbose", "callbacks", "checkpoint", "checkpoint_seconds"}
+
+LONG = 60  # characters of a setting's value from which on an error shows its SHA-256
 
 
 def check_held_alike(model: Configurable, data: Data, validation: Any = None) -> None:
@@ -58,36 +58,11 @@ def _sequences(sequences: Sequences) -> str:
 
 def _short(value: Any) -> str:
     shown = " ".join(repr(value).split())
-    return shown if len(shown) < 60 and " at 0x" not in shown else f"SHA-256 {_digest(value)}"
+    if " at 0x" in shown:  # an address differs from process to process and says nothing
+        return type(value).__name__
+    return shown if len(shown) < LONG else f"SHA-256 {_digest(value)}"
 
 
 def _digest(value: Any) -> str:
     """The first 16 digits."""
-    found = hashlib.sha256()
-    _add(found, value)
-    return found.hexdigest()[:16]
-
-
-def _add(found: Any, value: Any) -> None:
-    """Each value with its type and size before it, so that no two read alike."""
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy()
-    if isinstance(value, Configurable):
-        value = storage.describe(value)
-    if isinstance(value, Mapping):
-        found.update(f"mapping {len(value)} ".encode())
-        for name in sorted(value, key=str):
-            found.update(f"{name!r} ".encode())
-            _add(found, value[name])
-    elif isinstance(value, list | tuple):
-        found.update(f"list {len(value)} ".encode())
-        for each in value:
-            _add(found, each)
-    elif isinstance(value, np.ndarray) and value.ndim:
-        found.update(f"array {value.shape} {value.dtype.str} ".encode())
-        for t in range(0, len(value), AT_ONCE):  # what is on disk is read a part at a time
-            found.update(np.ascontiguousarray(value[t : t + AT_ONCE]).tobytes())
-    else:
-        shown = repr(value)
-        # An address differs from process to process and says nothing.
-        found.update(f"{type(value).__name__} {len(shown)} {shown.partition(' at 0x')[0]} ".encode())
+    return hash_of(value)[:16]

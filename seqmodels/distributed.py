@@ -34,6 +34,7 @@ BEAT = 1.0  # seconds between two headers of a process that works while the othe
 # What a process is about to do, where it is no sum: a sum is announced by how many numbers it has.
 FAIL, COMPARE, WAIT, CONTENT, DONE = -1, -2, -3, -4, -5
 
+_stop = {"asked": False, "agreed": False}  # of this process, by a signal; by all, as they last exchanged headers
 _alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
@@ -100,7 +101,16 @@ def content_of_first(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | 
     """To all processes but 0: the ``content()``, as ``storage`` writes it, of process 0. To that one, None."""
     if not several():
         return None
-    packed = _packed(content()) if dist.get_rank() == 0 else b""
+    found = from_first(content)
+    return None if dist.get_rank() == 0 else found
+
+
+def from_first(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The ``content()`` of process 0, in every process: nested dictionaries of arrays and JSON values."""
+    if not several():
+        return content()
+    own = content() if dist.get_rank() == 0 else {}
+    packed = _packed(own) if dist.get_rank() == 0 else b""
     _exchange(CONTENT)
     size = torch.tensor([len(packed)], device=_device())
     _broadcast(size)
@@ -108,7 +118,7 @@ def content_of_first(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | 
     if packed:
         data.copy_(torch.frombuffer(bytearray(packed), dtype=torch.uint8))
     _broadcast(data)
-    return None if dist.get_rank() == 0 else _unpacked(data.cpu().numpy().tobytes())
+    return own if dist.get_rank() == 0 else _unpacked(data.cpu().numpy().tobytes())
 
 
 def by_first(name: str, work: Callable[[], None]) -> None:
@@ -137,6 +147,21 @@ def by_first(name: str, work: Callable[[], None]) -> None:
     else:
         while _exchange(WAIT).working:
             pass
+
+
+def ask_to_stop() -> None:
+    """This process was sent a signal: training is to end, in all processes at the same step."""
+    _stop["asked"] = True
+
+
+def stop_agreed() -> bool:
+    """Whether a process had been asked to stop when headers were last exchanged; the same in all. In one process False."""
+    return _stop["agreed"]
+
+
+def begin_anew() -> None:
+    """Forget what processes were asked before."""
+    _stop.update(asked=False, agreed=False)
 
 
 @contextmanager
@@ -201,9 +226,12 @@ class _Header:
 def _exchange(what: int, error: BaseException | None = None, *, working: bool = False) -> _Header:
     """Tell all others what this process is about to do; raises if one has failed, or if they do not do the same."""
     n, size = dist.get_world_size(), float(what % (1 << 20))
-    header = torch.tensor([what == FAIL, working, size, size * size], dtype=torch.float64, device=_device())
+    header = torch.tensor(
+        [what == FAIL, working, _stop["asked"], size, size * size], dtype=torch.float64, device=_device()
+    )
     _all_reduce(header)
-    failed, working_now, total, squares = header.tolist()
+    failed, working_now, asked, total, squares = header.tolist()
+    _stop["agreed"] = bool(asked)
     if failed:
         _raise_everywhere(error)
     if n * squares != total * total:

@@ -23,6 +23,7 @@ from seqmodels.parameters import undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, Sources, choose_sources, default_encoding, hold_out
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
+from seqmodels.training import interruption
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -74,6 +75,11 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
     _adds_up: ClassVar[bool] = (
         False  # whether several processes share the work of ``_fit``; else the first does it for all
     )
+
+    @property
+    def interrupted_(self) -> bool:
+        """Whether Ctrl-C or SIGTERM ended ``fit``; the last line of ``history_`` then has 1 in a column ``interrupted``."""
+        return interruption.was_interrupted(self.history_)
 
     # -- what a model defines ------------------------------------------------------------------------------
 
@@ -156,13 +162,21 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         examples = setting.examples(train, on_disk=self._reads_slices), held
         began = time.perf_counter()
         with undone_on_failure(self):
-            self._set(setting)
-            if self._adds_up or not distributed.several():
-                self._fit(*examples)
-            else:
-                distributed.by_first(type(self).__name__, lambda: self._fit(*examples))
+            with interruption.interruptible() as interrupted:
+                self._set(setting)
+                if self._adds_up or not distributed.several():
+                    self._fit(*examples)
+                else:
+                    if not distributed.is_first():
+                        interrupted.hold()  # a signal here is one to the process that works
+                    distributed.by_first(type(self).__name__, lambda: self._fit(*examples))
+            if interrupted.asked and distributed.is_first():
+                self.history_: pd.DataFrame = interruption.marked(self.history_)
+                self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
             self._take_from_first()
+        if interrupted.asked and interrupted.signal is not None:
+            interruption.tell(interrupted.signal, self.fit_seconds_, self._checkpoint_path(), stacklevel=3)
         return self
 
     def _take_from_first(self) -> None:
@@ -171,6 +185,15 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         if content is not None:
             own = None if content["source_encoding"] is None else self.source_encoding_
             self._load(content, self.encoding_, self.observation_, own)
+
+    def _settled(self) -> dict[str, Any]:
+        """What a checkpoint must agree with, beside the hyperparameters: what ``"auto"`` came to."""
+        encodings = {"encoding": self.encoding_, "source_encoding": self.source_encoding_}
+        return {**encodings, "observation": self.observation_, "length": self.length_}
+
+    def _checkpoint_path(self) -> Any:
+        """Where ``fit`` writes checkpoints; None: nowhere."""
+        return self.get_params(deep=False).get("checkpoint")
 
     def _check_choices(self) -> None:
         for name, choices in (("length", ("auto", "given", "stop")), ("dtype", tuple(DTYPES))):

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "parameters": set(),
     "storage": {"parameters"},
     "distributed": {"storage"},
-    "agreement": {*PREPARED, "distributed"},
+    "agreement": {*PREPARED, "distributed", "training"},
     "observations": {"measure", "parameters"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},

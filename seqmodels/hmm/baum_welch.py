@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 import torch
@@ -19,6 +20,7 @@ from seqmodels.hmm.inference import block_posterior
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.priors import Pseudocounts, as_pseudocounts
 from seqmodels.hmm.trellis import Posterior
+from seqmodels.training import Checkpoints, Interruption, interruptible
 
 Observe = Callable[[dict[str, float]], None]  # is shown each line of a history
 
@@ -52,6 +54,23 @@ class Expectations:
             tuple(factor * s for s in self.emission),
         )
 
+    def arrays(self) -> dict[str, Any]:
+        """By name, to be stored."""
+        chain = {"initial": self.initial, "xi": self.xi, "final": self.final}
+        return {
+            "log_prob": self.log_prob,
+            **{name: tensor.cpu().numpy() for name, tensor in chain.items()},
+            "emission": {str(i): s.cpu().numpy() for i, s in enumerate(self.emission)},
+        }
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Any], device: torch.device) -> Expectations:
+        """What ``arrays`` returned."""
+        initial, xi, final = (torch.tensor(arrays[name], device=device) for name in ("initial", "xi", "final"))
+        emission = arrays["emission"]
+        sums = tuple(torch.tensor(emission[str(i)], device=device) for i in range(len(emission)))
+        return cls(arrays["log_prob"], initial, xi, final, sums)
+
 
 def everywhere(found: Sequence[Expectations], first: Sequence[float]) -> tuple[list[Expectations], list[float]]:
     """The sums over all processes, of each its share of the sequences; and the numbers ``first`` of process 0."""
@@ -81,6 +100,15 @@ class Memory:
         step = max((self.n_batches + 2) ** -decay, least)
         mean = self.mean.scaled(1 - step) + found.scaled(step / n_frames)
         return Memory(mean, self.n_batches + 1, self.n_frames + n_frames)
+
+    def arrays(self) -> dict[str, Any]:
+        """By name, to be stored."""
+        return {"mean": self.mean.arrays(), "n_batches": self.n_batches, "n_frames": self.n_frames}
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Any], device: torch.device) -> Memory:
+        """What ``arrays`` returned."""
+        return cls(Expectations.of(arrays["mean"], device), arrays["n_batches"], arrays["n_frames"])
 
 
 def expect_each(
@@ -169,6 +197,7 @@ class Fitted:
     history: pd.DataFrame
     converged: bool
     memory: Memory | None  # of the last E-steps, for more to come
+    interrupted: bool = False  # ended by a signal
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -176,15 +205,37 @@ class Fitted:
         last = self.history.iloc[-1]
         return bool(last["floor_hits"] == 0), float(last["objective"])
 
+    def arrays(self) -> dict[str, Any]:
+        """By name, to be stored."""
+        return {
+            "parameters": self.parameters.to(torch.device("cpu")).arrays(),
+            "history": [dict(zip(self.history, row, strict=True)) for row in self.history.to_numpy(float).tolist()],
+            "types": {name: str(dtype) for name, dtype in self.history.dtypes.items()},
+            "converged": self.converged,
+            "memory": None if self.memory is None else self.memory.arrays(),
+        }
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Any], device: torch.device) -> Fitted:
+        """What ``arrays`` returned."""
+        memory = None if arrays["memory"] is None else Memory.restored(arrays["memory"], device)
+        history = pd.DataFrame(arrays["history"], columns=list(arrays["types"])).astype(arrays["types"])
+        return cls(Parameters.of(arrays["parameters"]).to(device), history, arrays["converged"], memory)
+
 
 @dataclass
 class _Climb:
-    """EM from one start, so far; ``memory`` is of its last E-step, once it has ended."""
+    """EM from one start, so far; ``memory`` is of its last E-step, once it has ended.
+
+    ``last``: the parameters that the last line of ``rows`` is of, and their E-step.
+    """
 
     parameters: Parameters
     rows: list[dict[str, float]] = field(default_factory=list)
     converged: bool = False
     memory: Memory | None = None
+    last: tuple[Parameters, Expectations] | None = None
+    interrupted: bool = False
 
     def note(self, row: dict[str, float], schedule: Schedule) -> bool:
         """Add a line to the history; whether to stop there."""
@@ -199,10 +250,40 @@ class _Climb:
         n_frames = float(found.xi.sum() + found.initial.sum())
         self.memory = Memory(found.scaled(1 / n_frames), len(self.rows), n_frames)
 
+    def interrupt(self) -> None:
+        """End with the parameters whose figures are known."""
+        self.interrupted = True
+        if self.last is not None:
+            self.parameters, found = self.last
+            self.stop(found)
+
     @property
     def fitted(self) -> Fitted:
         """Where it ended."""
-        return Fitted(self.parameters, pd.DataFrame(self.rows), self.converged, self.memory)
+        return Fitted(self.parameters, pd.DataFrame(self.rows), self.converged, self.memory, self.interrupted)
+
+    def state(self) -> dict[str, Any]:
+        """To be stored."""
+        return {
+            "parameters": self.parameters.to(torch.device("cpu")).arrays(),
+            "rows": self.rows,
+            "converged": self.converged,
+            "memory": None if self.memory is None else self.memory.arrays(),
+            "last": None
+            if self.last is None
+            else {"parameters": self.last[0].to(torch.device("cpu")).arrays(), "found": self.last[1].arrays()},
+        }
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any], device: torch.device) -> _Climb:
+        """What ``state`` returned."""
+        memory = None if state["memory"] is None else Memory.restored(state["memory"], device)
+        last = state["last"] and (
+            Parameters.of(state["last"]["parameters"]).to(device),
+            Expectations.of(state["last"]["found"], device),
+        )
+        parameters = Parameters.of(state["parameters"]).to(device)
+        return cls(parameters, list(state["rows"]), state["converged"], memory, last)
 
 
 def baum_welch(
@@ -217,42 +298,74 @@ def baum_welch(
     log_det: float,
     observe: Observe,
     constraints: Constraints | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> list[Fitted]:
     """EM from each start, side by side, until it converges; histories are in nats per raw unit, and ``observe`` sees the best.
 
-    The E-step is one for all that are still climbing; seconds are those of all.
+    The E-step is one for all that are still climbing; seconds are those of all. A signal ends it between two blocks of data, where
+    starts that have no line of history yet are left out.
     """
-    began, climbs = time.perf_counter(), [_Climb(start) for start in starts]
-    going = climbs
-    while going:
-        all_found = _expect_all([climb.parameters for climb in going], emission, blocks, dtype)
-        priors = [log_prior(climb.parameters, emission, pseudocount, constraints) for climb in going]
-        # When EM stops hangs on the clock and the rounding of process 0 alone, or one would stop without the others.
-        all_found, (seconds, *priors) = everywhere(all_found, [time.perf_counter() - began, *priors])
-        for climb, found, prior in zip(going, all_found, priors, strict=True):
-            log_prob = (found.log_prob + log_det) / n_units
-            row = {
-                "step": len(climb.rows),
-                "seconds": seconds,
-                "log_prob": log_prob,
-                "objective": log_prob + prior / n_units,
-                "floor_hits": int(emission.floor_hits(climb.parameters.table).sum()),
-            }
-            if climb.note(row, schedule):
-                climb.stop(found)
-            else:
-                climb.parameters = maximise(climb.parameters, emission, found, pseudocount, constraints)
-        observe(max((climb.rows[-1] for climb in going), key=lambda row: row["objective"]))
-        going = [climb for climb in going if climb.memory is None]
-    return [climb.fitted for climb in climbs]
+    kept = checkpoints or Checkpoints()
+    climbs, seconds = [_Climb(start) for start in starts], 0.0
+    if kept.state is not None:
+        device, states = starts[0].initial.device, kept.state["climbs"]
+        climbs = [_Climb.of(states[str(i)], device) for i in range(len(states))]
+        seconds = kept.state["seconds"]
+    began = time.perf_counter() - seconds
+
+    def state() -> dict[str, Any]:
+        every = {str(i): climb.state() for i, climb in enumerate(climbs)}
+        return {"climbs": every, "seconds": time.perf_counter() - began}
+
+    with interruptible() as interruption:
+        going = [climb for climb in climbs if climb.memory is None]
+        while going:
+            all_found = _expect_all([climb.parameters for climb in going], emission, blocks, dtype, interruption)
+            if all_found is None:
+                break
+            priors = [log_prior(climb.parameters, emission, pseudocount, constraints) for climb in going]
+            # When EM stops hangs on the clock and the rounding of process 0 alone, or one would stop without the others.
+            all_found, (seconds, *priors) = everywhere(all_found, [time.perf_counter() - began, *priors])
+            for climb, found, prior in zip(going, all_found, priors, strict=True):
+                log_prob = (found.log_prob + log_det) / n_units
+                row = {
+                    "step": len(climb.rows),
+                    "seconds": seconds,
+                    "log_prob": log_prob,
+                    "objective": log_prob + prior / n_units,
+                    "floor_hits": int(emission.floor_hits(climb.parameters.table).sum()),
+                }
+                climb.last = climb.parameters, found
+                if climb.note(row, schedule):
+                    climb.stop(found)
+                else:
+                    climb.parameters = maximise(climb.parameters, emission, found, pseudocount, constraints)
+            observe(max((climb.rows[-1] for climb in going), key=lambda row: row["objective"]))
+            going = [climb for climb in going if climb.memory is None]
+            interruption.hold()
+            if interruption.asked:
+                break
+            if kept.due and going:
+                kept.write(state())
+    if going:
+        kept.write(state())
+        for climb in going:
+            climb.interrupt()
+    return [climb.fitted for climb in climbs if climb.rows]
 
 
 def _expect_all(
-    chains: Sequence[Parameters], emission: Emission, blocks: list[Block], dtype: torch.dtype
-) -> list[Expectations]:
-    """The E-step on all blocks."""
+    chains: Sequence[Parameters],
+    emission: Emission,
+    blocks: list[Block],
+    dtype: torch.dtype,
+    interruption: Interruption | None = None,
+) -> list[Expectations] | None:
+    """The E-step on all blocks; None if a signal came between two blocks."""
     total = expect_each(chains, emission, blocks[0], dtype)
     for block in blocks[1:]:
+        if interruption is not None and interruption.asked:
+            return None
         more = expect_each(chains, emission, block, dtype)
         total = [a + b for a, b in zip(total, more, strict=True)]
     return total

@@ -19,11 +19,12 @@ from seqmodels.hmm.gradient import gradient_ascent
 from seqmodels.hmm.learning import Algorithm, Learning
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Corpus, Portion
-from seqmodels.hmm.restarts import best_of, in_groups
+from seqmodels.hmm.restarts import best_of, go_on, in_groups
 from seqmodels.hmm.start import starts
 from seqmodels.hmm.stepwise import Steps, expect_batch, stepwise_em
 from seqmodels.hmm.topology import forgets
 from seqmodels.preparation import Example
+from seqmodels.training import Checkpoints
 
 TOGETHER = 1 << 22  # densities of all starts that EM takes side by side: bounds memory; more of them gain nothing
 STARTED = 1 << 26  # densities of the frames that a start is guessed from, if data are read in batches
@@ -43,17 +44,28 @@ class Fitting:
     n_units: float
     log_det: float
 
-    def run(self, starts: Iterator[Parameters], corpus: Corpus, generator: torch.Generator, *, verbose: bool) -> Fitted:
-        """The best of EM from these starts."""
+    def run(
+        self,
+        starts: Iterator[Parameters],
+        corpus: Corpus,
+        generator: torch.Generator,
+        *,
+        verbose: bool,
+        checkpoints: Checkpoints | None = None,
+    ) -> Fitted:
+        """The best of EM from these starts, or from those that were left where ``checkpoints`` go on."""
         run: Callable[..., list[Fitted]] = partial(self._stepwise, corpus, generator)
         if self.algorithm == "em":
             run = partial(self._em, corpus.own_blocks(), corpus.dtype)
         elif self.algorithm == "gradient":
             run = partial(self._gradient, corpus.own_portions(), corpus.dtype)
+        most = self.schedule.max_iter
+        if checkpoints is not None and checkpoints.state is not None:
+            return go_on(checkpoints.state, run, corpus.device, max_iter=most, verbose=verbose, checkpoints=checkpoints)
         # All starts first: the frames they are guessed from, joined, need not stay.
         firsts = [start.of_first_process() for start in starts]
         groups = in_groups(firsts, self._at_once(corpus))
-        return best_of(groups, run, max_iter=self.schedule.max_iter, verbose=verbose)
+        return best_of(groups, run, max_iter=most, verbose=verbose, checkpoints=checkpoints)
 
     def _at_once(self, corpus: Corpus) -> int:
         """How many starts EM takes side by side; every process must find the same."""
@@ -61,7 +73,14 @@ class Fitting:
             return 1
         return max(1, TOGETHER // (corpus.n_densities * sum(map(len, corpus.sequences))))
 
-    def _em(self, blocks: list[Block], dtype: torch.dtype, starts: list[Parameters], observe: Observe) -> list[Fitted]:
+    def _em(
+        self,
+        blocks: list[Block],
+        dtype: torch.dtype,
+        starts: list[Parameters],
+        observe: Observe,
+        checkpoints: Checkpoints,
+    ) -> list[Fitted]:
         most = self.schedule.max_seconds
         return baum_welch(
             starts,
@@ -74,10 +93,16 @@ class Fitting:
             log_det=self.log_det,
             observe=observe,
             constraints=self.learning.constraints,
+            checkpoints=checkpoints,
         )
 
     def _gradient(
-        self, portions: list[Portion], dtype: torch.dtype, starts: list[Parameters], observe: Observe
+        self,
+        portions: list[Portion],
+        dtype: torch.dtype,
+        starts: list[Parameters],
+        observe: Observe,
+        checkpoints: Checkpoints,
     ) -> list[Fitted]:
         run = partial(
             gradient_ascent,
@@ -90,15 +115,28 @@ class Fitting:
             n_units=self.n_units,
             log_det=self.log_det,
             observe=observe,
+            checkpoints=checkpoints,
         )
         return [run(first) for first in starts]
 
     def _stepwise(
-        self, corpus: Corpus, generator: torch.Generator, starts: list[Parameters], observe: Observe
+        self,
+        corpus: Corpus,
+        generator: torch.Generator,
+        starts: list[Parameters],
+        observe: Observe,
+        checkpoints: Checkpoints,
     ) -> list[Fitted]:
-        return [self._stepwise_from(first, corpus, generator, observe) for first in starts]
+        found = (self._stepwise_from(first, corpus, generator, observe, checkpoints) for first in starts)
+        return [fitted for fitted in found if fitted is not None]
 
-    def _stepwise_from(self, first: Parameters, corpus: Corpus, generator: torch.Generator, observe: Observe) -> Fitted:
+    def _stepwise_from(
+        self, first: Parameters, corpus: Corpus, generator: torch.Generator, observe: Observe, checkpoints: Checkpoints
+    ) -> Fitted | None:
+        state = checkpoints.state
+        if state is not None:
+            generator.set_state(torch.tensor(state["generator"]))
+        drawn_from = generator.get_state().numpy().copy()
         batches = corpus.batches(self.batches, generator, may_cut=forgets(first.transition > 0))
         n_frames = sum(corpus.n_frames(batch) for batch in batches)
         return stepwise_em(
@@ -110,6 +148,7 @@ class Fitting:
             n_units=self.n_units,
             log_det=self.log_det,
             observe=observe,
+            checkpoints=checkpoints.within({"generator": drawn_from}, None if state is None else state["running"]),
         )
 
     def one_step(
@@ -118,7 +157,9 @@ class Fitting:
         """One M-step on what is remembered and all of the corpus; the history's line is of the corpus and the parameters before."""
         began = time.perf_counter()
         (batch,) = corpus.batches(1, torch.Generator(), may_cut=forgets(parameters.transition > 0))
-        (found,), _ = everywhere([expect_batch(parameters, self.emission, corpus, batch)], [])
+        own = expect_batch(parameters, self.emission, corpus, batch)
+        assert own is not None, "nothing interrupts one step"
+        (found,), _ = everywhere([own], [])
         steps = self._steps(None)
         after, kept = steps.take(parameters, memory, found, corpus.n_frames(batch))
         log_prob = (found.log_prob + self.log_det) / self.n_units

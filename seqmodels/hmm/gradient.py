@@ -24,7 +24,7 @@ from seqmodels.hmm.inference import block_trellis, refuse_impossible
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Portion
 from seqmodels.hmm.priors import Pseudocounts
-from seqmodels.training import Recipe, Step, train
+from seqmodels.training import Checkpoints, Recipe, Step, train
 
 KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
 CHUNK = 1 << 22  # beyond that they are computed in chunks of this size, and again in the backward pass
@@ -42,6 +42,7 @@ def gradient_ascent(
     n_units: float,
     log_det: float,
     observe: Callable[[dict[str, float]], None],
+    checkpoints: Checkpoints | None = None,
 ) -> Fitted:
     """``schedule.max_iter`` passes of AdamW, one step a block, of which a process may have a portion; arguments as of ``baum_welch``.
 
@@ -55,7 +56,16 @@ def gradient_ascent(
     if schedule.max_iter:
         objective = _Objective(module, portions, pseudocount, dtype, n_units, log_det)
         recipe = Recipe(None, schedule.max_iter, schedule.max_seconds, lr, weight_decay=0.0, patience=1)
-        ran, _ = train(module, lambda _: portions, objective, None, recipe, len(portions), adds_up=True)
+        ran, _ = train(
+            module,
+            lambda _: portions,
+            objective,
+            None,
+            recipe,
+            len(portions),
+            checkpoints=checkpoints,
+            adds_up=True,
+        )
         history = ran[history.columns].assign(objective=math.nan)
         parameters = module.detached()
     step, seconds = (0.0, 0.0) if history.empty else history[["step", "seconds"]].iloc[-1]

@@ -30,12 +30,13 @@ def fit_labelled(
     hmm._set(setting)
     states: list[np.ndarray | None] = [parts_of_runs(each, n_each) for each in labels]
     if n_each > 1:
-        max_iter = hmm.max_iter
-        hmm.set_params(max_iter=0)._fit(setting.examples(Data(X, None, weights, states)), [])
-        hmm.set_params(max_iter=max_iter, warm_start=True)
+        after = {name: getattr(hmm, name) for name in ("max_iter", "checkpoint", "resume_from")}
+        hmm.set_params(max_iter=0, checkpoint=None, resume_from=None)
+        hmm._fit(setting.examples(Data(X, None, weights, states)), [])
+        hmm.set_params(**after, warm_start=True)
         states = [states_of(torch.from_numpy(each), n_each, hmm.n_states).numpy() for each in labels]
     hmm._fit(setting.examples(Data(X, None, weights, states)), [])
-    hmm.set_params(warm_start=False).fit_seconds_ = 0.0
+    hmm.set_params(warm_start=False, checkpoint=None, resume_from=None).fit_seconds_ = 0.0
 
 
 def states_of(labels: Tensor, n_each: int, n_states: int) -> Tensor:

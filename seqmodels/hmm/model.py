@@ -37,10 +37,11 @@ from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.parameters import undone_on_failure
 from seqmodels.preparation import Data, Example, Setting
 from seqmodels.sequences import Kind
+from seqmodels.training import Resumable
 
 
 @dataclass(eq=False, repr=False)
-class HMM(Queries):
+class HMM(Resumable, Queries):
     """``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, fitted by EM (Rabiner 1989).
 
     Args:
@@ -63,7 +64,7 @@ class HMM(Queries):
         step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
 
-    The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing, and
+    The other arguments are those of ``Resumable`` and ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing, and
     what is passed is scored once, at the end. With targets EM fits p(x, y), so the figures of ``history_`` are of x and y
     together. States that end on the floor of a variance are warned of. Parameters are kept in float64.
 
@@ -115,6 +116,7 @@ class HMM(Queries):
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
+        self._check_checkpoints()
         learning = self._learning(self.n_states, self.length)
         if self._continues():
             learning.check_start(self.parameters_, self.length)
@@ -176,9 +178,11 @@ class HMM(Queries):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         check_states(train, self.n_states)
+        checkpoints = self._checkpoints(self, self._settled(), train, validation)
         fitting, corpus = self._fitting(train), self._corpus(train, self.n_states)
         generator = torch.Generator().manual_seed(self.random_state)
-        best = fitting.run(self._starts(fitting, corpus), corpus, generator, verbose=self.verbose)
+        starts = self._starts(fitting, corpus) if checkpoints.state is None else iter(())
+        best = fitting.run(starts, corpus, generator, verbose=self.verbose, checkpoints=checkpoints)
         self._keep(best.parameters, best.memory, converged=best.converged)
         scored = [np.nan] * (len(best.history) - 1) + [self._validation(validation)]
         self.history_ = best.history.assign(validation=scored)

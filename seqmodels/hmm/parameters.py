@@ -57,5 +57,5 @@ class Parameters:
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> Parameters:
         """What ``arrays`` returned."""
-        t = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        t = {name: torch.tensor(array) for name, array in arrays.items()}
         return cls(t["initial"], t["transition"], t.get("final"), t["table"])

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
+import torch
 
 from seqmodels.distributed import share
 from seqmodels.hmm.baum_welch import Expectations, Fitted, Memory, Schedule, everywhere, log_prior, maximise
@@ -22,6 +24,7 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Batch, Corpus
 from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.hmm.streams import expect_pieces
+from seqmodels.training import Checkpoints, Interruption, interruptible
 
 
 @dataclass(frozen=True)
@@ -66,44 +69,100 @@ def stepwise_em(
     n_units: float,
     log_det: float,
     observe: Callable[[dict[str, float]], None],
-) -> Fitted:
-    """Epochs of M-steps until one improves too little; ``schedule`` counts epochs.
+    checkpoints: Checkpoints | None = None,
+) -> Fitted | None:
+    """Epochs of M-steps until one improves too little; ``schedule`` counts epochs. None: a signal came before the first M-step.
 
     The history has a line an epoch: ``log_prob`` is that of each batch under the parameters it found, ``objective`` adds the
-    prior of those before the epoch. An early line may be below the one before it; the last M-step is in none.
+    prior of those before the epoch. An early line may be below the one before it; the last M-step is in none. A signal ends it
+    between two groups of pieces; the last line is then of the batches that the epoch had.
     """
-    began, rows, converged, before = time.perf_counter(), list[dict[str, float]](), False, -math.inf
-    memory: Memory | None = None
+    kept, at, began = checkpoints or Checkpoints(), _Epoch(parameters, parameters), time.perf_counter()
+    rows, converged, memory = list[dict[str, float]](), False, None
+    if kept.state is not None:
+        at, memory = _Epoch.of(kept.state, parameters.initial.device), _restored(kept.state, parameters.initial.device)
+        rows, began = list(kept.state["rows"]), began - kept.state["seconds"]
     sizes = [corpus.n_frames(batch) for batch in batches]
-    for epoch in range(schedule.max_iter):
-        prior, log_prob, seen, seconds = steps.log_prior(parameters), 0.0, 0.0, 0.0
-        for batch, size in zip(batches, sizes, strict=True):
-            found = expect_batch(parameters, steps.emission, corpus, batch)
-            # When to stop hangs on the clock and the rounding of process 0 alone, or one would stop without the others.
-            (found,), (seconds, prior) = everywhere([found], [time.perf_counter() - began, prior])
-            parameters, memory = steps.take(parameters, memory, found, size)
-            log_prob, seen = log_prob + found.log_prob, seen + size
-            if out_of_time := schedule.max_seconds is not None and seconds > schedule.max_seconds:
+
+    def state() -> dict[str, Any]:
+        seconds = time.perf_counter() - began
+        return {**at.state(), "memory": memory and memory.arrays(), "rows": rows, "seconds": seconds}
+
+    with interruptible() as interruption:
+        while at.number < schedule.max_iter and not converged:
+            seconds, out_of_time = time.perf_counter() - began, False
+            prior = steps.log_prior(at.first)
+            for batch, size in zip(batches[at.taken :], sizes[at.taken :], strict=True):
+                own = expect_batch(at.parameters, steps.emission, corpus, batch, interruption)
+                if own is None:
+                    break
+                # When to stop hangs on the clock and the rounding of process 0 alone, or one would stop without the others.
+                (found,), (seconds, prior) = everywhere([own], [time.perf_counter() - began, prior])
+                at.parameters, memory = steps.take(at.parameters, memory, found, size)
+                at.log_prob, at.seen, at.taken = at.log_prob + found.log_prob, at.seen + size, at.taken + 1
+                interruption.hold()
+                if out_of_time := schedule.max_seconds is not None and seconds > schedule.max_seconds:
+                    break
+                if interruption.asked:
+                    break
+                if kept.due:
+                    kept.write(state())
+            if interruption.asked:
+                kept.write(state())
+            if not at.taken:
                 break
-        score = (log_prob * sum(sizes) / seen + log_det) / n_units
-        objective = score + prior / n_units
-        hits = int(steps.emission.floor_hits(parameters.table).sum())
-        rows.append({"step": epoch, "seconds": seconds, "log_prob": score, "objective": objective, "floor_hits": hits})
-        observe(rows[-1])
-        converged = schedule.tol > 0 and objective - before < schedule.tol
-        before = objective
-        if converged or out_of_time:
-            break
-    assert memory is not None, "there is at least one epoch"
-    return Fitted(parameters, pd.DataFrame(rows), converged, memory)
+            score = (at.log_prob * sum(sizes) / at.seen + log_det) / n_units
+            objective = score + prior / n_units
+            hits = int(steps.emission.floor_hits(at.parameters.table).sum())
+            row = {"step": at.number, "seconds": seconds, "log_prob": score, "objective": objective, "floor_hits": hits}
+            before = rows[-1]["objective"] if rows else -math.inf
+            rows.append(row)
+            observe(row)
+            converged = schedule.tol > 0 and objective - before < schedule.tol
+            if out_of_time or interruption.asked:
+                break
+            at = _Epoch(at.parameters, at.parameters, at.number + 1)
+    return Fitted(at.parameters, pd.DataFrame(rows), converged, memory, interruption.asked) if rows else None
 
 
-def expect_batch(parameters: Parameters, emission: Emission, corpus: Corpus, batch: Batch) -> Expectations:
-    """The E-step on what this process has of a batch, a group of pieces in memory at a time."""
-    own = [part for part in map(share, batch) if part]
-    if not own:  # the pieces are fewer than the processes: this one adds nothing
+@dataclass
+class _Epoch:
+    """An epoch so far: its first parameters and those now, its batches ``taken``, their log-probability and their frames by weight."""
+
+    first: Parameters
+    parameters: Parameters
+    number: int = 0
+    taken: int = 0
+    log_prob: float = 0.0
+    seen: float = 0.0
+
+    def state(self) -> dict[str, Any]:
+        """To be stored."""
+        first, now = (p.to(torch.device("cpu")).arrays() for p in (self.first, self.parameters))
+        figures = {"number": self.number, "taken": self.taken, "log_prob": self.log_prob, "seen": self.seen}
+        return {"first": first, "parameters": now, **figures}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any], device: torch.device) -> _Epoch:
+        """What ``state`` returned."""
+        first, now = (Parameters.of(state[name]).to(device) for name in ("first", "parameters"))
+        return cls(first, now, state["number"], state["taken"], state["log_prob"], state["seen"])
+
+
+def _restored(state: Mapping[str, Any], device: torch.device) -> Memory | None:
+    return None if state["memory"] is None else Memory.restored(state["memory"], device)
+
+
+def expect_batch(
+    parameters: Parameters, emission: Emission, corpus: Corpus, batch: Batch, interruption: Interruption | None = None
+) -> Expectations | None:
+    """The E-step on what this process has of a batch, a group of pieces at a time; None if a signal came between two groups."""
+    parts = [part for part in map(share, batch) if part]
+    if not parts:  # the pieces are fewer than the processes: this one adds nothing
         return expect_pieces(parameters, emission, corpus, batch[0][:1]).scaled(0.0)
-    found = expect_pieces(parameters, emission, corpus, own[0])
-    for group in own[1:]:
+    found = expect_pieces(parameters, emission, corpus, parts[0])
+    for group in parts[1:]:
+        if interruption is not None and interruption.asked:
+            return None
         found = found + expect_pieces(parameters, emission, corpus, group)
     return found

@@ -22,6 +22,7 @@ from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.preparation import Example, Setting, default_encoding
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.tagging import past_the_source
+from seqmodels.training import Resumable
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class TaggerState:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class HMMTagger(SequenceModel):
+class HMMTagger(Resumable, SequenceModel):
     """``p(x, y) = π(y_1) b_{y_1}(x_1) Π_t a(y_{t-1}, y_t) b_{y_t}(x_t)``, and by it ``p(y | x) = p(x, y) / p(x)``, exactly.
 
     The states of an ``HMM`` of the sources are the labels ``y_t``, integers from 0; it is fitted to both, which is counting (Rabiner
@@ -62,7 +63,7 @@ class HMMTagger(SequenceModel):
         pseudocount: added to every count of first states and of transitions, or a ``Pseudocounts``.
 
     Labels are as many as ``encoding=Symbols(n_symbols=...)`` says, or the largest that was seen and one. The other arguments
-    are those of ``SequenceModel``. It is fitted to p(x, y), and figures of ``history_`` are of both together.
+    are those of ``Resumable`` and ``SequenceModel``. It is fitted to p(x, y), and figures of ``history_`` are of both together.
 
     Attributes: ``hmm_``, the fitted ``HMM`` of the sources, with ``transition_`` and all else that can be asked of one.
 
@@ -120,6 +121,7 @@ class HMMTagger(SequenceModel):
         if not (self.emission == "auto" or isinstance(self.emission, Observation)):
             raise ValueError(f"emission is {self.emission!r}; pass 'auto' or an object such as GaussianMixture(4)")
         check_numbers(1, 1, self.max_iter, self.tol)
+        self._check_checkpoints()
         if self.n_states_per_label < 1:
             raise ValueError(f"n_states_per_label is {self.n_states_per_label}; pass at least 1")
 
@@ -131,6 +133,8 @@ class HMMTagger(SequenceModel):
         raw = Sequences([reads.decode(_source(e.source)) for e in train])
         labels, weights = [e.values for e in train], np.array([e.weight for e in train])
         self.hmm_ = self._new()
+        kept = {"checkpoint": self.checkpoint, "resume_from": self.resume_from}
+        self.hmm_.set_params(**kept, checkpoint_seconds=self.checkpoint_seconds)
         fit_labelled(self.hmm_, setting, raw, labels, weights, self.n_states_per_label)
         self.converged_ = self.hmm_.converged_
         scored = [np.nan] * (len(self.hmm_.history_) - 1) + [self._validation(validation)]

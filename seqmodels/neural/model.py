@@ -103,6 +103,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
         device = self._device()
+        checkpoints = self._checkpoints(self, self._settled(), train_examples, validation)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(self.random_state)
             before = self.module_ if self.warm_start and hasattr(self, "module_") else None
@@ -126,7 +127,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
                 self._recipe(),
                 batching.n_chunks(rows),
                 memory=objective if self._carries else None,
-                resume_from=self.resume_from,
+                checkpoints=checkpoints,
             )
 
     def _continue_from(self, before: SequenceModule) -> None:

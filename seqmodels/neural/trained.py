@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from seqmodels.training import AdamW, Listener, Optimizer, Recipe, Schedule, Trapezoid
+from seqmodels.training import AdamW, Listener, Optimizer, Recipe, Resumable, Schedule, Trapezoid
 
 DEFAULT_STEPS = 2_000
 STEPS_A_BATCH = 1_024  # small batches learn more per second on a CPU
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Trained:
-    """Arguments of training.
+class Trained(Resumable):
+    """Arguments of training; those of checkpoints are ``Resumable``'s.
 
     Args:
         max_steps: optimiser steps; ``"auto"``: 2000 unless epochs or seconds are given. Runs of equal steps repeat exactly.
@@ -31,10 +31,10 @@ class Trained:
         accumulate: batches whose gradients make one step.
         averaging: part of the steps taken over which the running mean of the weights reaches, which then is the model; 0: none.
         callbacks: called with each line of the history, a dictionary.
-        checkpoint: file to which the state of training is written at every evaluation.
-        resume_from: such a file, from which ``fit`` goes on as if it had not stopped: to the same weights, given the same data
-            and hyperparameters but for how long training is to last.
         verbose: show progress.
+
+    A run that goes on with ``resume_from`` may be given another ``max_steps``, ``max_epochs``, ``max_seconds`` and ``patience``: from there on
+    the learning rate follows the new length.
     """
 
     max_steps: int | Literal["auto"] | None = "auto"
@@ -49,12 +49,13 @@ class Trained:
     accumulate: int = 1
     averaging: float = 0.0
     callbacks: Sequence[Listener] = ()
-    checkpoint: str | None = None
-    resume_from: str | None = None
     verbose: bool = False
+
+    _may_change: ClassVar[frozenset[str]] = frozenset({"max_steps", "max_epochs", "patience"})
 
     def _check_training(self) -> None:
         """Raise ``ValueError`` for what cannot be."""
+        self._check_checkpoints()
         for name in ("batch_size", "patience", "accumulate"):
             if getattr(self, name) != "auto" and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
@@ -89,5 +90,4 @@ class Trained:
             accumulate=self.accumulate,
             averaging=self.averaging,
             listeners=tuple(self.callbacks),
-            checkpoint=self.checkpoint,
         )

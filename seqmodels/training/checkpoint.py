@@ -20,8 +20,8 @@ def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
 
 
 def to_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """Copies."""
-    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    """Copies, in torch's own memory: products of matrices may depend on where in memory they stand."""
+    return {name: torch.tensor(array) for name, array in arrays.items()}
 
 
 def optimizer_state(optimizers: list[torch.optim.Optimizer]) -> dict[str, np.ndarray]:
@@ -68,7 +68,7 @@ def taken_apart(memory: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
     Anything else (the mark of a cache, which training does not look at) becomes None.
     """
     if isinstance(memory, Tensor):
-        return {"tensor": path}, {path: memory}
+        return {"tensor": path, "bfloat16": memory.dtype == torch.bfloat16}, {path: memory}
     if not isinstance(memory, tuple):
         return memory if isinstance(memory, int | float | str) else None, {}
     parts = [taken_apart(part, f"{path}.{i}") for i, part in enumerate(memory)]
@@ -78,7 +78,8 @@ def taken_apart(memory: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
 def put_together(shape: Any, tensors: Mapping[str, Tensor]) -> Any:
     """The inverse of ``taken_apart``."""
     if isinstance(shape, dict):
-        return tensors[shape["tensor"]]
+        found = tensors[shape["tensor"]]
+        return found.bfloat16() if shape["bfloat16"] else found
     return tuple(put_together(part, tensors) for part in shape) if isinstance(shape, list) else shape
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
@@ -20,11 +19,14 @@ from seqmodels import distributed
 from seqmodels.training import checkpoint
 from seqmodels.training.average import Average
 from seqmodels.training.clipping import clip
+from seqmodels.training.interruption import interruptible
 from seqmodels.training.memory import keep_freed_memory
 from seqmodels.training.optimizers import AdamW, Optimizer
+from seqmodels.training.resuming import Checkpoints
 from seqmodels.training.schedules import Schedule, Trapezoid
 
 Listener = Callable[[dict[str, float]], None]
+PATIENT = 1.0  # seconds that one more evaluation may take of who has asked training to end
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,6 @@ class Recipe:
         accumulate: batches whose gradients make one step.
         averaging: weights are evaluated and kept as their running mean over about this part of the steps taken; 0: as they are.
         listeners: called with every line of the history.
-        checkpoint: file to which the state of training is written at every evaluation.
     """
 
     max_steps: int | None
@@ -57,7 +58,6 @@ class Recipe:
     accumulate: int = 1
     averaging: float = 0.0
     listeners: Sequence[Listener] = ()
-    checkpoint: str | os.PathLike[str] | None = None
 
 
 class Objective(Protocol):
@@ -93,32 +93,43 @@ def train(
     steps_per_epoch: int,
     *,
     memory: Recall | None = None,
-    resume_from: str | os.PathLike[str] | None = None,
+    checkpoints: Checkpoints | None = None,
     adds_up: bool = False,
 ) -> tuple[pd.DataFrame, bool]:
     """Maximise ``objective`` over batches of ``epoch(0), epoch(1), ...``; returns the history and whether it stopped by itself.
 
     With ``evaluate`` (nats per unit on held-out data) the module ends with the weights that did best there. Each epoch must
-    be the same when asked for again, so that training can go on from a checkpoint in the middle of one. ``adds_up``: of several
+    be the same when asked for again, so that training can go on from a checkpoint in the middle of one. A signal ends it after
+    the step it is at (``seqmodels.training.interruption``), with a last line of history. ``adds_up``: of several
     processes each has a portion of every batch, in float64, and a ``Step`` has the ``weight`` of the whole batch.
 
     Raises:
         RuntimeError: a gradient is not finite.
-        ValueError: ``resume_from`` is no checkpoint of this module.
+        ValueError: ``checkpoints`` go on from the state of another module.
     """
     keep_freed_memory(module)
-    loop = _Loop(
-        module, objective, evaluate, recipe, steps_per_epoch, memory, adds_up=adds_up and distributed.several()
-    )
-    if resume_from is not None:
-        loop.restore(checkpoint.read(resume_from))
-    while not loop.ended:
-        for batch in islice(epoch(loop.epoch), loop.in_epoch, None):
-            loop.step(batch)
-            if loop.ended:
-                break
-        else:
-            loop.epoch, loop.in_epoch = loop.epoch + 1, 0
+    kept = checkpoints or Checkpoints()
+    together = adds_up and distributed.several()
+    loop = _Loop(module, objective, evaluate, recipe, steps_per_epoch, memory, adds_up=together)
+    if kept.state is not None:
+        loop.restore(kept.state)
+    with interruptible() as interruption:
+        stopped = False
+        while not loop.ended:
+            for batch in islice(epoch(loop.epoch), loop.in_epoch, None):
+                loop.step(batch)
+                interruption.hold()
+                if interruption.asked and (loop.is_whole or kept.path is None):
+                    stopped = True
+                    loop.interrupt(kept)
+                if loop.ended:
+                    break
+                if kept.due and loop.is_whole:
+                    kept.write(loop.state())
+            else:
+                loop.epoch, loop.in_epoch = loop.epoch + 1, 0
+        if not stopped:
+            kept.write(loop.state())
     return loop.finish()
 
 
@@ -149,7 +160,7 @@ class _Loop:
         self.best_weights: dict[str, Any] | None = None
         self.rows: list[dict[str, float]] = []
         self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}
-        self.began, self.first_clock = time.perf_counter(), 0.0
+        self.began, self.first_clock, self.evaluation_seconds = time.perf_counter(), 0.0, 0.0
         self.bar = tqdm(
             total=100, disable=not recipe.progress, unit="%", bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}"
         )
@@ -159,6 +170,11 @@ class _Loop:
     def taken(self) -> int:
         """Steps of the optimiser."""
         return self.batches // self.recipe.accumulate
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no gradients of a step that has begun are waiting for the rest of it."""
+        return self.batches % self.recipe.accumulate == 0
 
     def progress(self) -> float:
         """From 0 to 1, by steps where their number is set, otherwise by time."""
@@ -176,14 +192,13 @@ class _Loop:
         self.sums["log_prob"] += float(result.log_prob)
         self.sums["n_units"] += result.n_units
         self.sums["floor_hits"] += float(result.floor_hits)
-        whole = self.batches % self.recipe.accumulate == 0
-        if whole:
+        if self.is_whole:
             self._move()
         limit = self.recipe.max_seconds
         out_of_time = limit is not None and self.seconds() >= limit
         done = self.progress() >= 1 or out_of_time
         self.ended = done
-        if done or (whole and self.progress() >= self.next_record):
+        if done or (self.is_whole and self.progress() >= self.next_record):
             self.record()
 
     def seconds(self) -> float:
@@ -217,15 +232,25 @@ class _Loop:
     def _progress_before(self, n: int) -> float:
         return self.progress() if self.n_batches is None else (self.batches - n) / self.n_batches
 
-    def record(self) -> None:
+    def interrupt(self, checkpoints: Checkpoints) -> None:
+        """End here, where there is something to say with a last line; the checkpoint is of the run as it would have gone on."""
+        if self.is_whole:
+            checkpoints.write(self.state())
+        self.ended = True
+        if self.sums["n_units"]:
+            self.record(evaluates=self.evaluation_seconds <= PATIENT)
+
+    def record(self, *, evaluates: bool = True) -> None:
         """One line of history: the mean over the steps since the last line, and the validation figure."""
         log_prob = self.sums["log_prob"] / max(self.sums["n_units"], 1)
         validation = math.nan
-        if self.evaluate is not None:
+        if self.evaluate is not None and evaluates:
+            began = time.perf_counter()
             with self.average.in_place():
                 validation = self.evaluate()
                 self._keep_best(validation)
             self.module.train()
+            self.evaluation_seconds = time.perf_counter() - began
         row = {
             "step": self.taken,
             "seconds": time.perf_counter() - self.began,
@@ -241,8 +266,6 @@ class _Loop:
         self.bar.update(min(100, round(100 * self.progress())) - self.bar.n)
         for listen in self.recipe.listeners:
             listen(row)
-        if self.recipe.checkpoint is not None:
-            checkpoint.write(self.recipe.checkpoint, self.state())
 
     def _keep_best(self, validation: float) -> None:
         if validation > self.best:
@@ -271,6 +294,7 @@ class _Loop:
         return {
             "counts": {name: getattr(self, name) for name in self._COUNTS},
             "seconds": time.perf_counter() - self.began,
+            "sums": dict(self.sums),
             "rows": self.rows,
             "weights": checkpoint.to_arrays(self.module.state_dict()),
             "average": checkpoint.to_arrays(self.average.weights),
@@ -280,13 +304,14 @@ class _Loop:
             "memory": {"shape": shape, "tensors": checkpoint.to_arrays(carried)},
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """The inverse of ``state``."""
         checkpoint.load_weights(self.module, state["weights"])
         checkpoint.restore_optimizers(self.optimizers, state["optimizers"])
         checkpoint.restore_random_state(state["random"])
         for name in self._COUNTS:
             setattr(self, name, state["counts"][name])
+        self.sums = dict(state["sums"])
         self.rows, self.began = list(state["rows"]), time.perf_counter() - state["seconds"]
         device = next(self.module.parameters()).device
         best = {name: tensor.to(device) for name, tensor in checkpoint.to_tensors(state["best_weights"]).items()}

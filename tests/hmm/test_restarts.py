@@ -198,7 +198,7 @@ def test_a_start_on_its_floor_loses_to_one_beside_it() -> None:
     high.history["objective"] += 100.0
     high.history["floor_hits"] = 1
     for groups in ([low], [high]), ([low, high],):
-        found = best_of(groups, lambda group, observe: list(group), max_iter=1, verbose=False)  # type: ignore[arg-type]
+        found = best_of(groups, lambda group, **_: list(group), max_iter=1, verbose=False)  # type: ignore[arg-type]
         assert found is low
 
 

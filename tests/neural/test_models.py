@@ -172,7 +172,9 @@ def test_training_goes_on_to_the_same_weights(make, tmp_path):
     ask = (SYMBOLS, [x[::-1] for x in SYMBOLS]) if "Seq2Seq" in type(make()).__name__ else (SYMBOLS,)
     straight = make(max_steps=14).fit(*ask, validation=None)
     with pytest.raises(Interrupted):
-        make(max_steps=14, checkpoint=str(tmp_path / "run"), callbacks=[interrupt]).fit(*ask, validation=None)
+        make(max_steps=14, checkpoint=str(tmp_path / "run"), checkpoint_seconds=0, callbacks=[interrupt]).fit(
+            *ask, validation=None
+        )
     resumed = make(max_steps=14, resume_from=str(tmp_path / "run")).fit(*ask, validation=None)
     assert resumed.history_["step"].iloc[-1] == 14
     np.testing.assert_array_equal(resumed.log_prob(*ask), straight.log_prob(*ask))

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from seqmodels.training import AdamW, Muon, Objective, Recipe, Step, Trapezoid, train
+from seqmodels.training import AdamW, Checkpoints, Muon, Objective, Recipe, Step, Trapezoid, train
 
 RECIPE = Recipe(max_steps=40, max_epochs=None, max_seconds=None, lr=0.1, weight_decay=0.0, patience=100)
 
@@ -207,7 +207,7 @@ class Remembering:
 )
 @pytest.mark.parametrize("held_out", [False, True])
 def test_training_goes_on_from_a_checkpoint(tmp_path: Path, changes: dict[str, Any], held_out: bool) -> None:
-    recipe = replace(RECIPE, checkpoint=tmp_path / "checkpoint", evaluations=7, **changes)
+    recipe, path = replace(RECIPE, evaluations=7, **changes), tmp_path / "checkpoint"
 
     def go(recipe: Recipe, resume_from: Path | None = None) -> tuple[dict[str, torch.Tensor], Any]:
         with torch.random.fork_rng(devices=[]):
@@ -216,8 +216,9 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path, changes: dict[str, A
             module.inner = nn.Linear(3, 3)
             remembering = Remembering(module)
             evaluate = (lambda: -abs(module.position - 0.5)) if held_out else None
+            kept = Checkpoints.of(path, 0.0, resume_from, {})
             history, _ = train(
-                module, batches(), remembering, evaluate, recipe, 10, memory=remembering, resume_from=resume_from
+                module, batches(), remembering, evaluate, recipe, 10, memory=remembering, checkpoints=kept
             )
         return module.state_dict(), history
 
@@ -226,21 +227,22 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path, changes: dict[str, A
 
     def interrupt(row: dict[str, float]) -> None:
         if row["step"] > 20:
-            raise Interrupted  # before the checkpoint of this line: the run goes on from the one before
+            raise Interrupted  # before the checkpoint of this step: the run goes on from the one before
 
     straight, whole = go(recipe)
     with pytest.raises(Interrupted):
         go(replace(recipe, listeners=[interrupt]))
-    weights, history = go(recipe, tmp_path / "checkpoint")
+    weights, history = go(recipe, path)
     assert all(torch.equal(weights[name], straight[name]) for name in straight)
     assert history.drop(columns="seconds").equals(whole.drop(columns="seconds"))
 
 
 def test_a_checkpoint_of_another_module_is_refused(tmp_path: Path) -> None:
-    run(replace(RECIPE, checkpoint=tmp_path / "checkpoint"))
-    other = nn.Linear(2, 2)
+    path, point = tmp_path / "checkpoint", Point()
+    train(point, batches(), objective(point), None, RECIPE, 10, checkpoints=Checkpoints.of(path, 0.0, None, {}))
+    other, kept = nn.Linear(2, 2), Checkpoints.of(None, 0.0, path, {})
     with pytest.raises(ValueError, match="other hyperparameters"):
-        train(other, batches(), objective(Point()), None, RECIPE, 10, resume_from=tmp_path / "checkpoint")
+        train(other, batches(), objective(Point()), None, RECIPE, 10, checkpoints=kept)
 
 
 def test_accumulated_batches_are_one_step() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from scipy.special import gammaln, xlogy
@@ -109,6 +109,22 @@ class Climb:
             return climb
         counts = climb.count([site.block for site in sites], [site.gamma for site in sites])
         return replace(climb, strength=climb.likeliest_strength(counts))
+
+    def arrays(self) -> dict[str, Any]:
+        """To be stored, without the cells, which ``again`` finds."""
+        kept = {"contexts": self.contexts, "pairs": self.pairs, "owner": self.owner, "mass": self.mass}
+        return {**kept, "values": self.values, "strength": float(self.strength)}
+
+    @classmethod
+    def again(cls, sites: Sequence[Site], arrays: Mapping[str, Any], n_target: int) -> Self:
+        """What ``arrays`` returned, on the same sites; their posteriors are not looked at."""
+        contexts, pairs = arrays["contexts"], arrays["pairs"]
+        places = [find(contexts, site.code) for site in sites]
+        cells = [
+            Cells.of(find(pairs, site.pairs(place, n_target)), place, site.now, len(pairs), len(contexts))
+            for site, place in zip(sites, places, strict=True)
+        ]
+        return cls(contexts, pairs, arrays["owner"], arrays["mass"], arrays["strength"], arrays["values"], cells)
 
     @property
     def level(self) -> Level:

@@ -21,10 +21,11 @@ from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
+from seqmodels.training import Resumable
 
 
 @dataclass(eq=False, repr=False)
-class AlignmentHMM(SequenceModel):
+class AlignmentHMM(Resumable, SequenceModel):
     """``p(y | x) = Σ_a Π_t p(a_t | a_t-1, x) p(y_t | x around a_t, y_t-1) · p(end | a_T, x)``: each step comes from a place of the source.
 
     The HMM of Vogel, Ney and Tillmann (1996) and of Och and Ney (2003), summed over all alignments ``a`` exactly, fitted by EM. Jumps
@@ -47,7 +48,7 @@ class AlignmentHMM(SequenceModel):
         max_iter: most EM steps of each stage.
         tol: a stage ends when a step improves the objective by less, in nats per unit; 0 never ends it early.
 
-    The other arguments are those of ``SequenceModel``. For symbols and text, as targets and as sources, of different kinds too;
+    The other arguments are those of ``Resumable`` and ``SequenceModel``. For symbols and text, as targets and as sources, of different kinds too;
     always fitted with ``y``. Nothing is held out unless sequences are passed as ``validation``, which are scored once. ``warm_start``
     is refused.
     ``history_`` has a line for each EM step, with columns ``level``: how many levels of contexts are open, and ``pseudocount``: what
@@ -102,6 +103,7 @@ class AlignmentHMM(SequenceModel):
             value = getattr(self, name)
             if (name, value) != ("pseudocount", "auto") and (isinstance(value, str) or not 0 < value < np.inf):
                 raise ValueError(f"{name} is {value!r}; pass a number above 0")
+        self._check_checkpoints()
         if self.ignore_source:
             raise ValueError("ignore_source=True, but an alignment is with a source; for p(y) use HMM or NGram")
         if self.warm_start:
@@ -115,6 +117,7 @@ class AlignmentHMM(SequenceModel):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         self._check_sources()
+        checkpoints = self._checkpoints(self, self._settled(), train, validation)
         assert self.source_encoding_ is not None
         steps, stops = tuple(rungs(self.window, self.previous)), self.length_ == "stop"
         drawn = tuple(rung for rung in steps if rung.columns) if self.pull else ()
@@ -130,7 +133,7 @@ class AlignmentHMM(SequenceModel):
         counts = Pseudocounts(self.pseudocount, self.jump_pseudocount, self.pull_pseudocount)
         schedule = Schedule(self.max_iter, self.tol)
         training = Training(blocks, first, counts, schedule, DTYPES[self.dtype], n_units)
-        found = training.run(verbose=self.verbose)
+        found = training.run(verbose=self.verbose, checkpoints=checkpoints)
         self.model_, self.converged_ = found.model, found.converged
         scored = [np.nan] * (len(found.history) - 1) + [self._nats_per_unit(validation)]
         self.history_ = found.history.assign(validation=scored)

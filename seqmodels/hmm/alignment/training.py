@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from seqmodels.hmm.alignment.inference import Alignment, Visits
 from seqmodels.hmm.alignment.jumps import Chain, Jumps
 from seqmodels.hmm.alignment.ladder import Ladder
 from seqmodels.hmm.alignment.pull import Pull
+from seqmodels.training import Checkpoints, Interruption, interruptible
 
 
 @dataclass(frozen=True)
@@ -73,32 +75,87 @@ class Training:
     ) -> None:
         self.blocks, self.model, self.pseudocounts, self.schedule = blocks, model, pseudocounts, schedule
         self.dtype, self.n_units = dtype, n_units
-        self._began, self._rows = time.perf_counter(), list[dict[str, float]]()
+        self._began, self._rows, self._converged = time.perf_counter(), list[dict[str, float]](), True
+        self._kept, self._interruption = Checkpoints(), Interruption(may_hold=False)
+        self._noted: Model | None = None  # that of the last line
 
-    def run(self, *, verbose: bool = False) -> Fitted:
-        """A level after the other; the first begins as IBM's model 1, whose jumps are all alike."""
+    def run(self, *, verbose: bool = False, checkpoints: Checkpoints | None = None) -> Fitted:
+        """A level after the other; the first begins as IBM's model 1, whose jumps are all alike.
+
+        A signal ends it before an E-step or between two blocks of one, with the model that the last line of history is of.
+        """
+        self._kept, self._noted = checkpoints or Checkpoints(), None
         most = self.schedule.max_iter * (len(self.model.ladder.rungs) + 1)
-        with tqdm(total=most, disable=not verbose, desc="EM") as self._bar:
+        with tqdm(total=most, disable=not verbose, desc="EM") as self._bar, interruptible() as self._interruption:
             return self._run()
 
     def _run(self) -> Fitted:
-        converged, rungs, n_target = True, self.model.ladder.rungs, self.model.ladder.n_target
-        now = [np.full((len(b.y), b.n_places + b.null), 1 / n_target) for b in self.blocks]
-        places = [np.zeros(p.shape, np.int64) for p in now]
+        rungs, n_target, state = self.model.ladder.rungs, self.model.ladder.n_target, self._kept.state
+        if state is not None:
+            self._restore(state)
         self._drawn = [self.model.pull.drawn(b.landings) for b in self.blocks]
-        visits = self._expect(now)
-        self._note(visits, 0.0, np.nan)
-        for i, rung in enumerate(rungs):
-            climb = Climb.begin(self._sites(places, visits, now), n_target, self.pseudocounts.emission)
-            if not i:
-                climb, visits, _ = self._climb(climb, visits, moves=False)
-            if rung.columns and self.model.pull.rungs:
-                self._widen()
-            climb, visits, done = self._climb(climb, visits, moves=True)
-            converged &= done
+        places, now = self._coarser()
+        visits = None if state is not None else self._expect(now)
+        if visits is not None:
+            self._note(visits, 0.0, np.nan)
+        while len(self.model.ladder.levels) < len(rungs):
+            rung = rungs[len(self.model.ladder.levels)]
+            stages = [True] if self.model.ladder.levels else [False, True]  # whether jumps and pulls move
+            if state is None:
+                assert visits is not None
+                sites = self._sites(places, [seen.gamma for seen in visits], now)
+                climb = Climb.begin(sites, n_target, self.pseudocounts.emission)
+            else:
+                climb = Climb.again(self._sites(places, now, now), state["climb"], n_target)
+                stages = stages[stages.index(state["moves"]) :]
+            for moves in stages:
+                if state is None and moves and rung.columns and self.model.pull.rungs:
+                    self._widen()
+                begun, state = None if state is None else state["n_done"], None
+                climb, visits, done = self._climb(climb, visits, moves=moves, begun=begun)
+                if visits is None:
+                    assert self._noted is not None
+                    self.model = self._noted
+                    return Fitted(self.model, pd.DataFrame(self._rows), False)
+            self._converged &= done
             places, now = [c.place for c in climb.cells], [climb.probability(i) for i in range(len(self.blocks))]
             self.model = replace(self.model, ladder=self.model.ladder.with_level(climb.level))
-        return Fitted(self.model, pd.DataFrame(self._rows), converged)
+        self._kept.write(self._state())
+        return Fitted(self.model, pd.DataFrame(self._rows), self._converged)
+
+    def _coarser(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Of each block, ``(N, S')``: where contexts stand in the last finished level, and the probabilities of steps there."""
+        ladder = self.model.ladder
+        now = [ladder.probability(b.around, b.previous[:, None], b.y[:, None]) for b in self.blocks]
+        places = [np.zeros(p.shape, np.int64) for p in now]
+        for i, b in enumerate(self.blocks):
+            for place in ladder.places(b.around, b.previous[:, None]):
+                places[i] = place
+        return places, now
+
+    def _state(self, climb: Climb | None = None, n_done: int = 0, *, moves: bool = False) -> dict[str, Any]:
+        """To be stored: after an M-step, the E-step of which is to come; or after all."""
+        model = self.model
+        return {
+            "model": {"jumps": model.jumps.arrays(), "pull": model.pull.arrays(), "ladder": model.ladder.arrays()},
+            "climb": None if climb is None else climb.arrays(),
+            "n_done": n_done,
+            "moves": moves,
+            "converged": self._converged,
+            "rows": self._rows,
+            "seconds": time.perf_counter() - self._began,
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """The inverse of ``_state``, the climb apart."""
+        found, (jumps, pull, ladder) = state["model"], (self.model.jumps, self.model.pull, self.model.ladder)
+        self.model = Model(
+            Jumps.of(found["jumps"], jumps.max_jump, stops=jumps.stops),
+            Pull.of(found["pull"], pull.rungs, pull.n_source),
+            Ladder.of(found["ladder"], ladder.rungs, ladder.n_source, ladder.n_target),
+        )
+        self._converged, self._rows = bool(state["converged"]), list(state["rows"])
+        self._began = time.perf_counter() - state["seconds"]
 
     def _widen(self) -> None:
         """One more rung of the pulls."""
@@ -106,34 +163,52 @@ class Training:
         self.model = replace(self.model, pull=wider)
         self._drawn = [wider.drawn(b.landings) for b in self.blocks]
 
-    def _sites(self, places: Sequence[np.ndarray], visits: Sequence[Visits], now: Sequence[np.ndarray]) -> list[Site]:
+    def _sites(
+        self, places: Sequence[np.ndarray], gammas: Sequence[np.ndarray], now: Sequence[np.ndarray]
+    ) -> list[Site]:
         """What the next level finds."""
         ladder = self.model.ladder
         return [
-            Site.of(block, ladder, place, seen.gamma, p)
-            for block, place, seen, p in zip(self.blocks, places, visits, now, strict=True)
+            Site.of(block, ladder, place, gamma, p)
+            for block, place, gamma, p in zip(self.blocks, places, gammas, now, strict=True)
         ]
 
-    def _climb(self, climb: Climb, visits: list[Visits], *, moves: bool) -> tuple[Climb, list[Visits], bool]:
-        """One stage: the level, and jumps and pulls if they are to move."""
-        for _ in range(self.schedule.max_iter):
-            climb = climb.maximised(climb.count(self.blocks, [v.gamma for v in visits]))
-            if moves:
-                self._move(visits)
-            visits = self._expect([climb.probability(i) for i in range(len(self.blocks))])
+    def _climb(
+        self, climb: Climb, visits: list[Visits] | None, *, moves: bool, begun: int | None = None
+    ) -> tuple[Climb, list[Visits] | None, bool]:
+        """One stage: the level, and jumps and pulls if they are to move. No visits: a signal came.
+
+        ``begun``: the step whose M-step an earlier run has taken.
+        """
+        for i in range(begun or 0, self.schedule.max_iter):
+            if begun is None:
+                assert visits is not None
+                climb = climb.maximised(climb.count(self.blocks, [v.gamma for v in visits]))
+                if moves:
+                    self._move(visits)
+            begun = None
+            if self._kept.due:
+                self._kept.write(self._state(climb, i, moves=moves))
+            visits = self._expect([climb.probability(b) for b in range(len(self.blocks))])
+            if visits is None:
+                self._kept.write(self._state(climb, i, moves=moves))
+                return climb, None, False
             before = self._rows[-1]["objective"]
             self._note(visits, climb.log_prior(), climb.strength)
+            self._noted = replace(self.model, ladder=self.model.ladder.with_level(climb.level))
+            self._interruption.hold()
             if self.schedule.tol > 0 and self._rows[-1]["objective"] - before < self.schedule.tol:
                 return climb, visits, True
         return climb, visits, False
 
-    def _expect(self, p: Sequence[np.ndarray]) -> list[Visits]:
-        """The E-step on all blocks."""
-        jumps, pull = self.model.jumps, self.model.pull
-        return [
-            Alignment.of(block, jumps, pull.at(drawn), here, self.dtype).visits()
-            for block, drawn, here in zip(self.blocks, self._drawn, p, strict=True)
-        ]
+    def _expect(self, p: Sequence[np.ndarray]) -> list[Visits] | None:
+        """The E-step on all blocks; None if a signal came and there is a model to keep."""
+        jumps, pull, visits = self.model.jumps, self.model.pull, list[Visits]()
+        for block, drawn, here in zip(self.blocks, self._drawn, p, strict=True):
+            if self._interruption.asked and self._noted is not None:
+                return None
+            visits.append(Alignment.of(block, jumps, pull.at(drawn), here, self.dtype).visits())
+        return visits
 
     def _move(self, visits: Sequence[Visits]) -> None:
         """The M-step of the pulls, and then, with what is predicted now, of the jumps."""

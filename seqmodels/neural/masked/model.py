@@ -23,8 +23,9 @@ from seqmodels.neural.masked.training import train_masked
 from seqmodels.neural.trained import Trained
 from seqmodels.observations import Categorical, Observation
 from seqmodels.parameters import Configurable, undone_on_failure
-from seqmodels.preparation import Data, Setting, default_encoding, hold_out
+from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.sequences import Sequences
+from seqmodels.training import interruption
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -102,17 +103,32 @@ class MaskedModel(Trained, Configurable, ABC):
                 setting.check(checked, missing_is_summed_out=False)
         began = time.perf_counter()
         with undone_on_failure(self):
-            self.encoding_ = setting.encoding
-            rows = self._rows(part.X), [] if held_out is None else self._rows(held_out.X)
-            distributed.by_first(type(self).__name__, lambda: self._train(*rows, masking))
+            with interruption.interruptible() as interrupted:
+                self.encoding_ = setting.encoding
+                rows = self._rows(part.X), [] if held_out is None else self._rows(held_out.X)
+                if not distributed.is_first():
+                    interrupted.hold()  # a signal here is one to the process that works
+                distributed.by_first(type(self).__name__, lambda: self._train(*rows, masking))
+            if interrupted.asked and distributed.is_first():
+                self.history_: pd.DataFrame = interruption.marked(self.history_)
+                self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
             content = distributed.content_of_first(self._content)
             if content is not None:
                 self._load(content, self.encoding_, Categorical())
+        if interrupted.asked and interrupted.signal is not None:
+            interruption.tell(interrupted.signal, self.fit_seconds_, self.checkpoint, stacklevel=3)
         return self
+
+    @property
+    def interrupted_(self) -> bool:
+        """Whether Ctrl-C or SIGTERM ended ``fit``; the last line of ``history_`` then has 1 in a column ``interrupted``."""
+        return interruption.was_interrupted(self.history_)
 
     def _train(self, rows: list[np.ndarray], held_out: list[np.ndarray], masking: Masking) -> None:
         device = self._device()
+        examples = [[Example(row) for row in part] for part in (rows, held_out)]
+        checkpoints = self._checkpoints(self, {"encoding": self.encoding_}, *examples)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(self.random_state)
             self.module_ = self._build().to(device)
@@ -124,7 +140,7 @@ class MaskedModel(Trained, Configurable, ABC):
                 Batching(self._rows_a_batch([len(row) for row in rows], self.max_length), self.max_length, carry=False),
                 self._recipe(),
                 self.random_state,
-                self.resume_from,
+                checkpoints,
             )
 
     # -- keeping -------------------------------------------------------------------------------------------

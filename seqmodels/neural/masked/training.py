@@ -15,7 +15,7 @@ from seqmodels.neural.masked.bidirectional import BidirectionalModule, batches, 
 from seqmodels.neural.masked.masking import Masking
 from seqmodels.neural.masked.pseudo import STEPS_AT_ONCE
 from seqmodels.preparation import ENOUGH
-from seqmodels.training import Recipe, Step, train
+from seqmodels.training import Checkpoints, Recipe, Step, train
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def train_masked(
     batching: Batching,
     recipe: Recipe,
     random_state: int,
-    resume_from: str | None,
+    checkpoints: Checkpoints,
 ) -> tuple[pd.DataFrame, bool]:
     """Train on rows of symbols and marks; the history (nats per hidden symbol), and whether training stopped by itself."""
     spans = [Row(row, 0, None, 1.0, False) for row in rows]
@@ -77,7 +77,7 @@ def train_masked(
     check = _held_out_batches(held_out, masking, module, batching.chunk, random_state)
     evaluate = (lambda: _nats_per_symbol(module, check)) if check else None
     n_chunks = batching.n_chunks(spans)
-    return train(module, epoch, MaskedObjective(module), evaluate, recipe, n_chunks, resume_from=resume_from)
+    return train(module, epoch, MaskedObjective(module), evaluate, recipe, n_chunks, checkpoints=checkpoints)
 
 
 def _held_out_batches(
