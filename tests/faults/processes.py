@@ -6,10 +6,13 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
@@ -20,12 +23,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from seqmodels import HMM, LSTM, SequenceModel
+from seqmodels import HMM, LSTM, SequenceModel, storage
+from seqmodels.hmm import baum_welch, stepwise
 from tests.faults.promise import Promise, main
 
-LIMIT = 4.0  # seconds that the process group waits for a process that hangs
+LIMIT = 3.0  # seconds that the process group waits for a process that hangs
 AT_ONCE = 5.0  # seconds within which others notice one that was killed, or failed
 FOREVER = 10**6
+PAUSE = 0.02  # seconds that an M-step takes longer, so that a kill falls into a run
 KINDS = ("em", "stepwise", "gradient", "network")
 
 
@@ -95,6 +100,26 @@ def timed(rank: int, folder: str, n: int) -> None:
     write(f"{folder}/{rank}.json", found)
 
 
+def goes_on(kind: str, folder: str, steps: int) -> None:
+    """Started by torchrun, and again by it after each kill: one fit, from the checkpoint if there is one."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+    rank, real = dist.get_rank(), baum_welch.maximise
+
+    def slow(*arguments: Any) -> Any:
+        with open(f"{folder}/steps{rank}", "a") as file:
+            file.write(".")
+        time.sleep(PAUSE)
+        return real(*arguments)
+
+    baum_welch.maximise = stepwise.maximise = slow
+    job = model(kind, max_iter=steps, checkpoint=f"{folder}/run.ckpt", checkpoint_seconds=0, resume_from="auto")
+    write(f"{folder}/pid{rank}", os.getpid())
+    job.fit(sequences())
+    storage.write(f"{folder}/{rank}.fitted", job._state())
+
+
 def outcome(fit: Callable[[], Any]) -> tuple[str, float]:
     """The error, and when it came by the clock of the machine."""
     try:
@@ -135,6 +160,55 @@ def both_told(folder: Path, both: list[BaseProcess], seconds: float = 120.0) -> 
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
+def killed_again_and_again(kind: str, n: int, steps: int) -> tuple[int, int, bool]:
+    """A job under torchrun of which a process is killed ``n`` times: kills, steps done more than once, whether it ended right."""
+    rng = np.random.default_rng(n)
+    with tempfile.TemporaryDirectory() as name:
+        folder, kills = Path(name), 0
+        run = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", f"--max-restarts={n + 5}"]
+        job = ["-m", "tests.faults.processes", "--job", kind, name, str(steps)]
+        with (
+            open(folder / "log", "w") as log,
+            subprocess.Popen([sys.executable, "-m", *run, *job], stderr=log) as agent,
+        ):
+            try:
+                pids = {0: 0, 1: 0}
+                while kills < n and begins_again(folder, pids, agent):
+                    pids = {rank: int((folder / f"pid{rank}").read_text()) for rank in range(2)}
+                    time.sleep(0.1 + rng.random())
+                    if (folder / "0.fitted").exists():
+                        break
+                    os.kill(pids[kills % 2], signal.SIGKILL)
+                    kills += 1
+                agent.wait(300)
+            finally:
+                agent.terminate()
+        if agent.returncode:
+            print(f"# {(folder / 'log').read_text()[-3000:]}", flush=True)
+            return kills, steps, False
+        again = max(len((folder / f"steps{rank}").read_text()) for rank in range(2)) - taken(kind, steps)
+        alone = model(kind, max_iter=steps).fit(sequences())._state()
+        ended = [storage.read(folder / f"{rank}.fitted") for rank in range(2)]
+        same = all((ended[0][name] == ended[1][name]).all() for name in alone)
+        near = all(np.allclose(ended[0][name], alone[name], rtol=1e-8, atol=1e-8) for name in alone)
+        return kills, again, same and near
+
+
+def taken(kind: str, steps: int) -> int:
+    """M-steps of a run that nothing stops: one a batch, or a line of history but the last."""
+    return steps * HMM().batches if kind == "stepwise" else steps
+
+
+def begins_again(folder: Path, before: dict[int, int], agent: subprocess.Popen[bytes]) -> bool:
+    """Wait until both processes have been started again; whether they have."""
+    files = {folder / f"pid{rank}": pid for rank, pid in before.items()}
+
+    def has() -> bool:
+        return all(file.exists() and int(file.read_text()) != pid for file, pid in files.items())
+
+    return until(lambda: has() or agent.poll() is not None, 120) and has()
+
+
 def until(condition: Callable[[], bool], seconds: float) -> bool:
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
@@ -160,16 +234,17 @@ def lost(kind: str, victim: int, number: signal.Signals, after: float) -> tuple[
 
 def losses(number: signal.Signals, n: int, allowed: float) -> tuple[int, float]:
     """Of ``n``, how many were noticed and named in time; the longest that it took."""
-    rng, seconds, kept = np.random.default_rng(int(number)), [], 0
-    for i in range(n):
-        kind, victim = KINDS[i % 4], i // 4 % 2
-        message, took = lost(kind, victim, number, after=0.2 + rng.random())
+    rng = np.random.default_rng(int(number))
+    trials = [(KINDS[i % 4], i // 4 % 2, 0.2 + rng.random()) for i in range(n)]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda trial: lost(trial[0], trial[1], number, after=trial[2]), trials))
+    kept = 0
+    for (kind, victim, _), (message, took) in zip(trials, found, strict=True):
         good = f"LostProcessError: process {victim} of 2 stopped answering" in message and took <= allowed
         kept += good
-        seconds.append(took)
         if not good:
             print(f"# {kind}, process {victim}, {number.name}: {took:.1f} s: {message}", flush=True)
-    return kept, max(seconds)
+    return kept, max(took for _, took in found)
 
 
 def measure(quick: bool) -> list[Promise]:
@@ -191,7 +266,19 @@ def measure(quick: bool) -> list[Promise]:
             )
         )
     rows += [together_on_one_message(n), one_clock(3 if quick else 12)]
-    return rows
+    return rows if quick else [*rows, goes_on_after_kills()]
+
+
+def goes_on_after_kills() -> Promise:
+    found = [killed_again_and_again(kind, 10, steps) for kind, steps in (("em", 700), ("stepwise", 120))]
+    kills, again = sum(f[0] for f in found), sum(f[1] for f in found)
+    good = all(f[2] for f in found)
+    return Promise(
+        "torchrun --max-restarts, one of two processes killed: EM goes on from the checkpoint, to the model of a run that was not",
+        "20 of 20, at most one step lost by each",
+        f"{kills if good else 0} of 20, {again} steps done again in all",
+        good and kills == 20 and again <= kills,
+    )
 
 
 def together_on_one_message(n: int) -> Promise:
@@ -225,4 +312,7 @@ def one_clock(n: int) -> Promise:
 
 
 if __name__ == "__main__":
-    main(measure)
+    if sys.argv[1:2] == ["--job"]:
+        goes_on(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    else:
+        main(measure)
