@@ -53,7 +53,7 @@ def hmm(**options: Any) -> HMM:
 WORDS = ["ab", "ba", "a", "bb"] * 4
 FITS: dict[str, Callable[[], SequenceModel]] = {
     "em": lambda: hmm(max_iter=8, n_init=2).fit(vectors()),
-    "gradient": lambda: hmm(algorithm="gradient", max_iter=20).fit(vectors(), sample_weight=[1, 2, 1, 2, 1]),
+    "gradient": lambda: hmm(algorithm="gradient", max_iter=20).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, batches=3).fit(vectors()),
     "partial_fit": lambda: hmm(max_iter=2).fit(vectors()).partial_fit(vectors()).partial_fit(vectors()),
     "alignment": lambda: AlignmentHMM(window=1).fit(WORDS, [word.upper() for word in WORDS]),
@@ -278,3 +278,12 @@ def test_fewer_sequences_than_processes_are_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 3)
     with pytest.raises(ValueError, match="2 sequences for 3 processes"):
         distributed.check_enough(2)
+
+
+def test_a_job_that_is_started_again_goes_on(tmp_path: Path) -> None:
+    path = str(tmp_path / "em.ckpt")
+    half = hmm(max_iter=4, checkpoint=path, resume_from="auto").fit(vectors())
+    again = hmm(max_iter=4, checkpoint=path, resume_from="auto").fit(vectors())
+    assert again.history_["seconds"].tolist() == half.history_["seconds"].tolist(), "it was there already"
+    with pytest.raises(ValueError, match="resume_from is 'auto'"):
+        hmm(resume_from="auto").fit(vectors())
