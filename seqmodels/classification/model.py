@@ -123,9 +123,12 @@ class GenerativeClassifier(Configurable):
 
     def _fit_label(self, c: int, sequences: Sequences, validation: Any) -> SequenceModel:
         try:
-            return self.model.clone().fit_encoded(self.encoding_, sequences, validation=validation)
+            model = self.model.clone().fit_encoded(self.encoding_, sequences, validation=validation)
         except ValueError as error:
             raise ValueError(f"the sequences labelled {self.classes_.tolist()[c]!r} alone: {error}") from error
+        if model.interrupted_:  # with some labels alone there is no classifier
+            raise KeyboardInterrupt
+        return model
 
     # -- asking --------------------------------------------------------------------------------------------
 

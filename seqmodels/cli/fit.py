@@ -45,6 +45,8 @@ def fit(
 
     The figures: nats per byte, frame or symbol of the data it was trained on (and of what it held out), higher is better. For
     an honest figure score data that it has not seen: seqmodels score.
+
+    Ctrl-C ends training and writes the best that was found; a second one writes nothing.
     """
     console = Console(as_json, quiet)
     with console.errors():
@@ -60,6 +62,8 @@ def fit(
         saved = Saved.of(wanted, source, read)
         saved.write(out)
         console.result(_facts(saved, out), _words(saved, out))
+        if wanted.interrupted_:
+            raise KeyboardInterrupt
 
 
 def _facts(saved: Saved, out: Path) -> dict[str, Any]:

@@ -62,6 +62,8 @@ def compare(
         IncomparableError: two models measure different things (named), for example one scores ends and another does not; or
             one has no likelihood at all, as a ``MaskedTransformer`` has not.
         ValueError: no model could be fitted, or a name that is not there. One model that fails does not lose the others.
+        KeyboardInterrupt: Ctrl-C or SIGTERM came; models fitted by then stay so, and the one that was being fitted keeps the best it
+            had found (``interrupted_``).
 
     Warns of: a model that failed, a baseline that did, sequences that stand in two parts of the data, too few independent sequences or
     clusters for an interval, sequences that a model holds to be impossible, and tuning that was not the same for all.

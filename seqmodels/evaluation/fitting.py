@@ -129,6 +129,18 @@ def fit_and_score(name: str, model: SequenceModel, parts: Parts, plan: Plan, say
         return Scored(model, trials=trials, error=f"{type(error).__name__}: {error}")
 
 
+def fitted(model: SequenceModel, train: Data, validation: Any) -> SequenceModel:
+    """``model``, fitted, as one of several.
+
+    Raises:
+        KeyboardInterrupt: a signal ended ``fit``, which ends them all; the model keeps what it had found.
+    """
+    model.fit(train.X, train.y, validation=validation)
+    if model.interrupted_:
+        raise KeyboardInterrupt
+    return model
+
+
 def _tune(name: str, model: SequenceModel, parts: Parts, plan: Plan, trials: list[Trial], say: Say) -> None:
     """Give ``model`` the best of its settings; ``trials`` grows by each, so that those of a search that failed are known too."""
     settings = [] if plan.search is None else plan.search.settings(name, plan.random_state)
@@ -138,7 +150,7 @@ def _tune(name: str, model: SequenceModel, parts: Parts, plan: Plan, trials: lis
 
     def fit(clone: SequenceModel, train: Data) -> SequenceModel:
         _held_to(plan.budget, clone, whole)
-        return clone.fit(train.X, train.y, validation=parts.validation)
+        return fitted(clone, train, parts.validation)
 
     for trial in run_trials(model, settings, fit, folds_of(whole, plan.search.folds, plan.random_state)):
         trials.append(trial)
@@ -163,7 +175,7 @@ def _run(model: SequenceModel, parts: Parts) -> Run:
     n_units = float(test.scored.n_units.sum())
     with peak_memory() as peak:
         if train is not None:
-            model.fit(train.X, train.y, validation=parts.validation)
+            fitted(model, train, parts.validation)
         began = time.perf_counter()
         steps = model.log_prob_steps(test.X, test.y)
         seconds = time.perf_counter() - began

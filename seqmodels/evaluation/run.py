@@ -48,7 +48,7 @@ def run(
     """Compare the models of each task; write ``NAME.html``, ``NAME.csv``, two PNG, ``NAME.json`` and the folder ``NAME`` into ``out``.
 
     ``NAME`` holds the comparison itself, for ``Comparison.load``. Interrupted (``KeyboardInterrupt``), the models fitted so far
-    are compared and written before it goes on.
+    are compared and written before it goes on; the one that it came in is fitted as far as it was and not among them.
 
     Args:
         seconds, steps: a budget for every model, in the place of its own; see ``limited``.
@@ -120,7 +120,8 @@ class _Runner:
 
     def _rescue(self, task: Task, began: float) -> None:
         """What was fitted before the interrupt, compared as far as it goes."""
-        fitted = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
+        models = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
+        fitted = {name: model for name, model in models.items() if not model.interrupted_}
         if not fitted:
             return
         baseline = task.baseline if task.baseline in fitted else next(iter(fitted))

@@ -1,0 +1,151 @@
+"""kill -9 while models are fitted: ``resume_from`` ends where a run without a break ends, to the last bit.
+
+Every fit runs in a forked process that is killed at a random instant, ``IN_A_ROW`` times, each time going on from the checkpoint there
+is; then it may end, and its parameters and history (seconds apart) are compared to those of a run that was never killed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import seqmodels as sm
+from tests.faults.promise import Promise, main
+
+IN_A_ROW = 5  # kills before a run may end
+EVERY = 0.01  # seconds from one checkpoint to the next
+Make = Callable[..., tuple[Any, tuple[Any, ...]]]
+
+
+def series() -> list[np.ndarray]:
+    """Noisy levels."""
+    rng = np.random.default_rng(0)
+    levels = [np.repeat(rng.integers(0, 3, 8), 10) for _ in range(30)]
+    return [2.0 * level[:, None] + rng.normal(size=(len(level), 2)) for level in levels]
+
+
+def words() -> tuple[list[str], list[str]]:
+    """Spellings, and what is left of them without a letter."""
+    rng = np.random.default_rng(0)
+    sources = ["".join(rng.choice(list("abcde"), rng.integers(3, 12))) for _ in range(200)]
+    return sources, [source.upper().replace("C", "") or "A" for source in sources]
+
+
+X, TEXT, PAIRS = series(), ["to be or not to be, that is the question"] * 8, words()
+TWO = sm.GaussianMixture(2)
+CASES: dict[str, Make] = {
+    "LSTM": lambda **o: (sm.LSTM(d_model=16, bptt=8, max_steps=150, averaging=0.2, **o), (TEXT,)),
+    "Transformer": lambda **o: (sm.Transformer(d_model=16, context=16, max_steps=60, accumulate=2, **o), (TEXT,)),
+    "MaskedTransformer": lambda **o: (sm.MaskedTransformer(d_model=16, n_layers=1, max_steps=60, **o), (TEXT,)),
+    "Baum-Welch": lambda **o: (sm.HMM(4, observation=TWO, tol=0, max_iter=60, **o), (X,)),
+    "restarts side by side": lambda **o: (sm.HMM(4, n_init=3, tol=1e-4, max_iter=40, **o), (X,)),
+    "restarts one by one": lambda **o: (
+        sm.HMM(4, observation=sm.GaussianMixture(2, "tied"), n_init=3, tol=0, max_iter=15, **o),
+        (X,),
+    ),
+    "stepwise EM": lambda **o: (sm.HMM(4, algorithm="stepwise", n_init=2, tol=0, max_iter=8, **o), (X,)),
+    "EM by gradient": lambda **o: (sm.HMM(4, algorithm="gradient", n_init=2, max_iter=40, **o), (X,)),
+    "AlignmentHMM": lambda **o: (sm.AlignmentHMM(tol=0, max_iter=6, **o), PAIRS),
+}
+
+
+def in_a_fork(work: Callable[[], None]) -> int:
+    """The id of a process that does this and nothing else."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        work()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def fit(make: Make, result: Path, **options: Any) -> None:
+    """Fit, and write a hash of what came out."""
+    torch.set_num_threads(1)
+    model, data = make(**options)
+    model.fit(*data)
+    digest = hashlib.sha256(model.history_.drop(columns="seconds").to_csv(float_format="%r").encode())
+    state = model.content()["state"] if isinstance(model, sm.SequenceModel) else model.module_.state_dict()
+    for array in arrays(state):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    result.write_text(json.dumps({"digest": digest.hexdigest(), "converged": bool(model.converged_)}))
+
+
+def arrays(state: Mapping[str, Any]) -> Iterator[np.ndarray]:
+    """Those of a nested dictionary, in its order."""
+    for value in state.values():
+        if isinstance(value, Mapping):
+            yield from arrays(value)
+        else:
+            yield np.asarray(value)
+
+
+def kills(name: str, make: Make, n: int, rng: np.random.Generator) -> tuple[int, int]:
+    """How many of ``n`` kills were followed by a run that ended as if there had been none; how many came while a fit ran."""
+    good, done = 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        straight, resumed, run = (Path(folder) / file for file in ("straight", "resumed", "run.ckpt"))
+        began = time.perf_counter()
+        _, status = os.waitpid(in_a_fork(lambda: fit(make, straight, checkpoint=str(run), checkpoint_seconds=EVERY)), 0)
+        seconds = time.perf_counter() - began
+        assert status == 0, f"{name} could not be fitted"
+        while done < n:
+            run.unlink(missing_ok=True)
+            resumed.unlink(missing_ok=True)
+            here = 0
+            while here < min(IN_A_ROW, n - done):
+                if one(make, run, resumed, rng.uniform(0.02, 0.7) * seconds):
+                    here += 1
+                else:
+                    run.unlink(missing_ok=True)  # it ended first: from the beginning
+            one(make, run, resumed, None)
+            same = resumed.exists() and resumed.read_text() == straight.read_text()
+            good, done = good + here * same, done + here
+            print(f"  {name}: {here} kills, {'the same' if same else 'ANOTHER RESULT'}", flush=True)
+    return good, done
+
+
+def one(make: Make, run: Path, result: Path, wait: float | None) -> bool:
+    """Whether a fit, which goes on from ``run`` if that is there, was killed after ``wait`` seconds; None: it may end."""
+    options = {"checkpoint": str(run), "checkpoint_seconds": EVERY}
+    if run.exists():
+        options["resume_from"] = str(run)
+    pid = in_a_fork(lambda: fit(make, result, **options))
+    if wait is None:
+        return os.waitpid(pid, 0)[1] != 0
+    time.sleep(wait)
+    os.kill(pid, signal.SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+
+def measure(quick: bool) -> list[Promise]:
+    """A row a case."""
+    torch.set_num_threads(1)
+    chosen = ("Baum-Welch", "LSTM") if quick else CASES
+    n, rng, rows = 3 if quick else 50, np.random.default_rng(0), []
+    for name in chosen:
+        began = time.perf_counter()
+        good, done = kills(name, CASES[name], n, rng)
+        print(f"{name}: {good} of {done} in {time.perf_counter() - began:.0f} s", flush=True)
+        promise = f"kill -9 at any instant, then `resume_from`: {name} ends bit-identical"
+        rows.append(Promise(promise, f"{n} of {n}", f"{good} of {done}", good == done == n))
+    return rows
+
+
+if __name__ == "__main__":
+    main(measure)
