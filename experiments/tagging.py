@@ -68,8 +68,9 @@ if __name__ == "__main__":
     held_out = frames.metadata["index"].astype(int).to_numpy() < 5
     train, test = joined(frames.take(~held_out), 0), joined(frames.take(held_out), 1)
     title = "Spoken digits: log p(digit of each frame | frames)"
-    result = compare(models(seconds), *train, test=test, baseline="hmm-16", title=title, progress=print)
-    right = {name: accuracy(model, *test) for name, model in result.models.items()}
+    taggers = models(seconds)
+    result = compare(taggers, *train, test=test, baseline="hmm-16", title=title, progress=print)
+    right = {name: accuracy(model, *test) for name, model in taggers.items()}
     frame = result.frame.assign(accuracy=result.frame["model"].map(right))
     RESULTS.mkdir(parents=True, exist_ok=True)
     stamped(frame).to_csv(RESULTS / "tagging.csv", index=False)

@@ -12,14 +12,30 @@ import numpy as np
 LISTS = (list, tuple, np.ndarray)
 
 
-def check(cls: type, key: str, value: Any) -> None:
-    """Raise ``ValueError`` unless ``cls`` has a hyperparameter ``key`` whose annotation admits ``value``."""
-    known = inspect.signature(cls).parameters
+def check(cls: type[Any], key: str, value: Any, *, any_number: bool = False) -> None:
+    """Raise ``ValueError`` unless ``cls`` has a hyperparameter ``key`` whose annotation admits ``value``.
+
+    ``any_number``: or the same number as another type, for what is called takes 1 or 2 for True and 3.0 for 3.
+    """
+    known = names(cls)
     if key not in known:
         raise ValueError(f"{cls.__name__} has no parameter {key!r}; it has {', '.join(known)}")
     hint = hints(cls).get(key, Any)
-    if not admits(hint, value):
+    if not (admits(hint, value) or (any_number and any(admits(hint, number) for number in _same_number(value)))):
         raise ValueError(f"{key} of {cls.__name__} is {_cut(value)}; pass {in_words(hint)}")
+
+
+@cache
+def names(cls: type[Any]) -> tuple[str, ...]:
+    """The constructor's arguments."""
+    return tuple(inspect.signature(cls).parameters)
+
+
+def _same_number(value: Any) -> list[bool | int | float]:
+    if not isinstance(value, bool | int | float) or not abs(value) <= 2**53:
+        return []
+    whole = [int(value), bool(value)] if value == int(value) else []
+    return [*whole, float(value)]
 
 
 def _cut(value: Any) -> str:
@@ -28,12 +44,12 @@ def _cut(value: Any) -> str:
 
 
 @cache
-def hints(cls: type) -> dict[str, Any]:
+def hints(cls: type[Any]) -> dict[str, Any]:
     """The types of the constructor's arguments."""
     return {**get_type_hints(cls), **_of_constructor(cls)}
 
 
-def _of_constructor(cls: type) -> dict[str, Any]:
+def _of_constructor(cls: type[Any]) -> dict[str, Any]:
     """A dataclass wrote its own constructor, whose annotations cannot be resolved; those of its fields can."""
     written = "__dataclass_fields__" not in vars(cls)
     return get_type_hints(cls.__init__) if written else {}

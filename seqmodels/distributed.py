@@ -1,44 +1,354 @@
-"""Several processes under ``torchrun``: every one is given all sequences, works on its share, and sums are added up over all.
+"""Several processes under ``torchrun``: each runs the same script on the same sequences, and all end with one model or one error.
 
-The script is that of one process, after ``torch.distributed.init_process_group()``; so are the parameters, but for rounding.
+The script is that of one process, after ``torch.distributed.init_process_group()``. What can be summed over sequences is: each process
+works on its share, and sums are added up (``add_up``). Everything else process 0 does alone, and the others take the result
+(``by_first``). Decisions that hang on a clock are those of process 0's clock.
+
+Before each sum the processes exchange a header of a few numbers: whether one of them has failed, and what each is about to do. So an
+error in one is raised in all, at the next sum, and no process waits for one that will never come. A process that was killed or hangs
+is noticed by the connection or by the time limit of the process group, ``init_process_group(..., timeout=timedelta(minutes=5))``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+import _thread
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from seqmodels import storage
+
 Item = TypeVar("Item")
+BEAT = 1.0  # seconds between two headers of a process that works while the others wait
+# What a process is about to do, where it is no sum: a sum is announced by how many numbers it has.
+FAIL, COMPARE, WAIT, CONTENT, DONE = -1, -2, -3, -4, -5
+
+_stop = {"asked": False, "agreed": False}  # of this process, by a signal; by all, as they last exchanged headers
+_alone: ContextVar[bool] = ContextVar("alone", default=False)
+
+
+class ProcessError(RuntimeError):
+    """Raised in every process, since one of them failed."""
+
+
+class ProcessValueError(ProcessError, ValueError):
+    """The same, where that one raised a ``ValueError``, or where processes were given different things."""
+
+
+class LostProcessError(ProcessError):
+    """A process was killed, hangs or lost its connection, so that nothing can be added up any more."""
+
+
+def several() -> bool:
+    """Whether there is more than this process, and it does not work alone while the others wait."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and not _alone.get()
+
+
+def is_first() -> bool:
+    """Whether this is process 0, or the only one."""
+    return not several() or dist.get_rank() == 0
 
 
 def share(items: Sequence[Item]) -> list[Item]:
-    """Every n-th of them, for n processes; all where there is only this one.
+    """Every n-th of them, for n processes; all where there is only this one."""
+    return list(items) if not several() else list(items[dist.get_rank() :: dist.get_world_size()])
+
+
+def check_enough(n: int) -> None:
+    """Raise ``ValueError`` for fewer sequences than processes."""
+    if several() and n < dist.get_world_size():
+        raise ValueError(
+            f"there are {n} sequences for {dist.get_world_size()} processes; start fewer, or cut the sequences"
+        )
+
+
+def add_up(tensors: Sequence[Tensor], first: Sequence[float] = ()) -> tuple[list[Tensor], list[float]]:
+    """The sums over all processes of float64 tensors, of the same shapes in each, and the numbers that process 0 passed as ``first``.
 
     Raises:
-        ValueError: there are fewer than processes.
+        ProcessError: another process has failed, or does something else.
     """
-    if not _several():
-        return list(items)
-    if len(items) < dist.get_world_size():
-        raise ValueError(
-            f"there are {len(items)} sequences for {dist.get_world_size()} processes; start fewer, or cut the sequences"
-        )
-    return list(items[dist.get_rank() :: dist.get_world_size()])
+    if not several():
+        return list(tensors), list(first)
+    numbers = torch.tensor(list(first), dtype=torch.float64, device=tensors[0].device if tensors else _device())
+    parts = [t.reshape(-1) for t in tensors] + [numbers if dist.get_rank() == 0 else torch.zeros_like(numbers)]
+    flat = torch.cat(parts)
+    _exchange(flat.numel())
+    _all_reduce(flat)
+    *sums, chosen = flat.split([part.numel() for part in parts])
+    return [part.view(t.shape) for part, t in zip(sums, tensors, strict=True)], chosen.tolist()
 
 
-def add_up(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The sums over all processes of float64 tensors, of the same shapes in each; all processes must call it."""
-    if not _several():
+def of_first(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The float64 tensors of process 0, in every process."""
+    if not several():
         return list(tensors)
-    flat = torch.cat([t.reshape(-1) for t in tensors])
-    dist.all_reduce(flat)
-    parts = flat.split([t.numel() for t in tensors])
-    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+    return add_up([t if dist.get_rank() == 0 else torch.zeros_like(t) for t in tensors])[0]
 
 
-def _several() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+def content_of_first(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+    """To all processes but 0: the ``content()``, as ``storage`` writes it, of process 0. To that one, None."""
+    if not several():
+        return None
+    found = from_first(content)
+    return None if dist.get_rank() == 0 else found
+
+
+def from_first(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The ``content()`` of process 0, in every process: nested dictionaries of arrays and JSON values."""
+    if not several():
+        return content()
+    own = content() if dist.get_rank() == 0 else {}
+    packed = _packed(own) if dist.get_rank() == 0 else b""
+    _exchange(CONTENT)
+    size = torch.tensor([len(packed)], device=_device())
+    _broadcast(size)
+    data = torch.empty(int(size), dtype=torch.uint8, device=_device())
+    if packed:
+        data.copy_(torch.frombuffer(bytearray(packed), dtype=torch.uint8))
+    _broadcast(data)
+    return own if dist.get_rank() == 0 else _unpacked(data.cpu().numpy().tobytes())
+
+
+def by_first(name: str, work: Callable[[], None]) -> None:
+    """Process 0 works, the others wait: for as long as it takes, unless it fails, is killed or hangs.
+
+    Args:
+        name: of what is fitted; process 0 warns, at the line that called ``fit``, that the others have nothing to do.
+        work: to be done.
+    """
+    if not several():
+        work()
+    elif dist.get_rank() == 0:
+        warnings.warn(
+            f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model (an HMM is what "
+            "several processes fit together); start one process, or one for each model",
+            UserWarning,
+            stacklevel=4,
+        )
+        with _beats():
+            token = _alone.set(True)
+            try:
+                work()
+            finally:
+                _alone.reset(token)
+        _exchange(WAIT)
+    else:
+        while _exchange(WAIT).working:
+            pass
+
+
+def ask_to_stop() -> None:
+    """This process was sent a signal: training is to end, in all processes at the same step."""
+    _stop["asked"] = True
+
+
+def stop_agreed() -> bool:
+    """Whether a process had been asked to stop when headers were last exchanged; the same in all. In one process False."""
+    return _stop["agreed"]
+
+
+def begin_anew() -> None:
+    """Forget what processes were asked before."""
+    _stop.update(asked=False, agreed=False)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Around what every process does: an error in one is raised in all, and none goes on before all are done.
+
+    Raises:
+        ProcessError: one of them failed; in all the same, and a ``ValueError`` where that was one. If all failed alike, each
+            raises what it raised.
+    """
+    if not several():
+        yield
+        return
+    try:
+        yield
+        _exchange(DONE)
+    except ProcessError:
+        raise  # in all of them already
+    except Exception as error:
+        with suppress(LostProcessError):  # the error here says more than that the others have left
+            _exchange(FAIL, error)
+        raise
+    except BaseException as error:  # an interruption stays one here, and is an error in the others
+        with suppress(ProcessError):
+            _exchange(FAIL, error)
+        raise
+
+
+def check_alike(what: Mapping[str, str]) -> None:
+    """Raise ``ValueError`` in every process, naming what differs and where, unless all hold the same texts by name."""
+    if not several():
+        return
+    _exchange(COMPARE)
+    texts = _gather("\n".join(f"{name}\t{_line(what[name])}" for name in what))
+    everywhere = [dict(line.split("\t", 1) for line in text.split("\n")) for text in texts]
+    every = dict.fromkeys(name for one in everywhere for name in one)
+    differing = [name for name in every if len({one.get(name, "missing") for one in everywhere}) > 1]
+    if not differing:
+        return
+    name = differing[0]
+    held: dict[str, list[int]] = {}
+    for i, one in enumerate(everywhere):
+        held.setdefault(one.get(name, "missing"), []).append(i)
+    who = "; ".join(f"{value} in {_in_words(ranks)}" for value, ranks in held.items())
+    also = f" (and {', '.join(differing[1:])})" if differing[1:] else ""
+    raise ProcessValueError(
+        f"the processes differ in {name}{also}: {who}; give every process the same model, the same sequences in the same order and "
+        "the same version of seqmodels"
+    )
+
+
+# -- headers -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What all processes said, summed."""
+
+    working: bool
+
+
+def _exchange(what: int, error: BaseException | None = None, *, working: bool = False) -> _Header:
+    """Tell all others what this process is about to do; raises if one has failed, or if they do not do the same."""
+    n, size = dist.get_world_size(), float(what % (1 << 20))
+    header = torch.tensor(
+        [what == FAIL, working, _stop["asked"], size, size * size], dtype=torch.float64, device=_device()
+    )
+    _all_reduce(header)
+    failed, working_now, asked, total, squares = header.tolist()
+    _stop["agreed"] = bool(asked)
+    if failed:
+        _raise_everywhere(error)
+    if n * squares != total * total:
+        raise ProcessError(
+            f"the {n} processes do different things at the same time, so that their sums would be of nothing; let every process make "
+            "the same calls in the same order, and one fit at a time"
+        )
+    return _Header(bool(working_now))
+
+
+def _raise_everywhere(error: BaseException | None) -> None:
+    """One message for all, of the first process that failed; where all failed alike, the error that each has."""
+    mine = "" if error is None else f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    messages = _gather(("1" if isinstance(error, ValueError) else "0") + mine)
+    failed = [i for i, message in enumerate(messages) if message[1:]]
+    first = messages[failed[0]]
+    if len(failed) == len(messages) and len(set(messages)) == 1:
+        return
+    kind = ProcessValueError if first[0] == "1" else ProcessError
+    others = f" (and {_in_words(failed[1:])})" if failed[1:] else ""
+    raise kind(f"process {failed[0]} of {len(messages)}{others} failed, so all stop: {first[1:]}") from error
+
+
+@contextmanager
+def _beats() -> Iterator[None]:
+    """Tell the processes that wait, once a second, that this one works; if one of them fails, end the work within."""
+    done, failure = threading.Event(), list[ProcessError]()
+
+    def beat() -> None:
+        while not done.wait(BEAT):
+            try:
+                _exchange(WAIT, working=True)
+            except ProcessError as error:
+                failure.append(error)
+                if not done.is_set():
+                    _thread.interrupt_main()
+                return
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not failure:
+            raise
+    finally:
+        done.set()
+        thread.join()
+    if failure:
+        raise failure[0]
+
+
+# -- what is sent ------------------------------------------------------------------------------------------
+
+
+def _gather(text: str) -> list[str]:
+    """The text of every process."""
+    own = np.frombuffer(text.encode(), dtype=np.uint8)
+    device, n = _device(), dist.get_world_size()
+    sizes = torch.zeros(n, dtype=torch.float64, device=device)
+    sizes[dist.get_rank()] = len(own)
+    _all_reduce(sizes)
+    texts = torch.zeros(n, max(1, int(sizes.max())), dtype=torch.int32, device=device)
+    texts[dist.get_rank(), : len(own)] = torch.from_numpy(own.astype(np.int32)).to(device)
+    _all_reduce(texts)
+    rows = texts.to(torch.uint8).cpu().numpy()
+    return [row[: int(size)].tobytes().decode() for row, size in zip(rows, sizes.tolist(), strict=True)]
+
+
+def _packed(content: Mapping[str, Any]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "content"
+        storage.write(path, content)
+        return path.read_bytes()
+
+
+def _unpacked(packed: bytes) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "content"
+        path.write_bytes(packed)
+        return storage.read(path)
+
+
+def _device() -> torch.device:
+    """Where the process group can add up: on the GPU with NCCL alone."""
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
+def _all_reduce(tensor: Tensor) -> None:
+    with _noticing():
+        dist.all_reduce(tensor)
+
+
+def _broadcast(tensor: Tensor) -> None:
+    with _noticing():
+        dist.broadcast(tensor, 0)
+
+
+@contextmanager
+def _noticing() -> Iterator[None]:
+    """An error of the process group is another process that is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        others = [i for i in range(dist.get_world_size()) if i != dist.get_rank()]
+        n, reason = dist.get_world_size(), str(error).splitlines()[0]
+        raise LostProcessError(
+            f"{_in_words(others, 'or')} of {n} stopped answering process {dist.get_rank()}: it was killed, or hangs for longer than the "
+            f"time limit of the process group, or lost its connection; start all again (torchrun --max-restarts does). [{reason}]"
+        ) from error
+
+
+def _in_words(ranks: Sequence[int], last: str = "and") -> str:
+    if len(ranks) == 1:
+        return f"process {ranks[0]}"
+    return f"processes {', '.join(map(str, ranks[:-1]))} {last} {ranks[-1]}"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

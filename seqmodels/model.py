@@ -14,7 +14,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from seqmodels import storage
+from seqmodels import distributed, storage
+from seqmodels.agreement import check_held_alike
 from seqmodels.encodings import Encoding
 from seqmodels.finite import finite_steps
 from seqmodels.generation import Drawing, Marginal, Searching
@@ -55,7 +56,7 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
     (``start``, ``advance``, ``distribution``) that predicts one step at a time. Both roads must agree.
 
     Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step, seconds, log_prob,
-    validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``, ``fit_seconds_``.
+    validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
     """
 
     length: Length | Literal["auto"] = "auto"
@@ -73,6 +74,9 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
     _sums_out_missing: ClassVar[bool] = False
     _has_encoder: ClassVar[bool] = False  # whether sources are read apart from targets, and so may be of another kind
     _reads_slices: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
+    _adds_up: ClassVar[bool] = (
+        False  # whether several processes share the work of ``_fit``; else the first does it for all
+    )
 
     @property
     def interrupted_(self) -> bool:
@@ -123,10 +127,14 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
                 single sequence); ``None`` holds out nothing; or sequences (a pair if there are targets).
             sample_weight: ``(n,)`` weight of each sequence in the objective.
 
+        The first Ctrl-C or SIGTERM ends training: ``fit`` returns with a warning, the best so far and ``interrupted_``.
+
         Raises:
             ValueError: bad input, named by sequence and position, before any work; an earlier fit stays as it was.
+            KeyboardInterrupt: a second Ctrl-C, or a first before there is anything to keep; an earlier fit stays as it was.
         """
-        return self._fit_to(Data.of(X, y, sample_weight), validation)
+        with distributed.together():
+            return self._fit_to(Data.of(X, y, sample_weight), validation)
 
     def learned_encoding(self, X: Any, y: Any = None) -> Encoding:
         """The encoding that ``fit`` would learn from these sequences, for ``fit_encoded``; raises as ``fit`` does."""
@@ -143,11 +151,13 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
             raise ValueError(
                 "a warm start goes on in the encoding that was learned first; call fit, or clone the model"
             )
-        return self._fit_to(Data.of(X, y), validation, encoding)
+        with distributed.together():
+            return self._fit_to(Data.of(X, y), validation, encoding)
 
     def _fit_to(self, data: Data, validation: Any, encoding: Encoding | None = None) -> Self:
         self._check_choices()
         self._check_hyperparameters()
+        check_held_alike(self, data, validation)
         train, held_out = hold_out(data, validation, self._holds_out, self.random_state)
         setting = self._settle(train, encoding)
         for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
@@ -159,14 +169,27 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         with undone_on_failure(self):
             with interruption.interruptible() as interrupted:
                 self._set(setting)
-                self._fit(*examples)
-            if interrupted.asked:
+                if self._adds_up or not distributed.several():
+                    self._fit(*examples)
+                else:
+                    if not distributed.is_first():
+                        interrupted.hold()  # a signal here is one to the process that works
+                    distributed.by_first(type(self).__name__, lambda: self._fit(*examples))
+            if interrupted.asked and distributed.is_first():
                 self.history_: pd.DataFrame = interruption.marked(self.history_)
                 self.converged_ = False
-        self.fit_seconds_ = time.perf_counter() - began
-        if interrupted.signal is not None:
+            self.fit_seconds_ = time.perf_counter() - began
+            self._take_from_first()
+        if interrupted.asked and interrupted.signal is not None:
             interruption.tell(interrupted.signal, self.fit_seconds_, self._checkpoint_path(), stacklevel=3)
         return self
+
+    def _take_from_first(self) -> None:
+        """Under several processes all end with the model of the first, to the last bit."""
+        content = distributed.content_of_first(self.content)
+        if content is not None:
+            own = None if content["source_encoding"] is None else self.source_encoding_
+            self._load(content, self.encoding_, self.observation_, own)
 
     def _settled(self) -> dict[str, Any]:
         """What a checkpoint must agree with, beside the hyperparameters: what ``"auto"`` came to."""

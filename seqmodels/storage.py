@@ -45,7 +45,7 @@ BLANK = b"0" * 64
 DIGEST = re.compile(
     rb'"sha256":"([0-9a-f]{64})"'
 )  # in a string a quotation mark has a backslash, so this stands there once
-STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 NOT_KEPT = (
     "checkpoint",
     "resume_from",
@@ -226,7 +226,10 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     with opened(path) as file:
         header, arrays = _read_tensors(file, path)
     said = header["__metadata__"]
-    content: dict[str, Any] = _join(parse_json(said["content"], path), "", arrays)
+    try:
+        content = _join(parse_json(said["content"], path), "", arrays)
+    except RecursionError as error:
+        raise ValueError(f"{path} is not a saved model: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} is not a saved model: its content is no dictionary")
     return content
@@ -247,14 +250,19 @@ def parse_json(text: str | bytes, path: str | os.PathLike[str], *, spare: int = 
     ``spare``: bytes that its objects may take beyond twice the length of the text.
     """
     try:
-        words = text.decode() if isinstance(text, bytes) else text
-        bare = STRING.sub('"', words) if len(words) > spare >> 7 else ""  # the rest is in bounds whatever it says
-        needed = 200 * bare.count("{") + 72 * bare.count("[") + 60 * bare.count('"') + 32 * bare.count(",")
-        if needed > spare + 2 * len(words):
-            raise ValueError(f"its JSON would take {needed / 1e6:.0f} MB")
-        return json.loads(words, object_pairs_hook=_without_duplicates)
+        raw = text if isinstance(text, bytes) else text.encode()
+        if _room(raw) > spare + 2 * len(raw):  # else it is in bounds even if all of it were outside of strings
+            needed = _room(STRING.sub(b'"', raw))
+            if needed > spare + 2 * len(raw):
+                raise ValueError(f"its JSON would take {needed / 1e6:.0f} MB")
+        return json.loads(raw.decode(), object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a saved model: {error}") from None
+
+
+def _room(text: bytes) -> int:
+    """Bytes that the objects of a JSON text may take at most, where every string is a single quotation mark."""
+    return 200 * text.count(b"{") + 72 * text.count(b"[") + 60 * text.count(b'"') + 32 * text.count(b",")
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -267,26 +275,26 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _read_tensors(file: IO[bytes], path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header and all tensors, whose hashes are what the header says; of the oldest format there are none."""
     size = os.fstat(file.fileno()).st_size
-    raw = file.read(8)
-    n = int.from_bytes(raw, "little")
-    if len(raw) < 8 or not 2 <= n <= min(size - 8, LONGEST_HEADER):
+    length = file.read(8)
+    n = int.from_bytes(length, "little")
+    if len(length) < 8 or not 2 <= n <= min(size - 8, LONGEST_HEADER):
         raise ValueError(f"{path} is not a saved model: its beginning says how long the header is, which cannot be")
-    raw += file.read(n)
-    header = parse_json(raw[8:], path)
+    raw = file.read(n)
+    header = parse_json(raw, path)
     said = header.get("__metadata__") if isinstance(header, dict) else None
     if not isinstance(said, dict) or not all(isinstance(value, str) for value in said.values()):
         said = {}
     number = _format(said, path)
     if "content" not in said:
         raise ValueError(f"{path} is damaged: its header has lost its content; copy it again, or save it again")
-    hashes = None if number < 2 else _checked_hashes(raw, said, path)
+    hashes = None if number < 2 else _checked_hashes(length, raw, said, path)
     arrays, end = {}, 0
     for name, tensor in sorted(_tensors(header, path).items(), key=lambda item: item[1]["data_offsets"]):
-        array, end = _read_tensor(file, name, tensor, end, size - len(raw), path)
+        array, end = _read_tensor(file, name, tensor, end, size - 8 - n, path)
         if hashes is not None and hashes.get(name) != _hashed(array):
             raise ValueError(f"{path} is damaged: the tensor {name!r} is not what was written; copy or save it again")
         arrays[name] = array
-    if end != size - len(raw) or (hashes is not None and len(hashes) != len(arrays)):
+    if end != size - 8 - n or (hashes is not None and len(hashes) != len(arrays)):
         raise ValueError(f"{path} is not a saved model: its tensors do not fill it")
     return header, arrays
 
@@ -361,12 +369,14 @@ def _signed(header: bytes) -> bytes:
     return unsigned[:begin] + hashlib.sha256(unsigned).hexdigest().encode() + unsigned[begin + len(BLANK) :]
 
 
-def _checked_hashes(raw: bytes, said: Mapping[str, str], path: str | os.PathLike[str]) -> dict[str, str]:
+def _checked_hashes(length: bytes, raw: bytes, said: Mapping[str, str], path: str | os.PathLike[str]) -> dict[str, str]:
     """Those of the tensors, from a header that is what was written."""
     places = list(DIGEST.finditer(raw))
     begin = places[0].start(1) if len(places) == 1 else 0
-    unsigned = raw[:begin] + BLANK + raw[begin + len(BLANK) :]
-    if len(places) != 1 or places[0][1] != hashlib.sha256(unsigned).hexdigest().encode():
+    unsigned = hashlib.sha256(length)
+    for part in (memoryview(raw)[:begin], BLANK, memoryview(raw)[begin + len(BLANK) :]):
+        unsigned.update(part)
+    if len(places) != 1 or places[0][1] != unsigned.hexdigest().encode():
         raise ValueError(f"{path} is damaged: its header is not what was written; copy it again, or save it again")
     hashes = parse_json(said.get("hashes", ""), path)
     if not isinstance(hashes, dict):
@@ -427,7 +437,7 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type[Configurabl
         raise ValueError(f"the file holds a {name}, which this version of seqmodels does not know")
     params = {k: _built(v, classes) for k, v in description["params"].items() if k not in NOT_KEPT}
     for key, value in params.items():
-        check(classes[name], key, value)
+        check(classes[name], key, value, any_number=True)
     return classes[name](**params)
 
 

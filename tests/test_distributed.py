@@ -1,53 +1,289 @@
-"""Two processes that share the sequences end with the parameters of one."""
+"""Two processes that share the work end with the model of one, or with one error."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch.distributed as dist
 import torch.multiprocessing
 from numpy.testing import assert_allclose
 
-from seqmodels import HMM, GaussianMixture, distributed
+from seqmodels import (
+    HMM,
+    LSTM,
+    AlignmentHMM,
+    GaussianMixture,
+    GenerativeClassifier,
+    HMMTagger,
+    MaskedTransformer,
+    NGram,
+    distributed,
+)
+from seqmodels.hmm import baum_welch
+from seqmodels.model import SequenceModel
 
-ARRAYS = ("initial_", "transition_", "weights_", "means_", "covariances_")
+MOST_SECONDS = 5.0  # between an error in one process and the end of the other
 
 
-def sequences() -> list[np.ndarray]:
+def vectors() -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     return [np.cumsum(rng.normal(size=(n, 2)), 0) / 3 for n in (30, 7, 18, 25, 1)]
 
 
-def fitted() -> HMM:
-    return HMM(3, observation=GaussianMixture(2), max_iter=8, tol=0, dtype="float64").fit(sequences())
+def symbols() -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [rng.integers(0, 4, size=n) for n in (30, 7, 18, 25, 1)]
+
+
+def hmm(**options: Any) -> HMM:
+    return HMM(3, observation=GaussianMixture(2), dtype="float64", tol=0, **options)
+
+
+WORDS = ["ab", "ba", "a", "bb"] * 4
+FITS: dict[str, Callable[[], SequenceModel]] = {
+    "em": lambda: hmm(max_iter=8, n_init=2).fit(vectors()),
+    "gradient": lambda: hmm(algorithm="gradient", max_iter=20).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
+    "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, batches=3).fit(vectors()),
+    "partial_fit": lambda: hmm(max_iter=2).fit(vectors()).partial_fit(vectors()).partial_fit(vectors()),
+    "alignment": lambda: AlignmentHMM(window=1).fit(WORDS, [word.upper() for word in WORDS]),
+    "tagger": lambda: HMMTagger(n_states_per_label=2).fit(symbols(), [x // 2 for x in symbols()]),
+    "ngram": lambda: NGram(3).fit(symbols()),
+    "lstm": lambda: LSTM(d_model=8, max_steps=10).fit(symbols()),
+    "classifier": lambda: (
+        GenerativeClassifier(HMM(1, max_iter=3, dtype="float64"), calibrate=False)
+        .fit(symbols()[:4], [0, 0, 1, 1])
+        .models_[1]
+    ),
+}
+AS_ONE = {
+    "em": 1e-10,
+    "gradient": 1e-10,
+    "stepwise": 1e-10,
+    "partial_fit": 1e-10,
+    "classifier": 1e-10,
+}  # others: exactly
+
+
+def numbers(model: Any) -> dict[str, np.ndarray]:
+    """All that was fitted, and the history but for its seconds, which are those of process 0."""
+    kept = model.history_.drop(columns="seconds").to_numpy(dtype=float)
+    return {"history": kept, **leaves(model._state() if isinstance(model, SequenceModel) else parameters(model))}
+
+
+def parameters(model: MaskedTransformer) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in model.module_.state_dict().items()}
+
+
+def leaves(state: Any, path: str = "") -> dict[str, np.ndarray]:
+    if not isinstance(state, dict):
+        return {path: np.asarray(state)}
+    return {name: leaf for key, value in state.items() for name, leaf in leaves(value, f"{path}/{key}").items()}
+
+
+def bad_input(rank: int) -> None:
+    x = vectors()
+    if rank == 1:
+        x[3][2, 0] = np.inf
+    hmm(max_iter=3).fit(x)
+
+
+def other_data(rank: int) -> None:
+    hmm(max_iter=3).fit(vectors()[rank:])
+
+
+def other_setting(rank: int) -> None:
+    hmm(max_iter=3 + rank).fit(vectors())
+
+
+def other_order(rank: int) -> None:
+    hmm(max_iter=3).fit(vectors()[:: 1 - 2 * rank])
+
+
+def alike_in_all(rank: int) -> None:
+    HMM(0).fit(vectors())
+
+
+def inside(rank: int) -> None:
+    """One process runs out of memory in the middle of EM."""
+    if rank == 1:
+        fail_in_the_middle()
+    hmm(max_iter=30).fit(vectors())
+
+
+def fail_in_the_middle() -> None:
+    def no_memory() -> None:
+        raise MemoryError("no memory left")
+
+    at_step(4, no_memory)
+
+
+def at_step(number: int, act: Callable[[], None]) -> None:
+    """Do something before an M-step, once."""
+    real, calls = baum_welch.maximise, list[int]()
+
+    def acting(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == number:
+            baum_welch.maximise = real
+            act()
+        return real(*arguments)
+
+    baum_welch.maximise = acting
+
+
+FAILURES: dict[str, Callable[[int], None]] = {
+    f.__name__: f for f in (bad_input, other_data, other_setting, other_order, alike_in_all, inside)
+}
+
+
+def interrupted(rank: int, folder: str) -> dict[str, Any]:
+    """A signal to one process alone: during EM, which then goes on; and while it waits for a network."""
+    path = f"{folder}/em.ckpt" if rank == 0 else "written by process 0 alone"
+    model = hmm(max_iter=20, checkpoint=path, resume_from="auto")
+    if rank == 1:
+        at_step(10, lambda: signal.raise_signal(signal.SIGINT))
+    em = model.fit(vectors())
+    lines, was_interrupted = len(em.history_), em.interrupted_
+    model.fit(vectors())
+    whole = hmm(max_iter=20).fit(vectors())
+    if rank == 1:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    began = time.perf_counter()
+    network = LSTM(d_model=8, max_steps=None, max_seconds=60).fit(symbols())
+    return {
+        "em": (was_interrupted, lines),
+        "goes on": (len(em.history_), bool((em.means_ == whole.means_).all())),
+        "network": (network.interrupted_, time.perf_counter() - began < MOST_SECONDS),
+    }
 
 
 def work(rank: int, folder: str) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    model = fitted()
-    np.savez(f"{folder}/{rank}.npz", history=model.history_["log_prob"], **{n: getattr(model, n) for n in ARRAYS})
-    torch.distributed.destroy_process_group()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(seconds=60)
+    )
+    found = {f"{name}{path}": leaf for name, fit in FITS.items() for path, leaf in numbers(fit()).items()}
+    masked = MaskedTransformer(d_model=8, n_layers=1, max_steps=5).fit(symbols())
+    found |= {f"masked{path}": leaf for path, leaf in numbers(masked).items()}
+    np.savez(f"{folder}/{rank}.npz", **cast(dict[str, Any], found))
+    errors: dict[str, Any] = {}
+    for name, fail in FAILURES.items():
+        began = time.perf_counter()
+        try:
+            fail(rank)
+            errors[name] = "none", "", 0.0
+        except BaseException as error:
+            kind = "ValueError" if isinstance(error, ValueError) else type(error).__name__
+            errors[name] = kind, str(error), time.perf_counter() - began
+    signals = interrupted(rank, folder)
+    limited = [hmm(max_iter=10**6, max_seconds=0.3, algorithm=name) for name in ("em", "stepwise", "gradient")]
+    clock = time.perf_counter
+    if rank == 1:  # a clock that runs ten times as fast
+        time.perf_counter = lambda: 10 * clock()
+    lengths = [len(model.fit(vectors()).history_) for model in limited]
+    time.perf_counter = clock
+    Path(f"{folder}/{rank}.json").write_text(json.dumps({"errors": errors, "lengths": lengths, "signals": signals}))
+    dist.destroy_process_group()
 
 
-def test_two_processes_are_one(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=2)
-    alone = fitted()
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("processes")
+    torch.multiprocessing.spawn(work, (str(folder),), nprocs=2)
+    return folder
+
+
+def told(folder: Path, rank: int) -> dict[str, Any]:
+    return cast(dict[str, Any], json.loads((folder / f"{rank}.json").read_text()))
+
+
+def test_all_processes_end_with_one_model(ran: Path) -> None:
+    first, second = (np.load(ran / f"{rank}.npz") for rank in range(2))
+    assert sorted(first) == sorted(second)
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_it_is_the_model_of_one_process(ran: Path, name: str) -> None:
+    found = np.load(ran / "1.npz")
+    tolerance = AS_ONE.get(name, 0.0)
+    for path, alone in numbers(FITS[name]()).items():
+        assert_allclose(found[name + path], alone, rtol=tolerance, atol=tolerance, err_msg=path)
+
+
+def test_an_error_in_one_process_stops_all_on_one_message(ran: Path) -> None:
+    expected = {
+        "bad_input": ("ValueError", "process 1 of 2 failed, so all stop: ValueError: sequence 3 "),
+        "other_data": ("ValueError", "the processes differ in the data X"),
+        "other_order": ("ValueError", "the processes differ in the data X"),
+        "other_setting": ("ValueError", "the processes differ in the setting max_iter: 3 in process 0; 4 in process 1"),
+        "inside": ("ProcessError", "process 1 of 2 failed, so all stop: MemoryError: no memory left"),
+    }
+    for name, (kind, message) in expected.items():
+        for rank in range(2):
+            found_kind, found, seconds = told(ran, rank)["errors"][name]
+            assert found_kind == kind, f"{name}: {found}"
+            assert found.startswith(message)
+            assert seconds < MOST_SECONDS
+        assert told(ran, 0)["errors"][name][1] == told(ran, 1)["errors"][name][1]
+
+
+def test_an_error_in_all_processes_is_as_in_one(ran: Path) -> None:
     for rank in range(2):
-        found = np.load(tmp_path / f"{rank}.npz")
-        for name in ARRAYS:
-            assert_allclose(found[name], getattr(alone, name), rtol=1e-8, atol=1e-10)
-        assert_allclose(found["history"], alone.history_["log_prob"], rtol=1e-10)
+        assert told(ran, rank)["errors"]["alike_in_all"][:2] == ["ValueError", "n_states is 0; pass at least 1"]
+
+
+def test_a_signal_to_one_process_ends_training_in_all(ran: Path) -> None:
+    for rank in range(2):
+        found = told(ran, rank)["signals"]
+        assert found["em"][0]
+        assert 10 <= found["em"][1] <= 12
+        assert found["network"] == [True, True]
+    assert told(ran, 0)["signals"] == told(ran, 1)["signals"]
+
+
+def test_a_job_goes_on_from_the_checkpoint_of_the_first_process(ran: Path) -> None:
+    for rank in range(2):
+        assert told(ran, rank)["signals"]["goes on"] == [21, True]
+
+
+def test_the_clock_of_the_first_process_ends_all(ran: Path) -> None:
+    lengths = [told(ran, rank)["lengths"] for rank in range(2)]
+    assert lengths[0] == lengths[1]
+    assert min(lengths[0]) >= 2
 
 
 def test_one_process_has_all() -> None:
     assert distributed.share([3, 1, 2]) == [3, 1, 2]
-    (total,) = distributed.add_up([torch.ones(2, dtype=torch.float64)])
+    (total,), numbers = distributed.add_up([torch.ones(2, dtype=torch.float64)], [2.5])
     assert total.tolist() == [1.0, 1.0]
+    assert numbers == [2.5]
 
 
 def test_fewer_sequences_than_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "_several", lambda: True)
+    monkeypatch.setattr(distributed, "several", lambda: True)
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 3)
     with pytest.raises(ValueError, match="2 sequences for 3 processes"):
-        distributed.share([1, 2])
+        distributed.check_enough(2)
+
+
+def test_a_job_that_is_started_again_goes_on(tmp_path: Path) -> None:
+    path = str(tmp_path / "em.ckpt")
+    half = hmm(max_iter=4, checkpoint=path, resume_from="auto").fit(vectors())
+    again = hmm(max_iter=4, checkpoint=path, resume_from="auto").fit(vectors())
+    assert again.history_["seconds"].tolist() == half.history_["seconds"].tolist(), "it was there already"
+    with pytest.raises(ValueError, match="resume_from is 'auto'"):
+        hmm(resume_from="auto").fit(vectors())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import struct
 from pathlib import Path
@@ -7,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from seqmodels import storage
 from seqmodels.encodings import Standardize, Symbols
+from seqmodels.neural import LSTM
 from seqmodels.observations import GaussianMixture
 from seqmodels.parameters import Configurable
+from seqmodels.training import TensorBoard
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -93,3 +96,108 @@ def test_a_hyperparameter_from_numpy_can_be_kept(tmp_path: Path) -> None:
     wanted: Any = np.int64(5)  # what a grid search over np.arange sets
     storage.write(tmp_path / "model", {"encoding": storage.describe(Symbols(wanted))})
     assert storage.read(tmp_path / "model")["encoding"]["params"] == {"n_symbols": 5}
+
+
+# -- writing beside -------------------------------------------------------------------------------------------
+
+
+def test_what_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    storage.write_text(path, "old")
+    with pytest.raises(ZeroDivisionError), storage.replaced(path) as partial:  # noqa: PT012 (that it fails after writing)
+        partial.write_text("half")
+        raise ZeroDivisionError
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    (tmp_path / ".page.html.0123456789ab.partial.html").write_text("half")
+    (tmp_path / ".other.html.0123456789ab.partial.html").write_text("half")
+    with storage.replaced(path) as partial:
+        partial.write_text("one")
+        assert partial.suffix == ".html"
+        storage.write_text(path, "two")
+        assert partial.exists()
+    assert path.read_text() == "one"
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".other.html.0123456789ab.partial.html", "page.html"]
+
+
+def test_links_are_followed_and_permissions_stay(tmp_path: Path) -> None:
+    path = tmp_path / "real"
+    storage.write_text(path, "old")
+    path.chmod(0o640)
+    (tmp_path / "link").symlink_to(path)
+    storage.write_text(tmp_path / "link", "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "link").is_symlink()
+    storage.write_text(tmp_path / ("n" * 250), "a long name")
+    assert (tmp_path / ("n" * 250)).read_text() == "a long name"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_device_is_written_to_as_it_is() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        storage.write_text("/dev/full", "text")
+    storage.write_text("/dev/null", "text")
+
+
+def test_every_byte_of_a_small_file_counts(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    storage.write(path, {"é": np.arange(3.0), "n": 1})
+    whole = path.read_bytes()
+    for byte in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[byte] ^= 1 << (byte % 8)
+        path.write_bytes(damaged)
+        with pytest.raises(
+            ValueError, match=r"is damaged|is not a saved model|not one that seqmodels wrote|newer version"
+        ):
+            storage.read(path)
+
+
+def test_a_damaged_tensor_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    storage.write(path, {"a": {"first": np.zeros(3), "second": np.ones(3)}})
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match="damaged: the tensor '/a/second' is not what was written"):
+        storage.read(path)
+
+
+def test_other_readers_of_safetensors_read_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    arrays = {"wide": np.arange(3.0), "narrow": np.array([True]), "half": np.ones((2, 2), np.float16)}
+    storage.write(path, arrays)
+    found = load_file(path)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[f"/{name}"], array)
+    assert storage.read(path).keys() == arrays.keys()
+
+
+def test_paths_and_callbacks_are_neither_described_nor_built() -> None:
+    model = LSTM(checkpoint="a", resume_from="b", callbacks=(print, TensorBoard("c")), max_steps=3)
+    description = storage.describe(model)
+    assert not set(storage.NOT_KEPT) & description["params"].keys()
+    description["params"] |= {"checkpoint": "a", "callbacks": {"tuple": [{"class": "Anything", "params": {}}]}}
+    built = storage.build(description, {"LSTM": LSTM})
+    assert (built.checkpoint, built.resume_from, built.callbacks, built.max_steps) == (None, None, (), 3)
+
+
+def test_a_hyperparameter_of_another_type_is_refused() -> None:
+    description = storage.describe(Symbols(7))
+    description["params"]["n_symbols"] = "7"
+    with pytest.raises(ValueError, match="n_symbols of Symbols is '7'; pass an integer or none"):
+        storage.build(description, {"Symbols": Symbols})
+
+
+def test_json_that_is_larger_than_its_text_is_refused() -> None:
+    assert storage.parse_json('{"a": [1, "[[[[["]}', "file") == {"a": [1, "[[[[["]}
+    with pytest.raises(ValueError, match=r"file is not a saved model: its JSON would take .* MB"):
+        storage.parse_json("[" + ",".join(["[]"] * 1000) + "]", "file", spare=1000)
+    assert storage.parse_json(json.dumps("[" * 1000), "file", spare=1000) == "[" * 1000
+    with pytest.raises(ValueError, match="a name stands there twice"):
+        storage.parse_json('{"a": 1, "a": 2}', "file")

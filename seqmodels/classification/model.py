@@ -12,6 +12,7 @@ import numpy as np
 from seqmodels import storage
 from seqmodels.arrays import array_of, check_between, check_sums
 from seqmodels.classification.calibration import folds, learned_temperature, log_posterior
+from seqmodels.distributed import together
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.sequences import Sequences, as_sequences
@@ -69,7 +70,10 @@ class GenerativeClassifier(Configurable):
         Raises:
             ValueError: no labels, or one of a kind only; what ``model.fit`` raises, with the label it came from.
         """
-        sequences = as_sequences(X)
+        with together():
+            return self._fit_to(as_sequences(X), y, validation)
+
+    def _fit_to(self, sequences: Sequences, y: Any, validation: Any) -> Self:
         self._check(validation)
         classes, index = np.unique(_labels(sequences, y), return_inverse=True)
         if len(classes) < 2:

@@ -11,7 +11,7 @@ from seqmodels import storage
 from seqmodels.data.text import Cut
 from seqmodels.evaluation.datasets import DATASETS, Dataset, Pair, Parallel, Recordings, Table, TextFiles, hashed
 from seqmodels.evaluation.settings import from_table, to_table
-from seqmodels.loading import load as load_any
+from seqmodels.loading import MALFORMED, restored
 from seqmodels.model import SequenceModel
 
 
@@ -66,13 +66,17 @@ class Saved:
         """Raises ``ValueError`` for what is no saved model with a likelihood, ``FileNotFoundError`` for nothing."""
         if not Path(path).is_file():
             raise FileNotFoundError(f"there is no file {path}; seqmodels fit writes one")
-        model = load_any(path)
+        content = storage.read(path)
+        model = restored(content, path)
         if not isinstance(model, SequenceModel):
             raise ValueError(f"{path} holds a {type(model).__name__}, which has no likelihood of sequences")
-        kept = storage.read(path).get("data")
+        kept = content.get("data")
         if kept is None:
             return cls(model)
-        return cls(model, from_table(kept["read"], DATASETS), kept["sample_rate"], kept["about"])
+        try:
+            return cls(model, from_table(kept["read"], DATASETS), kept["sample_rate"], kept["about"])
+        except MALFORMED as error:
+            raise ValueError(f"{path} does not say how its data were read: {error}") from error
 
     def write(self, path: Path) -> None:
         """One file, which ``seqmodels.load`` reads as it does any other."""

@@ -47,7 +47,7 @@ class Config:
         """Raises ``ValueError`` for what is no TOML or says something unknown, ``OSError`` where there is no file."""
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{path} is not TOML: {error}") from None
         try:
             return cls._of(table, path.parent)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from seqmodels.distributed import LostProcessError
 from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.floors import floor_effect
 from seqmodels.evaluation.memory import peak_memory
@@ -124,6 +125,8 @@ def fit_and_score(name: str, model: SequenceModel, parts: Parts, plan: Plan, say
         limits = _held_to(plan.budget, model, parts.train)
         seeded = [model if i == 0 else _reseeded(model, i) for i in range(plan.seeds)]
         return Scored(model, [_run(each, parts) for each in seeded], limits, trials)
+    except LostProcessError:
+        raise  # nor could the other models be fitted
     except FAILURES as error:
         warnings.warn(f"{name} failed: {error}", stacklevel=3)
         return Scored(model, trials=trials, error=f"{type(error).__name__}: {error}")

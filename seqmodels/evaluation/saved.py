@@ -68,7 +68,7 @@ def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, A
             "files": dict(zip(names, hashes, strict=True)),
         }
         text = json.dumps(head | content, indent=1, ensure_ascii=False) + "\n"
-        signed = text.replace(BLANK, hashlib.sha256(text.encode()).hexdigest(), 1)
+        signed = text.replace(BLANK, sha256(text), 1)
         storage.write_text(root / MAIN, signed)
     storage.remove_folders(root, FOLDER, but=files.name)
     for name in old:
@@ -119,6 +119,9 @@ def _checked(root: Path, content: dict[str, Any]) -> Path:
     """The folder of the files, which are those that were written; of the oldest format the names alone are looked at."""
     for name, value in content["measure"].items():
         check(Measure, name, value)
+    columns = {column["name"]: column["values"] for column in content["frame"]["columns"]}
+    if not {"model", "score", "error"} <= columns.keys() or not content["models"].keys() <= set(columns["model"]):
+        raise ValueError("its table has no line of a model that it has")
     if "baseline" not in content["frame"]["attrs"]:
         raise ValueError("the table does not say what its baseline is")
     if content["format"] == f"{NAME}1":
@@ -177,6 +180,11 @@ def _old_files(root: Path) -> list[str]:
 def _bytes(path: Path) -> bytes:
     with storage.opened(path) as file:
         return file.read()
+
+
+def sha256(text: str) -> str:
+    """64 hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from seqmodels.distributed import LostProcessError
 from seqmodels.evaluation.budget import Budget
 from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data
@@ -107,6 +108,8 @@ def run_trials(
         began = time.perf_counter()
         try:
             score, error = _cross_validated(model.clone().set_params(**setting), fit, parts), ""
+        except LostProcessError:
+            raise  # nor could the other settings be fitted
         except FAILURES as failure:
             score, error = math.nan, f"{type(failure).__name__}: {failure}"
         yield Trial(setting, score, time.perf_counter() - began, error)

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from seqmodels.distributed import add_up
+from seqmodels.distributed import add_up, several
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.constraints import Constraints, Tying
 from seqmodels.hmm.emissions import Emission, Statistics
@@ -44,12 +44,6 @@ class Expectations:
             tuple(a + b for a, b in zip(self.emission, other.emission, strict=True)),
         )
 
-    def everywhere(self) -> Expectations:
-        """The sum over all processes, of each its share of the sequences."""
-        log_prob = self.initial.new_tensor([self.log_prob])
-        total, initial, xi, final, *emission = add_up([log_prob, self.initial, self.xi, self.final, *self.emission])
-        return Expectations(float(total), initial, xi, final, tuple(emission))
-
     def scaled(self, factor: float) -> Expectations:
         """Of so many times the data."""
         return Expectations(
@@ -76,6 +70,16 @@ class Expectations:
         emission = arrays["emission"]
         sums = tuple(torch.tensor(emission[str(i)], device=device) for i in range(len(emission)))
         return cls(arrays["log_prob"], initial, xi, final, sums)
+
+
+def everywhere(found: Sequence[Expectations], first: Sequence[float]) -> tuple[list[Expectations], list[float]]:
+    """The sums over all processes, of each its share of the sequences; and the numbers ``first`` of process 0."""
+    if not several():
+        return list(found), list(first)
+    own = [[e.initial.new_tensor([e.log_prob]), e.initial, e.xi, e.final, *e.emission] for e in found]
+    sums, numbers = add_up([tensor for tensors in own for tensor in tensors], first)
+    each = [sums[i : i + len(own[0])] for i in range(0, len(sums), len(own[0]))]
+    return [Expectations(float(e[0]), e[1], e[2], e[3], tuple(e[4:])) for e in each], numbers
 
 
 @dataclass(frozen=True)
@@ -319,13 +323,16 @@ def baum_welch(
             all_found = _expect_all([climb.parameters for climb in going], emission, blocks, dtype, interruption)
             if all_found is None:
                 break
-            for climb, found in zip(going, all_found, strict=True):
+            priors = [log_prior(climb.parameters, emission, pseudocount, constraints) for climb in going]
+            # When EM stops hangs on the clock and the rounding of process 0 alone, or one would stop without the others.
+            all_found, (seconds, *priors) = everywhere(all_found, [time.perf_counter() - began, *priors])
+            for climb, found, prior in zip(going, all_found, priors, strict=True):
                 log_prob = (found.log_prob + log_det) / n_units
                 row = {
                     "step": len(climb.rows),
-                    "seconds": time.perf_counter() - began,
+                    "seconds": seconds,
                     "log_prob": log_prob,
-                    "objective": log_prob + log_prior(climb.parameters, emission, pseudocount, constraints) / n_units,
+                    "objective": log_prob + prior / n_units,
                     "floor_hits": int(emission.floor_hits(climb.parameters.table).sum()),
                 }
                 climb.last = climb.parameters, found
@@ -354,11 +361,11 @@ def _expect_all(
     dtype: torch.dtype,
     interruption: Interruption | None = None,
 ) -> list[Expectations] | None:
-    """The E-step on all blocks, and all processes; None if a signal came between two blocks."""
+    """The E-step on all blocks; None if a signal came between two blocks."""
     total = expect_each(chains, emission, blocks[0], dtype)
     for block in blocks[1:]:
         if interruption is not None and interruption.asked:
             return None
         more = expect_each(chains, emission, block, dtype)
         total = [a + b for a, b in zip(total, more, strict=True)]
-    return [found.everywhere() for found in total]
+    return total

@@ -45,11 +45,11 @@ def make_blocks(
     device: torch.device,
     dtype: torch.dtype,
     states: Sequence[np.ndarray] | None = None,
+    groups: list[list[int]] | None = None,
 ) -> list[Block]:
-    """Sequences of one weight and like length together, a bounded number of frames unless one alone has more."""
-    most = frames_at_once(n_densities, device)
-    used = [i for i, w in enumerate(weights) if w > 0]
-    groups = grouped(used, lambda i: weights[i], lambda i: len(sequences[i]), most)
+    """A block of each of the ``groups`` of sequences; by default of all, in ``groups_of``."""
+    if groups is None:
+        groups = groups_of(used(weights), sequences, weights, frames_at_once(n_densities, device))
     scratch = Scratch()
     return [
         piece_block(
@@ -65,6 +65,18 @@ def make_blocks(
         )
         for group in groups
     ]
+
+
+def used(weights: Sequence[float]) -> list[int]:
+    """The sequences that have a weight."""
+    return [i for i, w in enumerate(weights) if w > 0]
+
+
+def groups_of(
+    chosen: list[int], sequences: Sequence[np.ndarray], weights: Sequence[float], most: int
+) -> list[list[int]]:
+    """Sequences of one weight and like length together, at most ``most`` frames unless one alone has more."""
+    return grouped(chosen, lambda i: weights[i], lambda i: len(sequences[i]), most)
 
 
 def grouped(

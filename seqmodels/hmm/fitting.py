@@ -11,15 +11,16 @@ import numpy as np
 import torch
 
 from seqmodels.encodings import Encoding
-from seqmodels.hmm.baum_welch import Fitted, Memory, Observe, Schedule, baum_welch
+from seqmodels.hmm.baum_welch import Fitted, Memory, Observe, Schedule, baum_welch, everywhere
 from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, Block
 from seqmodels.hmm.densities import possible_states
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.gradient import gradient_ascent
 from seqmodels.hmm.learning import Algorithm, Learning
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.pieces import Corpus
+from seqmodels.hmm.pieces import Corpus, Portion
 from seqmodels.hmm.restarts import best_of, go_on, in_groups
+from seqmodels.hmm.roads import HARDLY
 from seqmodels.hmm.start import starts
 from seqmodels.hmm.stepwise import Steps, expect_batch, stepwise_em
 from seqmodels.hmm.topology import forgets
@@ -55,14 +56,16 @@ class Fitting:
     ) -> Fitted:
         """The best of EM from these starts, or from those that were left where ``checkpoints`` go on."""
         run: Callable[..., list[Fitted]] = partial(self._stepwise, corpus, generator)
-        if self.algorithm != "stepwise":
-            ascend = self._gradient if self.algorithm == "gradient" else self._em
-            run = partial(ascend, corpus.share().blocks, corpus.dtype)
+        if self.algorithm == "em":
+            run = partial(self._em, corpus.own_blocks(), corpus.dtype)
+        elif self.algorithm == "gradient":
+            run = partial(self._gradient, corpus.own_portions(), corpus.dtype)
         most = self.schedule.max_iter
         if checkpoints is not None and checkpoints.state is not None:
             return go_on(checkpoints.state, run, corpus.device, max_iter=most, verbose=verbose, checkpoints=checkpoints)
         # All starts first: the frames they are guessed from, joined, need not stay.
-        groups = in_groups(list(starts), self._at_once(corpus))
+        firsts = [start.of_first_process() for start in starts]
+        groups = in_groups(firsts, self._at_once(corpus))
         return best_of(groups, run, max_iter=most, verbose=verbose, checkpoints=checkpoints)
 
     def _at_once(self, corpus: Corpus) -> int:
@@ -96,7 +99,7 @@ class Fitting:
 
     def _gradient(
         self,
-        blocks: list[Block],
+        portions: list[Portion],
         dtype: torch.dtype,
         starts: list[Parameters],
         observe: Observe,
@@ -105,7 +108,7 @@ class Fitting:
         run = partial(
             gradient_ascent,
             emission=self.emission,
-            blocks=blocks,
+            portions=portions,
             pseudocount=self.learning.pseudocount,
             schedule=self.schedule,
             dtype=dtype,
@@ -135,7 +138,7 @@ class Fitting:
         if state is not None:
             generator.set_state(torch.tensor(state["generator"]))
         drawn_from = generator.get_state().numpy().copy()
-        batches = corpus.batches(self.batches, generator, may_cut=forgets(first.transition > 0))
+        batches = corpus.batches(self.batches, generator, may_cut=forgets(first.transition > HARDLY))
         n_frames = sum(corpus.n_frames(batch) for batch in batches)
         return stepwise_em(
             first,
@@ -154,9 +157,10 @@ class Fitting:
     ) -> tuple[Parameters, Memory, dict[str, float]]:
         """One M-step on what is remembered and all of the corpus; the history's line is of the corpus and the parameters before."""
         began = time.perf_counter()
-        (batch,) = corpus.batches(1, torch.Generator(), may_cut=forgets(parameters.transition > 0))
-        found = expect_batch(parameters, self.emission, corpus, batch)
-        assert found is not None, "nothing interrupts one step"
+        (batch,) = corpus.batches(1, torch.Generator(), may_cut=forgets(parameters.transition > HARDLY))
+        own = expect_batch(parameters, self.emission, corpus, batch)
+        assert own is not None, "nothing interrupts one step"
+        (found,), _ = everywhere([own], [])
         steps = self._steps(None)
         after, kept = steps.take(parameters, memory, found, corpus.n_frames(batch))
         log_prob = (found.log_prob + self.log_det) / self.n_units

@@ -81,7 +81,7 @@ def posterior(
 
 def forward_of(trellis: Trellis) -> Forward:
     """The forward pass over a trellis, by its rows; ``ends`` is log 1 where the end is no event."""
-    return travel(trellis, scaled_forward, log_semiring.forward)
+    return travel(trellis, scaled_forward, log_semiring.forward, exact_is_quick=True)
 
 
 def posterior_of(trellis: Trellis) -> Posterior:

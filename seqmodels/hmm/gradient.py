@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from seqmodels.distributed import add_up
 from seqmodels.hmm.baum_welch import Fitted, Schedule, log_prior
-from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.differentiable import cut_log_prob
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.forward_backward import forward_of
 from seqmodels.hmm.inference import block_trellis, refuse_impossible
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.pieces import Portion
 from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.training import Checkpoints, Recipe, Step, train
 
@@ -32,7 +33,7 @@ CHUNK = 1 << 22  # beyond that they are computed in chunks of this size, and aga
 def gradient_ascent(
     parameters: Parameters,
     emission: Emission,
-    blocks: list[Block],
+    portions: list[Portion],
     *,
     lr: float,
     pseudocount: Pseudocounts,
@@ -43,7 +44,7 @@ def gradient_ascent(
     observe: Callable[[dict[str, float]], None],
     checkpoints: Checkpoints | None = None,
 ) -> Fitted:
-    """``schedule.max_iter`` passes of AdamW, one step a block; arguments as of ``baum_welch``.
+    """``schedule.max_iter`` passes of AdamW, one step a block, of which a process may have a portion; arguments as of ``baum_welch``.
 
     The last line of the history holds the figures of the parameters it ends with. In the lines before it ``log_prob`` is a mean over
     the steps since the line before, and ``objective`` is not known. It never stops by itself.
@@ -53,13 +54,22 @@ def gradient_ascent(
     module = Unconstrained(parameters, emission)
     history = pd.DataFrame({"step": [], "seconds": [], "log_prob": [], "objective": [], "floor_hits": []})
     if schedule.max_iter:
-        objective = _Objective(module, blocks, pseudocount, dtype, n_units, log_det)
+        objective = _Objective(module, portions, pseudocount, dtype, n_units, log_det)
         recipe = Recipe(None, schedule.max_iter, schedule.max_seconds, lr, weight_decay=0.0, patience=1)
-        ran, _ = train(module, lambda _: blocks, objective, None, recipe, len(blocks), checkpoints=checkpoints)
+        ran, _ = train(
+            module,
+            lambda _: portions,
+            objective,
+            None,
+            recipe,
+            len(portions),
+            checkpoints=checkpoints,
+            adds_up=True,
+        )
         history = ran[history.columns].assign(objective=math.nan)
         parameters = module.detached()
     step, seconds = (0.0, 0.0) if history.empty else history[["step", "seconds"]].iloc[-1]
-    log_prob = (_log_prob(parameters, emission, blocks, dtype) + log_det) / n_units
+    log_prob = (_log_prob(parameters, emission, portions, dtype) + log_det) / n_units
     last = {
         "step": step,
         "seconds": seconds,
@@ -113,7 +123,7 @@ class _Objective:
     def __init__(
         self,
         module: Unconstrained,
-        blocks: list[Block],
+        portions: list[Portion],
         pseudocount: Pseudocounts,
         dtype: torch.dtype,
         n_units: float,
@@ -121,19 +131,22 @@ class _Objective:
     ) -> None:
         self.module, self.pseudocount, self.dtype = module, pseudocount, dtype
         self.n_units, self.log_det = n_units, log_det
-        self.n_frames = sum(block.weight * len(block.x) for block in blocks)
+        self.n_frames = sum(portion.weight for portion in portions)
 
     def __call__(self, batch: Any) -> Step:
-        block: Block = batch
-        parameters = self.module()
+        portion: Portion = batch
+        block, parameters = portion.block, self.module()
+        if block is None:
+            nothing = sum((p.sum() for p in self.module.parameters()), torch.zeros(()))
+            return Step(0 * nothing, portion.weight, torch.zeros(()), 0.0, torch.zeros(()))
         log_b = log_densities(self.module.emission, parameters.table.to(self.dtype), block.x, block.past)
         each = cut_log_prob(parameters.initial, parameters.transition, log_b, block.cutting, parameters.final)
         refuse_impossible(each.detach(), block)
-        weight, total = block.weight * len(block.x), block.weight * each.sum()
-        share = weight / self.n_frames
+        total = block.weight * each.sum()
+        share = block.weight * len(block.x) / self.n_frames
         return Step(
             total=total + share * self._log_prior(parameters),
-            weight=weight,
+            weight=portion.weight,
             log_prob=total.detach() + share * self.log_det,
             n_units=share * self.n_units,
             floor_hits=self.module.emission.floor_hits(parameters.table.detach()).sum(),
@@ -161,11 +174,12 @@ def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | N
 
 
 @torch.no_grad()
-def _log_prob(parameters: Parameters, emission: Emission, blocks: list[Block], dtype: torch.dtype) -> float:
+def _log_prob(parameters: Parameters, emission: Emission, portions: list[Portion], dtype: torch.dtype) -> float:
     total = 0.0
-    for block in blocks:
+    for block in (portion.block for portion in portions if portion.block is not None):
         densities, _ = emission.evaluate(parameters.table, block.x, block.past, dtype, block.scratch)
         found = forward_of(block_trellis(parameters, densities, block))
         assert found.ends is not None
         total += block.weight * float((block.cutting.totals(found.steps) + found.ends).sum())
-    return total
+    (everywhere,), _ = add_up([parameters.initial.new_tensor(total)])
+    return float(everywhere)

@@ -1,6 +1,7 @@
-"""Forward-backward in logarithms, ``log alpha_t(j) = logsumexp_i(log alpha_t-1(i) + log a_ij) + log b_t(j)``: slow, never underflows.
+"""Forward-backward in logarithms, ``log alpha_t(j) = logsumexp_i(log alpha_t-1(i) + log a_ij) + log b_t(j)``: never underflows.
 
-Sequences must be whole.
+Sequences must be whole. Some frames at a time the forward pass is tried in scaled numbers, and kept where every product of them was far
+from underflow; then it is exact, and as fast as scaling is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from torch import Tensor
 
 from seqmodels.hmm.log_product import CHUNK, LogProduct
 from seqmodels.hmm.trellis import Forward, Posterior, Trellis
+
+TRIED = 64  # times that are tried in scaled numbers at once
+FAR = 1e-250  # from the smallest float64: beside more, what underflows is below rounding
 
 
 def forward(trellis: Trellis) -> Forward:
@@ -22,6 +26,12 @@ def forward(trellis: Trellis) -> Forward:
 def log_beliefs(trellis: Trellis) -> Tensor:
     """(N, K) float64 log p(z_t | x_<=t), however small."""
     return _forward(trellis)[0]
+
+
+def onward(trellis: Trellis, log_start: Tensor) -> tuple[Tensor, Tensor]:
+    """(N,) steps of one sequence that begins with p(its first state) ``exp(log_start)`` (1, K), and (1, K) log of its last belief."""
+    log_alpha, steps = _forward(trellis, log_start)
+    return steps, log_alpha[trellis.cutting.last]
 
 
 def posterior(trellis: Trellis) -> Posterior:
@@ -49,17 +59,57 @@ def posterior(trellis: Trellis) -> Posterior:
     return Posterior(log_prob, gamma, xi, first, last)
 
 
-def _forward(trellis: Trellis) -> tuple[Tensor, Tensor]:
-    """(N, K) log of the beliefs, and (N,) steps."""
-    onward, log_b = LogProduct(trellis.transition), trellis.densities.log().double()
+def _forward(trellis: Trellis, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(N, K) log of the beliefs, and (N,) steps; ``log_starts`` (w, K), by rank, in place of the trellis's own."""
+    advance, log_b = LogProduct(trellis.transition), trellis.densities.log().double()
     log_alpha, steps = torch.empty_like(log_b), log_b.new_empty(len(log_b))
-    predicted = trellis.starts(torch.float64).log()
-    for low, high in trellis.packing.blocks:
-        joint = predicted[: high - low] + log_b[low:high]
-        steps[low:high] = torch.logsumexp(joint, 1)
-        log_alpha[low:high] = joint - _finite(steps[low:high, None])
-        predicted = onward(log_alpha[low:high])
+    predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts
+    blocks = trellis.packing.blocks
+    for first in range(0, len(blocks), TRIED):
+        part = blocks[first : first + TRIED]
+        low, high = part[0][0], part[-1][1]
+        if _scaled(trellis.transition, predicted, log_b[low:high], part, log_alpha[low:high], steps[low:high]):
+            predicted = advance(log_alpha[part[-1][0] : high])
+            continue
+        for low, high in part:
+            joint = predicted[: high - low] + log_b[low:high]
+            steps[low:high] = torch.logsumexp(joint, 1)
+            log_alpha[low:high] = joint - _finite(steps[low:high, None])
+            predicted = advance(log_alpha[low:high])
     return log_alpha, steps
+
+
+def _scaled(
+    transition: Tensor,
+    predicted: Tensor,
+    log_b: Tensor,
+    blocks: list[tuple[int, int]],
+    log_alpha: Tensor,
+    steps: Tensor,
+) -> bool:
+    """Fill ``log_alpha`` and ``steps`` of some times in a row by scaling; whether nothing came near to underflow, so that they are exact."""
+    predicted = predicted[: blocks[0][1] - blocks[0][0]]
+    top = predicted.amax(1, keepdim=True)
+    message = (predicted - top).exp_()
+    if not bool((message > FAR).all()):  # False for NaN too
+        return False
+    peak = log_b.amax(1, keepdim=True)
+    b, joint = (log_b - peak).exp_(), torch.empty_like(log_b)
+    totals = log_b.new_empty(len(log_b), 1)
+    offset, room = blocks[0][0], torch.empty_like(message)
+    for low, high in blocks:
+        n, here = high - low, slice(low - offset, high - offset)
+        torch.mul(message[:n], b[here], out=joint[here])
+        torch.sum(joint[here], 1, keepdim=True, out=totals[here])
+        message = torch.mm(joint[here].div_(totals[here]), transition, out=room[:n])
+    possible = torch.where(log_b == -torch.inf, 1.0, joint)
+    if not bool((possible * totals > FAR).all()):
+        return False
+    torch.log(joint, out=log_alpha)
+    first = blocks[0][1] - offset
+    steps.copy_((totals.log() + peak)[:, 0])
+    steps[:first] += top[:, 0]
+    return True
 
 
 def _pairs(log_alpha: Tensor, log_a: Tensor, ahead: Tensor, weights: Tensor | None) -> Tensor:

@@ -12,6 +12,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from seqmodels.agreement import check_held_alike
+from seqmodels.distributed import together
 from seqmodels.encodings import Encoding
 from seqmodels.generation import Given, Merged, Prediction
 from seqmodels.hmm.baum_welch import Memory, Schedule
@@ -94,6 +96,7 @@ class HMM(Resumable, Queries):
     _holds_out: ClassVar[bool] = False
     _sums_out_missing: ClassVar[bool] = True
     _reads_slices: ClassVar[bool] = True
+    _adds_up: ClassVar[bool] = True
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -139,16 +142,23 @@ class HMM(Resumable, Queries):
             states: integers for each sequence (of ``x``, then ``y``), -1 where unknown, or ``(T, K)`` booleans, which states are
                 possible, or None; EM then fits p(x, known states).
         """
-        return self._fit_to(Data.of(X, y, sample_weight, states), validation)
+        with together():
+            return self._fit_to(Data.of(X, y, sample_weight, states), validation)
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
         """One step of stepwise EM on these sequences, after all that came before (Cappé and Moulines 2009).
 
-        The first call learns the encoding and a start from them; after ``from_parameters`` or ``load`` it is one EM step.
+        The first call learns the encoding and a start from them; after ``from_parameters`` or ``load`` it is one EM step. It writes no
+        checkpoints.
         """
+        with together():
+            return self._fit_partly(Data.of(X, y, sample_weight, states))
+
+    def _fit_partly(self, data: Data) -> Self:
         self._check_choices()
         self._check_hyperparameters()
-        data, began = Data.of(X, y, sample_weight, states), time.perf_counter()
+        check_held_alike(self, data)
+        began = time.perf_counter()
         with undone_on_failure(self):
             if not self.__sklearn_is_fitted__():
                 self._set(self._settle(data))
@@ -163,6 +173,7 @@ class HMM(Resumable, Queries):
         fitting, corpus = self._fitting(examples), self._corpus(examples, self.n_states)
         known: Parameters | None = self.__dict__.get("parameters_")
         first = next(self._starts(fitting, corpus)) if known is None else known.to(self._device())
+        first = first.of_first_process()
         after, memory, row = fitting.one_step(first, self.__dict__.get("memory_"), corpus, len(self.history_))
         self._keep(after, memory, converged=False)
         self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.arrays import array_of, check_between, check_sums
+from seqmodels.distributed import of_first, several
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,14 @@ class Parameters:
         """On another device."""
         final = None if self.final is None else self.final.to(device)
         return Parameters(self.initial.to(device), self.transition.to(device), final, self.table.to(device))
+
+    def of_first_process(self) -> Parameters:
+        """Those of process 0, if there are several: rounding may differ from machine to machine."""
+        if not several():
+            return self
+        ends = [] if self.final is None else [self.final]
+        initial, transition, table, *final = of_first([self.initial, self.transition, self.table, *ends])
+        return Parameters(initial, transition, final[0] if final else None, table)
 
     def take(self, order: Tensor) -> Parameters:
         """State i as it was at ``order[i]``."""

@@ -6,15 +6,15 @@ A batch of pieces side by side is to a long sequence what a batch of sequences i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import torch
 
-from seqmodels.distributed import share
-from seqmodels.hmm.blocks import Block, frames_at_once, grouped, make_blocks, piece_block
+from seqmodels.distributed import check_enough, several, share
+from seqmodels.hmm.blocks import Block, frames_at_once, grouped, groups_of, make_blocks, piece_block, used
 from seqmodels.hmm.scratch import Scratch
 
 STREAMS = 32  # pieces side by side in a batch of one long sequence: enough for matrix products to be fast
@@ -49,6 +49,14 @@ Batch = list[list[Piece]]  # in groups, each of one weight and of a size that me
 
 
 @dataclass(frozen=True)
+class Portion:
+    """What a process has of a block, None: nothing; ``weight`` of the whole block: frames times the weight of each."""
+
+    block: Block | None
+    weight: float
+
+
+@dataclass(frozen=True)
 class Corpus:
     """Encoded sequences as they came, read a piece at a time; ``states`` where some are known."""
 
@@ -62,18 +70,36 @@ class Corpus:
     dtype: torch.dtype
     scratch: Scratch = field(default_factory=Scratch)
 
-    def share(self) -> Corpus:
-        """The part of this process, if there are several."""
-        chosen = share(range(len(self.sequences)))
-        if len(chosen) == len(self.sequences):
-            return self
-        states = None if self.states is None else [self.states[i] for i in chosen]
-        sequences, weights = [self.sequences[i] for i in chosen], [self.weights[i] for i in chosen]
-        return replace(self, sequences=sequences, weights=weights, states=states)
-
     @cached_property
     def blocks(self) -> list[Block]:
         """All of it, packed once and kept: a start is guessed from what EM then reads."""
+        return self._blocks(None)
+
+    def own_blocks(self) -> list[Block]:
+        """The part of this process, if there are several."""
+        if not several():
+            return self.blocks
+        chosen = used(self.weights)
+        check_enough(len(chosen))
+        return self._blocks(groups_of(share(chosen), self.sequences, self.weights, self._most))
+
+    def own_portions(self) -> list[Portion]:
+        """What this process has of each block that one process would have."""
+        if not several():
+            return [Portion(block, block.weight * len(block.x)) for block in self.blocks]
+        groups = groups_of(used(self.weights), self.sequences, self.weights, self._most)
+        own = iter(self._blocks([part for part in map(share, groups) if part]))
+        lengths = [sum(len(self.sequences[i]) for i in group) for group in groups]
+        return [
+            Portion(next(own) if share(group) else None, self.weights[group[0]] * length)
+            for group, length in zip(groups, lengths, strict=True)
+        ]
+
+    @property
+    def _most(self) -> int:
+        return frames_at_once(self.n_densities, self.device)
+
+    def _blocks(self, groups: list[list[int]] | None) -> list[Block]:
         return make_blocks(
             self.sequences,
             self.weights,
@@ -83,6 +109,7 @@ class Corpus:
             self.device,
             self.dtype,
             self.states,
+            groups,
         )
 
     def block(self, pieces: list[Piece]) -> Block:
@@ -107,16 +134,15 @@ class Corpus:
 
     def batches(self, n_batches: int, generator: torch.Generator, *, may_cut: bool = True) -> list[Batch]:
         """Batches of about as many frames each, of pieces from all over the data; ``may_cut`` sequences that are long."""
-        used = [i for i, w in enumerate(self.weights) if w > 0]
-        total = sum(len(self.sequences[i]) for i in used)
+        chosen = used(self.weights)
+        total = sum(len(self.sequences[i]) for i in chosen)
         size = max(SHORTEST, total // (n_batches * STREAMS)) if may_cut else total
-        order = [used[j] for j in torch.randperm(len(used), generator=generator).tolist()]
+        order = [chosen[j] for j in torch.randperm(len(chosen), generator=generator).tolist()]
         pieces = [piece for i in order for piece in cut(i, len(self.sequences[i]), size)]
         return [self._groups(pieces[b::n_batches]) for b in range(min(n_batches, len(pieces)))]
 
     def _groups(self, pieces: list[Piece]) -> Batch:
-        most = frames_at_once(self.n_densities, self.device)
-        return grouped(pieces, lambda piece: self.weights[piece.sequence], len, most)
+        return grouped(pieces, lambda piece: self.weights[piece.sequence], len, self._most)
 
 
 def cut(sequence: int, length: int, size: int) -> list[Piece]:

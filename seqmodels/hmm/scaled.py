@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm import recursions
-from seqmodels.hmm.cutting import TOLERANCE
+from seqmodels.hmm.cutting import MARGIN, TOLERANCE
 from seqmodels.hmm.packing import Packing, any_of
 from seqmodels.hmm.recursions import LIMITS
 from seqmodels.hmm.scratch import Scratch
 from seqmodels.hmm.threads import one_if_small
 from seqmodels.hmm.trellis import Trellis
 
+WIDE = 16  # times the usual margins, for a chain that is slow to forget
 BLOCK = 1 << 16  # rows looked at at once
 SUMMED = {torch.float32: 1 << 11, torch.float64: 1 << 16}  # rows multiplied up at once: float32 sums stay short
 
@@ -83,9 +84,7 @@ def backward(trellis: Trellis, ran: Pass) -> tuple[Tensor, Tensor, Tensor]:
     closing = ran.alpha[..., packing.last[packing.order], :]
     ends.div_((closing * ends).sum(-1, keepdim=True))
     gamma, ahead = trellis.scratch.like("gamma", ran.alpha), ran.b
-    reach = (
-        None if _refills(trellis, ran.scale) else trellis.scratch.take("reach", ran.scale.shape, dtype, gamma.device)
-    )
+    reach = None if refills(trellis, ran.scale) else trellis.scratch.take("reach", ran.scale.shape, dtype, gamma.device)
     with one_if_small(step, packing.batch_sizes[0]):
         messages, drifted = recursions.backward(step, ran.alpha, ahead, ran.scale, ends, gamma, packing, reach)
     least, n = _least(gamma.shape[-1], dtype), cutting.n_sequences
@@ -130,6 +129,24 @@ def expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed:
     return total.mul_(trellis.transition)
 
 
+def warmed_up(trellis: Trellis, handed: Tensor) -> bool:
+    """Whether one sequence has forgotten how it began, so that the prediction ``handed`` (K,) for what comes after it holds in every state.
+
+    It is compared to the prediction that its last frames make after a flat start, as those of neighbouring pieces are.
+    """
+    dtype, length = trellis.densities.dtype, int(trellis.cutting.lengths[0])
+    frames = min(length, WIDE * MARGIN[dtype])
+    time = torch.arange(length - frames, length, device=trellis.densities.device)
+    rows = trellis.cutting.rows(torch.zeros_like(time), time)
+    b, _ = trellis.densities.take(rows).scaled(Scratch())
+    torch.threshold_(b, LIMITS[dtype].flush, 0.0)
+    step, packing = trellis.transition.to(dtype), Packing.of([frames], b.device)
+    flat = torch.full_like(b[:1], 1 / b.shape[1])
+    alpha, _ = recursions.forward(step, b, flat, packing, Scratch())
+    given = alpha[-1] @ step
+    return bool(((handed - given).abs() <= TOLERANCE[dtype] * torch.maximum(handed, given)).all())
+
+
 def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
     """(w,) pieces in which something lost could have mattered; cheap, and on the safe side.
 
@@ -139,7 +156,7 @@ def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
     packing, least = trellis.packing, _least(alpha.shape[1], alpha.dtype)
     closing = alpha[packing.last] * trellis.ends(alpha.dtype)[packing.rank]
     faint = ~(closing.sum(1) > least)
-    if _refills(trellis, scale):
+    if refills(trellis, scale):
         return faint
     refill = trellis.transition.amin().to(scale.dtype)
     rows = (~(scale * refill > least)).nonzero()[:, 0]
@@ -150,7 +167,7 @@ def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
     return packing.any(harmful) | faint
 
 
-def _refills(trellis: Trellis, scale: Tensor) -> bool:
+def refills(trellis: Trellis, scale: Tensor) -> bool:
     """Whether at every frame all states, of every chain, are handed more than can have been lost of any."""
     handed = scale.amin(-1) * trellis.transition.amin((-2, -1)).to(scale.dtype)
     return bool((handed > _least(trellis.transition.shape[-1], scale.dtype)).all())

@@ -16,7 +16,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from seqmodels.hmm.baum_welch import Expectations, Fitted, Memory, Schedule, log_prior, maximise
+from seqmodels.distributed import share
+from seqmodels.hmm.baum_welch import Expectations, Fitted, Memory, Schedule, everywhere, log_prior, maximise
 from seqmodels.hmm.constraints import Constraints
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.parameters import Parameters
@@ -90,13 +91,15 @@ def stepwise_em(
     with interruptible() as interruption:
         while at.number < schedule.max_iter and not converged:
             seconds, out_of_time = time.perf_counter() - began, False
+            prior = steps.log_prior(at.first)
             for batch, size in zip(batches[at.taken :], sizes[at.taken :], strict=True):
-                found = expect_batch(at.parameters, steps.emission, corpus, batch, interruption)
-                if found is None:
+                own = expect_batch(at.parameters, steps.emission, corpus, batch, interruption)
+                if own is None:
                     break
+                # When to stop hangs on the clock and the rounding of process 0 alone, or one would stop without the others.
+                (found,), (seconds, prior) = everywhere([own], [time.perf_counter() - began, prior])
                 at.parameters, memory = steps.take(at.parameters, memory, found, size)
                 at.log_prob, at.seen, at.taken = at.log_prob + found.log_prob, at.seen + size, at.taken + 1
-                seconds = time.perf_counter() - began
                 interruption.hold()
                 if out_of_time := schedule.max_seconds is not None and seconds > schedule.max_seconds:
                     break
@@ -109,7 +112,7 @@ def stepwise_em(
             if not at.taken:
                 break
             score = (at.log_prob * sum(sizes) / at.seen + log_det) / n_units
-            objective = score + steps.log_prior(at.first) / n_units
+            objective = score + prior / n_units
             hits = int(steps.emission.floor_hits(at.parameters.table).sum())
             row = {"step": at.number, "seconds": seconds, "log_prob": score, "objective": objective, "floor_hits": hits}
             before = rows[-1]["objective"] if rows else -math.inf
@@ -153,9 +156,12 @@ def _restored(state: Mapping[str, Any], device: torch.device) -> Memory | None:
 def expect_batch(
     parameters: Parameters, emission: Emission, corpus: Corpus, batch: Batch, interruption: Interruption | None = None
 ) -> Expectations | None:
-    """The E-step on a batch, a group of pieces in memory at a time; None if a signal came between two groups."""
-    found = expect_pieces(parameters, emission, corpus, batch[0])
-    for group in batch[1:]:
+    """The E-step on what this process has of a batch, a group of pieces at a time; None if a signal came between two groups."""
+    parts = [part for part in map(share, batch) if part]
+    if not parts:  # the pieces are fewer than the processes: this one adds nothing
+        return expect_pieces(parameters, emission, corpus, batch[0][:1]).scaled(0.0)
+    found = expect_pieces(parameters, emission, corpus, parts[0])
+    for group in parts[1:]:
         if interruption is not None and interruption.asked:
             return None
         found = found + expect_pieces(parameters, emission, corpus, group)

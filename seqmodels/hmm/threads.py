@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 WORTH_SHARING = 200_000  # multiplications in a product
+Set = Callable[[int], int]  # a number of threads; some say what it was
 
 
 @contextmanager
 def one_if_small(transition: Tensor, n: int) -> Iterator[None]:
-    """Within, torch uses one thread on this CPU if products of (K, K) with (K, n) are small; after, as many as before."""
+    """Within, torch uses one thread on this CPU if products of (K, K) with (K, n) are small; after, as many as before.
+
+    Only in the thread that calls: ``torch.set_num_threads`` is for the whole process, and other threads may be at work in it.
+    """
     threads = torch.get_num_threads()
     if threads == 1 or transition.is_cuda or transition.numel() * n >= WORTH_SHARING:
         yield
         return
-    torch.set_num_threads(1)
+    for_openmp, for_products = _setters()
+    for_openmp(1)
+    before = for_products(1)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        for_openmp(threads)
+        for_products(before)
+
+
+@cache
+def _setters() -> tuple[Set, Set]:
+    """Of the calling thread's number in the OpenMP that torch runs on, and in MKL; where there is neither, nothing is set."""
+    files = [
+        path for path in Path(torch.__file__).parent.glob("lib/libtorch_cpu.*") if path.suffix in (".so", ".dylib")
+    ]
+    library = (
+        ctypes.CDLL(str(files[0])) if files else None
+    )  # loaded already; names are looked up in what it depends on too
+    return getattr(library, "omp_set_num_threads", int), getattr(library, "MKL_Set_Num_Threads_Local", int)

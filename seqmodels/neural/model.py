@@ -20,7 +20,7 @@ from seqmodels.neural.compiling import Compile, check_compile, compiled
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
 from seqmodels.neural.evaluated import evaluated
 from seqmodels.neural.folded import FoldedCursor
-from seqmodels.neural.module import Ends, SequenceModule, Side, chunk_log_prob
+from seqmodels.neural.module import Ends, SequenceModule, Side, autocast, chunk_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.trained import Trained
@@ -269,7 +269,7 @@ class _Objective:
             # A copy, since under CUDA graphs the next step is written over the last one's.
             self.memory = map_memory(lambda kept: kept.detach().clone(), self.memory)
         else:
-            with torch.autocast(self.device.type, dtype=self.precision, enabled=self.precision is not None):
+            with autocast(self.device, self.precision):
                 self.memory = self.module.start(len(spans), chunk.source, chunk.source_mask)
         log_prob, parameters, self.memory = self.chunk_log_prob(
             self.module, self.observation, chunk, self.memory, self.precision

@@ -184,6 +184,15 @@ def split_end(outputs: Tensor, may_end: Tensor, stops: bool) -> tuple[Tensor, Te
     return parameters, torch.where(may_end, end[..., 0], -torch.inf)
 
 
+def autocast(device: torch.device, precision: torch.dtype | None) -> torch.autocast:
+    """Within, products are in this precision; None: in that of the weights.
+
+    Without torch's cache of weights in low precision: one for all threads, which whoever comes first to the end of a step empties.
+    A weight that is read twice in a step would be cast once or twice as it happens, and its gradient rounded once or twice.
+    """
+    return torch.autocast(device.type, dtype=precision, enabled=precision is not None, cache_enabled=False)
+
+
 def chunk_log_prob(
     module: SequenceModule,
     observation: Observation,
@@ -213,7 +222,7 @@ Predicted = tuple[
 def _predicted(
     module: SequenceModule, observation: Observation, chunk: Chunk, memory: Memory, precision: torch.dtype | None
 ) -> Predicted:
-    with torch.autocast(chunk.shown.device.type, dtype=precision, enabled=precision is not None):
+    with autocast(chunk.shown.device, precision):
         outputs, memory = module(chunk.shown, chunk.is_start, chunk.is_target, memory)
     outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
     parameters, end = split_end(outputs, chunk.may_end, module.ends.stops)
@@ -226,7 +235,7 @@ def _predicted_by_pieces(
     """The same without ever holding the parameters; the states stand for them."""
     size, head, end = module.ends.size, module.head, None
     weight, own = (head.shared, head.own) if isinstance(head, TiedLinear) else (head.weight[:size], head.weight[size:])
-    with torch.autocast(chunk.shown.device.type, dtype=precision, enabled=precision is not None):
+    with autocast(chunk.shown.device, precision):
         hidden, memory = module.hidden(chunk.shown, chunk.is_start, chunk.is_target, memory)
         log_prob = linear_log_prob(hidden, weight, head.bias[:size], chunk.asked)
         if module.ends.stops and own is not None:

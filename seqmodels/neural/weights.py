@@ -8,9 +8,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+DRAWS = (
+    nn.init.normal_,
+    nn.init.uniform_,
+    nn.init.trunc_normal_,
+    nn.init.kaiming_uniform_,
+    Tensor.normal_,
+    Tensor.uniform_,
+)
 UNSAVED = 1 << 22  # numbers in tables that are worked out and not saved, beyond as many as are saved
 
 
@@ -33,7 +41,8 @@ def load_into(make: Callable[[], nn.Module], arrays: Mapping[str, Any], *, d_mod
     with shapes_alone():
         expected = make()
     check_shapes(expected, arrays)
-    module = make()
+    with _NothingDrawn(generators=True):
+        module = make()
     module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     return module
 
@@ -75,11 +84,20 @@ def check_shapes(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
 
 @contextmanager
 def shapes_alone() -> Iterator[None]:
-    """Tensors made within have shapes and no memory; generators, which give them values, are left out."""
-    with torch.device("meta"), _WithoutGenerators():
+    """Tensors made within have shapes and no memory."""
+    with torch.device("meta"), _NothingDrawn(generators=False):
         yield
 
 
-class _WithoutGenerators(TorchFunctionMode):
+class _NothingDrawn(TorchFunctionMode):
+    """Weights made within are left as they are found in memory; ``generators``: whether other draws have theirs."""
+
+    def __init__(self, *, generators: bool) -> None:
+        super().__init__()
+        self.generators = generators
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **{name: value for name, value in (kwargs or {}).items() if name != "generator"})
+        given = kwargs or {}
+        if func in DRAWS:
+            return args[0] if args else given["tensor"]
+        return func(*args, **{name: value for name, value in given.items() if self.generators or name != "generator"})

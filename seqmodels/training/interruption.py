@@ -16,7 +16,8 @@ from types import FrameType
 from typing import Any
 
 import pandas as pd
-import torch.distributed as dist
+
+from seqmodels import distributed
 
 DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
@@ -35,12 +36,12 @@ class Interruption:
 
     @property
     def asked(self) -> bool:
-        """Whether training is to end."""
-        return self.signal is not None
+        """Whether training is to end; in several processes at the same step in all, whichever of them was sent a signal."""
+        return distributed.stop_agreed() or (self.signal is not None and not distributed.several())
 
     def hold(self) -> None:
         """From here on there is something to keep: the first signal is noted rather than raised."""
-        if self._replaced or not self._may_hold or _in_several_processes():
+        if self._replaced or not self._may_hold:
             return
         for number, default in DEFAULTS.items():
             if signal.getsignal(number) is default:
@@ -57,6 +58,7 @@ class Interruption:
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = signal.Signals(number)
+        distributed.ask_to_stop()
 
 
 _current: Interruption | None = None  # of the main thread, where alone signals arrive
@@ -72,17 +74,13 @@ def interruptible() -> Iterator[Interruption]:
     if _current is not None:
         yield _current
         return
+    distributed.begin_anew()
     _current = Interruption(may_hold=True)
     try:
         yield _current
     finally:
         _current.release()
         _current = None
-
-
-def _in_several_processes() -> bool:
-    """One of them alone must not stop: the others would wait for its share of a sum."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def marked(history: pd.DataFrame) -> pd.DataFrame:

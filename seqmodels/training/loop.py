@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from seqmodels import distributed
 from seqmodels.training import checkpoint
 from seqmodels.training.average import Average
 from seqmodels.training.clipping import clip
@@ -94,13 +95,15 @@ def train(
     memory: Recall | None = None,
     checkpoints: Checkpoints | None = None,
     generator: torch.Generator | None = None,
+    adds_up: bool = False,
 ) -> tuple[pd.DataFrame, bool]:
     """Maximise ``objective`` over batches of ``epoch(0), epoch(1), ...``; returns the history and whether it stopped by itself.
 
     With ``evaluate`` (nats per unit on held-out data) the module ends with the weights that did best there. Each epoch must
     be the same when asked for again, so that training can go on from a checkpoint in the middle of one. A signal ends it after
     the step it is at (``seqmodels.training.interruption``), with a last line of history. ``generator`` is what the objective
-    draws from, if anything; None: torch's default one.
+    draws from, if anything; None: torch's default one. ``adds_up``: of several processes each has a portion of every batch, in
+    float64, and a ``Step`` has the ``weight`` of the whole batch.
 
     Raises:
         RuntimeError: a gradient is not finite.
@@ -108,7 +111,9 @@ def train(
     """
     keep_freed_memory(module)
     kept = checkpoints or Checkpoints()
-    loop = _Loop(module, objective, evaluate, recipe, steps_per_epoch, memory, generator or torch.default_generator)
+    together = adds_up and distributed.several()
+    draws = generator or torch.default_generator
+    loop = _Loop(module, objective, evaluate, recipe, steps_per_epoch, memory, draws, adds_up=together)
     if kept.state is not None:
         loop.restore(kept.state)
     with interruptible() as interruption:
@@ -141,9 +146,12 @@ class _Loop:
         steps_per_epoch: int,
         memory: Recall | None,
         generator: torch.Generator,
+        *,
+        adds_up: bool = False,
     ) -> None:
         self.module, self.objective, self.evaluate, self.recipe = module, objective, evaluate, recipe
-        self.memory, self.generator = memory, generator
+        self.memory, self.generator, self.adds_up = memory, generator, adds_up
+        assert not (adds_up and recipe.accumulate > 1), "gradients are added up at every batch"
         epochs = None if recipe.max_epochs is None else recipe.max_epochs * steps_per_epoch
         limits = [None if recipe.max_steps is None else recipe.max_steps * recipe.accumulate, epochs]
         self.n_batches = min((limit for limit in limits if limit is not None), default=None)
@@ -156,7 +164,7 @@ class _Loop:
         self.best_weights: dict[str, Any] | None = None
         self.rows: list[dict[str, float]] = []
         self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}
-        self.began, self.evaluation_seconds = time.perf_counter(), 0.0
+        self.began, self.first_clock, self.evaluation_seconds = time.perf_counter(), 0.0, 0.0
         self.bar = tqdm(
             total=100, disable=not recipe.progress, unit="%", bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}"
         )
@@ -182,6 +190,8 @@ class _Loop:
     def step(self, batch: Any) -> None:
         result = self.objective(batch)
         (-result.total / max(result.weight, 1e-30)).backward()
+        if self.adds_up:
+            result = self._added_up(result)
         self.batches, self.in_epoch = self.batches + 1, self.in_epoch + 1
         self.sums["log_prob"] += float(result.log_prob)
         self.sums["n_units"] += result.n_units
@@ -189,11 +199,25 @@ class _Loop:
         if self.is_whole:
             self._move()
         limit = self.recipe.max_seconds
-        out_of_time = limit is not None and time.perf_counter() - self.began >= limit
+        out_of_time = limit is not None and self.seconds() >= limit
         done = self.progress() >= 1 or out_of_time
         self.ended = done
         if done or (self.is_whole and self.progress() >= self.next_record):
             self.record()
+
+    def seconds(self) -> float:
+        """Since training began, by the clock of the first process: the others stop when it does."""
+        return self.first_clock if self.adds_up else time.perf_counter() - self.began
+
+    def _added_up(self, result: Step) -> Step:
+        """Gradients and figures of all processes."""
+        gradients = [p.grad for p in self.weights if p.grad is not None]
+        figures = gradients[0].new_tensor([float(result.log_prob), result.n_units])
+        seconds = time.perf_counter() - self.began
+        (*sums, figures), (self.first_clock,) = distributed.add_up([*gradients, figures], [seconds])
+        torch._foreach_copy_(gradients, sums)
+        log_prob, n_units = figures.unbind()
+        return replace(result, log_prob=log_prob, n_units=float(n_units))
 
     def _move(self) -> None:
         n = self.recipe.accumulate

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from seqmodels import distributed
 from seqmodels.parameters import Configurable
 from seqmodels.preparation import Example, OnDisk
 from seqmodels.sequences import AT_ONCE
@@ -58,11 +59,23 @@ class Checkpoints:
     def of(
         cls, path: Path | None, seconds: float, resume_from: Path | None, fingerprint: Mapping[str, Any]
     ) -> Checkpoints:
-        """Raises ``ValueError`` if ``resume_from`` is no checkpoint, or one of other settings or data."""
-        state = None if resume_from is None else file.read(resume_from)
-        if state is not None and resume_from is not None:
-            check_agrees(resume_from, state.get("fingerprint"), fingerprint)
-        return cls(path, seconds, fingerprint, None if state is None else state["state"])
+        """Raises ``ValueError`` if ``resume_from`` is no checkpoint, or one of other settings or data.
+
+        Of several processes the first reads and writes.
+        """
+        written = path if distributed.is_first() else None
+        if resume_from is None:
+            return cls(written, seconds, fingerprint)
+        source = path if resume_from == "auto" else resume_from
+        assert source is not None, "checked with the hyperparameters"
+        is_optional = resume_from == "auto"
+        found = distributed.from_first(
+            lambda: {} if is_optional and not os.path.exists(source) else dict(file.read(source))
+        )
+        if not found:
+            return cls(written, seconds, fingerprint)
+        check_agrees(source, found.get("fingerprint"), fingerprint)
+        return cls(written, seconds, fingerprint, found["state"])
 
     @property
     def due(self) -> bool:
@@ -93,7 +106,8 @@ class Resumable:
             and when Ctrl-C or SIGTERM ends training.
         checkpoint_seconds: from one checkpoint to the next, which a crash loses at most; 0: after every step.
         resume_from: a checkpoint from which ``fit`` goes on, given the same data and hyperparameters, to the parameters it would have
-            reached without a break, to the last bit.
+            reached without a break, to the last bit; ``"auto"``: from ``checkpoint`` if that file is there, else from the beginning, so that
+            a job that is started again by itself (``torchrun --max-restarts``) goes on.
     """
 
     checkpoint: str | None = None
@@ -106,6 +120,10 @@ class Resumable:
 
     def _check_checkpoints(self) -> None:
         """Raise ``ValueError`` for what cannot be."""
+        if self.resume_from == "auto" and self.checkpoint is None:
+            raise ValueError(
+                "resume_from is 'auto', which goes on from checkpoint, but that is None; pass checkpoint='run.ckpt'"
+            )
         if not self.checkpoint_seconds >= 0:
             raise ValueError(
                 f"checkpoint_seconds is {self.checkpoint_seconds!r}; pass a number of seconds, 0 for a checkpoint after every step"

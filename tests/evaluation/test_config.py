@@ -68,3 +68,14 @@ def test_built_in_data_that_changed_are_named():
     config = Config({"speech": BuiltinSpeech(2, 1)}, sha256={"speech": "1" * 64})
     with pytest.raises(ValueError, match="the built-in speech has changed"):
         config.read_data()
+
+
+def test_a_run_does_not_say_what_fit_reads_writes_and_calls(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(
+        '[data.text]\nclass = "BuiltinText"\n[models.lstm]\nclass = "LSTM"\ncheckpoint = "elsewhere/run"\nd_model = 8\n'
+    )
+    with pytest.warns(UserWarning, match="models.lstm has checkpoint, which is left out"):
+        config = Config.read(path)
+    assert config.models[""]["lstm"].checkpoint is None
+    assert config.models[""]["lstm"].d_model == 8

@@ -2,13 +2,19 @@
 
 import json
 import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import seqmodels as sm
+from seqmodels.evaluation.comparison import _completed
 from seqmodels.evaluation.saved import as_json, frame_from_json, frame_to_json, read_sequences, write_sequences
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "0.1.0"
 
 
 def conditional():
@@ -118,3 +124,60 @@ def test_a_description_is_json_whatever_is_in_it():
     assert described["b"][1]["class"] == "Categorical"
     assert "len" in described["3"]
     json.dumps(described)
+
+
+def test_a_second_save_that_fails_leaves_the_first_and_nothing_else(tmp_path):
+    first = vectors()
+    first.save(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    bad = replace(
+        first, test=sm.Sequences(first.test.items, metadata=pd.DataFrame({"where": [(1, 2)] * len(first.test)}))
+    )
+    with pytest.raises(ValueError, match="holds a tuple"):
+        bad.save(tmp_path)
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
+    assert str(sm.Comparison.load(tmp_path)) == str(first)
+    first.save(tmp_path)
+    assert len(list(tmp_path.glob("files-*"))) == 1
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_comparison_of_the_oldest_format_is_replaced_and_its_files_removed(tmp_path):
+    shutil.copytree(FIXTURES / "comparison", tmp_path / "kept")
+    old = sm.Comparison.load(tmp_path / "kept")
+    old.save(tmp_path / "kept")
+    assert {path.name for path in (tmp_path / "kept").iterdir() if not path.name.startswith("files-")} == {
+        "comparison.json"
+    }
+    assert str(sm.Comparison.load(tmp_path / "kept")) == str(old)
+
+
+def test_files_of_two_comparisons_do_not_mix(tmp_path):
+    old = sm.Comparison.load(FIXTURES / "comparison")
+    old.save(tmp_path / "a")
+    replace(old, log_prob_steps={name: [s + 1 for s in each] for name, each in old.log_prob_steps.items()}).save(
+        tmp_path / "b"
+    )
+    a, b = (next((tmp_path / name).glob("files-*")) / "steps.safetensors" for name in "ab")
+    a.write_bytes(b.read_bytes())
+    with pytest.raises(ValueError, match=r"steps\.safetensors is damaged"):
+        sm.Comparison.load(tmp_path / "a")
+
+
+def test_a_table_that_an_older_version_saved_is_read_in_todays_terms():
+    """Bits had the sign of the score, and there was neither a rank nor what a floor does to a score."""
+    models = {"one": sm.HMM(1, max_iter=1), "bad": sm.HMM(2, observation=sm.GaussianMixture(1))}
+    with pytest.warns(UserWarning, match="bad failed"):
+        now = sm.compare(models, ["abab", "ba"] * 6, test=["abba"] * 6).frame
+    then = now.drop(columns=["rank", "floor_effect"]).assign(bits=-now["bits"])
+    pd.testing.assert_frame_equal(_completed(then)[now.columns], now, check_exact=True)
+    assert now["rank"].tolist() == pytest.approx([1.0, 2.0, np.nan], nan_ok=True)
+
+
+def test_the_grid_of_dithered_sequences_is_kept(tmp_path):
+    x = sm.Sequences([np.arange(6.0)[:, None] * 0.5]).dithered()
+    write_sequences(tmp_path, "x", x)
+    again = read_sequences(tmp_path, "x")
+    assert again is not None
+    assert again.grid == x.grid == (0.5,)

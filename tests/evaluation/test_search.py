@@ -100,7 +100,7 @@ def test_a_trial_that_fails_is_a_row_and_the_search_goes_on(parts):
     failed = result.search.set_index("settings").loc["dropout=2.0"]
     assert "dropout is 2.0" in failed["error"]
     assert math.isnan(failed["score"])
-    assert result.frame["settings"].tolist() == ["dropout=0.0"]
+    assert result.frame.set_index("model").loc["lstm", "settings"] == "dropout=0.0"
 
 
 def test_if_every_trial_fails_the_model_fails(parts):

@@ -115,6 +115,18 @@ def test_a_chain_that_never_forgets_is_not_cut() -> None:
     assert_allclose(batch.fit(x).transition_, plain.transition_, rtol=1e-6)
 
 
+def test_a_chain_whose_parts_hardly_lead_to_one_another_is_not_cut() -> None:
+    """A warm-up of 200 frames cannot tell in which part a sequence began."""
+    transition = np.array([[1.0, 1e-60], [1e-60, 1.0]])
+    x = [np.repeat([0, 2], [1700, 900]), np.repeat([1, 2], [1500, 1100])]  # of the last symbol both states say the same
+    chain = ([0.5, 0.5], transition)
+    emission = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]
+    options: dict[str, Any] = {"warm_start": True, "dtype": "float64", "max_iter": 1, "tol": 0}
+    plain = HMM.from_parameters(*chain, emission=emission, **options).fit(x)
+    batch = HMM.from_parameters(*chain, emission=emission, algorithm="stepwise", batches=1, **options).fit(x)
+    assert_allclose(batch.emission_, plain.emission_, rtol=1e-9, atol=1e-12)
+
+
 # -- steps -------------------------------------------------------------------------------------------------
 
 

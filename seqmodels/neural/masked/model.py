@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from seqmodels import storage
+from seqmodels import distributed, storage
+from seqmodels.agreement import check_held_alike
 from seqmodels.encodings import Encoding
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.neural.batches import Batching
@@ -49,7 +50,7 @@ class MaskedModel(Trained, Configurable, ABC):
     The other arguments are those of ``Trained``; batches are of pieces.
 
     Attributes (fitted): ``encoding_``, ``module_``, ``history_`` (a frame: step, seconds, log_prob, validation, ...; nats
-    per hidden symbol), ``n_parameters_``, ``converged_``, ``fit_seconds_``.
+    per hidden symbol), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
     """
 
     max_length: int = 128
@@ -85,10 +86,14 @@ class MaskedModel(Trained, Configurable, ABC):
         Raises:
             ValueError: bad input or hyperparameters, before any work; an earlier fit stays as it was.
         """
+        with distributed.together():
+            return self._fit_to(Data.of(X), validation)
+
+    def _fit_to(self, data: Data, validation: Any) -> Self:
         self._check_budget()
         self._check_architecture()
+        check_held_alike(self, data, validation)
         masking = self._masking()
-        data = Data.of(X)
         if data.X.kind == "vectors":
             raise ValueError(
                 f"{type(self).__name__} predicts hidden symbols but X is vectors; pass texts or integer sequences"
@@ -103,13 +108,19 @@ class MaskedModel(Trained, Configurable, ABC):
         with undone_on_failure(self):
             with interruption.interruptible() as interrupted:
                 self.encoding_ = setting.encoding
-                self._train(self._rows(part.X), [] if held_out is None else self._rows(held_out.X), masking)
-            if interrupted.asked:
+                rows = self._rows(part.X), [] if held_out is None else self._rows(held_out.X)
+                if not distributed.is_first():
+                    interrupted.hold()  # a signal here is one to the process that works
+                distributed.by_first(type(self).__name__, lambda: self._train(*rows, masking))
+            if interrupted.asked and distributed.is_first():
                 self.history_: pd.DataFrame = interruption.marked(self.history_)
                 self.converged_ = False
-        self.fit_seconds_ = time.perf_counter() - began
-        if interrupted.signal is not None:
-            interruption.tell(interrupted.signal, self.fit_seconds_, self.checkpoint, stacklevel=2)
+            self.fit_seconds_ = time.perf_counter() - began
+            content = distributed.content_of_first(self._content)
+            if content is not None:
+                self._load(content, self.encoding_, Categorical())
+        if interrupted.asked and interrupted.signal is not None:
+            interruption.tell(interrupted.signal, self.fit_seconds_, self.checkpoint, stacklevel=3)
         return self
 
     @property
@@ -157,19 +168,19 @@ class MaskedModel(Trained, Configurable, ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it."""
+        storage.write(path, self._content())
+
+    def _content(self) -> dict[str, Any]:
         self._setting()
-        storage.write(
-            path,
-            {
-                "model": storage.describe(self),
-                "encoding": {**storage.describe(self.encoding_), "state": self.encoding_.state()},
-                "observation": storage.describe(Categorical()),
-                "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
-                "converged": bool(self.converged_),
-                "fit_seconds": float(self.fit_seconds_),
-                "state": {name: tensor.float().cpu().numpy() for name, tensor in self.module_.state_dict().items()},
-            },
-        )
+        return {
+            "model": storage.describe(self),
+            "encoding": {**storage.describe(self.encoding_), "state": self.encoding_.state()},
+            "observation": storage.describe(Categorical()),
+            "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
+            "converged": bool(self.converged_),
+            "fit_seconds": float(self.fit_seconds_),
+            "state": {name: tensor.float().cpu().numpy() for name, tensor in self.module_.state_dict().items()},
+        }
 
     def _load(self, content: dict[str, Any], encoding: Encoding, observation: Observation) -> Self:
         self.encoding_ = encoding.restore(content["encoding"]["state"])

@@ -1,0 +1,68 @@
+"""That all processes hold the same model, data and version before they fit together: compared by SHA-256."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from seqmodels import distributed
+from seqmodels.parameters import Configurable
+from seqmodels.preparation import Data
+from seqmodels.sequences import Sequences
+from seqmodels.training.resuming import hash_of
+
+# What may differ: where each process computes, and what it shows and writes.
+OWN = {"device", "verbose", "callbacks", "checkpoint", "checkpoint_seconds"}
+
+LONG = 60  # characters of a setting's value from which on an error shows its SHA-256
+
+
+def check_held_alike(model: Configurable, data: Data, validation: Any = None) -> None:
+    """Raise ``ValueError`` in every process, naming what differs and where, unless all would fit the same model to the same data."""
+    if not distributed.several():
+        return
+    params = {name: value for name, value in model.get_params(deep=False).items() if name not in OWN}
+    distributed.check_alike(
+        {
+            "the version of seqmodels": _version(),
+            "the class of the model": type(model).__name__,
+            **{f"the setting {name}": _short(value) for name, value in params.items()},
+            "the data X": _sequences(data.X),
+            "the data y": "none" if data.y is None else _sequences(data.y),
+            "sample_weight": _digest(data.weights),
+            "states": _digest(data.states),
+            "validation": _validation(validation),
+        }
+    )
+
+
+def _version() -> str:
+    try:
+        return f"{version('seqmodels')} with torch {torch.__version__}"
+    except PackageNotFoundError:  # run from a source tree
+        return f"torch {torch.__version__}"
+
+
+def _validation(validation: Any) -> str:
+    if validation is None or isinstance(validation, str):
+        return repr(validation)
+    parts = validation if isinstance(validation, tuple) else (validation,)
+    return ", ".join(_sequences(Data.of(part).X) for part in parts)
+
+
+def _sequences(sequences: Sequences) -> str:
+    return f"{len(sequences)} sequences of SHA-256 {_digest(sequences.items)}"
+
+
+def _short(value: Any) -> str:
+    shown = " ".join(repr(value).split())
+    if " at 0x" in shown:  # an address differs from process to process and says nothing
+        return type(value).__name__
+    return shown if len(shown) < LONG else f"SHA-256 {_digest(value)}"
+
+
+def _digest(value: Any) -> str:
+    """The first 16 digits."""
+    return hash_of(value)[:16]
