@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.hmm import log_semiring, scaled
 from seqmodels.hmm.backward_sampling import sample_paths
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.cutting import Cutting
@@ -37,6 +38,17 @@ def block_posterior(parameters: Parameters, densities: Densities, block: Block) 
 def block_beliefs(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
     """p(z_t | x_<=t) of each sequence, ``(T, K)``; zeros once it is impossible."""
     return block.cutting.split(forward_of(block_trellis(parameters, densities, block)).alpha)
+
+
+@torch.no_grad()
+def block_last_log_beliefs(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
+    """log p(z_T | x) of each sequence, ``(K,)`` float64, of a state far behind too; -inf everywhere if it is impossible."""
+    trellis = block_trellis(parameters, densities, block)
+    ran = scaled.forward(trellis)
+    if not ran.failed.any() and scaled.refills(trellis, ran.scale):
+        return list(ran.alpha[block.cutting.last].double().log())
+    whole, _ = trellis.take(torch.arange(block.cutting.n_sequences, device=densities.device))
+    return list(log_semiring.log_beliefs(whole)[whole.cutting.last])
 
 
 @torch.no_grad()
