@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 import seqmodels as sm
 from seqmodels.generation.cursor import begin
+from seqmodels.hmm.parameters import Parameters
 from tests.families import Row, rough, rows
 from tests.hard_chains import CHAINS, batched, deviation, log_steps, walked, with_chain
 
@@ -170,3 +171,20 @@ def test_a_state_that_cannot_be_explains_nothing() -> None:
     expected = -0.5 * 50.0**2 - 0.5 * np.log(2 * np.pi)
     assert_allclose(model.predict_next().log_prob(value), expected, rtol=1e-9)
     assert_allclose(model.forecast([np.zeros((3, 1))])[0].distribution().log_prob(value), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_source_after_which_the_likely_state_must_end(dtype: Any) -> None:
+    """The step after it is renormalised by a probability of going on of 1e-20, or of 0 in all states but one far behind."""
+    x, y = [np.array([0, 0, 1]), np.array([0, 1])], [np.array([1, 1]), np.array([1, 0, 1])]
+    model = sm.HMM(2, length="stop", dtype=dtype, max_iter=2).fit(x, y)
+    table = torch.tensor([[0.9, 0.1], [0.1, 0.9]], dtype=torch.float64).log()
+    for initial, transition in (
+        ([1.0, 0.0], [[0.0, 1e-20], [0.0, 0.5]]),
+        ([1 - 1e-60, 1e-60], [[0.0, 0.0], [0.0, 0.5]]),
+    ):
+        chain = (torch.tensor(each, dtype=torch.float64) for each in (initial, transition, [1.0, 0.5]))
+        model.parameters_ = Parameters(*chain, table)
+        expected = np.log([0.9, 0.5 * 0.9, 0.5])
+        assert_allclose(batched(model, np.array([1, 1]), np.array([0])), expected, rtol=1e-6)
+        assert_allclose(walked(model, np.array([1, 1]), np.array([0])), expected, rtol=1e-6)
