@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 import seqmodels as sm
 from seqmodels.generation.cursor import begin
+from seqmodels.hmm.parameters import Parameters
 from tests.families import Row, rough, rows
 from tests.hard_chains import CHAINS, batched, deviation, log_steps, walked, with_chain
 
@@ -147,3 +148,43 @@ def test_a_chain_that_hardly_goes_on_goes_on() -> None:
     x = np.array([0, 1, 1])
     assert_allclose(model.log_prob([x])[0], np.log(0.9 * 1e-30 * 0.9 * 0.5 * 0.9 * 0.5), rtol=1e-12)
     assert_allclose(walked(model, x).sum(), model.log_prob([x])[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_only_the_state_far_behind_explains_the_next_frame(dtype: Any) -> None:
+    """The first state is 2,000 nats ahead after the frames; the next frame is 50,000 nats nearer to the other."""
+    chain = {"means": [[0.0], [2.0]], "covariances": [[0.01], [0.01]], "dtype": dtype}
+    model = sm.HMM.from_parameters([0.5, 0.5], np.eye(2), **chain)
+    x, far = np.zeros((10, 1)), np.array([40.0])
+    expected = model.log_prob([np.append(x, far[None], axis=0)])[0] - model.log_prob([x])[0]
+    value = torch.as_tensor(far)
+    tolerance = 1e-9 if dtype == "float64" else 1e-5
+    assert_allclose(model.predict_next(x).log_prob(value), expected, rtol=tolerance)
+    assert_allclose(model.forecast([x])[0].distribution().log_prob(value), expected, rtol=tolerance)
+
+
+def test_a_state_that_cannot_be_explains_nothing() -> None:
+    model = sm.HMM.from_parameters(
+        [1.0, 0.0], np.eye(2), means=[[0.0], [50.0]], covariances=[[1.0], [1.0]], dtype="float64"
+    )
+    value = torch.tensor([50.0], dtype=torch.float64)
+    expected = -0.5 * 50.0**2 - 0.5 * np.log(2 * np.pi)
+    assert_allclose(model.predict_next().log_prob(value), expected, rtol=1e-9)
+    assert_allclose(model.forecast([np.zeros((3, 1))])[0].distribution().log_prob(value), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_source_after_which_the_likely_state_must_end(dtype: Any) -> None:
+    """The step after it is renormalised by a probability of going on of 1e-20, or of 0 in all states but one far behind."""
+    x, y = [np.array([0, 0, 1]), np.array([0, 1])], [np.array([1, 1]), np.array([1, 0, 1])]
+    model = sm.HMM(2, length="stop", dtype=dtype, max_iter=2).fit(x, y)
+    table = torch.tensor([[0.9, 0.1], [0.1, 0.9]], dtype=torch.float64).log()
+    for initial, transition in (
+        ([1.0, 0.0], [[0.0, 1e-20], [0.0, 0.5]]),
+        ([1 - 1e-60, 1e-60], [[0.0, 0.0], [0.0, 0.5]]),
+    ):
+        chain = (torch.tensor(each, dtype=torch.float64) for each in (initial, transition, [1.0, 0.5]))
+        model.parameters_ = Parameters(*chain, table)
+        expected = np.log([0.9, 0.5 * 0.9, 0.5])
+        assert_allclose(batched(model, np.array([1, 1]), np.array([0])), expected, rtol=1e-6)
+        assert_allclose(walked(model, np.array([1, 1]), np.array([0])), expected, rtol=1e-6)

@@ -111,9 +111,9 @@ def _cdfs(prediction: Prediction, row: int, x: Tensor) -> Tensor:
     past = None if prediction.past is None else prediction.past[row : row + 1]
     parameters = prediction.parameters[row].double()
     none, one = torch.zeros_like(x, dtype=torch.float64), torch.ones_like(x, dtype=torch.float64)
-    weights = prediction.weights()[row].double()
+    log_weights = prediction.weights()[row].double().log()
     past = None if past is None else past.double()
-    distribution = prediction.observation.distribution(parameters, weights, past, none, one)
+    distribution = prediction.observation.distribution(parameters, log_weights, past, none, one)
     return marginal_cdf(distribution, x.double()).cpu()
 
 

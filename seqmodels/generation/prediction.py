@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,12 @@ class Prediction:
             return torch.ones(len(self.parameters), 1, dtype=self.parameters.dtype, device=self.parameters.device)
         return torch.where(self.stuck.unsqueeze(-1), 1 / self.log_weights.shape[-1], self.log_weights.exp())
 
+    def _log_weights(self) -> Tensor:
+        """The logarithms of ``weights``, of a state far behind too."""
+        if self.log_weights is None:
+            return torch.zeros(len(self.parameters), 1, dtype=self.parameters.dtype, device=self.parameters.device)
+        return torch.where(self.stuck.unsqueeze(-1), -math.log(self.log_weights.shape[-1]), self.log_weights)
+
     def as_distribution(self, shift: Tensor, scale: Tensor) -> Any:
         """The first sequence's prediction as a Pyro distribution over raw values.
 
@@ -88,7 +95,7 @@ class Prediction:
         if self.stuck[0] and (self.log_end is None or self.log_end[0] < 0):
             raise ValueError("what came before has probability zero, so the model says nothing of what comes next")
         past = None if self.past is None else self.past[:1]
-        weights = self.weights()[0].to(self.parameters.dtype)  # an HMM's belief is float64
+        weights = self._log_weights()[0].to(self.parameters.dtype)  # an HMM's belief is float64
         try:
             result = self.observation.distribution(self.parameters[0], weights, past, shift, scale)
         except ValueError as error:  # parameters that are no number, or infinite
@@ -99,8 +106,8 @@ class Prediction:
         if self.log_end is None:
             result.p_end = 0.0
             return result
-        end = self.log_end[:1].exp()
         if self.observation.emits == "symbols":
-            result = dist.Categorical(probs=torch.cat([result.probs * (1 - end), end]))
-        result.p_end = float(end)
+            log_continue = torch.as_tensor(self.log_continue)[0]
+            result = dist.Categorical(logits=torch.cat([result.logits + log_continue, self.log_end[:1]]))
+        result.p_end = float(self.log_end[0].exp())
         return result

@@ -39,8 +39,8 @@ def merged(log_weights: list[float], states: list[HMMState]) -> Merged:
     weights = torch.tensor(log_weights, dtype=torch.float64, device=first.log_coming.device).log_softmax(0)
     beliefs = torch.cat([state.log_belief for state in states if state.log_belief is not None])  # (n, K)
     coming = torch.cat([state.log_coming for state in states])
-    means = (torch.logsumexp(weights[:, None] + each, 0, keepdim=True) for each in (beliefs, coming))
-    return [(list(range(len(states))), HMMState(*means, first.past, first.n_scored))]
+    belief, ahead = (torch.logsumexp(weights[:, None] + each, 0, keepdim=True) for each in (beliefs, coming))
+    return [(list(range(len(states))), HMMState(belief, ahead, first.past, first.n_scored))]
 
 
 @dataclass(frozen=True)

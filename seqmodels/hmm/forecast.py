@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.log_product import LogProduct
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Observation
 
@@ -24,6 +25,7 @@ class Forecast:
 
     states: np.ndarray
     going: np.ndarray
+    _log_states: Tensor
     _parameters: Parameters
     _observation: Observation
     _values: np.ndarray
@@ -35,23 +37,23 @@ class Forecast:
         cls,
         parameters: Parameters,
         observation: Observation,
-        belief: np.ndarray,
+        log_belief: Tensor,
         values: np.ndarray,
         k: int,
         shift: Tensor,
         scale: Tensor,
     ) -> Self:
-        """From the ``belief (K,)`` after encoded ``values (T, ...)``, in raw units ``shift + scale * encoded``."""
-        weights = torch.as_tensor(belief, dtype=torch.float64)
-        weights, rows = weights / weights.sum(), []  # of float32, they sum to one but for rounding
+        """From the ``log_belief (K,)`` after encoded ``values (T, ...)``, in raw units ``shift + scale * encoded``."""
+        onward, rows = LogProduct(parameters.transition), []
+        joint = log_belief.log_softmax(0)[None]  # of float32, they sum to one but for rounding
         for _ in range(k):
-            weights = weights @ parameters.transition
-            rows.append(weights)
-        joint = torch.stack(rows)  # (k, K)
-        going = joint.sum(1, keepdim=True)
-        states = torch.where(going > 0, joint / going, 0.0)
-        alive = np.ones(k) if parameters.final is None else going[:, 0].numpy()
-        return cls(states.numpy(), alive, parameters, observation, values, shift, scale)
+            joint = onward(joint)
+            rows.append(joint)
+        log_joint = torch.cat(rows)  # (k, K)
+        log_going = torch.logsumexp(log_joint, 1, keepdim=True)
+        log_states = log_joint - torch.where(log_going == -torch.inf, 0.0, log_going)
+        alive = np.ones(k) if parameters.final is None else log_going[:, 0].exp().numpy()
+        return cls(log_states.exp().numpy(), alive, log_states, parameters, observation, values, shift, scale)
 
     def distribution(self, step: int = 1) -> Any:
         """The Pyro distribution of the raw value ``step`` steps ahead, given that the sequence lasts so long.
@@ -62,8 +64,8 @@ class Forecast:
         """
         if not 1 <= step <= len(self.states):
             raise ValueError(f"step is {step}, but the forecast goes from 1 to {len(self.states)} steps ahead")
-        weights = torch.as_tensor(self.states[step - 1])
-        if not weights.any():
+        log_weights = self._log_states[step - 1]
+        if torch.isneginf(log_weights).all():
             raise ValueError(f"the sequence cannot last {step} more steps, so nothing can be said of the last")
         past = self._past()
         if past is not None and step > 1:
@@ -71,7 +73,7 @@ class Forecast:
                 "an autoregressive observation has no distribution in closed form more than one step ahead; use mean, or draw "
                 "with sample(prefix=...)"
             )
-        return self._observation.distribution(self._parameters.table, weights, past, self._shift, self._scale)
+        return self._observation.distribution(self._parameters.table, log_weights, past, self._shift, self._scale)
 
     @property
     def mean(self) -> np.ndarray:

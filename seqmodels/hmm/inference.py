@@ -8,15 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.hmm import log_semiring, scaled
 from seqmodels.hmm.backward_sampling import sample_paths
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.cutting import Cutting
 from seqmodels.hmm.densities import Densities, LogDensities, clamped
 from seqmodels.hmm.forward_backward import forward_of, posterior_of
+from seqmodels.hmm.log_product import LogProduct
 from seqmodels.hmm.packing import Packing
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.trellis import Posterior, Trellis
 from seqmodels.hmm.viterbi import best_paths
+
+SURE = 0.999  # probability of an end from which that of going on is summed up by itself
 
 
 def block_trellis(parameters: Parameters, densities: Densities, block: Block) -> Trellis:
@@ -37,6 +41,17 @@ def block_posterior(parameters: Parameters, densities: Densities, block: Block) 
 def block_beliefs(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
     """p(z_t | x_<=t) of each sequence, ``(T, K)``; zeros once it is impossible."""
     return block.cutting.split(forward_of(block_trellis(parameters, densities, block)).alpha)
+
+
+@torch.no_grad()
+def block_last_log_beliefs(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
+    """log p(z_T | x) of each sequence, ``(K,)`` float64, of a state far behind too; -inf everywhere if it is impossible."""
+    trellis = block_trellis(parameters, densities, block)
+    ran = scaled.forward(trellis)
+    if not ran.failed.any() and scaled.refills(trellis, ran.scale):
+        return list(ran.alpha[block.cutting.last].double().log())
+    whole, _ = trellis.take(torch.arange(block.cutting.n_sequences, device=densities.device))
+    return list(log_semiring.log_beliefs(whole)[whole.cutting.last])
 
 
 @torch.no_grad()
@@ -75,12 +90,21 @@ def _joined(densities: Densities, block: Block) -> tuple[Packing, Tensor]:
     return whole, whole.pack(block.cutting.packing.unpack(densities.log()))
 
 
-def scored_steps(
-    steps: Tensor, beliefs: Tensor, end: float | None, final: Tensor | None, source: np.ndarray | None
-) -> np.ndarray:
-    """The steps that are scored, and the end. After a source the sequence cannot end at once: its first step is renormalised."""
-    first = 0 if source is None else len(source)
+def scored_steps(steps: Tensor, end: float | None, first: int, log_going: float) -> np.ndarray:
+    """The steps that are scored, from ``first`` on, and the end. After a source the sequence cannot end at once: its first step is
+    renormalised by the probability ``exp(log_going)`` of going on."""
     scored = steps[first:].cpu().numpy().copy()
-    if final is not None and first and scored[0] > -np.inf:
-        scored[0] -= float(torch.log1p(-(beliefs[first - 1].double() @ final)))
+    if scored[0] > -np.inf:
+        scored[0] -= log_going
     return scored if end is None else np.append(scored, end)
+
+
+def log_going(trellis: Trellis, belief: Tensor, sequence: int, frame: int) -> float:
+    """log p(there is a next frame | the frames up to and with ``frame``), given the ``belief (K,)`` after it."""
+    end = belief.double() @ trellis.final[0]
+    if end < SURE:
+        return float(torch.log1p(-end))
+    # What is left of one may be rounding, or in states that the belief has lost.
+    whole, _ = trellis.take(torch.tensor([sequence], device=belief.device))
+    exact = log_semiring.log_beliefs(whole)[frame : frame + 1]
+    return float(torch.logsumexp(LogProduct(trellis.transition)(exact), 1))

@@ -16,7 +16,13 @@ from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.densities import Densities
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.forecast import Forecast
-from seqmodels.hmm.inference import block_beliefs, block_draws, block_paths, block_posterior
+from seqmodels.hmm.inference import (
+    block_beliefs,
+    block_draws,
+    block_last_log_beliefs,
+    block_paths,
+    block_posterior,
+)
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.reordering import reordered, reordered_observation
 from seqmodels.hmm.stationary import stationary
@@ -108,8 +114,8 @@ class Queries(SequenceModel, ABC):
         """
         if k < 1:
             raise ValueError(f"k is {k}; pass at least 1")
-        beliefs, parameters = self.filter(X, y), self._parameters()
-        impossible = [i for i, belief in enumerate(beliefs) if not belief[-1].any()]
+        beliefs, parameters = self._by_state(X, y, block_last_log_beliefs), self._parameters()
+        impossible = [i for i, belief in enumerate(beliefs) if np.isneginf(belief).all()]
         if impossible:
             raise ValueError(
                 f"sequence {impossible[0]} has probability zero under this HMM; nothing can be said of what follows"
@@ -117,7 +123,7 @@ class Queries(SequenceModel, ABC):
         examples = self._setting().examples(self._scorable(X, y))
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in self.encoding_.affine())
         return [
-            Forecast.of(parameters, self.observation_, belief[-1], _joined(e), k, shift, scale)
+            Forecast.of(parameters, self.observation_, torch.from_numpy(belief), _joined(e), k, shift, scale)
             for belief, e in zip(beliefs, examples, strict=True)
         ]
 

@@ -17,7 +17,7 @@ from seqmodels.hmm import log_semiring, scaled
 from seqmodels.hmm.blocks import Block, frames_at_once
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.forward_backward import forward_of
-from seqmodels.hmm.inference import block_trellis, scored_steps
+from seqmodels.hmm.inference import block_trellis, log_going, scored_steps
 from seqmodels.hmm.log_product import LogProduct
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Corpus, cut
@@ -37,11 +37,15 @@ def score_steps(
     sliced = _sliced(parameters, corpus, sources)
     weights = [0.0 if i in sliced else w for i, w in enumerate(corpus.weights)]
     for block in replace(corpus, weights=weights).blocks:
-        found = forward_of(_trellis(parameters, emission, corpus, block))
+        trellis = _trellis(parameters, emission, corpus, block)
+        found = forward_of(trellis)
         steps, beliefs = block.cutting.split(found.steps), block.cutting.split(found.alpha)
         for j, i in enumerate(block.indices):
-            end = _end(parameters, found, j)
-            results[i] = scored_steps(steps[j], beliefs[j], end, parameters.final, sources[i])
+            source, going = sources[i], 0.0
+            first = 0 if source is None else len(source)
+            if first and parameters.final is not None and steps[j][first] > -torch.inf:
+                going = log_going(trellis, beliefs[j][first - 1], j, first - 1)
+            results[i] = scored_steps(steps[j], _end(parameters, found, j), first, going)
     for i in sliced:
         results[i] = _in_slices(parameters, emission, corpus, i)
     return results

@@ -89,7 +89,7 @@ class AutoregressiveGaussian(Observation):
         return gaussian.draw(mean, shape, self.covariance_type, self.min_covariance, noise)
 
     def distribution(
-        self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist
 
@@ -97,9 +97,11 @@ class AutoregressiveGaussian(Observation):
         loc = shift + scale * mean
         if self.covariance_type == "diag":
             deviation = scale * gaussian.variances_of_shape(shape, self.min_covariance).sqrt()
-            return dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc, deviation).to_event(1))
+            return dist.MixtureSameFamily(dist.Categorical(logits=log_weights), dist.Normal(loc, deviation).to_event(1))
         factor = scale.unsqueeze(-1) * gaussian.covariance_cholesky(shape, len(shift), self.min_covariance)
-        return dist.MixtureSameFamily(dist.Categorical(weights), dist.MultivariateNormal(loc, scale_tril=factor))
+        return dist.MixtureSameFamily(
+            dist.Categorical(logits=log_weights), dist.MultivariateNormal(loc, scale_tril=factor)
+        )
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return torch.zeros(self.n_parameters(size))

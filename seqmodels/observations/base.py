@@ -93,9 +93,9 @@ class Observation(Configurable, ABC):
 
     @abstractmethod
     def distribution(
-        self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
-        """A Pyro distribution over ``shift + scale * x``: the mixture of ``parameters (K, P)`` with ``weights (K,)``."""
+        """A Pyro distribution over ``shift + scale * x``: the mixture of ``parameters (K, P)`` with ``log_weights (K,)``, normalised."""
 
     @abstractmethod
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:

@@ -53,10 +53,10 @@ class Bernoulli(ExponentialFamily):
         return torch.bernoulli(torch.sigmoid(parameters), generator=generator)
 
     def distribution(
-        self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist
 
         # Pyro has no infinite logits; the largest finite ones are as certain.
         each = dist.Bernoulli(logits=torch.nan_to_num(parameters)).to_event(1)
-        return dist.MixtureSameFamily(dist.Categorical(weights), each)
+        return dist.MixtureSameFamily(dist.Categorical(logits=log_weights), each)

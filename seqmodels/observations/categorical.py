@@ -55,11 +55,11 @@ class Categorical(Observation):
         return torch.multinomial(torch.softmax(parameters, dim=-1), 1, generator=generator).squeeze(-1)
 
     def distribution(
-        self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist  # lazily: Pyro is slow to import and off the hot path
 
-        return dist.Categorical(probs=weights @ torch.softmax(parameters, dim=-1))
+        return dist.Categorical(logits=torch.logsumexp(log_weights.unsqueeze(-1) + self.log_probs(parameters), dim=0))
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return torch.zeros(size)

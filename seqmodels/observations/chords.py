@@ -133,11 +133,11 @@ class Chords(Observation):
         return self._in_order(drawn[:, :size])
 
     def distribution(
-        self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         from seqmodels.observations.drawn import MixtureOfObservations  # lazily: it imports Pyro
 
-        return MixtureOfObservations(self, parameters, weights, len(shift))
+        return MixtureOfObservations(self, parameters, log_weights, len(shift))
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return torch.zeros(self.n_parameters(size))

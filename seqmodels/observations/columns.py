@@ -116,11 +116,11 @@ class Columns(Observation):
         return torch.cat(drawn, dim=-1)
 
     def distribution(
-        self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         from seqmodels.observations.product import MixtureOfProducts  # lazily: it imports Pyro
 
-        one = torch.ones_like(weights[:1])
+        one = torch.zeros_like(log_weights[:1])
         states = [
             [
                 g.observation.distribution(
@@ -130,7 +130,7 @@ class Columns(Observation):
             ]
             for row in parameters.split(1)
         ]
-        return MixtureOfProducts(weights, states)
+        return MixtureOfProducts(log_weights, states)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return torch.cat([g.observation.starting_point(g.size, generator) for g in self.parts()])

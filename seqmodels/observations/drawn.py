@@ -19,25 +19,25 @@ class MixtureOfObservations(TorchDistribution):
 
     Args:
         parameters: ``(K, P)``.
-        weights: ``(K,)``, summing to one.
+        log_weights: ``(K,)``, normalised.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)
     support = constraints.real_vector
 
-    def __init__(self, observation: Observation, parameters: Tensor, weights: Tensor, size: int) -> None:
-        self.observation, self.parameters, self.weights = observation, parameters, weights
+    def __init__(self, observation: Observation, parameters: Tensor, log_weights: Tensor, size: int) -> None:
+        self.observation, self.parameters, self.log_weights = observation, parameters, log_weights
         super().__init__(event_shape=torch.Size([size]), validate_args=False)
 
     @torch.no_grad()
     def log_prob(self, value: Tensor) -> Tensor:
         each = self.observation.log_prob(self.parameters, value.to(self.parameters.dtype).unsqueeze(-2))  # (..., K)
-        return torch.logsumexp(each + self.weights.log(), dim=-1)
+        return torch.logsumexp(each + self.log_weights, dim=-1)
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Independent draws, seeded by torch's (and so Pyro's) generator."""
         shape = torch.Size(sample_shape)
-        chosen = torch.multinomial(self.weights, max(1, shape.numel()), replacement=True)
-        generator = torch.Generator(self.weights.device).manual_seed(int(torch.randint(2**31, ())))
+        chosen = torch.multinomial(self.log_weights.exp(), max(1, shape.numel()), replacement=True)
+        generator = torch.Generator(self.log_weights.device).manual_seed(int(torch.randint(2**31, ())))
         return self.observation.sample(self.parameters[chosen], None, generator).view(*shape, -1)

@@ -132,25 +132,25 @@ class GaussianMixture(Observation):
         return gaussian.draw(mean, shape, self.shape_type, self.min_covariance, noise)
 
     def distribution(
-        self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist
 
-        log_weights, means, shapes = self.unpack(parameters, len(shift))
-        probs = (weights.unsqueeze(-1) * log_weights.exp()).flatten()  # (K * M,)
+        log_inner, means, shapes = self.unpack(parameters, len(shift))
+        logits = (log_weights.unsqueeze(-1) + log_inner).flatten()  # (K * M,)
         loc = shift + scale * means.flatten(0, 1)
         if self.shape_type == "diag":
             deviation = scale * gaussian.variances_of_shape(shapes, self.min_covariance).sqrt().flatten(0, 1)
-            return dist.MixtureSameFamily(dist.Categorical(probs), dist.Normal(loc, deviation).to_event(1))
+            return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(loc, deviation).to_event(1))
         if self.shape_type == "lowrank":
             # In float64: torch's density is a difference of squares.
             log_variance, w = lowrank.unpack(shapes.flatten(0, 1).double(), len(shift), self.min_covariance)
             variance = scale.square() * log_variance.exp()
             wide = dist.LowRankMultivariateNormal(loc.double(), scale.unsqueeze(-1) * w, variance)
-            return dist.MixtureSameFamily(dist.Categorical(probs), wide)
+            return dist.MixtureSameFamily(dist.Categorical(logits=logits), wide)
         factor = gaussian.covariance_cholesky(shapes, len(shift), self.min_covariance).flatten(0, 1)
         normal = dist.MultivariateNormal(loc, scale_tril=scale.unsqueeze(-1) * factor)
-        return dist.MixtureSameFamily(dist.Categorical(probs), normal)
+        return dist.MixtureSameFamily(dist.Categorical(logits=logits), normal)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         if self.covariance_type == "tied":

@@ -50,8 +50,8 @@ class Poisson(ExponentialFamily):
         return torch.poisson(parameters.exp(), generator=generator)
 
     def distribution(
-        self, parameters: Tensor, weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist
 
-        return dist.MixtureSameFamily(dist.Categorical(weights), dist.Poisson(parameters.exp()).to_event(1))
+        return dist.MixtureSameFamily(dist.Categorical(logits=log_weights), dist.Poisson(parameters.exp()).to_event(1))

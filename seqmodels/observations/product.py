@@ -14,22 +14,22 @@ class MixtureOfProducts(TorchDistribution):
     """``p(x) = Σ_k w_k Π_g p_kg(x_g)`` over vectors.
 
     Args:
-        weights: ``(K,)``, summing to one.
+        log_weights: ``(K,)``, normalised.
         components: for each k one distribution over vectors for each group of features, without batch axes.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)
     support = constraints.real_vector
 
-    def __init__(self, weights: Tensor, components: list[list[Any]]) -> None:
-        self.weights, self.components = weights, components
+    def __init__(self, log_weights: Tensor, components: list[list[Any]]) -> None:
+        self.log_weights, self.weights, self.components = log_weights, log_weights.exp(), components
         self.sizes = [part.event_shape[0] for part in components[0]]
         super().__init__(event_shape=torch.Size([sum(self.sizes)]), validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
         groups = value.split(self.sizes, dim=-1)
         each = [sum(p.log_prob(x) for p, x in zip(parts, groups, strict=True)) for parts in self.components]
-        return torch.logsumexp(torch.stack(each, dim=-1) + self.weights.log(), dim=-1)
+        return torch.logsumexp(torch.stack(each, dim=-1) + self.log_weights, dim=-1)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = torch.Size(sample_shape)

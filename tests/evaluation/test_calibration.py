@@ -104,7 +104,7 @@ class TestPit:
         draws = observation.sample(
             parameters.expand(4000, -1), None if past is None else past.expand(4000, -1, -1), generator
         )
-        distribution = observation.distribution(parameters, torch.ones(1), past, torch.zeros(size), torch.ones(size))
+        distribution = observation.distribution(parameters, torch.zeros(1), past, torch.zeros(size), torch.ones(size))
         at = draws.median(0).values + 0.2
         shares = (draws <= at).double().mean(0)
         np.testing.assert_allclose(marginal_cdf(distribution, at.double()), shares, atol=0.03)

@@ -79,7 +79,7 @@ def test_pyros_distribution_mixes_states(family: ExponentialFamily) -> None:
     certain[0, 0] = -INF
     x = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]], dtype=torch.float64)
     for eta in (ETA, certain):
-        found = family.distribution(eta, weights, None, torch.zeros(3), torch.ones(3))
+        found = family.distribution(eta, weights.log(), None, torch.zeros(3), torch.ones(3))
         ours = torch.logsumexp(weights.log() + family.log_prob(eta, x.unsqueeze(1)), -1)
         torch.testing.assert_close(found.log_prob(x), ours)
         torch.testing.assert_close(found.mean, weights @ family.expected(eta))
