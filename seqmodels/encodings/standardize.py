@@ -16,6 +16,7 @@ LARGEST = 1e290  # value whose sum over much data float64 holds
 RESOLVED = 1e-12  # of a feature's mean: a smaller deviation is of the order of what float64 rounds off
 SAMPLE, PIECES = 1 << 20, 1 << 8  # frames and pieces that stand for a memory-mapped array
 PROFILED = 1 << 14  # frames, from all over the data, that show what the values of a feature are like
+FEWEST = 100  # frames, from which on what is frequent is no accident
 COARSE = 0.05  # of a standard deviation: a grid of larger steps is one that a variance can shrink on
 
 
@@ -132,6 +133,8 @@ def warn_of_atoms(frames: np.ndarray, features: np.ndarray | None = None) -> Non
 
 
 def _spikes(frames: np.ndarray, numbers: np.ndarray) -> list[str]:
+    if len(frames) < FEWEST:
+        return []
     some = frames[:: -(-len(frames) // PROFILED)]
     profiles = [profile_of(column) for column in some.T]
     found = [
@@ -146,7 +149,12 @@ def _spikes(frames: np.ndarray, numbers: np.ndarray) -> list[str]:
     ]
     if coarse:
         which, steps = (", ".join(f"{x:g}" for x in each) for each in zip(*coarse, strict=True))
-        found.append(f"feature{'s' * (len(coarse) > 1)} {which} lie on a grid of step {steps}")
+        one = len(coarse) == 1
+        found.append(
+            f"feature {which} lies on a grid of step {steps}"
+            if one
+            else f"features {which} lie on grids of steps {steps}"
+        )
     return found
 
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from seqmodels.encodings import Standardize
+from seqmodels.encodings import Features, Standardize
 from seqmodels.sequences import Sequences
 
 SHIFT, SCALE = np.array([100.0, -2.0, 0.0]), np.array([20.0, 0.01, 3.0])
@@ -92,6 +92,27 @@ def test_dithered_values_on_a_grid_raise_no_warning() -> None:
     with pytest.warns(UserWarning, match="exact copies"):
         Standardize().fit(grid)
     Standardize().fit(grid.dithered())
+
+
+def test_one_warning_names_every_feature_whose_values_repeat() -> None:
+    rng = np.random.default_rng(0)
+    smooth, coarse, fine = rng.normal(size=(3, 1000))
+    rain = np.where(np.arange(1000) % 25 == 0, rng.gamma(2.0, size=1000), 0.0)
+    frames = np.stack([smooth, np.round(5 * coarse) / 5, np.round(fine, 3), rain], axis=1)
+    with pytest.warns(UserWarning, match="densities grow without bound") as caught:
+        Standardize().fit(Sequences([frames]))
+    (said,) = [str(w.message) for w in caught]
+    assert said.startswith("feature 3 is 0 in 96% of the frames; feature 1 lies on a grid of step 0.2: ")
+    Standardize().fit(Sequences([frames[:, [0, 2]]]))  # steps of a thousandth of a deviation bind no variance
+    Standardize().fit(Sequences([frames[:60]]))  # of so few frames nothing is said
+
+
+def test_bits_and_counts_are_no_concern_of_a_density() -> None:
+    rng = np.random.default_rng(0)
+    rain = np.where(np.arange(1000) % 25 == 0, rng.gamma(2.0, size=1000), 0.0)
+    x = Sequences([np.stack([rng.integers(0, 2, 1000), rng.normal(size=1000), rain], axis=1)])
+    with pytest.warns(UserWarning, match="feature 2 is 0 in 96% of the frames: densities"):
+        Features(["bits", "reals", "reals"]).fit(x)
 
 
 def test_another_width_is_refused() -> None:

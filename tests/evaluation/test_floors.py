@@ -134,7 +134,7 @@ def test_a_row_that_a_floor_made_has_no_rank_and_no_p_value(compared):
     frame = result.frame.set_index("model")
     row = frame.loc["sharp"]
     assert row["difference"] > 1
-    assert row[["rank", "p_value", "ci_low", "ci_high"]].isna().all()
+    assert row[["rank", "p_value", "p_holm", "ci_low", "ci_high"]].isna().all()
     assert "floor of the variances set the score of 'sharp'" in row["method"]
     assert frame.loc[["smooth", "iid"], "rank"].sum() == 3.0
     assert result.frame["model"].iloc[-1] == "sharp"  # behind all that are ranked

@@ -36,7 +36,7 @@ def test_it_is_no_contestant():
     assert set(here.index) - set(there.index) == {"iid"}
     assert here.loc["iid", ["p_value", "ci_low", "ci_high"]].isna().all()
     assert here.loc["iid", "method"] == "none: a reference, not tested"
-    for column in ("score", "difference", "ci_low", "ci_high", "p_value"):
+    for column in ("score", "difference", "ci_low", "ci_high", "p_value", "p_holm"):
         assert here.loc[there.index, column].tolist() == pytest.approx(there[column].tolist(), nan_ok=True, abs=0)
     raw = there["p_value"].dropna()
     assert len(raw) == 2
