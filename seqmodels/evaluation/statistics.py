@@ -61,7 +61,7 @@ def paired_difference(
     units: its distribution for normal clusters that are half noise of their steps (variance as the units) and half their own
     (as the units squared).
 
-    Where the differences have a tail on one side, the mean of few clusters mostly misses it, and t covers 83 to 90 %. So the
+    Where the differences have a tail on one side, the mean of few clusters mostly misses it, and t covers 82 to 91 %. So the
     limit on the side of the tail is moved out and the other one in, by ``_moved``: a function of the skewness of the residuals
     and of the number of clusters, found on draws so that 94 to 96 % are covered whether differences are normal, Student's with 3
     degrees of freedom, exponential or log-normal (``docs/intervals.md``). The p-value is that of the interval whose limit is
