@@ -290,12 +290,12 @@ def old_comparison(change: Callable[[Path], Any], path: Path) -> None:
 
 
 def _packed_bomb(path: Path) -> None:
-    """1 MB that would be 1 GB."""
+    """0.2 MB that would be 0.2 GB."""
     with (
         zipfile.ZipFile(path / "steps.npz", "w", zipfile.ZIP_DEFLATED) as packed,
         packed.open("values 0.npy", "w") as file,
     ):
-        for _ in range(1000):
+        for _ in range(200):
             file.write(bytes(1_000_000))
 
 
