@@ -40,15 +40,11 @@ class Payload:
         return os.system, ("touch written-by-a-pickle",)
 
 
-def files(folder: Path) -> Iterator[tuple[str, Kind, Path]]:
-    """Write each; what it is, how it is read, where it is."""
-    (folder / "models").mkdir()
-    for number, (name, make) in enumerate(models().items()):
-        path = folder / "models" / str(number)
-        make(path)
-        yield name, "model", path
-    for number, (name, kind, make) in enumerate(others()):
-        path = folder / f"other-{number}"
+def files(folder: Path, every: int = 1) -> Iterator[tuple[str, Kind, Path]]:
+    """Write each, or one in ``every``; what it is, how it is read, where it is."""
+    made: list[tuple[str, Kind, Callable[[Path], Any]]] = [(name, "model", make) for name, make in models().items()]
+    for number, (name, kind, make) in list(enumerate([*made, *others()]))[::every]:
+        path = folder / str(number)
         make(path)
         yield name, kind, path
 
