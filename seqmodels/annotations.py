@@ -12,7 +12,7 @@ import numpy as np
 LISTS = (list, tuple, np.ndarray)
 
 
-def check(cls: type[Any], key: str, value: Any, *, any_number: bool = False) -> None:
+def check(cls: type, key: str, value: Any, *, any_number: bool = False) -> None:
     """Raise ``ValueError`` unless ``cls`` has a hyperparameter ``key`` whose annotation admits ``value``.
 
     ``any_number``: or the same number as another type, for what is called takes 1 or 2 for True and 3.0 for 3.
@@ -26,7 +26,7 @@ def check(cls: type[Any], key: str, value: Any, *, any_number: bool = False) -> 
 
 
 @cache
-def names(cls: type[Any]) -> tuple[str, ...]:
+def names(cls: type) -> tuple[str, ...]:
     """The constructor's arguments."""
     return tuple(inspect.signature(cls).parameters)
 
@@ -44,12 +44,12 @@ def _cut(value: Any) -> str:
 
 
 @cache
-def hints(cls: type[Any]) -> dict[str, Any]:
+def hints(cls: type) -> dict[str, Any]:
     """The types of the constructor's arguments."""
     return {**get_type_hints(cls), **_of_constructor(cls)}
 
 
-def _of_constructor(cls: type[Any]) -> dict[str, Any]:
+def _of_constructor(cls: Any) -> dict[str, Any]:
     """A dataclass wrote its own constructor, whose annotations cannot be resolved; those of its fields can."""
     written = "__dataclass_fields__" not in vars(cls)
     return get_type_hints(cls.__init__) if written else {}

@@ -120,7 +120,7 @@ def _of(kind: type, thing: Any) -> Any:
 def _check_fit(content: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` unless what is said of the fit is of the right types."""
     history = content["history"]
-    columns = list(history.values()) if isinstance(history, dict) else [None]
+    columns: list[Any] = list(history.values()) if isinstance(history, dict) else [None]
     if not all(isinstance(column, list) and all(type(x) in (int, float) for x in column) for column in columns):
         raise ValueError("the history should be columns of numbers")
     if len({len(column) for column in columns}) > 1:

@@ -18,8 +18,9 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -236,7 +237,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def opened(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
     """An ordinary file, to be read; ``ValueError`` for a folder, or a pipe, that would be waited for without end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"{path} is not a saved model: it is no ordinary file")
@@ -272,7 +273,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read_tensors(file: IO[bytes], path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _read_tensors(file: BufferedReader, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header and all tensors, whose hashes are what the header says; of the oldest format there are none."""
     size = os.fstat(file.fileno()).st_size
     length = file.read(8)
@@ -331,7 +332,7 @@ def _tensors(header: dict[str, Any], path: str | os.PathLike[str]) -> dict[str, 
 
 
 def _read_tensor(
-    file: IO[bytes], name: str, tensor: Mapping[str, Any], end: int, n_bytes: int, path: str | os.PathLike[str]
+    file: BufferedReader, name: str, tensor: Mapping[str, Any], end: int, n_bytes: int, path: str | os.PathLike[str]
 ) -> tuple[np.ndarray, int]:
     """The tensor that begins where the last one ends, and where it ends."""
     begin, after = tensor["data_offsets"]
@@ -342,7 +343,7 @@ def _read_tensor(
             "is damaged or cut off: copy it again"
         )
     flat = np.empty(after - begin, np.uint8)
-    if file.readinto(flat.data) != len(flat):  # type: ignore[attr-defined]
+    if file.readinto(flat.data) != len(flat):
         raise ValueError(f"{path} is not a saved model: it was cut off while it was read")
     if dtype == np.bool_ and flat.max(initial=0) > 1:
         raise ValueError(f"{path} is damaged: the tensor {name!r} holds booleans that are neither true nor false")

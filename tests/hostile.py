@@ -40,15 +40,11 @@ class Payload:
         return os.system, ("touch written-by-a-pickle",)
 
 
-def files(folder: Path) -> Iterator[tuple[str, Kind, Path]]:
-    """Write each; what it is, how it is read, where it is."""
-    (folder / "models").mkdir()
-    for number, (name, make) in enumerate(models().items()):
-        path = folder / "models" / str(number)
-        make(path)
-        yield name, "model", path
-    for number, (name, kind, make) in enumerate(others()):
-        path = folder / f"other-{number}"
+def files(folder: Path, every: int = 1) -> Iterator[tuple[str, Kind, Path]]:
+    """Write each, or one in ``every``; what it is, how it is read, where it is."""
+    made: list[tuple[str, Kind, Callable[[Path], Any]]] = [(name, "model", make) for name, make in models().items()]
+    for number, (name, kind, make) in list(enumerate([*made, *others()]))[::every]:
+        path = folder / str(number)
         make(path)
         yield name, kind, path
 
@@ -290,12 +286,12 @@ def old_comparison(change: Callable[[Path], Any], path: Path) -> None:
 
 
 def _packed_bomb(path: Path) -> None:
-    """1 MB that would be 1 GB."""
+    """0.2 MB that would be 0.2 GB."""
     with (
         zipfile.ZipFile(path / "steps.npz", "w", zipfile.ZIP_DEFLATED) as packed,
         packed.open("values 0.npy", "w") as file,
     ):
-        for _ in range(1000):
+        for _ in range(200):
             file.write(bytes(1_000_000))
 
 

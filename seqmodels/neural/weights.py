@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,8 +21,10 @@ DRAWS = (
 )
 UNSAVED = 1 << 22  # numbers in tables that are worked out and not saved, beyond as many as are saved
 
+Module = TypeVar("Module", bound=nn.Module)
 
-def load_into(make: Callable[[], nn.Module], arrays: Mapping[str, Any], *, d_model: int, n_layers: int) -> nn.Module:
+
+def load_into(make: Callable[[], Module], arrays: Mapping[str, Any], *, d_model: int, n_layers: int) -> Module:
     """The module that ``make`` makes, with these weights. It is first made of shapes alone.
 
     Args:
