@@ -12,7 +12,9 @@ import os
 import signal
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,7 @@ CASES: dict[str, Make] = {
     "AlignmentHMM": lambda **o: (sm.AlignmentHMM(window=3, tol=0, max_iter=4, **o), PAIRS),
 }
 
-COSTLY: Make = lambda **o: (sm.HMM(8, observation=TWO, tol=0, max_seconds=3.0, max_iter=10**6, **o), (X,))  # noqa: E731
+COSTLY: Make = lambda **o: (sm.HMM(8, observation=TWO, tol=0, max_seconds=2.0, max_iter=10**6, **o), (X,))  # noqa: E731
 
 
 def in_a_fork(work: Callable[[], None]) -> int:
@@ -73,16 +75,24 @@ def in_a_fork(work: Callable[[], None]) -> int:
             os.dup2(nowhere.fileno(), 1)
         work()
         code = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 
 
-def warm_up() -> None:
-    """Import here, once, what torch imports at the first step of an optimiser, and start no threads, which a fork would lose."""
+@contextmanager
+def ready_to_fork() -> Iterator[None]:
+    """Within, torch has one thread, as a fork loses the others, and has imported what it imports at an optimiser's first step."""
+    n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     weight = torch.nn.Parameter(torch.zeros(2))
     weight.grad = torch.zeros(2)
     torch.optim.AdamW([weight], fused=True).step()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
 
 
 def fit(make: Make, result: Path, **options: Any) -> None:
@@ -177,7 +187,12 @@ def cost(seconds: float) -> Promise:
 
 def measure(quick: bool) -> list[Promise]:
     """A row a case, and one for what a crash costs."""
-    warm_up()
+    with ready_to_fork():
+        return rows_of(quick)
+
+
+def rows_of(quick: bool) -> list[Promise]:
+    """``measure``, where forks are safe."""
     chosen = ("Baum-Welch", "LSTM") if quick else CASES
     n, rng, rows = 2 if quick else 50, np.random.default_rng(0), [cost(0.1 if quick else 0.5)]
     for name in chosen:
