@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import seqmodels as sm
-from tests.faults.killed_training import PAIRS, TEXT, TWO, Make, X, in_a_fork, warm_up
+from tests.faults.killed_training import PAIRS, TEXT, TWO, Make, X, in_a_fork, ready_to_fork
 from tests.faults.promise import Promise, main
 
 WITHIN = 2.0  # seconds
@@ -136,11 +136,11 @@ def row(name: str, signals: list[signal.Signals], rng: np.random.Generator) -> P
 
 def measure(quick: bool) -> list[Promise]:
     """A row a case, and one for the second Ctrl-C."""
-    warm_up()
     rng = np.random.default_rng(0)
     names = ["restarts"] if quick else list(CASES)
-    rows = [row(name, [signal.SIGINT, signal.SIGTERM] * (1 if quick else 5), rng) for name in names]
-    ends = [twice(float(rng.uniform(0.1, 0.4))) for _ in range(1 if quick else 5)]
+    with ready_to_fork():
+        rows = [row(name, [signal.SIGINT, signal.SIGTERM] * (1 if quick else 5), rng) for name in names]
+        ends = [twice(float(rng.uniform(0.1, 0.4))) for _ in range(1 if quick else 5)]
     says = f"{max(ends):.2f} s at most"
     return [*rows, Promise("a second Ctrl-C ends at once", "within 0.5 s", says, max(ends) <= 0.5)]
 
