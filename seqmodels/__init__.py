@@ -1,6 +1,6 @@
 """Sequence models from a Gaussian-mixture HMM to a Transformer, compared by likelihoods that may stand in one table."""
 
-from seqmodels import data, forked
+from seqmodels import data, distributed, forked
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
 from seqmodels.evaluation import Budget, Comparison, Search, compare, evaluate, plot_alignment, window_loss
@@ -106,6 +106,7 @@ __all__ = [
     "as_sequences",
     "compare",
     "data",
+    "distributed",
     "evaluate",
     "from_huggingface",
     "load",

@@ -1,6 +1,6 @@
 """Several processes under ``torchrun``: each runs the same script on the same sequences, and all end with one model or one error.
 
-The script is that of one process, after ``torch.distributed.init_process_group()``. What can be summed over sequences is: each process
+The script is that of one process, after ``join()`` or ``torch.distributed.init_process_group()``. What can be summed over sequences is: each process
 works on its share, and sums are added up (``add_up``). Everything else process 0 does alone, and the others take the result
 (``by_first``). Decisions that hang on a clock are those of process 0's clock.
 
@@ -12,6 +12,7 @@ is noticed by the connection or by the time limit of the process group, ``init_p
 from __future__ import annotations
 
 import _thread
+import os
 import tempfile
 import threading
 import warnings
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,6 +50,28 @@ class ProcessValueError(ProcessError, ValueError):
 
 class LostProcessError(ProcessError):
     """A process was killed, hangs or lost its connection, so that nothing can be added up any more."""
+
+
+def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
+    """Join the processes that ``torchrun`` started; where this one was not started by it, nothing.
+
+    It is ``torch.distributed.init_process_group``, but a process that torchrun has started again (``--max-restarts``) does not look for
+    the others where they were before (seen in torch 2.13: it is refused, or waits).
+
+    Args:
+        backend: ``"gloo"``, or ``"nccl"`` with a GPU each.
+        timeout: seconds that a process is waited for before it counts as lost; more than the slowest EM step takes.
+    """
+    if "RANK" not in os.environ:
+        return
+    rank, size, limit = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=timeout)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        dist.init_process_group(backend, timeout=limit)
+        return
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, size, is_master=False, timeout=limit)
+    life = dist.PrefixStore(f"seqmodels/{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    dist.init_process_group(backend, store=life, rank=rank, world_size=size, timeout=limit)
 
 
 def several() -> bool:

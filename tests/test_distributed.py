@@ -9,7 +9,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -168,12 +167,23 @@ def interrupted(rank: int, folder: str) -> dict[str, Any]:
     }
 
 
-def work(rank: int, folder: str) -> None:
+def started_by_torchrun(rank: int, port: int, life: int) -> None:
+    """The environment of a process that has been started again ``life`` times."""
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": str(life),
+    }
+
+
+def work(rank: int, folder: str, port: int) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(seconds=60)
-    )
+    started_by_torchrun(rank, port, life=0)
+    distributed.join(timeout=60.0)
     found = {f"{name}{path}": leaf for name, fit in FITS.items() for path, leaf in numbers(fit()).items()}
     masked = MaskedTransformer(d_model=8, n_layers=1, max_steps=5).fit(symbols())
     found |= {f"masked{path}": leaf for path, leaf in numbers(masked).items()}
@@ -196,12 +206,18 @@ def work(rank: int, folder: str) -> None:
     time.perf_counter = clock
     Path(f"{folder}/{rank}.json").write_text(json.dumps({"errors": errors, "lengths": lengths, "signals": signals}))
     dist.destroy_process_group()
+    # What the store still knows of the processes before, torch would take for those of now.
+    started_by_torchrun(rank, port, life=1)
+    distributed.join(timeout=20.0)
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("processes")
-    torch.multiprocessing.spawn(work, (str(folder),), nprocs=2)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    torch.multiprocessing.spawn(work, (str(folder), store.port), nprocs=2)
     return folder
 
 
@@ -287,3 +303,10 @@ def test_a_job_that_is_started_again_goes_on(tmp_path: Path) -> None:
     assert again.history_["seconds"].tolist() == half.history_["seconds"].tolist(), "it was there already"
     with pytest.raises(ValueError, match="resume_from is 'auto'"):
         hmm(resume_from="auto").fit(vectors())
+
+
+def test_a_process_that_torchrun_did_not_start_joins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    distributed.join()
+    assert not dist.is_initialized()
+    assert not distributed.several()

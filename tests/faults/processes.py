@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 from seqmodels import HMM, LSTM, SequenceModel, storage
+from seqmodels.distributed import join
 from seqmodels.hmm import baum_welch, stepwise
 from tests.faults.promise import Promise, main
 
@@ -105,7 +106,7 @@ def goes_on(kind: str, folder: str, steps: int) -> None:
     """Started by torchrun, and again by it after each kill: one fit, from the checkpoint if there is one."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+    join(timeout=30.0)
     rank, real = dist.get_rank(), baum_welch.maximise
 
     def slow(*arguments: Any) -> Any:
