@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -214,7 +215,7 @@ class HMMTagger(Resumable, SequenceModel):
     def _chain(self) -> HMM:
         """The HMM of the sources, which computes where and as precisely as this model."""
         self._setting()
-        return self.hmm_.set_params(device=self.device, dtype=self.dtype, random_state=self.random_state)
+        return copy.copy(self.hmm_).set_params(device=self.device, dtype=self.dtype, random_state=self.random_state)
 
     # -- one step at a time --------------------------------------------------------------------------------
 
