@@ -54,7 +54,7 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
     (``start``, ``advance``, ``distribution``) that predicts one step at a time. Both roads must agree.
 
     Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step, seconds, log_prob,
-    validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``, ``fit_seconds_``.
+    validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
     """
 
     length: Length | Literal["auto"] = "auto"
@@ -125,8 +125,11 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
                 single sequence); ``None`` holds out nothing; or sequences (a pair if there are targets).
             sample_weight: ``(n,)`` weight of each sequence in the objective.
 
+        The first Ctrl-C or SIGTERM ends training: ``fit`` returns with a warning, the best so far and ``interrupted_``.
+
         Raises:
             ValueError: bad input, named by sequence and position, before any work; an earlier fit stays as it was.
+            KeyboardInterrupt: a second Ctrl-C, or a first before there is anything to keep; an earlier fit stays as it was.
         """
         with distributed.together():
             return self._fit_to(Data.of(X, y, sample_weight), validation)

@@ -147,7 +147,8 @@ class HMM(Resumable, Queries):
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
         """One step of stepwise EM on these sequences, after all that came before (Cappé and Moulines 2009).
 
-        The first call learns the encoding and a start from them; after ``from_parameters`` or ``load`` it is one EM step.
+        The first call learns the encoding and a start from them; after ``from_parameters`` or ``load`` it is one EM step. It writes no
+        checkpoints.
         """
         with together():
             return self._fit_partly(Data.of(X, y, sample_weight, states))

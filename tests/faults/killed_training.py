@@ -12,7 +12,9 @@ import os
 import signal
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,10 @@ import numpy as np
 import torch
 
 import seqmodels as sm
+from seqmodels.training import Checkpoints, checkpoint, resuming
 from tests.faults.promise import Promise, main
 
-IN_A_ROW = 5  # kills before a run may end
+IN_A_ROW = 10  # kills before a run may end
 EVERY = 0.01  # seconds from one checkpoint to the next
 Make = Callable[..., tuple[Any, tuple[Any, ...]]]
 
@@ -37,26 +40,28 @@ def series() -> list[np.ndarray]:
 def words() -> tuple[list[str], list[str]]:
     """Spellings, and what is left of them without a letter."""
     rng = np.random.default_rng(0)
-    sources = ["".join(rng.choice(list("abcde"), rng.integers(3, 12))) for _ in range(200)]
+    sources = ["".join(rng.choice(list("abcde"), rng.integers(3, 12))) for _ in range(60)]
     return sources, [source.upper().replace("C", "") or "A" for source in sources]
 
 
-X, TEXT, PAIRS = series(), ["to be or not to be, that is the question"] * 8, words()
+X, TEXT, PAIRS = series(), ["to be or not to be, that is the question"] * 4, words()
 TWO = sm.GaussianMixture(2)
 CASES: dict[str, Make] = {
-    "LSTM": lambda **o: (sm.LSTM(d_model=16, bptt=8, max_steps=150, averaging=0.2, **o), (TEXT,)),
-    "Transformer": lambda **o: (sm.Transformer(d_model=16, context=16, max_steps=60, accumulate=2, **o), (TEXT,)),
-    "MaskedTransformer": lambda **o: (sm.MaskedTransformer(d_model=16, n_layers=1, max_steps=60, **o), (TEXT,)),
-    "Baum-Welch": lambda **o: (sm.HMM(4, observation=TWO, tol=0, max_iter=60, **o), (X,)),
-    "restarts side by side": lambda **o: (sm.HMM(4, n_init=3, tol=1e-4, max_iter=40, **o), (X,)),
+    "LSTM": lambda **o: (sm.LSTM(d_model=8, bptt=8, max_steps=30, averaging=0.2, **o), (TEXT,)),
+    "Transformer": lambda **o: (sm.Transformer(d_model=8, context=16, max_steps=20, accumulate=2, **o), (TEXT,)),
+    "MaskedTransformer": lambda **o: (sm.MaskedTransformer(d_model=8, n_layers=1, max_steps=30, **o), (TEXT,)),
+    "Baum-Welch": lambda **o: (sm.HMM(4, observation=TWO, tol=0, max_iter=25, **o), (X,)),
+    "restarts side by side": lambda **o: (sm.HMM(4, n_init=3, tol=0, max_iter=15, **o), (X,)),
     "restarts one by one": lambda **o: (
-        sm.HMM(4, observation=sm.GaussianMixture(2, "tied"), n_init=3, tol=0, max_iter=15, **o),
+        sm.HMM(4, observation=sm.GaussianMixture(2, "tied"), n_init=3, tol=0, max_iter=8, **o),
         (X,),
     ),
-    "stepwise EM": lambda **o: (sm.HMM(4, algorithm="stepwise", n_init=2, tol=0, max_iter=8, **o), (X,)),
-    "EM by gradient": lambda **o: (sm.HMM(4, algorithm="gradient", n_init=2, max_iter=40, **o), (X,)),
-    "AlignmentHMM": lambda **o: (sm.AlignmentHMM(tol=0, max_iter=6, **o), PAIRS),
+    "stepwise EM": lambda **o: (sm.HMM(4, algorithm="stepwise", n_init=2, tol=0, max_iter=5, **o), (X,)),
+    "EM by gradient": lambda **o: (sm.HMM(4, algorithm="gradient", n_init=2, max_iter=8, **o), (X,)),
+    "AlignmentHMM": lambda **o: (sm.AlignmentHMM(window=3, tol=0, max_iter=4, **o), PAIRS),
 }
+
+COSTLY: Make = lambda **o: (sm.HMM(8, observation=TWO, tol=0, max_seconds=2.0, max_iter=10**6, **o), (X,))  # noqa: E731
 
 
 def in_a_fork(work: Callable[[], None]) -> int:
@@ -70,13 +75,28 @@ def in_a_fork(work: Callable[[], None]) -> int:
             os.dup2(nowhere.fileno(), 1)
         work()
         code = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 
 
+@contextmanager
+def ready_to_fork() -> Iterator[None]:
+    """Within, torch has one thread, as a fork loses the others, and has imported what it imports at an optimiser's first step."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    weight = torch.nn.Parameter(torch.zeros(2))
+    weight.grad = torch.zeros(2)
+    torch.optim.AdamW([weight], fused=True).step()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
+
+
 def fit(make: Make, result: Path, **options: Any) -> None:
     """Fit, and write a hash of what came out."""
-    torch.set_num_threads(1)
     model, data = make(**options)
     model.fit(*data)
     digest = hashlib.sha256(model.history_.drop(columns="seconds").to_csv(float_format="%r").encode())
@@ -109,11 +129,11 @@ def kills(name: str, make: Make, n: int, rng: np.random.Generator) -> tuple[int,
             resumed.unlink(missing_ok=True)
             here = 0
             while here < min(IN_A_ROW, n - done):
-                if one(make, run, resumed, rng.uniform(0.02, 0.7) * seconds):
-                    here += 1
-                else:
-                    run.unlink(missing_ok=True)  # it ended first: from the beginning
-            one(make, run, resumed, None)
+                if not one(make, run, resumed, rng.uniform(0.02, 0.7) * seconds):
+                    break  # it ended first
+                here += 1
+            else:
+                one(make, run, resumed, None)
             same = resumed.exists() and resumed.read_text() == straight.read_text()
             good, done = good + here * same, done + here
             print(f"  {name}: {here} kills, {'the same' if same else 'ANOTHER RESULT'}", flush=True)
@@ -133,11 +153,48 @@ def one(make: Make, run: Path, result: Path, wait: float | None) -> bool:
     return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 
 
+def gaps(make: Make, seconds: float, result: Path) -> None:
+    """Fit with a checkpoint every so many seconds; write how much longer than that one was in coming, and the longest step."""
+    asked, written, write = [time.perf_counter()], [time.perf_counter()], checkpoint.write
+
+    class Watched(Checkpoints):
+        @property
+        def due(self) -> bool:
+            asked.append(time.perf_counter())
+            return super().due
+
+    def watch(path: Any, state: Any) -> None:
+        write(path, state)
+        written.append(time.perf_counter())
+
+    resuming.Checkpoints, checkpoint.write = Watched, watch  # type: ignore[misc, assignment]
+    model, data = make(checkpoint=str(result.with_name("run.ckpt")), checkpoint_seconds=seconds)
+    model.fit(*data)
+    late, step = max(np.diff(written)) - seconds, max(np.diff(asked))
+    result.write_text(json.dumps({"late": float(late), "step": float(step), "n": len(written) - 1}))
+
+
+def cost(seconds: float) -> Promise:
+    """How much longer than ``checkpoint_seconds`` a checkpoint is in coming: at most a step, and what writing takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "gaps"
+        os.waitpid(in_a_fork(lambda: gaps(COSTLY, seconds, result)), 0)
+        found = json.loads(result.read_text())
+    says = f"{found['n']} checkpoints, the latest {found['late']:.2f} s late, the longest step {found['step']:.2f} s"
+    kept = found["n"] >= 4 and found["late"] <= found["step"] + 0.25
+    return Promise("a crash costs `checkpoint_seconds` and a step at most", "late by a step at most", says, kept)
+
+
 def measure(quick: bool) -> list[Promise]:
-    """A row a case."""
-    torch.set_num_threads(1)
+    """A row a case, and one for what a crash costs."""
+    with ready_to_fork():
+        return rows_of(quick)
+
+
+def rows_of(quick: bool) -> list[Promise]:
+    """``measure``, where forks are safe."""
     chosen = ("Baum-Welch", "LSTM") if quick else CASES
-    n, rng, rows = 3 if quick else 50, np.random.default_rng(0), []
+    n, rng, rows = 2 if quick else 50, np.random.default_rng(0), [cost(0.1 if quick else 0.5)]
     for name in chosen:
         began = time.perf_counter()
         good, done = kills(name, CASES[name], n, rng)

@@ -158,8 +158,20 @@ def test_seconds_alone_end_a_fit_and_steps_repeat_it():
         lambda **o: small(sm.LSTMSeq2Seq, **{"batch_size": 2, "bptt": 4, "coverage": True} | BFLOAT16 | o),
         lambda **o: small(sm.LSTMSeq2Seq, **{"batch_size": 2, "bptt": 4, "query": "current"} | BFLOAT16 | o),
         lambda **o: small(sm.TransformerSeq2Seq, n_heads=2, batch_size=2, max_length=6, positions="rotary", **o),
+        lambda **o: small(sm.LSTMTagger, batch_size=2, dropout=0.2, **o),
+        lambda **o: small(sm.TransformerTagger, n_heads=2, batch_size=2, **o),
     ],
-    ids=["lstm", "gru", "transformer", "seq2seq", "seq2seq-coverage", "seq2seq-current", "transformer-seq2seq"],
+    ids=[
+        "lstm",
+        "gru",
+        "transformer",
+        "seq2seq",
+        "seq2seq-coverage",
+        "seq2seq-current",
+        "transformer-seq2seq",
+        "lstm-tagger",
+        "transformer-tagger",
+    ],
 )
 def test_training_goes_on_to_the_same_weights(make, tmp_path):
     class Interrupted(Exception):
@@ -169,7 +181,8 @@ def test_training_goes_on_to_the_same_weights(make, tmp_path):
         if row["step"] >= 9:
             raise Interrupted
 
-    ask = (SYMBOLS, [x[::-1] for x in SYMBOLS]) if "Seq2Seq" in type(make()).__name__ else (SYMBOLS,)
+    paired = type(make()).__name__.endswith(("Seq2Seq", "Tagger"))
+    ask = (SYMBOLS, [x[::-1] for x in SYMBOLS]) if paired else (SYMBOLS,)
     straight = make(max_steps=14).fit(*ask, validation=None)
     with pytest.raises(Interrupted):
         make(max_steps=14, checkpoint=str(tmp_path / "run"), checkpoint_seconds=0, callbacks=[interrupt]).fit(

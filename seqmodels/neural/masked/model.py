@@ -47,7 +47,7 @@ class MaskedModel(Trained, Configurable, ABC):
     The other arguments are those of ``Trained``; batches are of pieces.
 
     Attributes (fitted): ``encoding_``, ``module_``, ``history_`` (a frame: step, seconds, log_prob, validation, ...; nats
-    per hidden symbol), ``n_parameters_``, ``converged_``, ``fit_seconds_``.
+    per hidden symbol), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
     """
 
     max_length: int = 128

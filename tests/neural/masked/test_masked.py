@@ -354,3 +354,25 @@ def test_data_that_cannot_be_leave_the_fit_as_it_was():
     with pytest.raises(ValueError, match="n_samples is 0"):
         model.pseudo_log_prob(SYMBOLS, n_samples=0)
     assert_array_equal(model.pseudo_log_prob(SYMBOLS), before)
+
+
+def test_training_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path):
+    class Killed(Exception):
+        pass
+
+    def kill(row):
+        if row["step"] >= 9:
+            raise Killed
+
+    def make(**options):
+        return sm.MaskedTransformer(d_model=8, n_layers=1, dropout=0.2, max_steps=14, batch_size=2, **options)
+
+    texts, path = ["to be or not", "that is the question", "whether"], str(tmp_path / "run")
+    straight = make().fit(texts)
+    with pytest.raises(Killed):
+        make(checkpoint=path, checkpoint_seconds=0, callbacks=[kill]).fit(texts)
+    resumed = make(resume_from=path).fit(texts)
+    np.testing.assert_array_equal(resumed.pseudo_log_prob(texts), straight.pseudo_log_prob(texts))
+    assert resumed.history_.drop(columns="seconds").equals(straight.history_.drop(columns="seconds"))
+    with pytest.raises(ValueError, match="other training data"):
+        make(resume_from=path).fit([*texts[1:], "to be or not!"])

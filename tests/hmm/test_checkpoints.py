@@ -1,0 +1,94 @@
+"""EM goes on from a checkpoint to the parameters and the history of a run without a break, to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqmodels import HMM, AlignmentHMM, GaussianMixture, HMMTagger, SequenceModel
+from seqmodels.training import checkpoint
+
+RNG = np.random.default_rng(0)
+X = ([RNG.normal(size=(40, 2)) + 2 * (np.arange(40) // 10 % 2)[:, None] for _ in range(6)],)
+SYMBOLS = ([RNG.integers(0, 4, 30) for _ in range(6)],)
+LONG = ([RNG.normal(size=(5000, 1))],)
+LABELS = [RNG.integers(0, 3, 20) for _ in range(6)]
+LABELLED = ([RNG.normal(size=(20, 2)) + each[:, None] for each in LABELS], LABELS)
+WORDS = ["abab", "bba", "aab", "abcb", "cab", "bcc"] * 2
+PAIRS = (WORDS, [word.upper().replace("C", "") or "A" for word in WORDS])
+Data = tuple[Any, ...]
+CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
+    "em": (lambda **o: HMM(2, observation=GaussianMixture(2), tol=0, max_iter=5, **o), X),
+    "end": (lambda **o: HMM(2, tol=0, max_iter=6, **o), SYMBOLS),
+    "topology, tied, prior": (
+        lambda **o: HMM(3, topology="left-to-right", pseudocount=0.1, tied=[0, 0, 1], tol=0, max_iter=4, **o),
+        X,
+    ),
+    "restarts side by side": (lambda **o: HMM(2, n_init=3, tol=1e-2, max_iter=8, **o), X),
+    "restarts one by one": (
+        lambda **o: HMM(2, observation=GaussianMixture(2, "tied"), n_init=3, tol=1e-3, max_iter=4, **o),
+        X,
+    ),
+    "stepwise": (lambda **o: HMM(2, algorithm="stepwise", batches=3, n_init=2, tol=0, max_iter=3, **o), X),
+    "stepwise, cut": (lambda **o: HMM(2, algorithm="stepwise", batches=3, tol=0, max_iter=2, **o), LONG),
+    "gradient": (lambda **o: HMM(2, algorithm="gradient", n_init=2, max_iter=4, **o), X),
+    "tagger": (lambda **o: HMMTagger(n_states_per_label=2, tol=0, max_iter=4, **o), LABELLED),
+    "alignment": (lambda **o: AlignmentHMM(tol=0, **o), PAIRS),
+    "alignment, null": (lambda **o: AlignmentHMM(window=3, null=True, tol=1e-2, previous=False, **o), PAIRS),
+    "alignment, no pull": (lambda **o: AlignmentHMM(window=1, pull=False, pseudocount=1.0, tol=0, **o), PAIRS),
+}
+
+
+class Killed(Exception):
+    """In the place of a kill."""
+
+
+def written(monkeypatch: pytest.MonkeyPatch, *, most: int | None) -> list[int]:
+    """Count checkpoints as they are written; after so many the process is as good as dead."""
+    seen: list[int] = []
+    write = checkpoint.write
+
+    def watch(path: Any, state: Any) -> None:
+        write(path, state)
+        seen.append(len(seen) + 1)
+        if len(seen) == most:
+            raise Killed
+
+    monkeypatch.setattr(checkpoint, "write", watch)
+    return seen
+
+
+def arrays(state: Mapping[str, Any]) -> Iterator[np.ndarray]:
+    for value in state.values():
+        if isinstance(value, Mapping):
+            yield from arrays(value)
+        else:
+            yield np.asarray(value)
+
+
+@pytest.mark.parametrize(("make", "data"), CASES.values(), ids=CASES)
+def test_it_ends_where_a_run_without_a_break_ends(
+    make: Callable[..., SequenceModel], data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = make().fit(*data)
+    always = {"checkpoint": str(tmp_path / "run"), "checkpoint_seconds": 0}
+    with monkeypatch.context() as patch:
+        seen = written(patch, most=None)
+        make(**always).fit(*data)
+    n = len(seen)
+    assert n >= 4
+    for most in {1, n // 2, n - 1, n}:
+        (tmp_path / "run").unlink()
+        with monkeypatch.context() as patch:
+            written(patch, most=most)
+            with pytest.raises(Killed):
+                make(**always).fit(*data)
+        resumed = make(resume_from=always["checkpoint"]).fit(*data)
+        for now, before in zip(arrays(resumed._state()), arrays(straight._state()), strict=True):
+            np.testing.assert_array_equal(now, before)
+        assert resumed.history_.drop(columns="seconds").equals(straight.history_.drop(columns="seconds"))
+        assert resumed.converged_ == straight.converged_
