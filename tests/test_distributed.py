@@ -206,7 +206,6 @@ def work(rank: int, folder: str, port: int) -> None:
     time.perf_counter = clock
     Path(f"{folder}/{rank}.json").write_text(json.dumps({"errors": errors, "lengths": lengths, "signals": signals}))
     dist.destroy_process_group()
-    # What the store still knows of the processes before, torch would take for those of now.
     started_by_torchrun(rank, port, life=1)
     distributed.join(timeout=20.0)
     dist.barrier()
@@ -303,6 +302,18 @@ def test_a_job_that_is_started_again_goes_on(tmp_path: Path) -> None:
     assert again.history_["seconds"].tolist() == half.history_["seconds"].tolist(), "it was there already"
     with pytest.raises(ValueError, match="resume_from is 'auto'"):
         hmm(resume_from="auto").fit(vectors())
+
+
+def test_processes_that_are_started_again_do_not_find_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, stores = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), list[Any]()
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, store, **__: stores.append(store))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    for life in range(2):
+        started_by_torchrun(0, server.port, life)
+        distributed.join()
+    stores[0].set("address", "of the process before")
+    assert stores[0].check(["address"])
+    assert not stores[1].check(["address"])
 
 
 def test_a_process_that_torchrun_did_not_start_joins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
