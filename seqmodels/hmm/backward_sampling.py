@@ -8,8 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqmodels.hmm import log_semiring
-from seqmodels.hmm.forward_backward import forward_of
+from seqmodels.hmm import log_semiring, scaled
 from seqmodels.hmm.trellis import Trellis
 
 CHUNK = 1 << 22  # elements of the (w, n, K) intermediate held at once
@@ -23,33 +22,29 @@ def sample_paths(trellis: Trellis, n: int, generator: torch.Generator) -> tuple[
         (N, n) int64 packed states, and the sequences' (w,) float64 log p(x); one of -inf has no path, and its states mean nothing.
     """
     assert trellis.cutting.is_whole, "a path is followed from end to end"
-    found = forward_of(trellis)
-    assert found.ends is not None
-    log_prob = trellis.packing.totals(found.steps) + found.ends
-    paths, stuck = _backward(trellis, found.alpha.double().log(), n, generator)
-    lost = (stuck & (log_prob > -torch.inf)).nonzero()[:, 0]
-    if len(lost):  # the only way on was through a state whose belief is below what a float can hold
-        part, rows = trellis.take(lost)
-        paths[rows], _ = _backward(part, log_semiring.log_beliefs(part), n, generator)
-    return paths, log_prob
+    ran = scaled.forward(trellis)
+    if not ran.failed.any() and scaled.refills(trellis, ran.scale):
+        return _backward(trellis, ran.alpha.double().log(), n, generator), trellis.packing.totals(ran.steps) + ran.ends
+    # The likeliest way back may lead through a state whose belief is below what a float can hold.
+    log_alpha, steps = log_semiring.beliefs_and_steps(trellis)
+    ends = torch.logsumexp(log_alpha[trellis.cutting.last] + trellis.final.log(), 1)
+    return _backward(trellis, log_alpha, n, generator), trellis.packing.totals(steps) + ends
 
 
-def _backward(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """(N, n) states, and (w,) the sequences in which some draw found no way back."""
+def _backward(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """(N, n) states; where there is no way back they mean nothing."""
     packing, into = trellis.packing, trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij
     ends = trellis.ends(torch.float64).log()
     paths = torch.empty(packing.n_frames, n, dtype=torch.int64, device=into.device)
-    stuck = torch.zeros(packing.n_sequences, dtype=torch.bool, device=into.device)  # by rank
     later = paths[:0]
     for low, high in reversed(packing.blocks):
         here, going = log_alpha[low:high], len(later)
         last = _draw((here[going:] + ends[going : high - low]).unsqueeze(1).expand(-1, n, -1), generator)
         before = [_draw(a[:, None, :] + into[z], generator) for a, z in _pieces(here[:going], later, len(into))]
         later = torch.cat([*before, last])
-        stuck[: high - low] |= (later < 0).any(1)
         later = later.clamp(min=0)
         paths[low:high] = later
-    return paths, stuck[packing.rank]
+    return paths
 
 
 def _pieces(beliefs: Tensor, states: Tensor, n_states: int) -> list[tuple[Tensor, Tensor]]:

@@ -18,26 +18,26 @@ FAR = 1e-250  # from the smallest float64: beside more, what underflows is below
 
 def forward(trellis: Trellis) -> Forward:
     """The forward pass; an impossible frame and all after it have step -inf, and the sequence ends with -inf."""
-    log_alpha, steps = _forward(trellis)
+    log_alpha, steps = beliefs_and_steps(trellis)
     last = log_alpha[trellis.cutting.last]
     return Forward(steps, torch.logsumexp(last + trellis.final.log(), 1), log_alpha.exp())
 
 
 def log_beliefs(trellis: Trellis) -> Tensor:
     """(N, K) float64 log p(z_t | x_<=t), however small."""
-    return _forward(trellis)[0]
+    return beliefs_and_steps(trellis)[0]
 
 
 def onward(trellis: Trellis, log_start: Tensor) -> tuple[Tensor, Tensor]:
     """(N,) steps of one sequence that begins with p(its first state) ``exp(log_start)`` (1, K), and (1, K) log of its last belief."""
-    log_alpha, steps = _forward(trellis, log_start)
+    log_alpha, steps = beliefs_and_steps(trellis, log_start)
     return steps, log_alpha[trellis.cutting.last]
 
 
 def posterior(trellis: Trellis) -> Posterior:
     """The E-step; sequences of probability zero have log_prob -inf and are left out of gamma (zeros) and the sums."""
     packing, log_a, log_b = trellis.packing, trellis.transition.log(), trellis.densities.log().double()
-    log_alpha, steps = _forward(trellis)
+    log_alpha, steps = beliefs_and_steps(trellis)
     ends = torch.logsumexp(log_alpha[packing.last] + trellis.final.log(), 1)
     log_end, back = trellis.ends(torch.float64).log(), LogProduct(trellis.transition.T.contiguous())
     gamma = torch.zeros_like(log_alpha)
@@ -59,7 +59,7 @@ def posterior(trellis: Trellis) -> Posterior:
     return Posterior(log_prob, gamma, xi, first, last)
 
 
-def _forward(trellis: Trellis, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def beliefs_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """(N, K) log of the beliefs, and (N,) steps; ``log_starts`` (w, K), by rank, in place of the trellis's own."""
     advance, log_b = LogProduct(trellis.transition), trellis.densities.log().double()
     log_alpha, steps = torch.empty_like(log_b), log_b.new_empty(len(log_b))

@@ -54,7 +54,8 @@ def _mend(
 
 def _next(tried: Trellis, whole: Trellis, exact_is_quick: bool) -> tuple[Trellis, Tensor] | None:
     """How to try some sequences again, and their rows in ``whole``; None where scaling has no more to offer."""
-    if not tried.cutting.is_whole and not forgets(tried.transition > HARDLY):
+    arcs = tried.transition
+    if not tried.cutting.is_whole and forgets(arcs > 0) and not forgets(arcs > HARDLY):
         if exact_is_quick:
             return None
         return whole.double(), torch.arange(whole.packing.n_frames, device=whole.densities.device)
