@@ -19,6 +19,8 @@ from tests.fixtures.make import figures
 
 FOLDERS = sorted(path for path in (Path(__file__).parent / "fixtures").iterdir() if (path / "expected.json").exists())
 EXPECTED = {folder: json.loads((folder / "expected.json").read_text(encoding="utf-8")) for folder in FOLDERS}
+# Their sinusoids were a float32 table in float64 too.
+ROUGH_SINUSOIDS = {("0.1.0", name) for name in ("transformer-tagger", "masked", "masked-text")}
 EACH = [(folder, name) for folder in FOLDERS for name in EXPECTED[folder]["models"]]
 
 
@@ -32,7 +34,8 @@ def test_a_saved_model_says_what_it_said(folder: Path, name: str) -> None:
     data = EXPECTED[folder]["data"][then["data"]]
     model = sm.load(folder / f"{name}.safetensors")
     assert type(model).__name__ == then["class"]
-    tolerance = {"rtol": 1e-6, "atol": 1e-6} if name.endswith("float32") else {"rtol": 1e-12, "atol": 1e-12}
+    is_rough = name.endswith("float32") or (folder.name, name) in ROUGH_SINUSOIDS
+    tolerance = {"rtol": 1e-6, "atol": 1e-6} if is_rough else {"rtol": 1e-12, "atol": 1e-12}
     for now, before in zip(figures(model, items(data["X"]), items(data["y"])), then["figures"], strict=True):
         np.testing.assert_allclose(now, before, **tolerance)
 

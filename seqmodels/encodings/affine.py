@@ -50,7 +50,10 @@ class Affine(Encoding, ABC):
         return {"mean": self.mean, "scale": self.scale}
 
     def restore(self, state: State) -> Self:
-        self.mean = check_between("mean", array_of(state, "mean", np.float64, (None,)), -np.inf)
-        self.scale = check_between("scale", array_of(state, "scale", np.float64, self.mean.shape), TINY)
+        # Of a float32 array on disk both are float32, so that what is encoded is too.
+        mean = state.get("mean") if isinstance(state, dict) else None
+        dtype = np.float32 if isinstance(mean, np.ndarray) and mean.dtype == np.float32 else np.float64
+        self.mean = check_between("mean", array_of(state, "mean", dtype, (None,)), -np.inf)
+        self.scale = check_between("scale", array_of(state, "scale", dtype, self.mean.shape), TINY)
         self.size = len(self.mean)
         return self

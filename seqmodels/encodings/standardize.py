@@ -61,7 +61,7 @@ def moments(frames: np.ndarray, reals: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 def _refuse_large(frames: np.ndarray, reals: np.ndarray) -> None:
     """Values that float64 cannot add up."""
-    largest = np.maximum(np.nanmax(frames, axis=0), -np.nanmin(frames, axis=0))
+    largest = np.maximum(np.nanmax(frames, axis=0), -np.nanmin(frames, axis=0)).astype(np.float64)
     wrong = reals & (largest > LARGEST)
     if wrong.any():
         feature = int(np.argmax(wrong))

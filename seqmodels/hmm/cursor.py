@@ -80,17 +80,18 @@ class HMMCursor:
 
     def distribution(self, state: HMMState) -> Prediction:
         """The mixture of all states' observations, and the end; a sequence cannot end before its first scored step."""
-        final, n, log_end, log_going = self.parameters.final, len(state.past), None, None
-        total = torch.logsumexp(state.log_coming, -1)  # (n,)
-        if final is not None:
-            never = torch.full((n,), -torch.inf, dtype=torch.float64, device=final.device)
-            log_end, log_going = never, torch.zeros_like(never)
-            if state.log_belief is not None and state.n_scored:
-                # Either from its own terms: a difference from one would lose a small one.
-                log_end, log_going = torch.logsumexp(state.log_belief + self._log_final, -1), total
-        past = state.past if self.observation.n_past else None
-        log_weights = state.log_coming - torch.where(total == -torch.inf, 0.0, total).unsqueeze(-1)
-        return Prediction(self.observation, self._table(n), log_weights, past, log_end, log_going)
+        n, past = len(state.past), state.past if self.observation.n_past else None
+        table, log_weights = self._table(n), state.log_coming
+        if self.parameters.final is None:  # what is to come sums to one
+            return Prediction(self.observation, table, log_weights, past, None)
+        total = torch.logsumexp(log_weights, -1)  # (n,)
+        log_end = torch.full_like(total, -torch.inf)
+        log_going = torch.zeros_like(total)
+        if state.log_belief is not None and state.n_scored:
+            # Either from its own terms: a difference from one would lose a small one.
+            log_end, log_going = torch.logsumexp(state.log_belief + self._log_final, -1), total
+        log_weights = log_weights - torch.where(total == -torch.inf, 0.0, total).unsqueeze(-1)
+        return Prediction(self.observation, table, log_weights, past, log_end, log_going)
 
     def select(self, state: HMMState, index: Tensor) -> HMMState:
         """The state of the sequences ``index (m,)``, in this order."""

@@ -199,7 +199,7 @@ def test_a_model_with_a_function_for_a_callback_is_saved_without_it(tmp_path):
     model = small(callbacks=[heard.append]).fit(SYMBOLS, validation=None)
     assert heard[-1]["step"] == 4
     model.save(tmp_path / "model.safetensors")
-    assert sm.load(tmp_path / "model.safetensors").callbacks == []
+    assert sm.load(tmp_path / "model.safetensors").callbacks == ()
 
 
 def test_optimisers_and_schedules_are_saved_and_searched(tmp_path):
