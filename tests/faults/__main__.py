@@ -17,6 +17,7 @@ import torch
 
 FOLDER = Path(__file__).parent
 NOT_SCRIPTS = {"__init__", "__main__", "promise", "test_faults"}
+LONGEST = "properties"
 PAGE = """# Reliability
 
 What happens when files are damaged, disks are full, processes are killed, threads share a model and input is senseless. Every row was
@@ -31,8 +32,9 @@ measured by a script under `tests/faults/`; `make faults` runs them all and writ
 
 
 def scripts() -> list[str]:
-    """The names of the scripts, in order."""
-    return sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in NOT_SCRIPTS)
+    """The names of the scripts, in order; the longest comes first."""
+    names = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in NOT_SCRIPTS)
+    return sorted(names, key=lambda name: name != LONGEST)
 
 
 def run(script: str, quick: bool) -> list[str]:
