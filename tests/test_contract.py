@@ -469,7 +469,7 @@ def test_a_saved_model_gives_the_same_bits(row: Row, tmp_path: Path) -> None:
 )
 def test_what_is_no_model_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(ValueError, match="not (a saved model|one that seqmodels wrote)"):
+    with pytest.raises(ValueError, match=r"not (a saved model|one that seqmodels wrote)"):
         sm.load(tmp_path / "file")
 
 

@@ -75,7 +75,10 @@ def test_a_fitted_model_is_its_parameters_and_goes_on(
         ({"rates": [[1.0], [1.0]], "observation": Bernoulli()}, "rates belong to a Poisson observation"),
         ({"probabilities": [[0.5], [0.5]], "observation": GaussianMixture(1)}, "belong to a Bernoulli"),
         (
-            {"probabilities": [[0.5], [0.5]], "encoding": Features("counts").restore({"mean": np.zeros(1), "scale": np.ones(1)})},
+            {
+                "probabilities": [[0.5], [0.5]],
+                "encoding": Features("counts").restore({"mean": np.zeros(1), "scale": np.ones(1)}),
+            },
             "leave enc",
         ),
     ],
