@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.densities import Densities
 from seqmodels.hmm.emissions import Emission
@@ -133,9 +134,11 @@ class Queries(SequenceModel, ABC):
         data = self._scorable(X, y)
         parameters = self._parameters().to(self._device())
         results: list[np.ndarray] = [np.empty(0)] * len(data.X)
-        for block in self._blocks(self._setting().examples(data, on_disk=True), len(parameters.initial)):
+        examples = self._setting().examples(data, on_disk=True)
+        model = self._in_float64() if _are_beyond_float32(examples) else self
+        for block in model._blocks(examples, len(parameters.initial)):
             densities, _ = self._emission().evaluate(
-                parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
+                parameters.table, block.x, block.past, DTYPES[model.dtype], block.scratch
             )
             found = algorithm(parameters, densities, block)
             for j, i in enumerate(block.indices):
@@ -202,6 +205,20 @@ class Queries(SequenceModel, ABC):
     def aic(self, X: Any, y: Any = None) -> float:
         """Akaike's information criterion, ``2 n_parameters_ - 2 log p``. Lower is better (Akaike 1974)."""
         return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
+
+
+def _are_beyond_float32(examples: Sequence[Example]) -> bool:
+    """Whether states are to be asked for in float64; raises ``ValueError``, naming the sequence, for what that cannot hold."""
+    far = [
+        (i, values)
+        for i, example in enumerate(examples)
+        for values in (example.source, example.values)
+        if is_beyond_float32(values)
+    ]
+    for i, values in far:
+        assert values is not None
+        refuse_beyond_float64(values, f"sequence {i}")
+    return bool(far)
 
 
 def _joined(example: Example) -> np.ndarray:

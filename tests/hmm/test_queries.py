@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -316,3 +317,14 @@ def test_paths_go_through_a_state_that_is_far_behind(dtype: Any) -> None:
     chain = ([0.5, 0.5], [[1.0, 1e-200], [1e-200, 1.0]])
     model = HMM.from_parameters(*chain, emission=[[0.9, 0.05, 0.05], [0.05, 0.9, 0.05]], dtype=dtype)
     assert (model.sample_states([x], 5)[0] == 1).all()
+
+
+@pytest.mark.parametrize("ask", ["decode", "posterior", "filter", "sample_states"])
+def test_states_of_a_frame_that_float32_cannot_hold_are_those_of_float64(ask):
+    x = [np.random.default_rng(0).normal(size=(30, 2))]
+    model = HMM(3, observation=GaussianMixture(1), max_iter=3).fit(x)
+    far = [np.where(np.arange(30)[:, None] == 10, 1e20, x[0])]
+    before = getattr(copy.deepcopy(model).set_params(dtype="float64"), ask)(far)[0]
+    np.testing.assert_allclose(getattr(model, ask)(far)[0], before, atol=1e-6)
+    with pytest.raises(ValueError, match=r"sequence 0 has .* at frame 10"):
+        getattr(model, ask)([np.where(far[0] == 1e20, 1e120, far[0])])
