@@ -26,12 +26,12 @@ def answer(comparison: Comparison) -> str:
         )
     best = scored.iloc[0]
     sentences = [f"{best['model']} explains the held-out data best: {_of(best, unit)}."]
-    sentences += _against_floors(unranked)
     sentences += [_against_baseline(best, comparison.baseline, unit)] if best["model"] != comparison.baseline else []
     sentences += _against_second(comparison, scored, unit)
     if best["kind"] == "bound":
         sentences.append(f"Its figure is a lower bound, so {best['model']} may be better still.")
     sentences += _against_iid(comparison, best["model"])
+    sentences += _against_floors(unranked)
     failed = comparison.frame.loc[comparison.frame["error"] != "", "model"]
     sentences += [f"Not fitted: {', '.join(failed)}."] if len(failed) else []
     return " ".join(sentences)
