@@ -1,8 +1,12 @@
-"""Run every script of this folder and write what they measured to a page: ``python -m tests.faults --out docs/reliability.md``."""
+"""Run the scripts of this folder and write what they measured: ``python -m tests.faults --out docs/reliability.md``.
+
+The rows are kept beside the page's scripts, in ``measured.csv``, so that ``--only NAME ...`` measures some anew and leaves the others.
+"""
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import platform
@@ -18,15 +22,18 @@ import torch
 FOLDER = Path(__file__).parent
 NOT_SCRIPTS = {"__init__", "__main__", "promise", "test_faults"}
 LONGEST = "properties"
+KEPT = FOLDER / "measured.csv"
+Row = dict[str, str]
 PAGE = """# Reliability
 
 What happens when files are damaged, disks are full, processes are killed, threads share a model and input is senseless. Every row was
-measured by a script under `tests/faults/`; `make faults` runs them all and writes this page.
+measured by a script under `tests/faults/` on the day that stands beside it; `make faults` runs them all, two at a time, and writes this
+page. `python -m tests.faults.NAME` runs one.
 
-{machine}, {date}; all of it took {minutes:.0f} minutes.
+{machines}; all scripts together computed for {minutes:.0f} minutes.
 
-| promise | goal | measured | kept | script |
-|---|---|---|---|---|
+| promise | goal | measured | kept | script | date |
+|---|---|---|---|---|---|
 {rows}
 """
 
@@ -37,18 +44,23 @@ def scripts() -> list[str]:
     return sorted(names, key=lambda name: name != LONGEST)
 
 
-def run(script: str, quick: bool) -> list[str]:
-    """The rows of the table that a script prints; a script that fails is a row too."""
+def run(script: str, quick: bool) -> list[Row]:
+    """What a script prints, a row a promise; a script that fails is a row too."""
     began = time.perf_counter()
     command = [sys.executable, "-m", f"tests.faults.{script}", "--json", *(["--quick"] if quick else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    lines = [f"| {r['promise']} | {r['goal']} | {r['measured']} | {'yes' if r['kept'] else '**no**'} |" for r in rows]
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode:
-        lines.append(f"| {script} ran to its end | yes | {done.stderr.strip().splitlines()[-1:]} | **no** |")
-    print(f"{script}: {len(rows)} rows in {time.perf_counter() - began:.0f} s", flush=True)
-    print("\n".join(lines) + ("\n" + done.stderr if done.returncode else ""), flush=True)
-    return [f"{line} `{script}` |" for line in lines]
+        error = " ".join(done.stderr.strip().splitlines()[-1:])
+        found.append({"promise": f"{script} ran to its end", "goal": "yes", "measured": error, "kept": False})
+        print(done.stderr, file=sys.stderr)
+    seconds = time.perf_counter() - began
+    shared = {"seconds": f"{seconds:.0f}", "machine": machine(), "date": date.today().isoformat()}
+    rows = [{"script": script, **r, "kept": "yes" if r["kept"] else "no", **shared} for r in found]
+    print(f"{script}: {len(rows)} rows in {seconds:.0f} s", flush=True)
+    for row in rows:
+        print(f"  {row['kept']}: {row['promise']}: {row['measured']} (goal: {row['goal']})", flush=True)
+    return rows
 
 
 def machine() -> str:
@@ -56,27 +68,43 @@ def machine() -> str:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [
-            line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")
-        ]
+        lines = info.read_text().splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
         cpu = names[0] if names else cpu
     return f"{os.cpu_count()} cores of {cpu}, Python {platform.python_version()}, torch {torch.__version__}"
+
+
+def page(rows: list[Row]) -> str:
+    """In the order of the scripts' names."""
+    seconds = {row["script"]: float(row["seconds"]) for row in rows}
+    lines = [
+        f"| {r['promise']} | {r['goal']} | {r['measured']} | {'yes' if r['kept'] == 'yes' else '**no**'} | `{r['script']}` | {r['date']} |"
+        for r in sorted(rows, key=lambda row: row["script"])
+    ]
+    machines = "; ".join(dict.fromkeys(row["machine"] for row in rows))
+    return PAGE.format(machines=machines, minutes=sum(seconds.values()) / 60, rows="\n".join(lines))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, help="the page; without it nothing is written")
+    parser.add_argument("--only", nargs="+", choices=scripts(), help="scripts to run; the rows of the others stay")
     parser.add_argument("--jobs", type=int, default=1, help="scripts at a time")
     parser.add_argument("--quick", action="store_true", help="the small part of each that the unit tests run")
     options = parser.parse_args()
-    began = time.perf_counter()
+    wanted = [name for name in scripts() if options.only is None or name in options.only]
     with ThreadPoolExecutor(options.jobs) as pool:
-        rows = [row for part in pool.map(lambda script: run(script, options.quick), scripts()) for row in part]
+        rows = [row for part in pool.map(lambda script: run(script, options.quick), wanted) for row in part]
     if options.out is not None:
-        minutes = (time.perf_counter() - began) / 60
-        page = PAGE.format(machine=machine(), date=date.today().isoformat(), minutes=minutes, rows="\n".join(rows))
-        options.out.write_text(page)
-    sys.exit(any("**no**" in row for row in rows))
+        if options.only is not None and KEPT.exists():
+            with KEPT.open(newline="", encoding="utf-8") as file:
+                rows += [row for row in csv.DictReader(file) if row["script"] not in wanted]
+        with KEPT.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(sorted(rows, key=lambda row: row["script"]))
+        options.out.write_text(page(rows), encoding="utf-8")
+    sys.exit(any(row["kept"] == "no" for row in rows))
 
 
 if __name__ == "__main__":
