@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import json
 import os
 import platform
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import date
 from pathlib import Path
 
 import torch
+
+from seqmodels import storage
 
 FOLDER = Path(__file__).parent
 NOT_SCRIPTS = {"__init__", "__main__", "promise", "test_faults"}
@@ -75,14 +78,29 @@ def machine() -> str:
 
 
 def page(rows: list[Row]) -> str:
-    """In the order of the scripts' names."""
+    """In their order."""
     seconds = {row["script"]: float(row["seconds"]) for row in rows}
     lines = [
         f"| {r['promise']} | {r['goal']} | {r['measured']} | {'yes' if r['kept'] == 'yes' else '**no**'} | `{r['script']}` | {r['date']} |"
-        for r in sorted(rows, key=lambda row: row["script"])
+        for r in rows
     ]
     machines = "; ".join(dict.fromkeys(row["machine"] for row in rows))
     return PAGE.format(machines=machines, minutes=sum(seconds.values()) / 60, rows="\n".join(lines))
+
+
+def write(rows: list[Row], out: Path) -> None:
+    """The page and the table, of these rows and those that are there of other scripts: what is done is kept if the run is broken off."""
+    new = {row["script"] for row in rows}
+    if KEPT.exists():
+        with KEPT.open(newline="", encoding="utf-8") as file:
+            rows = rows + [row for row in csv.DictReader(file) if row["script"] not in new]
+    rows = sorted((row for row in rows if row["script"] in scripts()), key=lambda row: row["script"])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    storage.write_text(KEPT, text.getvalue())
+    storage.write_text(out, page(rows))
 
 
 def main() -> None:
@@ -93,17 +111,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the small part of each that the unit tests run")
     options = parser.parse_args()
     wanted = [name for name in scripts() if options.only is None or name in options.only]
+    rows: list[Row] = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        rows = [row for part in pool.map(lambda script: run(script, options.quick), wanted) for row in part]
-    if options.out is not None:
-        if options.only is not None and KEPT.exists():
-            with KEPT.open(newline="", encoding="utf-8") as file:
-                rows += [row for row in csv.DictReader(file) if row["script"] not in wanted]
-        with KEPT.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(sorted(rows, key=lambda row: row["script"]))
-        options.out.write_text(page(rows), encoding="utf-8")
+        for done in as_completed([pool.submit(run, script, options.quick) for script in wanted]):
+            rows += done.result()
+            if options.out is not None:
+                write(rows, options.out)
     sys.exit(any(row["kept"] == "no" for row in rows))
 
 
