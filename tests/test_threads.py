@@ -245,9 +245,13 @@ def test_a_forked_worker_scores_after_torch_computed_on_two_threads() -> None:
         torch.exp(torch.ones(500_000)).sum()  # wakes the second thread
         pid = os.fork()
         if pid == 0:
-            signal.alarm(20)  # what hangs is killed
-            torch.exp(torch.ones(500_000)).sum()
-            os._exit(0 if np.array_equal(model.log_prob(SYMBOLS), expected) else 3)
+            code = 1
+            try:
+                signal.alarm(20)  # what hangs is killed
+                torch.exp(torch.ones(500_000)).sum()
+                code = 0 if np.array_equal(model.log_prob(SYMBOLS), expected) else 3
+            finally:
+                os._exit(code)  # never on into the tests
     finally:
         torch.set_num_threads(threads)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

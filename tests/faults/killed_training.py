@@ -65,12 +65,15 @@ COSTLY: Make = lambda **o: (sm.HMM(8, observation=TWO, tol=0, max_seconds=2.0, m
 
 
 def in_a_fork(work: Callable[[], None]) -> int:
-    """The id of a process that does this and nothing else."""
+    """The id of a process that does this and nothing else, also if a signal comes before it has begun."""
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
         return pid
     code = 1
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 1)
         work()
