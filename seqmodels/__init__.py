@@ -47,8 +47,7 @@ from seqmodels.observations import (
 )
 from seqmodels.sequences import Sequences, as_sequences
 from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
-
-__version__ = "0.1.0"
+from seqmodels.version import __version__
 
 forked.compute_on_one_thread_in_forks()
 
@@ -103,6 +102,7 @@ __all__ = [
     "TransformerSeq2Seq",
     "TransformerTagger",
     "Trapezoid",
+    "__version__",
     "as_sequences",
     "compare",
     "data",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from seqmodels.parameters import Configurable
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
 from seqmodels.training.resuming import hash_of
+from seqmodels.version import __version__
 
 # What may differ: where each process computes, and what it shows and writes.
 OWN = {"device", "verbose", "callbacks", "checkpoint", "checkpoint_seconds"}
@@ -26,7 +26,7 @@ def check_held_alike(model: Configurable, data: Data, validation: Any = None) ->
     params = {name: value for name, value in model.get_params(deep=False).items() if name not in OWN}
     distributed.check_alike(
         {
-            "the version of seqmodels": _version(),
+            "the version of seqmodels": f"{__version__} with torch {torch.__version__}",
             "the class of the model": type(model).__name__,
             **{f"the setting {name}": _short(value) for name, value in params.items()},
             "the data X": _sequences(data.X),
@@ -36,13 +36,6 @@ def check_held_alike(model: Configurable, data: Data, validation: Any = None) ->
             "validation": _validation(validation),
         }
     )
-
-
-def _version() -> str:
-    try:
-        return f"{version('seqmodels')} with torch {torch.__version__}"
-    except PackageNotFoundError:  # run from a source tree
-        return f"torch {torch.__version__}"
 
 
 def _validation(validation: Any) -> str:

@@ -17,7 +17,6 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ import numpy as np
 
 from seqmodels.annotations import check
 from seqmodels.parameters import Configurable
+from seqmodels.version import __version__
 
 try:
     import fcntl
@@ -209,7 +209,7 @@ def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
         for name, a, b in zip(order, begins, begins[1:], strict=False)
     }
     hashes = json.dumps({name: _hashed(arrays[name]) for name in order})
-    said = {"format": f"{NAME}{FORMAT}", "version": version("seqmodels"), "content": text, "hashes": hashes}
+    said = {"format": f"{NAME}{FORMAT}", "version": __version__, "content": text, "hashes": hashes}
     head = {"__metadata__": {"sha256": BLANK.decode(), **said}, **tensors}
     header = _signed(json.dumps(head, separators=(",", ":")).encode())
     with replaced(path) as partial, open(partial, "wb") as file:

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"profile", "sequences", "measure", "parameters", "annotations", "arrays"}
+GROUND = {"version", "profile", "sequences", "measure", "parameters", "annotations", "arrays"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {
     *PREPARED,
@@ -38,10 +38,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "parameters": set(),
     "resources": set(),
     "annotations": set(),
+    "version": set(),
     "arrays": set(),
     "forked": set(),
     "randomness": set(),
-    "storage": {"parameters", "annotations"},
+    "storage": {"parameters", "annotations", "version"},
     "distributed": {"storage"},
     "agreement": {*PREPARED, "distributed", "training"},
     "observations": {"measure", "parameters", "randomness"},

@@ -13,7 +13,9 @@ from typing import Any
 import pandas as pd
 import torch
 
-PACKAGES = ("seqmodels", "torch", "numpy", "scipy", "pandas")
+from seqmodels.version import __version__
+
+PACKAGES = ("torch", "numpy", "scipy", "pandas")
 
 
 def provenance() -> dict[str, Any]:
@@ -21,7 +23,11 @@ def provenance() -> dict[str, Any]:
     return {
         "command": _command(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            "seqmodels": __version__,
+            **{name: version(name) for name in PACKAGES},
+        },
         "hardware": {
             "machine": platform.machine(),
             "processor": _processor(),

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from seqmodels.parameters import Configurable
 from seqmodels.preparation import Example, OnDisk
 from seqmodels.sequences import AT_ONCE
 from seqmodels.training import checkpoint as file
+from seqmodels.version import __version__
 
 Path = str | os.PathLike[str]
 SHOWN = 80  # characters of a setting's value in an error
@@ -137,7 +137,7 @@ class Resumable:
             return Checkpoints()
         params = {n: v for n, v in model.get_params(deep=False).items() if n not in FREE | self._may_change}
         found = {
-            "seqmodels": version("seqmodels"),
+            "seqmodels": __version__,
             "model": type(model).__name__,
             "settings": {name: _setting(value) for name, value in {**params, **settled}.items()},
             "data": hashes(train, validation),

@@ -110,6 +110,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="scripts at a time")
     parser.add_argument("--quick", action="store_true", help="the small part of each that the unit tests run")
     options = parser.parse_args()
+    if options.quick and options.out is not None:
+        parser.error("--quick measures too little to be written to a page")
     wanted = [name for name in scripts() if options.only is None or name in options.only]
     rows: list[Row] = []
     with ThreadPoolExecutor(options.jobs) as pool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.faults.promise import Promise, main
 from tests.properties import PROPERTIES
 
-N, SECONDS = 10_000, 240.0  # of each property
+N, SECONDS = 10_000, 700.0  # of each property
 
 
 def drawn(cases: st.SearchStrategy[Any], check: Callable[[Any], None], n: int, seconds: float) -> tuple[int, str]:

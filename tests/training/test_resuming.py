@@ -112,7 +112,7 @@ def test_another_version_and_older_checkpoints_are_refused(tmp_path: Path, monke
     path = str(tmp_path / "run")
     hmm(checkpoint=path).fit(X)
     content = storage.read(path)
-    monkeypatch.setattr("seqmodels.training.resuming.version", lambda name: "9.9")
+    monkeypatch.setattr("seqmodels.training.resuming.__version__", "9.9")
     with pytest.raises(ValueError, match=r"was written by seqmodels .* but this is seqmodels 9\.9"):
         hmm(resume_from=path).fit(X)
     del content["fingerprint"]

@@ -1,0 +1,3 @@
+"""The version of this package, which saved files, checkpoints and reports name."""
+
+__version__ = "0.1.0"
