@@ -109,11 +109,11 @@ def pit(
 def _cdfs(prediction: Prediction, row: int, x: Tensor) -> Tensor:
     """``(D,)`` float64 of one frame, in encoded units: an affine map changes no probability."""
     past = None if prediction.past is None else prediction.past[row : row + 1]
-    parameters = prediction.parameters[row].double()
+    output_parameters = prediction.output_parameters[row].double()
     none, one = torch.zeros_like(x, dtype=torch.float64), torch.ones_like(x, dtype=torch.float64)
     log_weights = prediction.weights()[row].double().log()
     past = None if past is None else past.double()
-    distribution = prediction.observation.distribution(parameters, log_weights, past, none, one)
+    distribution = prediction.observation.distribution(output_parameters, log_weights, past, none, one)
     return marginal_cdf(distribution, x.double()).cpu()
 
 

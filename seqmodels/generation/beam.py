@@ -143,7 +143,7 @@ def _first(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None, l
     state, log_prob = cursor.start(sources, n), torch.zeros(n, dtype=torch.float64)
     for symbols in prefixes.unbind(1):
         prediction = cursor.distribution(state)
-        log_prob = log_prob + prediction.log_prob(symbols.to(prediction.parameters.device)).double().cpu()
+        log_prob = log_prob + prediction.log_prob(symbols.to(prediction.output_parameters.device)).double().cpu()
         state, stops = cursor.advance(state, symbols), prediction.log_end is not None
     return Beam(prefixes, log_prob, torch.arange(n), longest, state, stops)
 
@@ -151,7 +151,7 @@ def _first(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None, l
 def _extend(cursor: Cursor, beam: Beam, search: Search, found: list[list[Hypothesis]]) -> Beam:
     """The most probable ways on; those that ended instead are ``found``. The end counts against going on even where it may not come."""
     prediction = cursor.distribution(beam.state)
-    n_symbols, device = prediction.parameters.shape[-1], prediction.parameters.device
+    n_symbols, device = prediction.output_parameters.shape[-1], prediction.output_parameters.device
     rows = _finish(beam, prediction.log_end, found)
     log_probs = prediction.log_probs().cpu()[rows]  # (r, V), or (r, V + 1) with the end
     if search.length is not None:

@@ -105,7 +105,7 @@ def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator,
         return _draw_vectors(prediction, log_end, decoding.temperature, generator)
     if decoding == PLAIN:
         return _draw_symbols(prediction, log_end, generator)
-    n_symbols = prediction.parameters.shape[-1]
+    n_symbols = prediction.output_parameters.shape[-1]
     index, total = inverse_cdf(decoding.probabilities(prediction.log_probs(with_end=may_end)), generator)
     ended = None if log_end is None else index == n_symbols
     return Draw(index.clamp_(max=n_symbols - 1), ended, None if prediction.log_weights is None else total == 0)
@@ -113,7 +113,7 @@ def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator,
 
 def _draw_symbols(prediction: Prediction, log_end: Tensor | None, generator: torch.Generator) -> Draw:
     """From the model's own distribution."""
-    p, n_symbols = _one_component(prediction, generator), prediction.parameters.shape[-1]
+    p, n_symbols = _one_component(prediction, generator), prediction.output_parameters.shape[-1]
     index, total = inverse_cdf(p, generator, log_end)
     impossible = None
     if prediction.log_weights is not None:
@@ -142,26 +142,26 @@ def inverse_cdf(p: Tensor, generator: torch.Generator, log_end: Tensor | None = 
 def _one_component(prediction: Prediction, generator: torch.Generator) -> Tensor:
     """``(n, V)`` probabilities of the symbols of one component each, drawn by its weight; zeros where stuck."""
     if prediction.log_weights is None:
-        return torch.softmax(prediction.parameters.squeeze(1), dim=-1)
+        return torch.softmax(prediction.output_parameters.squeeze(1), dim=-1)
     chosen, total = inverse_cdf(prediction.log_weights.exp(), generator)
     rows = torch.arange(len(chosen), device=chosen.device)
-    table = prediction.parameters[rows, chosen.clamp(max=prediction.log_weights.shape[-1] - 1)]
+    table = prediction.output_parameters[rows, chosen.clamp(max=prediction.log_weights.shape[-1] - 1)]
     return torch.softmax(table, dim=-1) * (total > 0).unsqueeze(-1)
 
 
 def _draw_vectors(
     prediction: Prediction, log_end: Tensor | None, temperature: float, generator: torch.Generator
 ) -> Draw:
-    ended, parameters, weights = None, prediction.parameters, prediction.weights()
+    ended, output_parameters, weights = None, prediction.output_parameters, prediction.weights()
     if log_end is not None:
-        chance = torch.rand(len(parameters), generator=generator, dtype=torch.float64, device=generator.device)
+        chance = torch.rand(len(output_parameters), generator=generator, dtype=torch.float64, device=generator.device)
         ended = chance < log_end.exp()
     if temperature != 1:
-        parameters = prediction.observation.tempered(parameters, temperature)
+        output_parameters = prediction.observation.tempered(output_parameters, temperature)
         weights = (weights.log() / temperature).softmax(-1)
     chosen = inverse_cdf(weights, generator)[0]
     rows = torch.arange(len(chosen), device=chosen.device)
-    x = prediction.observation.sample(parameters[rows, chosen], prediction.past, generator)
+    x = prediction.observation.sample(output_parameters[rows, chosen], prediction.past, generator)
     impossible = None
     if prediction.log_weights is not None:
         impossible = prediction.stuck if ended is None else prediction.stuck & ~ended

@@ -16,13 +16,13 @@ from seqmodels.observations import Observation
 class Prediction:
     """The next step of n sequences at once.
 
-    Shapes: ``parameters (n, K, P)``, ``log_weights (n, K)`` normalised (None where K is 1), ``past (n, p, D)`` or None,
-    ``log_end (n,)`` the log-probability that the sequence has ended (None where its length is given), ``log_going (n,)`` that it goes on,
+    Shapes: ``output_parameters (n, K, P)``, ``log_weights (n, K)`` normalised (None where K is 1), ``past (n, p, D)`` or
+    None, ``log_end (n,)`` the log-probability that the sequence has ended (None where its length is given), ``log_going (n,)`` that it goes on,
     where that is known to more digits than ``1 - exp(log_end)`` has.
     """
 
     observation: Observation
-    parameters: Tensor
+    output_parameters: Tensor
     log_weights: Tensor | None
     past: Tensor | None
     log_end: Tensor | None
@@ -36,15 +36,15 @@ class Prediction:
     def each(self, x: Tensor) -> Tensor:
         """``(n, K)`` log-probability of ``x`` in each component."""
         past = None if self.past is None else self.past.unsqueeze(1)
-        x = x.to(self.parameters.dtype) if x.is_floating_point() else x  # a stream's steps come in float64
-        return self.observation.log_prob(self.parameters, x.unsqueeze(1), past)
+        x = x.to(self.output_parameters.dtype) if x.is_floating_point() else x  # a stream's steps come in float64
+        return self.observation.log_prob(self.output_parameters, x.unsqueeze(1), past)
 
     def log_probs(self, *, with_end: bool = True) -> Tensor:
         """``(n, V)`` float64 log-probability of every symbol; ``with_end``: ``(n, V + 1)``, the end last, where ends are events.
 
         Without the end, given that the sequences go on.
         """
-        each = self.observation.log_probs(self.parameters.double())  # (n, K, V)
+        each = self.observation.log_probs(self.output_parameters.double())  # (n, K, V)
         mixed = self._mixed(each)
         if not with_end or self.log_end is None:
             return mixed
@@ -69,19 +69,19 @@ class Prediction:
     def stuck(self) -> Tensor:
         """``(n,)`` bool: no next step has any probability (the sequence must end, or was impossible already)."""
         if self.log_weights is None:
-            return torch.zeros(len(self.parameters), dtype=torch.bool, device=self.parameters.device)
+            return torch.zeros(len(self.output_parameters), dtype=torch.bool, device=self.output_parameters.device)
         return torch.isneginf(self.log_weights).all(-1)
 
     def weights(self) -> Tensor:
         """``(n, K)``; flat where stuck, so that sequences that have ended can be carried along with the others."""
         if self.log_weights is None:
-            return torch.ones(len(self.parameters), 1, dtype=self.parameters.dtype, device=self.parameters.device)
+            return self.output_parameters.new_ones(len(self.output_parameters), 1)
         return torch.where(self.stuck.unsqueeze(-1), 1 / self.log_weights.shape[-1], self.log_weights.exp())
 
     def _log_weights(self) -> Tensor:
         """The logarithms of ``weights``, of a state far behind too."""
         if self.log_weights is None:
-            return torch.zeros(len(self.parameters), 1, dtype=self.parameters.dtype, device=self.parameters.device)
+            return self.output_parameters.new_zeros(len(self.output_parameters), 1)
         return torch.where(self.stuck.unsqueeze(-1), -math.log(self.log_weights.shape[-1]), self.log_weights)
 
     def as_distribution(self, shift: Tensor, scale: Tensor) -> Any:
@@ -95,13 +95,13 @@ class Prediction:
         if self.stuck[0] and (self.log_end is None or self.log_end[0] < 0):
             raise ValueError("what came before has probability zero, so the model says nothing of what comes next")
         past = None if self.past is None else self.past[:1]
-        weights = self._log_weights()[0].to(self.parameters.dtype)  # an HMM's belief is float64
+        weights = self._log_weights()[0].to(self.output_parameters.dtype)  # an HMM's belief is float64
         try:
-            result = self.observation.distribution(self.parameters[0], weights, past, shift, scale)
+            result = self.observation.distribution(self.output_parameters[0], weights, past, shift, scale)
         except ValueError as error:  # parameters that are no number, or infinite
             raise ValueError(
-                f"after what came before, what comes next has a distribution that {self.parameters.dtype} cannot hold; rescale the "
-                "values that are far from the training data"
+                "after what came before, what comes next has a distribution that "
+                f"{self.output_parameters.dtype} cannot hold; rescale the values that are far from the training data"
             ) from error
         if self.log_end is None:
             result.p_end = 0.0

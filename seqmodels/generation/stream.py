@@ -37,7 +37,7 @@ class Stream:
         for step, log_det in zip(steps, log_dets, strict=True):
             value = torch.as_tensor(step).unsqueeze(0)
             prediction = self._cursor.distribution(state)
-            nats = float(prediction.log_prob(value.to(prediction.parameters.device)))
+            nats = float(prediction.log_prob(value.to(prediction.output_parameters.device)))
             if not LEAST < nats < math.inf:
                 _refuse_unless_zero(prediction, value, nats)
             total += nats + float(log_det)
@@ -61,10 +61,10 @@ def _refuse_unless_zero(prediction: Prediction, value: Tensor, nats: float) -> N
     """Raise ``ValueError`` unless the model itself gives this step so little."""
     step = value.cpu().numpy()  # (1, D) or (1,)
     refuse_beyond_float64(step, "the step")
-    narrow = prediction.parameters.dtype == torch.float32
+    narrow = prediction.output_parameters.dtype == torch.float32
     lost = math.isnan(nats) or nats == math.inf or (narrow and is_beyond_float32(step))
     if not lost and prediction.observation.emits == "vectors":
-        each = prediction.each(value.to(prediction.parameters.device))
+        each = prediction.each(value.to(prediction.output_parameters.device))
         lost = not bool(torch.isfinite(each).all())  # in every state, whatever its probability
     if lost:
         way_out = "set_params(dtype='float64') and begin a new stream, or rescale it" if narrow else "rescale it"

@@ -192,7 +192,7 @@ class HMM(Resumable, Queries):
         warn_of_floor(best, self.observation_)
 
     def _check_table(self) -> None:
-        width = self.observation_.n_parameters(self.encoding_.size)
+        width = self.observation_.n_output_parameters(self.encoding_.size)
         refuse_beyond_memory(
             f"the emissions of {self.n_states} states, {width} numbers each,",
             24.0 * self.n_states * width,  # a table, its statistics and the table after

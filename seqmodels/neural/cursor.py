@@ -106,10 +106,10 @@ class NetworkCursor:
         if state.n_steps is not None and state.is_over:
             raise past_the_source(state.n_steps)
         may_end = torch.full((len(state.outputs),), state.position > state.first, device=state.outputs.device)
-        parameters, end = split_end(state.outputs, may_end, self.module.ends.stops)
+        output_parameters, end = split_end(state.outputs, may_end, self.module.ends.stops)
         log_end = None if end is None else F.logsigmoid(end)
         observation = self.observation.bound(self.module.shared)
-        return Prediction(observation, parameters.unsqueeze(1), None, self._past(state), log_end)
+        return Prediction(observation, output_parameters.unsqueeze(1), None, self._past(state), log_end)
 
     def select(self, state: NetworkState, index: Tensor) -> NetworkState:
         """The state of the sequences ``index (m,)``, in this order."""

@@ -81,11 +81,11 @@ class FoldedCursor:
 
     def distribution(self, state: FoldedState) -> Prediction:
         """What comes next."""
-        parameters, log_end = state.outputs, None
+        output_parameters, log_end = state.outputs, None
         if self.whole.module.ends.stops:
-            parameters, end = parameters[:, :-1], parameters[:, -1]
+            output_parameters, end = output_parameters[:, :-1], output_parameters[:, -1]
             log_end = F.logsigmoid(end) if state.position > state.first else torch.full_like(end, -torch.inf)
-        return Prediction(self.whole.observation, parameters.unsqueeze(1), None, None, log_end)
+        return Prediction(self.whole.observation, output_parameters.unsqueeze(1), None, None, log_end)
 
     def select(self, state: FoldedState, index: Tensor) -> FoldedState:
         """The state of the sequences ``index (m,)``, in this order."""

@@ -271,12 +271,12 @@ class _Objective:
         else:
             with autocast(self.device, self.precision):
                 self.memory = self.module.start(len(spans), chunk.source, chunk.source_mask)
-        log_prob, parameters, self.memory = self.chunk_log_prob(
+        log_prob, output_parameters, self.memory = self.chunk_log_prob(
             self.module, self.observation, chunk, self.memory, self.precision
         )
         scored = chunk.scored > 0
         kept = torch.where(scored, log_prob, 0.0)
-        hits = self.observation.floor_hits(parameters.detach(), self.module.ends.size)
+        hits = self.observation.floor_hits(output_parameters.detach(), self.module.ends.size)
         return Step(
             total=(kept * chunk.scored).sum(),
             weight=float(chunk.scored.sum()),

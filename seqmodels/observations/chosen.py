@@ -1,4 +1,4 @@
-"""``log softmax(parameters)_x`` with the gradient ``onehot(x) - softmax(parameters)`` written straight into one array."""
+"""``log softmax(logits)_x`` with the gradient ``onehot(x) - softmax(logits)`` written straight into one array."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-def chosen_log_prob(parameters: Tensor, x: Tensor) -> Tensor:
+def chosen_log_prob(logits: Tensor, x: Tensor) -> Tensor:
     """Logits (..., V) and symbols (...) -> nats (...); differentiable once.
 
     Autograd's own way first fills an array of zeros with the gradient of what was picked, then goes over it again.
     """
-    out: Tensor = _Chosen.apply(parameters, x)
+    out: Tensor = _Chosen.apply(logits, x)
     return out
 
 
 class _Chosen(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, parameters: Tensor, x: Tensor) -> Tensor:
-        log_p = torch.log_softmax(parameters, -1)
+    def forward(ctx: Any, logits: Tensor, x: Tensor) -> Tensor:
+        log_p = torch.log_softmax(logits, -1)
         ctx.save_for_backward(log_p, x)
         return log_p.gather(-1, x.unsqueeze(-1)).squeeze(-1)
 
