@@ -12,7 +12,7 @@ from seqmodels.hmm.constraints import Frozen
 from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.hmm.topology import Arcs, Topology, as_topology
 from seqmodels.observations import GaussianMixture, Observation
-from seqmodels.observations.pseudo_frames import PseudoFrames
+from seqmodels.observations.gaussian_mixture import PseudoFrames
 
 
 def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from seqmodels.hmm.emissions.exponential import ExponentialEmission
 from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission
 from seqmodels.hmm.emissions.tied_mixture import TiedMixtureEmission
 from seqmodels.observations import AutoregressiveGaussian, Categorical, Chords, Columns, GaussianMixture, Observation
-from seqmodels.observations.exponential import ExponentialFamily
+from seqmodels.observations.exponential_family import ExponentialFamily
 
 __all__ = ["Emission", "Statistics", "emission_of"]
 

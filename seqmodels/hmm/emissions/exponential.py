@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqmodels.hmm.emissions.base import SUMMED, Emission, Statistics, by_state, chunks
 from seqmodels.hmm.emissions.kmeans import in_context, kmeans_labels, spread
-from seqmodels.observations.exponential import ExponentialFamily
+from seqmodels.observations.exponential_family import ExponentialFamily
 
 LARGE = 300.0  # terms that float32 adds up to some 1e-4 nats
 STARTING_FRAMES = 2.0  # of the whole data's mean, added to every state's at the start

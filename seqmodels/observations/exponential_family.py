@@ -14,10 +14,12 @@ from seqmodels.observations.base import Observation
 
 
 class ExponentialFamily(Observation, ABC):
-    """The output parameters of a state are the natural ones, ``η (D,)``; -inf and inf are what is certain. NaN in x is summed out.
+    """The output parameters of a state are the natural ones, ``η (D,)``; infinite ones give a value probability one.
 
-    ``pseudocount`` and ``mean`` are the conjugate prior of an M-step, ``pseudocount · (mean · η - A(η))`` a feature (Diaconis
-    and Ylvisaker 1979): as if a state had emitted ``pseudocount`` more frames, of mean ``mean``.
+    NaN in x is summed out.
+
+    ``pseudocount`` and ``mean`` are the conjugate prior of an M-step, ``pseudocount · (mean · η - A(η))`` a feature
+    (Diaconis and Ylvisaker 1979): as if a state had emitted ``pseudocount`` more frames, of mean ``mean``.
 
     To add one, define ``kind``, ``parameter_name`` and the methods below; EM needs nothing else.
     """
@@ -54,10 +56,6 @@ class ExponentialFamily(Observation, ABC):
     # -- Observation ---------------------------------------------------------------------------------------
 
     @property
-    def n_past(self) -> int:
-        return 0
-
-    @property
     def sums_out_missing(self) -> bool:
         return True
 
@@ -78,7 +76,7 @@ class ExponentialFamily(Observation, ABC):
     def n_output_parameters(self, size: int) -> int:
         return size
 
-    def _possible(self, table: Tensor, size: int) -> Tensor:
+    def is_valid(self, table: Tensor, size: int) -> Tensor:
         return self.expected(table).isfinite()
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
@@ -86,7 +84,7 @@ class ExponentialFamily(Observation, ABC):
         return torch.where(observed, self.each(output_parameters, torch.where(observed, x, 0.0)), 0.0).sum(-1)
 
     def prior_mean(self, size: int) -> Tensor:
-        """``(D,)`` float64."""
+        """``mean`` of every feature, ``(D,)`` float64."""
         return torch.as_tensor(self.mean, dtype=torch.float64).expand(size)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
@@ -95,6 +93,3 @@ class ExponentialFamily(Observation, ABC):
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
         """With one more frame, of the mean that the user gave: features that are never on stay possible."""
         return self.natural((total + self.prior_mean(len(total))) / (n + 1)).to(start)
-
-    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
-        return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from seqmodels.observations import Bernoulli, Poisson
-from seqmodels.observations.exponential import ExponentialFamily
+from seqmodels.observations.exponential_family import ExponentialFamily
 
 INF, NAN = torch.inf, torch.nan
 ETA = torch.tensor([[0.3, -2.0, 1.1], [4.0, 0.0, -1.0]], dtype=torch.float64)  # two states, three features
