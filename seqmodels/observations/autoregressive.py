@@ -54,7 +54,7 @@ class AutoregressiveGaussian(Observation):
         return [size * size * self.order, size, shape, size, shape]
 
     def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """``(..., P)`` -> coefficients ``(..., D, pD)``, oldest step first; intercept, shape; first mean, first shape."""
+        """``(..., P)`` -> coefficients ``(..., D, pD)``, oldest step first; intercept, shape; first mean and shape."""
         coefficients, *rest = output_parameters.split(self._widths(size), dim=-1)
         intercept, shape, first_mean, first_shape = rest
         return coefficients.unflatten(-1, (size, size * self.order)), intercept, shape, first_mean, first_shape
