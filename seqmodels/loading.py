@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqmodels import storage
-from seqmodels.annotations import check
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
 from seqmodels.hmm import HMM, AlignmentHMM, Arcs, Banded, Frozen, HMMTagger, LeftToRight, Pseudocounts, Series
@@ -36,7 +35,7 @@ from seqmodels.observations import (
     Poisson,
     PseudoFrames,
 )
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_argument
 from seqmodels.training import AdamW, Cosine, Muon, Trapezoid
 
 LATENT = (HMM, AlignmentHMM, HMMTagger)
@@ -105,7 +104,7 @@ def _restored(content: dict[str, Any]) -> Any:
     if not isinstance(model, SequenceModel):
         return model._load(content, encoding, observation)
     for name, value in content["measure"].items():
-        check(Measure, name, value)
+        check_argument(Measure, name, value)
     sources = content.get("source_encoding")
     sources = None if sources is None else _of(Encoding, storage.build(sources, CLASSES))
     return model._load(content, encoding, observation, sources)

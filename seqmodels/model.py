@@ -17,7 +17,7 @@ from torch import Tensor
 from seqmodels import distributed, storage
 from seqmodels.agreement import check_held_alike
 from seqmodels.encodings import Encoding
-from seqmodels.finite import finite_steps
+from seqmodels.precision import finite_steps
 from seqmodels.generation import Drawing, Marginal, Searching
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation

@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from seqmodels.annotations import check
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_argument
 from seqmodels.version import __version__
 
 try:
@@ -438,7 +437,7 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type[Configurabl
         raise ValueError(f"the file holds a {name}, which this version of seqmodels does not know")
     params = {k: _built(v, classes) for k, v in description["params"].items() if k not in NOT_KEPT}
     for key, value in params.items():
-        check(classes[name], key, value, any_number=True)
+        check_argument(classes[name], key, value, any_number=True)
     return classes[name](**params)
 
 

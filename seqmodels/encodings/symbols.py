@@ -29,9 +29,9 @@ class Symbols(Encoding):
         if largest >= MAX_SYMBOLS and self.n_symbols is None:
             i, item = next((i, np.asarray(x)) for i, x in enumerate(sequences) if np.max(np.asarray(x)) == largest)
             raise ValueError(
-                f"sequence {i} has symbol {largest} at position {int(np.argmax(item))}, so there would be {largest + 1} "
-                "of them, most of which are never seen; number those there are from 0 (numpy.unique(..., "
-                "return_inverse=True)), or pass encoding=Symbols(n_symbols=...)"
+                f"sequence {i} has symbol {largest} at position {int(np.argmax(item))}, so there would be "
+                f"{largest + 1} of them, most of which are never seen; number those there are from 0 (numpy.unique("
+                "..., return_inverse=True)), or pass encoding=Symbols(n_symbols=...)"
             )
         if self.n_symbols is not None and largest >= self.n_symbols:
             raise ValueError(f"the data have symbol {largest} but n_symbols is {self.n_symbols}; raise n_symbols")

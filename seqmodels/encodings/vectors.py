@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from seqmodels.arrays import array_of, check_between
+from seqmodels.array_checks import array_of, check_between
 from seqmodels.encodings.base import Encoding, State
 from seqmodels.measure import Values
 from seqmodels.profile import warn_of_repeats

@@ -14,7 +14,7 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.priors import Pseudocounts, as_pseudocounts
 from seqmodels.hmm.topology import Topology, as_topology, breaks
 from seqmodels.observations import GaussianMixture, Observation
-from seqmodels.resources import refuse_beyond_memory
+from seqmodels.main_memory import refuse_beyond_memory
 
 Algorithm = Literal["em", "stepwise", "gradient"]
 

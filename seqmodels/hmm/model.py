@@ -36,7 +36,7 @@ from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.parameters import undone_on_failure
 from seqmodels.preparation import Data, Example, Setting
-from seqmodels.resources import refuse_beyond_memory
+from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.sequences import Kind
 from seqmodels.training import Resumable
 

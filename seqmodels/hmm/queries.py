@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
+from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.densities import Densities
 from seqmodels.hmm.emissions import Emission

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.finite import is_beyond_float32, where_largest
+from seqmodels.precision import is_beyond_float32, where_largest
 from seqmodels.generation import Cursor, Given, Prediction
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
@@ -28,7 +28,7 @@ from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.preparation import ENOUGH, Example
 from seqmodels.randomness import InitialDraws, training_draws
-from seqmodels.resources import refuse_beyond_memory
+from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.sequences import Kind
 from seqmodels.training import Step, train
 

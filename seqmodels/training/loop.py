@@ -20,7 +20,7 @@ from seqmodels.training import checkpoint
 from seqmodels.training.average import Average
 from seqmodels.training.clipping import clip
 from seqmodels.training.interruption import interruptible
-from seqmodels.training.memory import keep_freed_memory
+from seqmodels.main_memory import keep_freed_memory
 from seqmodels.training.optimizers import AdamW, Optimizer
 from seqmodels.training.resuming import Checkpoints
 from seqmodels.training.schedules import Schedule, Trapezoid

@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from seqmodels.arrays import array_of, check_between
+from seqmodels.array_checks import array_of, check_between
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from seqmodels.arrays import ROUNDING, array_of, check_between, check_codes
+from seqmodels.array_checks import ROUNDING, array_of, check_between, check_codes
 
 NONE = -1  # no place in a table
 

@@ -20,7 +20,7 @@ from seqmodels.hmm.alignment.training import Model, Pseudocounts, Schedule, Trai
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.preparation import Example
-from seqmodels.resources import refuse_beyond_memory
+from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.sequences import Kind
 from seqmodels.training import Resumable
 

@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from seqmodels.arrays import array_of, check_between, check_codes
+from seqmodels.array_checks import array_of, check_between, check_codes
 from seqmodels.hmm.alignment.ladder import NONE, Rung, find
 
 

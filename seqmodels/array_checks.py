@@ -1,4 +1,4 @@
-"""What arrays from a file must be: of a dtype and shape, with numbers that a fit could have found."""
+"""Checks of arrays from a file: their dtype and shape, and that a fit could have found their numbers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ def array_of(state: Mapping[str, Any], name: str, dtype: type, shape: tuple[int 
     array = state.get(name) if isinstance(state, Mapping) else None
     if not isinstance(array, np.ndarray):
         raise ValueError(f"the file has no array {name!r}")
-    fits = len(shape) == array.ndim and all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
-    if array.dtype != dtype or not fits:
-        wanted = tuple("any" if n is None else n for n in shape)
+    has_shape = len(shape) == array.ndim and all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
+    if array.dtype != dtype or not has_shape:
+        expected = tuple("any" if n is None else n for n in shape)
         raise ValueError(
-            f"{name!r} is an array of {array.dtype}, shape {array.shape}, and should be of {np.dtype(dtype)}, shape {wanted}"
+            f"{name!r} is an array of {array.dtype}, shape {array.shape}, and should be of {np.dtype(dtype)}, "
+            f"shape {expected}"
         )
     return array
 
@@ -28,8 +29,8 @@ def check_between(name: str, array: np.ndarray, low: float, high: float = np.inf
     """Raise ``ValueError`` for a number that is not finite, below ``low`` or above ``high``."""
     wrong = ~(np.isfinite(array) & (array >= low) & (array <= high))
     if wrong.any():
-        place = [int(i) for i in np.argwhere(wrong)[0]]
-        raise ValueError(f"{name!r} has {array[tuple(place)]} at {place}, which should be from {low:g} to {high:g}")
+        index = [int(i) for i in np.argwhere(wrong)[0]]
+        raise ValueError(f"{name!r} has {array[tuple(index)]} at {index}, which should be from {low:g} to {high:g}")
     return array
 
 
@@ -43,8 +44,11 @@ def check_sums(name: str, sums: np.ndarray) -> None:
         )
 
 
-def check_codes(name: str, codes: np.ndarray, n_places: int, base: int) -> np.ndarray:
-    """Raise ``ValueError`` unless ``codes (n,)`` rise, from 0 on, and are ``place * base + rest`` with places below ``n_places``."""
-    if not len(codes) or codes[0] < 0 or (np.diff(codes) <= 0).any() or int(codes[-1]) // base >= n_places:
-        raise ValueError(f"{name!r} should be codes that rise, from 0 to {n_places * base - 1}")
+def check_codes(name: str, codes: np.ndarray, n_contexts: int, n_symbols: int) -> np.ndarray:
+    """Raise ``ValueError`` unless ``codes (n,)`` rise, from 0 on.
+
+    A code is ``context * n_symbols + symbol``, with context ids below ``n_contexts``.
+    """
+    if not len(codes) or codes[0] < 0 or (np.diff(codes) <= 0).any() or int(codes[-1]) // n_symbols >= n_contexts:
+        raise ValueError(f"{name!r} should be codes that rise, from 0 to {n_contexts * n_symbols - 1}")
     return codes
