@@ -176,12 +176,12 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
                         interrupted.hold()  # a signal here is one to the process that works
                     distributed.by_first(type(self).__name__, lambda: self._fit(*examples))
             if interrupted.asked and distributed.is_first():
-                self.history_: pd.DataFrame = interruption.marked(self.history_)
+                self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
                 self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
             self._take_from_first()
         if interrupted.asked and interrupted.signal is not None:
-            interruption.tell(interrupted.signal, self.fit_seconds_, self._checkpoint_path(), stacklevel=3)
+            interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, self._checkpoint_path(), stacklevel=3)
         return self
 
     def _take_from_first(self) -> None:

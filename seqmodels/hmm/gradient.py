@@ -24,7 +24,7 @@ from seqmodels.hmm.inference import block_trellis, refuse_impossible
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Portion
 from seqmodels.hmm.priors import Pseudocounts
-from seqmodels.training import Checkpoints, Recipe, Step, train
+from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
 
 KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
 CHUNK = 1 << 22  # beyond that they are computed in chunks of this size, and again in the backward pass
@@ -55,16 +55,16 @@ def gradient_ascent(
     history = pd.DataFrame({"step": [], "seconds": [], "log_prob": [], "objective": [], "floor_hits": []})
     if schedule.max_iter:
         objective = _Objective(module, portions, pseudocount, dtype, n_units, log_det)
-        recipe = Recipe(None, schedule.max_iter, schedule.max_seconds, lr, weight_decay=0.0, patience=1)
+        config = TrainConfig(None, schedule.max_iter, schedule.max_seconds, lr, weight_decay=0.0, patience=1)
         ran, _ = train(
             module,
             lambda _: portions,
             objective,
             None,
-            recipe,
+            config,
             len(portions),
             checkpoints=checkpoints,
-            adds_up=True,
+            sharded=True,
         )
         history = ran[history.columns].assign(objective=math.nan)
         parameters = module.detached()
@@ -133,18 +133,18 @@ class _Objective:
         self.n_units, self.log_det = n_units, log_det
         self.n_frames = sum(portion.weight for portion in portions)
 
-    def __call__(self, batch: Any) -> Step:
+    def __call__(self, batch: Any) -> BatchResult:
         portion: Portion = batch
         block, parameters = portion.block, self.module()
         if block is None:
             nothing = sum((p.sum() for p in self.module.parameters()), torch.zeros(()))
-            return Step(0 * nothing, portion.weight, torch.zeros(()), 0.0, torch.zeros(()))
+            return BatchResult(0 * nothing, portion.weight, torch.zeros(()), 0.0, torch.zeros(()))
         log_b = log_densities(self.module.emission, parameters.table.to(self.dtype), block.x, block.past)
         each = cut_log_prob(parameters.initial, parameters.transition, log_b, block.cutting, parameters.final)
         refuse_impossible(each.detach(), block)
         total = block.weight * each.sum()
         share = block.weight * len(block.x) / self.n_frames
-        return Step(
+        return BatchResult(
             total=total + share * self._log_prior(parameters),
             weight=portion.weight,
             log_prob=total.detach() + share * self.log_det,

@@ -30,7 +30,7 @@ from seqmodels.preparation import ENOUGH, Example
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.sequences import Kind
-from seqmodels.training import Step, train
+from seqmodels.training import BatchResult, train
 
 LARGE = 1 << 26  # weights of one layer, about: fewer are not asked about before they are made
 VALIDATION_PIECE = 512  # steps at most; the held-out part is scored in pieces side by side
@@ -133,9 +133,9 @@ class NeuralModel(Trained, SequenceModel, ABC):
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
                 objective,
                 (lambda: self._nats_per_unit(held_out)) if held_out else None,
-                self._recipe(),
+                self._train_config(),
                 batching.n_chunks(rows),
-                memory=objective if self._carries else None,
+                carrier=objective if self._carries else None,
                 checkpoints=checkpoints,
                 generator=generator,
             )
@@ -245,7 +245,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
 
 class _Objective:
-    """Log-probability of one chunk; remembers the network's memory between the chunks of a batch."""
+    """Log-probability of one chunk; carries the network's state between the chunks of a batch."""
 
     def __init__(self, model: NeuralModel, rows: list[Row], units: tuple[float, float]) -> None:
         self.module, self.observation, self.rows = model.module_, model.observation_, rows
@@ -253,9 +253,9 @@ class _Objective:
         self.device = model._device()
         self.precision = _precision(model.training_precision, self.device)
         self.chunk_log_prob = compiled(chunk_log_prob, model.compile)
-        self.memory: Memory = None
+        self.carried_state: Memory = None
 
-    def __call__(self, batch: tuple[list[Span], bool]) -> Step:
+    def __call__(self, batch: tuple[list[Span], bool]) -> BatchResult:
         spans, continues = batch
         chunk = assemble(
             self.rows,
@@ -267,17 +267,17 @@ class _Objective:
         )
         if continues:
             # A copy, since under CUDA graphs the next step is written over the last one's.
-            self.memory = map_memory(lambda kept: kept.detach().clone(), self.memory)
+            self.carried_state = map_memory(lambda kept: kept.detach().clone(), self.carried_state)
         else:
             with autocast(self.device, self.precision):
-                self.memory = self.module.start(len(spans), chunk.source, chunk.source_mask)
-        log_prob, output_parameters, self.memory = self.chunk_log_prob(
-            self.module, self.observation, chunk, self.memory, self.precision
+                self.carried_state = self.module.start(len(spans), chunk.source, chunk.source_mask)
+        log_prob, output_parameters, self.carried_state = self.chunk_log_prob(
+            self.module, self.observation, chunk, self.carried_state, self.precision
         )
         scored = chunk.scored > 0
         kept = torch.where(scored, log_prob, 0.0)
         hits = self.observation.floor_hits(output_parameters.detach(), self.module.ends.size)
-        return Step(
+        return BatchResult(
             total=(kept * chunk.scored).sum(),
             weight=float(chunk.scored.sum()),
             log_prob=kept.detach().double().sum() + self.log_det_per_step * chunk.n_steps,

@@ -1,4 +1,4 @@
-"""What everything that is trained by gradient lets its users choose, and how that reads as a recipe."""
+"""What everything that is trained by gradient lets its users choose, and how that reads as a ``TrainConfig``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from seqmodels.training import AdamW, Listener, Optimizer, Recipe, Resumable, Schedule, Trapezoid
+from seqmodels.training import AdamW, Callback, Optimizer, Resumable, Schedule, TrainConfig, Trapezoid
 
 DEFAULT_STEPS = 2_000
 STEPS_A_BATCH = 1_024  # small batches learn more per second on a CPU
@@ -48,7 +48,7 @@ class Trained(Resumable):
     schedule: Schedule | None = None
     accumulate: int = 1
     averaging: float = 0.0
-    callbacks: Sequence[Listener] = ()
+    callbacks: Sequence[Callback] = ()
     verbose: bool = False
 
     _may_change: ClassVar[frozenset[str]] = frozenset({"max_steps", "max_epochs", "patience"})
@@ -75,9 +75,9 @@ class Trained(Resumable):
         typical = np.mean([min(length, longest) for length in lengths])
         return int(np.clip(STEPS_A_BATCH / typical, 8, 64))
 
-    def _recipe(self) -> Recipe:
+    def _train_config(self) -> TrainConfig:
         automatic = DEFAULT_STEPS if self.max_epochs is None and self.max_seconds is None else None
-        return Recipe(
+        return TrainConfig(
             automatic if self.max_steps == "auto" else self.max_steps,
             self.max_epochs,
             self.max_seconds,
@@ -89,5 +89,5 @@ class Trained(Resumable):
             schedule=self.schedule or Trapezoid(),
             accumulate=self.accumulate,
             averaging=self.averaging,
-            listeners=tuple(self.callbacks),
+            callbacks=tuple(self.callbacks),
         )

@@ -113,14 +113,14 @@ class MaskedModel(Trained, Configurable, ABC):
                     interrupted.hold()  # a signal here is one to the process that works
                 distributed.by_first(type(self).__name__, lambda: self._train(*rows, masking))
             if interrupted.asked and distributed.is_first():
-                self.history_: pd.DataFrame = interruption.marked(self.history_)
+                self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
                 self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
             content = distributed.content_of_first(self._content)
             if content is not None:
                 self._load(content, self.encoding_, Categorical())
         if interrupted.asked and interrupted.signal is not None:
-            interruption.tell(interrupted.signal, self.fit_seconds_, self.checkpoint, stacklevel=3)
+            interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, self.checkpoint, stacklevel=3)
         return self
 
     @property
@@ -141,7 +141,7 @@ class MaskedModel(Trained, Configurable, ABC):
                 held_out,
                 masking,
                 Batching(self._rows_a_batch([len(row) for row in rows], self.max_length), self.max_length, carry=False),
-                self._recipe(),
+                self._train_config(),
                 self.random_state,
                 checkpoints,
                 generator,

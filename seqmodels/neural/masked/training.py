@@ -15,7 +15,7 @@ from seqmodels.neural.masked.bidirectional import BidirectionalModule, batches, 
 from seqmodels.neural.masked.masking import Masking
 from seqmodels.neural.masked.pseudo import STEPS_AT_ONCE
 from seqmodels.preparation import ENOUGH
-from seqmodels.training import Checkpoints, Recipe, Step, train
+from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class MaskedObjective:
 
     module: BidirectionalModule
 
-    def __call__(self, batch: HiddenBatch) -> Step:
+    def __call__(self, batch: HiddenBatch) -> BatchResult:
         """Every hidden symbol weighs the same; the units are hidden symbols."""
         total = self.log_prob(batch).sum()
         n = len(batch.answers)
-        return Step(total, float(n), total.detach().double(), float(n), floor_hits=torch.zeros(()))
+        return BatchResult(total, float(n), total.detach().double(), float(n), floor_hits=torch.zeros(()))
 
     def log_prob(self, batch: HiddenBatch) -> Tensor:
         """(N,) nats."""
@@ -62,7 +62,7 @@ def train_masked(
     held_out: list[np.ndarray],
     masking: Masking,
     batching: Batching,
-    recipe: Recipe,
+    config: TrainConfig,
     random_state: int,
     checkpoints: Checkpoints,
     generator: torch.Generator,
@@ -79,7 +79,7 @@ def train_masked(
     evaluate = (lambda: _nats_per_symbol(module, check)) if check else None
     n_chunks = batching.n_chunks(spans)
     return train(
-        module, epoch, MaskedObjective(module), evaluate, recipe, n_chunks, checkpoints=checkpoints, generator=generator
+        module, epoch, MaskedObjective(module), evaluate, config, n_chunks, checkpoints=checkpoints, generator=generator
     )
 
 
