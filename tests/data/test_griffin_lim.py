@@ -8,7 +8,7 @@ from scipy.fft import idct
 from scipy.signal import stft
 
 from seqmodels.data import MFCC
-from seqmodels.data.formants import Token, Voice, synthesise
+from seqmodels.data.formant_synthesis import Token, Voice, synthesise
 from seqmodels.data.griffin_lim import from_log_mel, from_mfcc, griffin_lim, spectra, spectral_error
 
 RATE = 8000

@@ -1,4 +1,4 @@
-"""Draws from a known HMM, with its true parameters: how far is a model from the best possible?"""
+"""Sequences drawn from a known HMM, with its true parameters, to measure how far a fit is from the best possible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seqmodels.sequences import Sequences
 
 @dataclass(frozen=True)
 class KnownHMM:
-    """The HMM that sequences were drawn from: ``p(x) = sum_z initial[z_1] prod transition[z_{t-1}, z_t] prod b_z(x_t)``.
+    """The HMM that sequences were drawn from: ``p(x) = Σ_z initial[z_1] Π transition[z_{t-1}, z_t] Π b_{z_t}(x_t)``.
 
     Args:
         initial, transition: ``(K,)`` and ``(K, K)``.
@@ -66,10 +66,8 @@ def hmm_draws(
         emission = rng.dirichlet(np.full(n_symbols, 0.5), size=n_states)
     states = _paths(n_sequences, length, initial, transition, rng)
     truth = KnownHMM(initial, transition, means, covariances, emission, list(states))
-    return Sequences(list((_vectors if emission is None else _symbols)(states, truth, rng))), truth
-
-
-# -- speech ------------------------------------------------------------------------------------------------
+    draw = _vectors if emission is None else _symbols
+    return Sequences(list(draw(states, truth, rng))), truth
 
 
 def _check_hmm(
@@ -83,12 +81,14 @@ def _check_hmm(
 ) -> None:
     if (n_features is None) == (n_symbols is None):
         raise ValueError(
-            f"n_features is {n_features} and n_symbols is {n_symbols}; pass n_features for vectors or n_symbols for symbols"
+            f"n_features is {n_features} and n_symbols is {n_symbols}; pass n_features for vectors or n_symbols for "
+            "symbols"
         )
     size = n_features if n_symbols is None else n_symbols
     if min(n_sequences, length, n_states, size or 0) < 1:
         raise ValueError(
-            f"n_sequences, length, n_states and the size of a step are {n_sequences}, {length}, {n_states}, {size}; all count from 1"
+            f"n_sequences, length, n_states and the size of a step are {n_sequences}, {length}, {n_states}, {size}; "
+            "all count from 1"
         )
     if covariance_type not in ("diag", "full"):
         raise ValueError(f"covariance_type is {covariance_type!r}; pass 'diag' or 'full'")
@@ -124,7 +124,7 @@ def _paths(
 
 
 def _invert(probability: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """``(n,)`` draws from rows ``(n, K)``: how many cumulative sums lie at or below ``uniform`` ``(n,)``; the last is one."""
+    """``(n,)`` draws from rows ``(n, K)``: the number of cumulative sums at or below ``uniform (n,)``; the last is one."""
     return (probability.cumsum(axis=1)[:, :-1] <= uniform[:, None]).sum(axis=1)
 
 

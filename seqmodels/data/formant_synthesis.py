@@ -1,4 +1,4 @@
-"""A small source-filter speech synthesiser: pulses or noise through resonators, ``y_t = a x_t + b y_{t-1} + c y_{t-2}``."""
+"""A source-filter speech synthesiser: pulses or noise through resonators, ``y_t = a x_t + b y_{t-1} + c y_{t-2}``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 from scipy.linalg.blas import dtbsv
 
 CONTROL = 0.005  # seconds between two points of a formant's track
-GLIDE = 0.035  # seconds a formant takes from one target to the next
-ONSET = 0.008  # seconds an amplitude takes
+GLIDE = 0.035  # seconds that a formant takes from one target to the next
+ONSET = 0.008  # seconds that an amplitude takes from one level to the next
 OVERSAMPLING = 4  # of the glottal pulse, whose closure is sharper than a sample
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of a phone with steady sources: its share of the phone's time and three amplitudes."""
+    """A part of a phone with steady sources: its share of the phone's time and three amplitudes."""
 
     share: float
     voicing: float
@@ -25,7 +25,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Phone:
-    """What one phone asks of the synthesiser.
+    """How the synthesiser makes one phone.
 
     Args:
         duration: mean, in seconds.
@@ -102,7 +102,7 @@ PHONES: dict[str, Phone] = {
 
 @dataclass(frozen=True)
 class Voice:
-    """A speaker: what the phones leave open.
+    """A speaker: what does not depend on the phone.
 
     Args:
         pitch: mean fundamental in Hz.
@@ -134,7 +134,7 @@ class Token:
 def synthesise(
     tokens: list[Token], voice: Voice, sample_rate: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ``(n,)`` waveform of a row of tokens, without recording noise, and the sample at which each begins and the last ends.
+    """The ``(n,)`` waveform of successive tokens, without recording noise, and the samples at which they begin and end.
 
     A cascade of resonators shapes voicing and aspiration, one resonator beside it shapes frication; formants
     glide over 35 ms around each boundary.
@@ -161,9 +161,9 @@ def synthesise(
 def resonate(
     source: np.ndarray, frequency: np.ndarray, bandwidth: np.ndarray, sample_rate: int, *, at_peak: bool = False
 ) -> np.ndarray:
-    """A source ``(n,)`` through one resonator that moves: its frequency and bandwidth ``(n,)`` in Hz at each sample.
+    """A source ``(n,)`` through a resonator of varying frequency and bandwidth ``(n,)``, in Hz at each sample.
 
-    Gain one at frequency 0, so that a cascade sets the levels of its formants, or ``at_peak``.
+    Its gain is one at frequency 0, so that a cascade sets the levels of its formants, or ``at_peak``.
     """
     radius = np.exp(-np.pi * bandwidth / sample_rate)
     angle = 2 * np.pi * frequency / sample_rate
@@ -181,15 +181,15 @@ def _amplitudes(tokens: list[Token], edges: np.ndarray, sample_rate: int) -> np.
     track = np.zeros((3, edges[-1]))
     for token, begin, end in zip(tokens, edges[:-1], edges[1:], strict=True):
         stages = PHONES[token.phone].stages
-        cuts = begin + np.rint(np.cumsum([0.0, *(s.share for s in stages)]) * (end - begin)).astype(int)
-        for stage, left, right in zip(stages, cuts[:-1], cuts[1:], strict=True):
+        boundaries = begin + np.rint(np.cumsum([0.0, *(s.share for s in stages)]) * (end - begin)).astype(int)
+        for stage, left, right in zip(stages, boundaries[:-1], boundaries[1:], strict=True):
             levels = (stage.voicing, stage.frication, stage.aspiration)
             track[:, left:right] = token.gain * np.array(levels)[:, None]
     return _smoothed(track, round(ONSET * sample_rate))
 
 
 def _glottis(n: int, voice: Voice, sample_rate: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rosenberg's flow pulses ``(n,)`` with jitter and shimmer, their mean removed, and how open the glottis is, 0 to 1."""
+    """Rosenberg's flow pulses ``(n,)`` with jitter and shimmer, of mean zero, and the opening of the glottis, 0 to 1."""
     fine = n * OVERSAMPLING
     seconds = np.arange(fine) / (sample_rate * OVERSAMPLING)
     wave = 0.06 * np.sin(2 * np.pi * (rng.uniform(1.5, 3.5) * seconds + rng.uniform()))  # intonation
@@ -223,8 +223,8 @@ def _tract(tokens: list[Token], edges: np.ndarray, voice: Voice, sample_rate: in
         targets.append([*formants, *(higher * voice.tract), phone.noise[0] * token.formant_factors[2]])
         widths.append([*phone.bandwidths, *(0.1 * higher), phone.noise[1]])
     control = np.arange(0, edges[-1] + 1, round(CONTROL * sample_rate))
-    owner = np.searchsorted(edges[1:-1], control, side="right")
-    tracks = _smoothed(np.hstack([targets, widths])[owner].T, round(GLIDE / CONTROL))
+    token_at = np.searchsorted(edges[1:-1], control, side="right")
+    tracks = _smoothed(np.hstack([targets, widths])[token_at].T, round(GLIDE / CONTROL))
     samples = np.arange(edges[-1])
     fine = np.stack([np.interp(samples, control, track) for track in tracks])
     frequencies, bandwidths = np.split(fine, 2)

@@ -1,4 +1,4 @@
-"""Sequences made by rule: speech of an artificial language whose every phone is known."""
+"""Synthetic speech of an artificial language, whose every phone is known."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from seqmodels.data.formants import PHONES, Token, Voice, synthesise
+from seqmodels.data.formant_synthesis import PHONES, Token, Voice, synthesise
 from seqmodels.data.mfcc import MFCC
 from seqmodels.sequences import Sequences
 
 VOWELS = ("iy", "ih", "eh", "ae", "aa", "ao", "uw", "er")
 CONSONANTS = tuple(phone for phone in PHONES if phone not in (*VOWELS, "sil"))
 N_SYLLABLES = 30
-LOWEST_RATE = 8000
+MIN_SAMPLE_RATE = 8000  # Hz
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,14 @@ def speech(
     _check_speech(features, n_utterances, n_speakers, syllables, sample_rate)
     grammar = _Language.draw(np.random.default_rng([language, 0]))
     voices = [_voice(np.random.default_rng([random_state, 0, s]), sample_rate) for s in range(n_speakers)]
-    said = []
+    utterances = []
     for i in range(n_utterances):
         rng = np.random.default_rng([random_state, 1, i])
         voice = voices[i % n_speakers]
         tokens = [_token(phone, voice, token_variation, rng) for phone in grammar.utterance(rng, syllables)]
         waveform, edges = synthesise(tokens, voice, sample_rate, rng)
-        said.append((_recorded(waveform, rng), edges, [token.phone for token in tokens]))
-    return _as_speech(said, n_speakers, sample_rate, (mfcc or MFCC()) if features == "mfcc" else None)
+        utterances.append((_recorded(waveform, rng), edges, [token.phone for token in tokens]))
+    return _as_speech(utterances, n_speakers, sample_rate, (mfcc or MFCC()) if features == "mfcc" else None)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _token(phone: str, voice: Voice, variation: float, rng: np.random.Generator)
 
 
 def _recorded(waveform: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The waveform at this utterance's level, in this utterance's noise (white to dull, 20 to 45 dB below), below full scale."""
+    """The waveform at a random level below full scale, in noise 20 to 45 dB below, white or low-pass."""
     from scipy.signal import lfilter  # lazily: slow to import, and few need it
 
     speech_level = 0.08 * 10 ** (rng.normal(0.0, 4.0) / 20)
@@ -148,27 +148,27 @@ def _recorded(waveform: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _as_speech(
-    said: list[tuple[np.ndarray, np.ndarray, list[str]]], n_speakers: int, sample_rate: int, mfcc: MFCC | None
+    utterances: list[tuple[np.ndarray, np.ndarray, list[str]]], n_speakers: int, sample_rate: int, mfcc: MFCC | None
 ) -> Speech:
     inventory = tuple(PHONES)
     width, hop = (1, 1) if mfcc is None else mfcc.frame(sample_rate)
     items, labels = [], []
-    for waveform, edges, phones in said:
+    for waveform, edges, phones in utterances:
         items.append(waveform[:, None] if mfcc is None else mfcc(waveform, sample_rate))
         middles = np.arange(len(items[-1])) * hop + width // 2
-        owner = np.searchsorted(edges[1:-1], middles, side="right")
-        labels.append(np.array([inventory.index(phone) for phone in phones])[owner])
-    speakers = [f"speaker{i % n_speakers}" for i in range(len(said))]
+        position = np.searchsorted(edges[1:-1], middles, side="right")  # of the phone in the utterance
+        labels.append(np.array([inventory.index(phone) for phone in phones])[position])
+    speakers = [f"speaker{i % n_speakers}" for i in range(len(utterances))]
     metadata = pd.DataFrame(
         {
-            "name": [f"utterance{i}" for i in range(len(said))],
-            "utterance": range(len(said)),
+            "name": [f"utterance{i}" for i in range(len(utterances))],
+            "utterance": range(len(utterances)),
             "speaker": speakers,
             "cluster": speakers,
-            "phones": [" ".join(phones) for _, _, phones in said],
+            "phones": [" ".join(phones) for _, _, phones in utterances],
         }
     )
-    segments = [edges / sample_rate for _, edges, _ in said]
+    segments = [edges / sample_rate for _, edges, _ in utterances]
     return Speech(Sequences(items, metadata=metadata), inventory, labels, segments, sample_rate)
 
 
@@ -181,8 +181,6 @@ def _check_speech(
         raise ValueError(f"there are {n_speakers} speakers for {n_utterances} utterances; each must have one")
     if not 1 <= syllables[0] <= syllables[1]:
         raise ValueError(f"syllables is {syllables}; pass the least and the most in an utterance, at least 1")
-    if sample_rate < LOWEST_RATE:
-        raise ValueError(f"sample_rate is {sample_rate} Hz; the formants need at least {LOWEST_RATE}")
+    if sample_rate < MIN_SAMPLE_RATE:
+        raise ValueError(f"sample_rate is {sample_rate} Hz; the formants need at least {MIN_SAMPLE_RATE}")
 
-
-# -- hidden Markov models ----------------------------------------------------------------------------------
