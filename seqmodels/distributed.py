@@ -1,12 +1,13 @@
 """Several processes under ``torchrun``: each runs the same script on the same sequences, and all end with one model or one error.
 
-The script is that of one process, after ``join()`` or ``torch.distributed.init_process_group()``. What can be summed over sequences is: each process
-works on its share, and sums are added up (``add_up``). Everything else process 0 does alone, and the others take the result
-(``by_first``). Decisions that hang on a clock are those of process 0's clock.
+The script is that of one process, after ``join()`` or ``torch.distributed.init_process_group()``. What can be summed
+over sequences is: each process works on its share, and sums are added up (``add_up``). Everything else process 0 does
+alone, and the others take the result (``by_first``). Decisions that hang on a clock are those of process 0's clock.
 
-Before each sum the processes exchange a header of a few numbers: whether one of them has failed, and what each is about to do. So an
-error in one is raised in all, at the next sum, and no process waits for one that will never come. A process that was killed or hangs
-is noticed by the connection or by the time limit of the process group, ``init_process_group(..., timeout=timedelta(minutes=5))``.
+Before each sum the processes exchange a header of a few numbers: whether one of them has failed, and what each is about
+to do. So an error in one is raised in all, at the next sum, and no process waits for one that will never come. A
+process that was killed or hangs is noticed by the connection or by the time limit of the process group,
+``init_process_group(..., timeout=timedelta(minutes=5))``.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class LostProcessError(ProcessError):
 def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
     """Join the processes that ``torchrun`` started; where this one was not started by it, nothing.
 
-    It is ``torch.distributed.init_process_group``, but a process that torchrun has started again (``--max-restarts``) does not look for
-    the others where they were before (seen in torch 2.13: it is refused, or waits).
+    It is ``torch.distributed.init_process_group``, but a process that torchrun has started again (``--max-restarts``)
+    does not look for the others where they were before (seen in torch 2.13: it is refused, or waits).
 
     Args:
         backend: ``"gloo"``, or ``"nccl"`` with a GPU each.
@@ -193,8 +194,8 @@ def together() -> Iterator[None]:
     """Around what every process does: an error in one is raised in all, and none goes on before all are done.
 
     Raises:
-        ProcessError: one of them failed; in all the same, and a ``ValueError`` where that was one. If all failed alike, each
-            raises what it raised.
+        ProcessError: one of them failed; in all the same, and a ``ValueError`` where that was one. If all failed alike,
+            each raises what it raised.
     """
     if not several():
         yield

@@ -15,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 # Of the fit that runs in this thread; None: what draws takes torch's default generator.
 _GENERATOR: ContextVar[torch.Generator | None] = ContextVar("generator", default=None)
 
-# All that draws when modules are made. Those of nn.init are named too, since a mode is told of them and not of what they call.
+# All that draws when modules are made. Those of nn.init are named too, since a mode is told of them and not of what
+# they call.
 _DRAWS = frozenset(
     (
         torch.Tensor.normal_,
@@ -80,8 +81,9 @@ def training_draws(
 ) -> Iterator[torch.Generator]:
     """Within, dropout in this thread draws from what is yielded; whoever writes checkpoints keeps its state.
 
-    On a CPU that is ``generator`` itself. Kernels that take no generator (compiled code, and those of other devices) draw
-    from their device's default one: it is seeded alike and put back as it was, so there one fit at a time repeats exactly.
+    On a CPU that is ``generator`` itself. Kernels that take no generator (compiled code, and those of other devices)
+    draw from their device's default one: it is seeded alike and put back as it was, so there one fit at a time repeats
+    exactly.
     """
     if device.type == "cpu" and not compiled:
         token = _GENERATOR.set(generator)

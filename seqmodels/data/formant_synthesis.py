@@ -189,7 +189,7 @@ def _amplitudes(tokens: list[Token], edges: np.ndarray, sample_rate: int) -> np.
 
 
 def _glottis(n: int, voice: Voice, sample_rate: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rosenberg's flow pulses ``(n,)`` with jitter and shimmer, of mean zero, and the opening of the glottis, 0 to 1."""
+    """Rosenberg's flow pulses ``(n,)`` with jitter and shimmer, of mean zero; and the glottis's opening, 0 to 1."""
     fine = n * OVERSAMPLING
     seconds = np.arange(fine) / (sample_rate * OVERSAMPLING)
     wave = 0.06 * np.sin(2 * np.pi * (rng.uniform(1.5, 3.5) * seconds + rng.uniform()))  # intonation

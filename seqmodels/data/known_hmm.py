@@ -124,7 +124,7 @@ def _paths(
 
 
 def _invert(probability: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """``(n,)`` draws from rows ``(n, K)``: the number of cumulative sums at or below ``uniform (n,)``; the last is one."""
+    """``(n,)`` draws from rows ``(n, K)``: how many cumulative sums are at most ``uniform (n,)``, the last aside."""
     return (probability.cumsum(axis=1)[:, :-1] <= uniform[:, None]).sum(axis=1)
 
 

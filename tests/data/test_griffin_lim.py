@@ -1,4 +1,4 @@
-"""Sound from frames: an exact inverse where phases are known, an error that falls, and a vowel that keeps its formants."""
+"""Waveforms from frames: an exact inverse where phases are known, a falling error, a vowel that keeps its formants."""
 
 from itertools import pairwise
 
