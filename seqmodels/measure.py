@@ -58,7 +58,7 @@ def space_of(values: Sequence[Values]) -> str:
 
 
 def check_comparable(measures: Mapping[str, Measure]) -> None:
-    """Raise ``IncomparableError``, naming the first field in which two models differ; ``kind``, which is labelled, may."""
+    """Raise ``IncomparableError``, naming the first field in which two models differ; ``kind`` may, being labelled."""
     items = list(measures.items())
     if not items:
         return

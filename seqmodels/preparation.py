@@ -61,7 +61,7 @@ class OnDisk:
 
 @dataclass(frozen=True)
 class Data:
-    """Sequences ``X``, targets ``y`` if there are any, a weight for each sequence, and the hidden states that are known."""
+    """Sequences ``X``, targets ``y`` if there are any, a weight for each sequence, and known hidden states."""
 
     X: Sequences
     y: Sequences | None
@@ -204,7 +204,8 @@ class Setting:
         if None not in (self.measure.grid, data.scored.grid) and self.measure.grid != data.scored.grid:
             raise ValueError(
                 f"the sequences are dithered over a grid of {data.scored.grid} but the model was fitted on "
-                f"{self.measure.grid}; dither both by one grid: test.dithered(like=train) of the raw values, where train is dithered"
+                f"{self.measure.grid}; dither both by one grid: test.dithered(like=train) of the raw values, where train "
+                "is dithered"
             )
         if data.y is None:
             return _check("X", data.X, self.encoding, missing_is_summed_out)
@@ -323,8 +324,8 @@ def choose_sources(
     if shared and (own != "auto" or not alike):
         raise ValueError(
             f"X is {_in_words(data.X)} but y is {_in_words(data.y)}, and this {model} reads them alike, by one "
-            "encoding: pass both of one kind and leave source_encoding='auto'; or take a model with an encoder of its own, "
-            "such as LSTMSeq2Seq; or ignore_source=True, which gives p(y) as a baseline"
+            "encoding: pass both of one kind and leave source_encoding='auto'; or take a model with an encoder of its "
+            "own, such as LSTMSeq2Seq; or ignore_source=True, which gives p(y) as a baseline"
         )
     if shared:
         return "shared"

@@ -69,7 +69,7 @@ class Sequences(Sequence[Item]):
 
     @classmethod
     def from_lengths(cls, X: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
-        """Sequences laid end to end, as in hmmlearn: ``X`` of shape ``(N, D)`` or ``(N,)``, ``lengths`` that sum to N."""
+        """Sequences laid end to end, as in hmmlearn: ``X (N, D)`` or ``(N,)``, and ``lengths`` that sum to N."""
         X, counts = _with_mask(X), _whole_lengths(lengths)
         if X.ndim == 0:
             raise ValueError("X has no rows; pass an array of shape (N, D) or (N,)")
@@ -103,8 +103,8 @@ class Sequences(Sequence[Item]):
         unnamed = frame[by].isna().to_numpy()
         if unnamed.any():
             raise ValueError(
-                f"row {int(np.argmax(unnamed))} of the frame belongs to no sequence: its {by!r} is missing; fill it in, "
-                "or leave the row out"
+                f"row {int(np.argmax(unnamed))} of the frame belongs to no sequence: its {by!r} is missing; fill it "
+                "in, or leave the row out"
             )
         in_order = frame.sort_values(time, kind="stable") if time else frame
         features = columns if isinstance(columns, str) else list(columns)
@@ -433,8 +433,8 @@ def _check_symbols(i: int, item: Any) -> np.ndarray:
     if array.dtype.kind in "uf" and array.max() >= 2**63:
         bad = int(np.argmax(array >= 2**63))
         raise ValueError(
-            f"sequence {i} has the symbol {array[bad]} at position {bad}, which int64 cannot hold; number symbols from "
-            "0"
+            f"sequence {i} has the symbol {array[bad]} at position {bad}, which int64 cannot hold; number symbols "
+            "from 0"
         )
     return array if isinstance(array, np.memmap) else array.astype(np.int64)
 
