@@ -157,8 +157,8 @@ def by_first(name: str, work: Callable[[], None]) -> None:
         work()
     elif dist.get_rank() == 0:
         warnings.warn(
-            f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model (an HMM is "
-            "what several processes fit together); start one process, or one for each model",
+            f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model (an "
+            "HMM is what several processes fit together); start one process, or one for each model",
             UserWarning,
             stacklevel=4,
         )
@@ -261,8 +261,8 @@ def _exchange(what: int, error: BaseException | None = None, *, working: bool = 
         _raise_everywhere(error)
     if n * squares != total * total:
         raise ProcessError(
-            f"the {n} processes do different things at the same time, so that their sums would be of nothing; let every "
-            "process make the same calls in the same order, and one fit at a time"
+            f"the {n} processes do different things at the same time, so that their sums would be of nothing; let "
+            "every process make the same calls in the same order, and one fit at a time"
         )
     return _Header(bool(working_now))
 
@@ -364,8 +364,8 @@ def _detecting_loss() -> Iterator[None]:
         others = [i for i in range(dist.get_world_size()) if i != dist.get_rank()]
         n, reason = dist.get_world_size(), str(error).splitlines()[0]
         raise LostProcessError(
-            f"{_in_words(others, 'or')} of {n} stopped answering process {dist.get_rank()}: it was killed, or hangs for "
-            "longer than the time limit of the process group, or lost its connection; start all again (torchrun "
+            f"{_in_words(others, 'or')} of {n} stopped answering process {dist.get_rank()}: it was killed, or hangs "
+            "for longer than the time limit of the process group, or lost its connection; start all again (torchrun "
             f"--max-restarts does). [{reason}]"
         ) from error
 

@@ -204,8 +204,8 @@ class Setting:
         if None not in (self.measure.grid, data.scored.grid) and self.measure.grid != data.scored.grid:
             raise ValueError(
                 f"the sequences are dithered over a grid of {data.scored.grid} but the model was fitted on "
-                f"{self.measure.grid}; dither both by one grid: test.dithered(like=train) of the raw values, where train "
-                "is dithered"
+                f"{self.measure.grid}; dither both by one grid: test.dithered(like=train) of the raw values, where "
+                "train is dithered"
             )
         if data.y is None:
             return _check("X", data.X, self.encoding, missing_is_summed_out)
