@@ -313,7 +313,7 @@ def _heartbeats() -> Iterator[None]:
 
 
 def _gather(text: str) -> list[str]:
-    """The text of every process."""
+    """The texts of all processes, in every process."""
     encoded = np.frombuffer(text.encode(), dtype=np.uint8)
     device, n = _device(), dist.get_world_size()
     sizes = torch.zeros(n, dtype=torch.float64, device=device)

@@ -114,7 +114,7 @@ def _same(value: Any, default: Any) -> bool:
 
 @cache
 def argument_names(cls: type) -> tuple[str, ...]:
-    """The constructor's arguments."""
+    """The names of the constructor's arguments, in order."""
     return tuple(inspect.signature(cls).parameters)
 
 

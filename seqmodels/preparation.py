@@ -46,11 +46,11 @@ class OnDisk:
         return np.asarray(self[:], dtype=dtype)
 
     def log_det(self) -> float:
-        """Nats, of the whole sequence."""
+        """The log-determinant of the whole sequence, nats."""
         return sum(float(np.sum(part)) for part in self._log_dets())
 
     def log_det_steps(self) -> np.ndarray:
-        """``(T,)`` nats."""
+        """The log-determinant of each step, ``(T,)`` nats."""
         return np.concatenate(list(self._log_dets()))
 
     def _log_dets(self) -> Iterator[np.ndarray]:
@@ -89,7 +89,7 @@ class Data:
 
     @property
     def scored(self) -> Sequences:
-        """The sequences whose probability is asked for."""
+        """The sequences whose probability is computed: the targets, if there are any."""
         return self.X if self.y is None else self.y
 
     def take(self, mask: np.ndarray) -> Data:

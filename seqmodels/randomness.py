@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 # Of the fit that runs in this thread; None: what draws takes torch's default generator.
 _GENERATOR: ContextVar[torch.Generator | None] = ContextVar("generator", default=None)
 
-# All that draws when modules are made. Those of nn.init are named too, since a mode is told of them and not of what
+# All that draws when modules are made. Those of nn.init are named too, since a mode sees them and not what
 # they call.
 _DRAWS = frozenset(
     (

@@ -60,7 +60,7 @@ class Encoding(Configurable, ABC):
 
     @abstractmethod
     def state(self) -> State:
-        """What ``fit`` learned."""
+        """The fitted numbers, as arrays and JSON values."""
 
     @abstractmethod
     def restore(self, state: State) -> Self:

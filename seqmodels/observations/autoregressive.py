@@ -46,7 +46,7 @@ class AutoregressiveGaussian(Observation):
         return sum(self._widths(size))
 
     def _size(self, n_output_parameters: int) -> int:
-        """D, of P."""
+        """D, the number of features that has P output parameters."""
         return next(d for d in range(1, n_output_parameters) if self.n_output_parameters(d) == n_output_parameters)
 
     def _widths(self, size: int) -> list[int]:

@@ -39,11 +39,11 @@ class ExponentialFamily(Observation, ABC):
 
     @abstractmethod
     def normaliser(self, natural: Tensor) -> Tensor:
-        """``A(η)``, elementwise."""
+        """The log-normaliser ``A(η)``, elementwise."""
 
     @abstractmethod
     def base(self, x: Tensor) -> Tensor:
-        """``h(x)``, elementwise."""
+        """The base measure's logarithm ``h(x)``, elementwise."""
 
     @abstractmethod
     def expected(self, natural: Tensor) -> Tensor:

@@ -95,12 +95,12 @@ class MixtureOfProducts(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """``(D,)``."""
+        """The mixture's mean ``(D,)``."""
         return self.weights @ self._moments("mean")
 
     @property
     def variance(self) -> Tensor:
-        """``(D,)``."""
+        """The mixture's variance ``(D,)`` of each feature."""
         means = self._moments("mean")
         return self.weights @ (self._moments("variance") + means.square()) - self.mean.square()
 

@@ -195,7 +195,7 @@ class _Loop:
         self.rows: list[dict[str, float]] = []
         self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}
         self.began = time.perf_counter()
-        self.seconds_of_first = 0.0  # of the first process, as it last told
+        self.seconds_of_first = 0.0  # of the first process, at its last sum
         self.evaluation_seconds = 0.0  # that the last one took
         self.bar = tqdm(
             total=100, disable=not config.progress, unit="%", bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}"
@@ -204,7 +204,7 @@ class _Loop:
 
     @property
     def n_steps(self) -> int:
-        """Steps of the optimiser."""
+        """Steps of the optimiser so far."""
         return self.batches // self.config.accumulate
 
     @property
@@ -343,7 +343,7 @@ class _Loop:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """The inverse of ``state``."""
+        """Take back what ``state`` returned."""
         checkpoint.load_weights(self.module, state["weights"])
         checkpoint.restore_optimizers(self.optimizers, state["optimizers"])
         checkpoint.restore_random_state(self.generator, state["random"])
