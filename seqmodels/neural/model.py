@@ -26,7 +26,7 @@ from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.trained import Trained
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
-from seqmodels.preparation import ENOUGH, Example
+from seqmodels.preparation import MAX_HELD_OUT, Example
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.sequences import Kind
@@ -126,7 +126,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
             self._rows_a_batch([row.n_steps for row in rows], self._chunk()), self._chunk(), self._carries
         )
         objective = _Objective(self, rows, _steps_to_units(train_examples))
-        held_out = _limit(validation, ENOUGH, aligned=self._aligned)
+        held_out = _limit(validation, MAX_HELD_OUT, aligned=self._aligned)
         with training_draws(drawn, device, compiled=bool(self.compile)) as generator:
             self.history_, self.converged_ = train(
                 self.module_,

@@ -14,7 +14,7 @@ from seqmodels.neural.batches import Batching, Row
 from seqmodels.neural.masked.bidirectional import BidirectionalModule, batches, log_prob_of, pad
 from seqmodels.neural.masked.masking import Masking
 from seqmodels.neural.masked.pseudo import STEPS_AT_ONCE
-from seqmodels.preparation import ENOUGH
+from seqmodels.preparation import MAX_HELD_OUT
 from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
 
 
@@ -88,7 +88,7 @@ def _held_out_batches(
 ) -> list[HiddenBatch]:
     """The first pieces, hidden once: every evaluation asks the same."""
     pieces = [row[begin : begin + length] for row in rows for begin in range(0, len(row), length)]
-    enough = int(np.searchsorted(np.cumsum([len(piece) for piece in pieces]), ENOUGH)) + 1
+    enough = int(np.searchsorted(np.cumsum([len(piece) for piece in pieces]), MAX_HELD_OUT)) + 1
     rng, kept = np.random.default_rng(random_state), pieces[:enough]
     parts = batches([len(piece) for piece in kept], STEPS_AT_ONCE)
     return [HiddenBatch.of([kept[i] for i in part], masking, module, rng) for part in parts]
