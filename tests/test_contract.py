@@ -14,6 +14,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
+from seqmodels.generation import encode_source
 from seqmodels.hmm import blocks
 from seqmodels.measure import check_comparable
 from seqmodels.neural import scoring
@@ -178,7 +179,7 @@ def test_batches_order_and_padding_change_nothing(
 
 
 @every()
-def test_the_cursor_agrees_with_the_batched_road(row: Row) -> None:
+def test_the_cursor_agrees_with_the_evaluation_in_batches(row: Row) -> None:
     model, (X, y) = rough(row), row.data
     for i in (3, 4):
         item = row.scored[i]
@@ -393,7 +394,7 @@ def test_the_widest_beam_finds_the_most_probable_strings(row: Row) -> None:
 @pytest.mark.parametrize("row", [row for row in rows() if row.conditional and not row.model.ignore_source], ids=str)
 def test_sources_of_one_length_start_together(row: Row) -> None:
     model = rough(row)
-    cursor, sources = model._cursor(), [model._encode_source(row.data[0][i][:4]) for i in (0, 6)]
+    cursor, sources = model.cursor(), [encode_source(model, row.data[0][i][:4]) for i in (0, 6)]
     together, alone = cursor.start(sources, 2), [cursor.start(source, 1) for source in sources]
     for step in model.encoding_.encode(row.scored[2])[:4]:
         x = torch.as_tensor(step).unsqueeze(0)
@@ -618,9 +619,13 @@ def test_a_model_is_asked_for_what_it_was_fitted_to(row: Row) -> None:
 
 
 def test_what_is_not_fitted_says_so() -> None:
-    for ask in (lambda m: m.log_prob(["a"]), lambda m: m.sample(), lambda m: m.stream(), lambda m: m.save("nowhere")):
+    calls = (
+        *(lambda m: m.log_prob(["a"]), lambda m: m.sample(), lambda m: m.stream(), lambda m: m.save("nowhere")),
+        lambda m: m.cursor(),
+    )
+    for model, call in product((sm.LSTM(), sm.HMM(), sm.NGram(), sm.HMMTagger(), sm.AlignmentHMM()), calls):
         with pytest.raises(sm.NotFittedError, match="not fitted; call fit first"):
-            ask(sm.LSTM())
+            call(model)
 
 
 # -- scikit-learn's tools ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Given, Merged, Prediction, given_rows
+from seqmodels.generation import MergedStates, Prediction, Source, stacked_sources
 from seqmodels.ngram.events import NONE
 from seqmodels.ngram.tables import Tables
 from seqmodels.observations import Observation
@@ -29,8 +29,8 @@ class NGramState:
             yield np.full(len(self.recent), NONE)
 
 
-def merged(states: list[NGramState]) -> Merged:
-    """Those that end alike as one."""
+def merged_states(states: list[NGramState]) -> MergedStates:
+    """Histories that end in the same symbols are one: their futures are the same."""
     alike: dict[tuple[bytes, bool], list[int]] = {}
     for i, state in enumerate(states):
         alike.setdefault((state.recent.tobytes(), state.is_first), []).append(i)
@@ -46,9 +46,9 @@ class NGramCursor:
     device: torch.device
     dtype: torch.dtype
 
-    def start(self, source: Given = None, n: int = 1) -> NGramState:
+    def start(self, source: Source = None, n: int = 1) -> NGramState:
         """Before the first scored step of ``n`` sequences, each after its ``source``."""
-        start, rows = np.full((n, 1), self.tables.size), given_rows(source, n)
+        start, rows = np.full((n, 1), self.tables.size), stacked_sources(source, n)
         return NGramState(self._kept(start if rows is None else np.concatenate([start, rows.numpy()], axis=1)), True)
 
     def advance(self, state: NGramState, x: Tensor) -> NGramState:

@@ -8,12 +8,11 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
-from seqmodels.generation import Given, Merged, Prediction
+from seqmodels.generation import CursorState, MergedStates
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.ngram.counts import count
-from seqmodels.ngram.cursor import NGramCursor, NGramState, merged
+from seqmodels.ngram.cursor import NGramCursor, merged_states
 from seqmodels.ngram.events import Events
 from seqmodels.ngram.smoothing import Smoothing
 from seqmodels.ngram.tables import Tables
@@ -48,7 +47,7 @@ class NGram(SequenceModel):
     order: int = 5
     smoothing: Smoothing = "kneser-ney"
 
-    _holds_out: ClassVar[bool] = False
+    _uses_validation: ClassVar[bool] = False
 
     @property
     def context_(self) -> int | None:
@@ -125,21 +124,12 @@ class NGram(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def _cursor(self) -> NGramCursor:
+    def cursor(self) -> NGramCursor:
         self._setting()
         return NGramCursor(self.tables_, self.observation_, self._device(), DTYPES[self.dtype])
 
-    def start(self, source: Given = None, n: int = 1) -> NGramState:
-        return self._cursor().start(source, n)
-
-    def advance(self, state: NGramState, x: Tensor) -> NGramState:
-        return self._cursor().advance(state, x)
-
-    def distribution(self, state: NGramState) -> Prediction:
-        return self._cursor().distribution(state)
-
-    def _merged(self, log_weights: list[float], states: list[NGramState]) -> Merged:
-        return merged(states)
+    def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
+        return merged_states(states)
 
     # -- keeping -------------------------------------------------------------------------------------------
 

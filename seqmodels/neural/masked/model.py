@@ -21,14 +21,14 @@ from seqmodels.neural.evaluated import evaluated
 from seqmodels.neural.masked.bidirectional import BidirectionalModule
 from seqmodels.neural.masked.masking import Masking, MaskingObjective, bracket
 from seqmodels.neural.masked.training import train_masked
-from seqmodels.neural.trained import Trained
+from seqmodels.neural.trained import MAY_CHANGE, Trained
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, Observation
 from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Sequences
-from seqmodels.training import interruption
+from seqmodels.training import checkpoints_of_fit, interruption
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -131,7 +131,7 @@ class MaskedModel(Trained, Configurable, ABC):
     def _train(self, rows: list[np.ndarray], held_out: list[np.ndarray], masking: Masking) -> None:
         device = self._device()
         examples = [[Example(row) for row in part] for part in (rows, held_out)]
-        checkpoints = self._checkpoints(self, {"encoding": self.encoding_}, *examples)
+        checkpoints = checkpoints_of_fit(self, {"encoding": self.encoding_}, *examples, may_change=MAY_CHANGE)
         drawn = self._build()
         self.module_.to(device)
         with training_draws(drawn, device) as generator:
