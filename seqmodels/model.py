@@ -57,9 +57,11 @@ class SequenceModel(Configurable, ABC):
     Args:
         length: ``"given"``: p(x | T); ``"stop"``: the end of a sequence is an event with a probability; ``"auto"``:
             ``"given"`` for vectors and for taggers, ``"stop"`` for text and symbols.
-        encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text as bytes.
-        source_encoding: how what a target is given is read by a model with an encoder; ``"auto"``: as the targets where both are of
-            one kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by one encoding.
+        encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text
+            as bytes.
+        source_encoding: how what a target is given is read by a model with an encoder; ``"auto"``: as the targets where
+            both are of one kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by
+            one encoding.
         ignore_source: p(y) in the place of p(y | x), as a baseline: the sources, of whatever kind, are not looked at.
         observation: how a state emits a step; ``"auto"``: ``Categorical`` for symbols, ``GaussianMixture`` for vectors.
         random_state: seed of everything random.
@@ -68,11 +70,13 @@ class SequenceModel(Configurable, ABC):
         warm_start: ``fit`` continues from where the model stands.
         verbose: show progress.
 
-    To add a model, define the abstract methods: fit encoded examples, score them in batches (``_steps``), and predict them one
-    step at a time (``cursor``). Both must give the same log-probabilities; ``tests/test_contract.py`` holds them to it.
+    To add a model, define the abstract methods: fit encoded examples, score them in batches (``_steps``), and predict
+    them one step at a time (``cursor``). Both must give the same log-probabilities; ``tests/test_contract.py`` holds
+    them to it.
 
-    Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step, seconds, log_prob,
-    validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
+    Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step,
+    seconds, log_prob, validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``,
+    ``interrupted_``, ``fit_seconds_``.
     """
 
     length: Length | Literal["auto"] = "auto"
@@ -93,11 +97,11 @@ class SequenceModel(Configurable, ABC):
     _pads_sources: ClassVar[bool] = False  # whether a cursor starts from sources of several lengths at once
     _is_tagger: ClassVar[bool] = False  # whether targets have a step for each of their source's
     _reads_from_disk: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
-    _fits_in_parallel: ClassVar[bool] = False  # whether several processes share ``_fit``; else the first does it for all
+    _fits_in_parallel: ClassVar[bool] = False  # whether several processes share ``_fit``; else the first does it alone
 
     @property
     def interrupted_(self) -> bool:
-        """Whether Ctrl-C or SIGTERM ended ``fit``; the last line of ``history_`` then has 1 in a column ``interrupted``."""
+        """Whether Ctrl-C or SIGTERM ended ``fit``; the last row of ``history_`` then has ``interrupted`` 1."""
         return interruption.was_interrupted(self.history_)
 
     # -- what a model defines ------------------------------------------------------------------------------
@@ -156,11 +160,14 @@ class SequenceModel(Configurable, ABC):
         """Take back what ``_state`` returned; ``encoding_``, ``observation_`` and ``length_`` are set before."""
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        """For each encoded source the most probable target, encoded, where it is found without a search; None: it is not."""
+        """For each encoded source the most probable target, encoded, where it is found without a search; else None."""
         return None
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
-        """Histories merged where ``Σ_i w_i p(future | state_i)`` stays what it is; as they are, where no such merge is known."""
+        """Histories merged in groups, where ``Σ_i w_i p(future | state_i)`` of a group stays what it is.
+
+        By default each is a group of its own.
+        """
         return [([i], state) for i, state in enumerate(states)]
 
     # -- fitting -------------------------------------------------------------------------------------------
@@ -171,15 +178,16 @@ class SequenceModel(Configurable, ABC):
         Args:
             X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
             y: targets, one for each of ``X``: the model then is p(y | x).
-            validation: ``"auto"`` lets networks hold out a tenth, 10,000 units at most, for early stopping (the head of a
-                single sequence); ``None`` holds out nothing; or sequences (a pair if there are targets).
+            validation: ``"auto"`` lets networks hold out a tenth, 10,000 units at most, for early stopping (the head of
+                a single sequence); ``None`` holds out nothing; or sequences (a pair if there are targets).
             sample_weight: ``(n,)`` weight of each sequence in the objective.
 
         The first Ctrl-C or SIGTERM ends training: ``fit`` returns with a warning, the best so far and ``interrupted_``.
 
         Raises:
             ValueError: bad input, named by sequence and position, before any work; an earlier fit stays as it was.
-            KeyboardInterrupt: a second Ctrl-C, or a first before there is anything to keep; an earlier fit stays as it was.
+            KeyboardInterrupt: a second Ctrl-C, or a first before there is anything to keep; an earlier fit stays as it
+                was.
         """
         with distributed.together():
             return self._fit_to(Data.of(X, y, sample_weight), validation)
@@ -317,7 +325,8 @@ class SequenceModel(Configurable, ABC):
         float32 cannot hold are computed in float64.
 
         Raises:
-            ValueError: sequences that cannot be read, or a log-probability that float64 cannot hold, by sequence and position.
+            ValueError: sequences that cannot be read, or a log-probability that float64 cannot hold, by sequence and
+                position.
         """
         data, setting = self._checked_data(X, y), self._setting()
         examples = setting.examples(data, on_disk=self._reads_from_disk)
@@ -343,7 +352,7 @@ class SequenceModel(Configurable, ABC):
         pruning: PruningName = "best",
         random_state: int = 0,
     ) -> np.ndarray:
-        """``(n,)`` nats of each text (of ``y`` given ``X``), summed over its tokenisations; never less than ``log_prob``.
+        """``(n,)`` nats of each text (of ``y`` given ``X``), summed over its tokenisations; at least ``log_prob``.
 
         ``log_prob`` is that of the canonical tokenisation, which the merges of a ``BPE`` give. The model may also spell
         the text in other pieces, so the probability of the text is larger (Cao & Rimell 2021, *You should evaluate your
@@ -354,12 +363,12 @@ class SequenceModel(Configurable, ABC):
 
         Args:
             beam: beginnings of tokenisations that are continued from each byte, besides the canonical one. None: all,
-                which is exact; their number doubles with every byte or so, but an HMM merges all into one belief, and an
-                n-gram those that end alike, so these two are exact for long texts too.
-            pruning: ``"best"`` keeps the most probable: a lower bound for certain. In a long text a beam holds few of the
-                combinations of its choices, so the gain a byte goes to nothing. ``"drawn"`` draws which to keep, so that
-                the probability is unbiased: then the logarithm lies below the truth in the mean, and above it by x nats
-                with probability ``exp(-x)`` at most. For long texts take that.
+                which is exact; their number doubles with every byte or so, but an HMM merges all into one belief, and
+                an n-gram those that end alike, so these two are exact for long texts too.
+            pruning: ``"best"`` keeps the most probable: a lower bound for certain. In a long text a beam holds few of
+                the combinations of its choices, so the gain a byte goes to nothing. ``"drawn"`` draws which to keep, so
+                that the probability is unbiased: then the logarithm lies below the truth in the mean, and above it by x
+                nats with probability ``exp(-x)`` at most. For long texts take that.
             random_state: seed of the draws; a text's figure does not depend on which others there are.
 
         Raises:
@@ -410,7 +419,7 @@ class SequenceModel(Configurable, ABC):
         return predict_next(self, prefix, source)
 
     def stream(self, *, source: Any = None) -> Stream:
-        """Reads one sequence as it comes: ``s.update(x_t)`` is ``log p(x_t | past)``, nats, ``s.predict_next()`` what is next."""
+        """Reads one sequence as it comes: ``update(x_t)`` is ``log p(x_t | past)``, ``predict_next()`` what is next."""
         return Stream.of(self, source)
 
     def sample(
@@ -431,8 +440,8 @@ class SequenceModel(Configurable, ABC):
         """Draw ``n`` raw sequences that begin with ``prefix``, given ``source``.
 
         Args:
-            length: number of encoded steps; None draws until the end (``length="stop"`` only), at most ``max_length``. A
-                given length masks the end, which is not p(x | T). A tagger needs none: its source has it.
+            length: number of encoded steps; None draws until the end (``length="stop"`` only), at most ``max_length``.
+                A given length masks the end, which is not p(x | T). A tagger needs none: its source has it.
             random_state: seed; None takes the model's.
             temperature, top_k, top_p, min_p: what is drawn from instead of the model's own distribution: see
                 ``seqmodels.generation.Decoding``.
@@ -530,16 +539,17 @@ class SequenceModel(Configurable, ABC):
         """The target that the model finds most probable for each source.
 
         Args:
-            n_beams: partial sequences that are kept at each step (see ``n_best``); None: one, which is greedy, unless the
-                model can find the most probable of all, as an ``HMMTagger`` and taggers of independent labels can.
-            n_best: instead of a target, a list of so many ``Candidate`` for each source, best first (fewer if there are no
-                more); at least as many partial sequences are kept.
+            n_beams: partial sequences that are kept at each step (see ``n_best``); None: one, which is greedy, unless
+                the model can find the most probable of all, as an ``HMMTagger`` and taggers of independent labels can.
+            n_best: instead of a target, a list of so many ``Candidate`` for each source, best first (fewer if there are
+                no more); at least as many partial sequences are kept.
             prefix: raw beginning of every target, or a list with one for each.
-            length: steps of the targets, one number or one for each; needed under ``length="given"``, but not by taggers.
+            length: steps of the targets, one number or one for each; needed under ``length="given"``, but not by
+                taggers.
             max_ratio: steps that a target may have for each step of its source, besides ``max_length``; under
                 ``length="stop"``.
-            batch_size: sources that are searched at once; of equal length, unless a network's encoder or a neural tagger
-                reads them.
+            batch_size: sources that are searched at once; of equal length, unless a network's encoder or a neural
+                tagger reads them.
 
         Raises:
             ValueError: a model that was fitted without ``y``; one of vectors; nothing possible begins with the prefix.
@@ -598,7 +608,10 @@ class SequenceModel(Configurable, ABC):
     # -- inside --------------------------------------------------------------------------------------------
 
     def _with_floor(self, factor: float) -> Self:
-        """The fitted model with the floors of its variances times ``factor``, to see what of a score they made; nothing is fitted."""
+        """The fitted model with the floors of its variances times ``factor``; nothing is fitted anew.
+
+        The change of a score tells how much of it the floors made.
+        """
         other = copy.copy(self)
         other.observation_ = self.observation_.with_floor(factor)
         return other

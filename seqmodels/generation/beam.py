@@ -31,9 +31,9 @@ class BeamSearch:
         n_best: how many sequences are returned.
         length: number of steps; None: where ends are events, sequences of at most ``max_length`` steps.
         max_length: see ``length``.
-        alpha: sequences of several lengths are compared by ``log_prob / ((5 + units) / 6)^alpha``, units being the steps
-            and one for the end (Wu et al. 2016, *Google's neural machine translation system*, eq. 14). 0: the most
-            probable wins, which is often a short one. ``"mean"``: by ``log_prob / units``.
+        alpha: sequences of several lengths are compared by ``log_prob / ((5 + units) / 6)^alpha``, units being the
+            steps and one for the end (Wu et al. 2016, *Google's neural machine translation system*, eq. 14). 0: the
+            most probable wins, which is often a short one. ``"mean"``: by ``log_prob / units``.
 
     Raises:
         ValueError: a number out of its range.
@@ -294,16 +294,16 @@ def beam_searches(
 ) -> list[list[Hypothesis]]:
     """For each source the best whole sequences of symbols that were found, best first; at most ``search.n_best``.
 
-    At each step the ``width`` most probable extensions of each source are kept; one that ends leaves the beam. Where ends
-    are events a sequence is whole with its end, and the probability of that end counts, also where ``length`` or
-    ``max_length`` sets it. The search for a source is over when nothing in its beam can become better than what has ended.
-    Width 1 is greedy; a width of all partial sequences is exhaustive.
+    At each step the ``width`` most probable extensions of each source are kept; one that ends leaves the beam. Where
+    ends are events a sequence is whole with its end, and the probability of that end counts, also where ``length`` or
+    ``max_length`` sets it. The search for a source is over when nothing in its beam can become better than what has
+    ended. Width 1 is greedy; a width of all partial sequences is exhaustive.
 
     Args:
         prefixes: with which each source's sequences begin, all of one length.
         sources: of one length, unless the cursor takes several; None: sequences are unconditional.
-        max_steps: most steps of each source's sequences, under ``search.length`` their number; None: ``search.max_steps``
-            of all.
+        max_steps: most steps of each source's sequences, under ``search.length`` their number; None:
+            ``search.max_steps`` of all.
 
     Raises:
         ValueError: prefixes longer than the sequences.
@@ -361,7 +361,7 @@ def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[
     if not len(parent):
         return extended
     state = beam.state
-    if not torch.equal(parent, torch.arange(len(beam.source))):  # a greedy search hardly ever needs to reorder its state
+    if not torch.equal(parent, torch.arange(len(beam.source))):  # a greedy search hardly ever reorders its state
         state = cursor.select(state, parent.to(device))
     return replace(extended, state=cursor.advance(state, symbol.to(device)))
 

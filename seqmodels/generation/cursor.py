@@ -25,9 +25,9 @@ MergedStates = list[tuple[list[int], CursorState]]
 class Cursor(Protocol):
     """A fitted model as a chain of one-step predictions, over encoded steps, for ``n`` sequences at once.
 
-    ``SequenceModel.cursor()`` makes one. What all steps share (tables of inputs, packed weights) is computed then, once,
-    and many sequences can start from it. States are values: ``advance`` and ``select`` leave the state they are given as
-    it was, so that several continuations can go on from one.
+    ``SequenceModel.cursor()`` makes one. What all steps share (tables of inputs, packed weights) is computed then,
+    once, and many sequences can start from it. States are values: ``advance`` and ``select`` leave the state they are
+    given as it was, so that several continuations can go on from one.
     """
 
     def start(self, source: Source = None, n: int = 1) -> CursorState:

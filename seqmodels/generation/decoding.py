@@ -17,9 +17,9 @@ BELOW_ONE = 1 - 2.0**-52  # a uniform number times this, times a total, is below
 class Decoding:
     """The distribution that is drawn from; by default the model's own.
 
-    Of symbols, the end among them where ends are events: first ``p^(1/temperature)``, normalised; of these a symbol stays
-    if it passes every one of ``top_k``, ``top_p`` and ``min_p``, and what stays is normalised again. The probabilities of
-    an HMM's symbols are those with the states summed out.
+    Of symbols, the end among them where ends are events: first ``p^(1/temperature)``, normalised; of these a symbol
+    stays if it passes every one of ``top_k``, ``top_p`` and ``min_p``, and what stays is normalised again. The
+    probabilities of an HMM's symbols are those with the states summed out.
 
     Args:
         temperature: 0 takes the most probable symbol (greedy). Of vectors, ``weights^(1/temperature)`` of states and of
@@ -43,7 +43,8 @@ class Decoding:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
             raise ValueError(
-                f"temperature is {self.temperature}; pass a finite number, 0 (greedy) or more; 1 draws as the model says"
+                f"temperature is {self.temperature}; pass a finite number, 0 (greedy) or more; 1 draws as the model "
+                "says"
             )
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k is {self.top_k}; pass at least 1, or None to keep every symbol")
@@ -142,7 +143,7 @@ def inverse_cdf(p: Tensor, generator: torch.Generator, log_end: Tensor | None = 
 
 
 def _probabilities_of_one_component(prediction: Prediction, generator: torch.Generator) -> Tensor:
-    """``(n, V)`` probabilities of the symbols of one component each, drawn by its weight; zeros where there is no next step."""
+    """``(n, V)`` probabilities of the symbols of one component each, drawn by its weight; zeros if there is none."""
     if prediction.log_weights is None:
         return torch.softmax(prediction.output_parameters.squeeze(1), dim=-1)
     chosen, total = inverse_cdf(prediction.log_weights.exp(), generator)

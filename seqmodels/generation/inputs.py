@@ -20,7 +20,7 @@ from seqmodels.tagging import length_like
 
 
 class GenerativeModel(Protocol):
-    """What generation needs of a fitted model: how it encodes, its cursor, and scores. Every ``SequenceModel`` has it."""
+    """What generation needs of a fitted model: encodings, a cursor and its scores; every ``SequenceModel`` has it."""
 
     encoding_: Encoding
     source_encoding_: Encoding | None
@@ -92,7 +92,7 @@ def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:
 
 
 def encode_step(model: GenerativeModel, x: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The encoded steps ``(S, ...)`` of one raw step (text may have several), and the log-determinant ``(S,)`` of each."""
+    """The encoded steps ``(S, ...)`` of one raw step (of text perhaps several), and their log-determinants ``(S,)``."""
     item = x if isinstance(x, str) else as_array(0, x)[None]
     if not isinstance(item, str) and np.ma.is_masked(item):
         item = np.ma.filled(item.astype(np.float64), np.nan)

@@ -1,6 +1,7 @@
-"""The probability of a text over all its tokenisations: ``p(text) = Σ_z Π_i p(z_i | z_1 .. z_i-1)``, by a beam over its bytes.
+"""The probability of a text over all its tokenisations: ``p(text) = Σ_z Π_i p(z_i | z_1 .. z_i-1)``.
 
-A tokenisation ``z`` is a sequence of symbols (byte pairs, characters) that spell the text.
+A tokenisation ``z`` is a sequence of symbols (byte pairs, characters) that spell the text. They are summed by a beam
+that goes over the bytes of the text.
 """
 
 from __future__ import annotations
@@ -138,10 +139,11 @@ class KeepBest(Pruning):
 
 @dataclass
 class UnbiasedResampling(Pruning):
-    """Resampled so that the sum is unbiased (Fearnhead & Clifford 2003, *On-line inference for HMMs via particle filters*).
+    """Resampled so that the sum is unbiased.
 
-    Beginnings of weight ``c`` or more stay as they are; each other one stays with probability ``weight / c``, and then has
-    weight ``c``.
+    Fearnhead & Clifford 2003, *On-line inference for hidden Markov models via particle filters*.
+    Beginnings of weight ``c`` or more stay as they are; each other one stays with probability ``weight / c``, and then
+    has weight ``c``.
     """
 
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
@@ -176,8 +178,8 @@ def log_prob_over_tokenisations(
     """Nats of a text, over the tokenisations that are kept; the canonical one always is.
 
     Every tokenisation passes each byte at most once, so what is kept is a set of tokenisations, or with resampling an
-    unbiased estimate of the sum over all. The model reads a symbol only when the beginning that ends with it is kept, so
-    the cost is ``beam`` steps of the model for each byte.
+    unbiased estimate of the sum over all. The model reads a symbol only when the beginning that ends with it is kept,
+    so the cost is ``beam`` steps of the model for each byte.
 
     Args:
         cursor: over the lattice's symbols.

@@ -19,7 +19,8 @@ class Prediction:
     Attributes:
         observation: how a component emits the step.
         output_parameters: ``(n, K, P)``, of the observation in each component.
-        log_weights: ``(n, K)`` of the components, normalised, -inf everywhere where no next step is possible; None where K is 1.
+        log_weights: ``(n, K)`` of the components, normalised, -inf everywhere where no next step is possible; None
+            where K is 1.
         past: ``(n, p, D)`` the last steps, for observations that look at them, or None.
         log_end: ``(n,)`` log-probability that the sequence has ended; None where its length is given.
         exact_log_continue: ``(n,)`` log-probability that it goes on, where that is known to more digits than
@@ -45,9 +46,9 @@ class Prediction:
         return self.observation.log_prob(self.output_parameters, x.unsqueeze(1), past)
 
     def log_probs(self, *, with_end: bool = True) -> Tensor:
-        """``(n, V)`` float64 log-probability of every symbol; ``with_end``: ``(n, V + 1)``, the end last, where ends are events.
+        """``(n, V)`` float64 log-probability of every symbol; where ends are events ``(n, V + 1)``, the end last.
 
-        Without the end, given that the sequences go on.
+        Without ``with_end`` given that the sequences go on, ``(n, V)``.
         """
         log_probs = self._sum_components(self.observation.log_probs(self.output_parameters.double()))  # (n, V)
         if not with_end or self.log_end is None:
@@ -77,7 +78,7 @@ class Prediction:
         return torch.isneginf(self.log_weights).all(-1)
 
     def weights(self) -> Tensor:
-        """``(n, K)`` of the components; uniform where there is no next step, so that a batch can be drawn from as a whole."""
+        """``(n, K)`` of the components; uniform where there is no next step, so that a whole batch can be drawn from."""
         if self.log_weights is None:
             return self.output_parameters.new_ones(len(self.output_parameters), 1)
         return torch.where(self.has_no_next_step.unsqueeze(-1), 1 / self.log_weights.shape[-1], self.log_weights.exp())
@@ -91,8 +92,8 @@ class Prediction:
     def as_distribution(self, shift: Tensor, scale: Tensor) -> Any:
         """The first sequence's prediction as a Pyro distribution over raw values.
 
-        Symbols whose length is not given have one more category, the last: the end. Vectors: given that they go on. In both its
-        ``p_end`` is the probability that the sequence ends here, 0 where lengths are given.
+        Symbols whose length is not given have one more category, the last: the end. Vectors: given that they go on. In
+        both its ``p_end`` is the probability that the sequence ends here, 0 where lengths are given.
         """
         import pyro.distributions as dist
 

@@ -151,7 +151,7 @@ def stream_steps(
     generator: torch.Generator,
     decoding: Decoding = ANCESTRAL,
 ) -> Iterator[np.ndarray]:
-    """The encoded steps that ``sample_steps`` of one sequence draws after the prefix, as they come; errors are the same."""
+    """The encoded steps that ``sample_steps`` of one sequence draws after the prefix, as they come; the same errors."""
     total = max_length if length is None else length
     steps = _draws(cursor, start_after(cursor, source, prefix, 1), decoding, generator, may_end=length is None)
     for t, drawn in enumerate(islice(steps, max(0, total - len(prefix)))):
@@ -196,7 +196,7 @@ def _completes_string(stop: StopStrings, x: Tensor) -> Tensor:
 
 
 def _first_true(masks: list[Tensor | None], n: int) -> np.ndarray:
-    """``(n,)`` the step at which each sequence's mask is first True, of T ``masks (n,)`` (None: all False); T if never."""
+    """``(n,)`` the step at which each sequence is first True, of T ``masks (n,)`` (None: all False); T if never."""
     there = [mask for mask in masks if mask is not None]
     if not there:
         return np.full(n, len(masks))

@@ -1,4 +1,4 @@
-"""Text that is generated symbol by symbol: strings that end it, and UTF-8 characters decoded from bytes as they come."""
+"""Text that is generated symbol by symbol: strings that end it, and UTF-8 characters of its bytes as they come."""
 
 from __future__ import annotations
 

@@ -105,8 +105,9 @@ class Resumable(Protocol):
             at the end, and when Ctrl-C or SIGTERM ends training.
         checkpoint_seconds: from one checkpoint to the next, which a crash loses at most; 0: after every step.
         resume_from: a checkpoint from which ``fit`` goes on, given the same data and hyperparameters, to the parameters
-            it would have reached without a break, to the last bit; ``"auto"``: from ``checkpoint`` if that file is there,
-            else from the beginning, so that a job that is restarted automatically (``torchrun --max-restarts``) goes on.
+            it would have reached without a break, to the last bit; ``"auto"``: from ``checkpoint`` if that file is
+            there, else from the beginning, so that a job that is restarted automatically (``torchrun --max-restarts``)
+            goes on.
     """
 
     checkpoint: str | None
@@ -175,8 +176,8 @@ def check_agrees(path: Path, then: Mapping[str, Any] | None, now: Mapping[str, A
         a, b = before.get(name, {"shown": "?"}), here.get(name, {"shown": "?"})
         if a.get("sha256") != b.get("sha256"):
             raise ValueError(
-                f"the checkpoint {path} was written with {name}={a['shown']} but this model has {name}={b['shown']}; set "
-                f"it back, {otherwise}"
+                f"the checkpoint {path} was written with {name}={a['shown']} but this model has {name}={b['shown']}; "
+                f"set it back, {otherwise}"
             )
     for name in sorted(then.get("data", {}).keys() | now.get("data", {}).keys()):
         if then.get("data", {}).get(name) != now.get("data", {}).get(name):
