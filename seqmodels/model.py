@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from seqmodels import distributed, storage
-from seqmodels.agreement import check_held_alike
+from seqmodels.agreement import check_processes_agree
 from seqmodels.encodings import Encoding
 from seqmodels.finite import finite_steps
 from seqmodels.generation import (
@@ -213,7 +213,7 @@ class SequenceModel(Configurable, ABC):
     def _fit_to(self, data: Data, validation: Any, encoding: Encoding | None = None) -> Self:
         self._check_choices()
         self._check_hyperparameters()
-        check_held_alike(self, data, validation)
+        check_processes_agree(self, data, validation)
         train, held_out = hold_out(data, validation, self._uses_validation, self.random_state)
         setting = self._learn_setting(train, encoding)
         for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
@@ -570,8 +570,13 @@ class SequenceModel(Configurable, ABC):
     # -- keeping -------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it."""
-        storage.write(path, self.content())
+        """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it.
+
+        Warns of classes that are not seqmodels' own, which ``load`` must be given: ``load(path, classes=[MyModel])``.
+        """
+        content = self.content()
+        storage.warn_of_classes_to_give(self, self.encoding_, self.source_encoding_, self.observation_)
+        storage.write(path, content)
 
     def content(self) -> dict[str, Any]:
         """What ``save`` writes: nested dictionaries of arrays and JSON values."""

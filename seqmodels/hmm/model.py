@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from seqmodels.agreement import check_held_alike
+from seqmodels.agreement import check_processes_agree
 from seqmodels.distributed import together
 from seqmodels.encodings import Encoding
 from seqmodels.generation import CursorState, MergedStates
@@ -160,7 +160,7 @@ class HMM(Queries):
     def _fit_partly(self, data: Data) -> Self:
         self._check_choices()
         self._check_hyperparameters()
-        check_held_alike(self, data)
+        check_processes_agree(self, data)
         began = time.perf_counter()
         with undone_on_failure(self):
             if not self.__sklearn_is_fitted__():

@@ -146,8 +146,8 @@ class Queries(SequenceModel, ABC):
         return results
 
     def as_pyro(self, length: int, *, source: Any = None) -> Any:
-        """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.programs``), for Pyro programs."""
-        from seqmodels.programs import SequenceDistribution  # lazily: Pyro is slow to import
+        """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.pyro_distribution``), for Pyro programs."""
+        from seqmodels.pyro_distribution import SequenceDistribution  # lazily: Pyro is slow to import
 
         return SequenceDistribution(self, length, source)
 

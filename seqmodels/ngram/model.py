@@ -25,19 +25,20 @@ from seqmodels.sequences import Kind
 class NGram(SequenceModel):
     """``p(x_t | the n - 1 symbols before)``, interpolated with all shorter contexts, down to all symbols alike.
 
-    Modified Kneser-Ney (Kneser & Ney 1995; Chen & Goodman 1999) or Witten-Bell (1991). Each sequence comes after a start symbol
-    that contexts may reach back to, so the first steps have shorter ones. Every symbol of the alphabet, and under
-    ``length="stop"`` the end, has a probability above zero everywhere.
+    Modified Kneser-Ney (Kneser & Ney 1995; Chen & Goodman 1999) or Witten-Bell (1991). Each sequence comes after a
+    start symbol that contexts may reach back to, so the first steps have shorter ones. Every symbol of the alphabet,
+    and under ``length="stop"`` the end, has a probability above zero everywhere.
 
     Args:
         order: n, the longest string counted: ``n - 1`` symbols and what follows them.
-        smoothing: ``"kneser-ney"``: shorter contexts count before how many different symbols a string stood, not how often;
-            ``"witten-bell"``: what is unseen gets as much as was new.
+        smoothing: ``"kneser-ney"``: shorter contexts count before how many different symbols a string stood, not how
+            often; ``"witten-bell"``: what is unseen gets as much as was new.
 
-    The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is counted is y, in contexts
-    that reach back into x. There is nothing to start from, so ``warm_start`` is refused; ``sample_weight`` repeats sequences, so
-    under Kneser-Ney, which asks what was seen once and twice, it takes whole numbers. ``n_parameters_`` is the number of
-    different strings counted, of all lengths. Sums are float64 whatever ``dtype`` is.
+    The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is counted is y, in
+    contexts that reach back into x. There is nothing to start from, so ``warm_start`` is refused; ``sample_weight``
+    repeats sequences, so under Kneser-Ney, which asks what was seen once and twice, it takes whole numbers.
+    ``n_parameters_`` is the number of different strings counted, of all lengths. Sums are float64 whatever ``dtype``
+    is.
 
     >>> model = NGram(2, smoothing="witten-bell", length="given").fit([np.array([0, 1, 0, 1])])
     >>> [round(float(p), 3) for p in model.predict_next(np.array([0])).probs]  # after a zero: twice a one, nothing else
@@ -72,7 +73,8 @@ class NGram(SequenceModel):
             raise ValueError("warm_start=True, but an n-gram has nothing to start from; fit on all of the data at once")
         if self.observation != "auto" and repr(self.observation) != repr(Categorical()):
             raise ValueError(
-                f"observation is {self.observation!r}, but NGram emits symbols by its own smoothing; leave observation='auto'"
+                f"observation is {self.observation!r}, but NGram emits symbols by its own smoothing; leave "
+                "observation='auto'"
             )
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
@@ -114,11 +116,11 @@ class NGram(SequenceModel):
             return []
         tables = self.tables_
         events = Events.of(examples, tables.size, tables.stops)
-        places = tables.places(events.contexts())
-        log_p = np.log(tables.probability(places, events.event))
-        if tables.stops:  # the first step goes on for certain
+        context_ids = tables.context_ids(events.contexts())
+        log_p = np.log(tables.probability(context_ids, events.event))
+        if tables.stops:  # the first step is not the end, for certain
             first = np.flatnonzero(events.is_first)
-            ends = tables.probability([place[first] for place in places], np.full(len(first), tables.size))
+            ends = tables.probability([ids[first] for ids in context_ids], np.full(len(first), tables.size))
             log_p[first] -= np.log1p(-ends)
         return events.split(log_p)
 

@@ -13,6 +13,7 @@ import torch
 import seqmodels as sm
 from seqmodels.generation import BeamSearch, Decoding, Hypothesis, beam_search, beam_searches, sample_steps
 from seqmodels.generation.beam import Beam, Request, _is_over, batches
+from seqmodels.measure import Length
 from tests.generation.markov import CHAIN, FIRST, Markov, seeded
 
 EMPTY = np.zeros(0, dtype=np.int64)
@@ -140,9 +141,9 @@ def reader() -> sm.SequenceModel:
 
 
 @cache
-def counter(length: str = "stop") -> sm.HMM:
+def counter(length: Length = "stop") -> sm.HMM:
     symbols = [np.array([ord(c) % 4 for c in text]) for text in X]
-    model = sm.HMM(3, length=length, observation=sm.Categorical(0.1), max_iter=5, dtype="float64")  # type: ignore[arg-type]
+    model = sm.HMM(3, length=length, observation=sm.Categorical(0.1), max_iter=5, dtype="float64")
     return model.fit(symbols, symbols)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from seqmodels import distributed, storage
-from seqmodels.agreement import check_held_alike
+from seqmodels.agreement import check_processes_agree
 from seqmodels.encodings import Encoding
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.neural.batches import Batching
@@ -92,7 +92,7 @@ class MaskedModel(Trained, Configurable, ABC):
     def _fit_to(self, data: Data, validation: Any) -> Self:
         self._check_budget()
         self._check_architecture()
-        check_held_alike(self, data, validation)
+        check_processes_agree(self, data, validation)
         masking = self._masking()
         if data.X.kind == "vectors":
             raise ValueError(
@@ -167,8 +167,13 @@ class MaskedModel(Trained, Configurable, ABC):
         return sum(p.numel() for p in self.module_.parameters())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it."""
-        storage.write(path, self._content())
+        """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it.
+
+        Warns of classes that are not seqmodels' own, which ``load`` must be given: ``load(path, classes=[MyModel])``.
+        """
+        content = self._content()
+        storage.warn_of_classes_to_give(self, self.encoding_)
+        storage.write(path, content)
 
     def _content(self) -> dict[str, Any]:
         self._setting()
