@@ -102,7 +102,7 @@ def pit(
     found = [np.empty((0, size))]
     for walk in walks(model, X, y, n_steps, random_state):
         for prediction, x, real in walk.steps(model):
-            found += [_cdfs(prediction, row, x[row]).numpy()[None] for row in real if not prediction.stuck[row]]
+            found += [_cdfs(prediction, row, x[row]).numpy()[None] for row in real if not prediction.has_no_next_step[row]]
     return np.concatenate(found)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodels.generation import Given, Prediction
+from seqmodels.generation import Prediction, Source
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
 from seqmodels.neural.network import Memory, Stepper
 
@@ -52,7 +52,7 @@ class FoldedCursor:
             return None
         return cls(whole, stepper, module.head.weight.detach().t(), module.head.bias.detach())
 
-    def start(self, source: Given = None, n: int = 1) -> FoldedState:
+    def start(self, source: Source = None, n: int = 1) -> FoldedState:
         """Before the first scored step."""
         return self._folded(self.whole.start(source, n))
 
