@@ -71,8 +71,8 @@ class Categorical(Observation):
 def categorical_log_prob(logits: Tensor, x: Tensor) -> Tensor:
     """``log softmax(logits)_x``: logits (..., V) and symbols (...) -> nats (...); differentiable once.
 
-    The gradient ``onehot(x) - softmax(logits)`` is written into one array; autograd would first fill an array of zeros with
-    the gradient of the selected entries, then go over it again.
+    The gradient ``onehot(x) - softmax(logits)`` is written into one array; autograd would first fill an array of zeros
+    with the gradient of the selected entries, then go over it again.
     """
     out: Tensor = _CategoricalLogProb.apply(logits, x)
     return out

@@ -15,9 +15,9 @@ FLOAT32_SOFTMAX_LENGTHS = range(16, 32)
 class ExplicitAttention(torch.autograd.Function):
     """Context (B, H, T, d) of ``query`` (B, H, T, d), ``key`` and ``value`` (B, H, S, d).
 
-    ``bias`` is added to the scores, broadcastable to (B, H, T, S); or None. All is of the type of the inputs, but for the
-    softmax over ``FLOAT32_SOFTMAX_LENGTHS`` keys in half precision, where float32 is several times faster.
-    It can be differentiated once.
+    ``bias`` is added to the scores, broadcastable to (B, H, T, S); or None. All is of the type of the inputs, but for
+    the softmax over ``FLOAT32_SOFTMAX_LENGTHS`` keys in half precision, where float32 is several times faster. It can
+    be differentiated once.
     """
 
     @staticmethod

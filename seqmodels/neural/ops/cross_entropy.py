@@ -2,13 +2,13 @@
 
 Two algorithms, by the size of the vocabulary:
 
-- below ``CHUNKED_FROM`` symbols, fused: the logits are computed for a block of rows at a time, and the probabilities are kept
-  for the backward pass in the type of the products. With ``p = softmax(W h + b)`` and g the gradient received, that of the
-  logits is ``g (onehot(y) - p)``. Its two terms enter the products apart, as ``-pᵀ (g h)`` and a row added where y is, so the
-  backward pass never goes over an array of rows times symbols;
-- from there on, chunked: nothing of that size is kept. The vocabulary goes through a block of symbols at a time, and the
-  backward pass computes the logits of each block anew, which costs one more product and saves writing and reading what would
-  be the largest array of all by far (as in Wijmans et al., 2025, *Cut your losses*).
+- below ``CHUNKED_FROM`` symbols, fused: the logits are computed for a block of rows at a time, and the probabilities
+  are kept for the backward pass in the type of the products. With ``p = softmax(W h + b)`` and g the gradient received,
+  that of the logits is ``g (onehot(y) - p)``. Its two terms enter the products apart, as ``-pᵀ (g h)`` and a row added
+  where y is, so the backward pass never goes over an array of rows times symbols;
+- from there on, chunked: nothing of that size is kept. The vocabulary goes through a block of symbols at a time, and
+  the backward pass computes the logits of each block anew, which costs one more product and saves writing and reading
+  what would be the largest array of all by far (as in Wijmans et al., 2025, *Cut your losses*).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Recurrences over time with a backward pass of our own: two or three operations a step in each direction.
 
 What a step back-propagates is linear in the gradient it receives. Its coefficients are computed for all steps at once
-beforehand, and the gradients of the weights afterwards, as matrix products (Rumelhart, Hinton and Williams, 1986). All is in
-the precision of the weights, but for the GRU's state, which changes by little at a step and has float32 at least.
+beforehand, and the gradients of the weights afterwards, as matrix products (Rumelhart, Hinton and Williams, 1986). All
+is in the precision of the weights, but for the GRU's state, which changes by little at a step and has float32 at least.
 """
 
 from __future__ import annotations
