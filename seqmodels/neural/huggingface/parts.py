@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.neural.transformer.feedforward import Activation
+from seqmodels.neural.transformer.layers import Activation
 from seqmodels.parameters import Configurable
 
 Weights = dict[str, Tensor]

@@ -12,9 +12,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from seqmodels.neural.masked.masking import N_MARKS
 from seqmodels.neural.ops.tied_linear import TiedLinear
-from seqmodels.neural.transformer.feedforward import activate
+from seqmodels.neural.transformer.layers import activate
 from seqmodels.neural.transformer.network import TransformerStack, norm_of
-from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.config import TransformerOptions
 from seqmodels.neural.transformer.positions import Positions
 
 

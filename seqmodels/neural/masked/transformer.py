@@ -15,7 +15,7 @@ from seqmodels.neural.masked.pseudo import conditionals, sampled_positions
 from seqmodels.neural.masked.states import hidden_states
 from seqmodels.neural.transformer.network import TransformerStack
 from seqmodels.neural.transformer.positions import make_positions
-from seqmodels.neural.transformer.shape import TransformerShape
+from seqmodels.neural.transformer.config import TransformerShape
 from seqmodels.sequences import Item
 
 

@@ -151,7 +151,7 @@ def test_presets_are_what_is_published(make, config, preset):
     with torch.device("meta"):
         found = from_huggingface(getattr(transformers, make)(getattr(transformers, config)()))
     expected = preset().get_params()
-    width = found._options(8).width, preset()._options(8).width
+    width = found.feedforward_width, preset().feedforward_width
     assert width[0] == width[1]
     unlike = {name for name, value in found.get_params().items() if repr(value) != repr(expected[name])}
     assert unlike <= {"d_feedforward"}

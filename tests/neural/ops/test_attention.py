@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodels.neural.transformer.multihead import attend
-from seqmodels.neural.transformer.sight import Sight
 from seqmodels.neural.ops.attention import ExplicitAttention
+from seqmodels.neural.transformer.attention import AttentionMask, attend
 
 B, H, T, S, D = 2, 3, 4, 5, 6
 SHAPES = {"none": None, "every": (B, H, T, S), "of heads": (H, T, S), "of keys": (B, 1, 1, S)}
@@ -76,9 +75,9 @@ def gradients(attention, given: list[Tensor]) -> tuple[Tensor, ...]:
 def test_training_takes_it_and_weights_that_are_wanted_or_dropped_do_not() -> None:
     query, key, value, bias = inputs("every")
     query.requires_grad_()
-    sight = Sight(bias, explicit=True)
-    explicit, _ = attend(query, key, value, sight, 0.0)
-    others = attend(query, key, value, sight, 0.0, need_weights=True)[0], attend(query, key, value, sight, 0.5)[0]
+    mask = AttentionMask(bias, explicit=True)
+    explicit, _ = attend(query, key, value, mask, 0.0)
+    others = attend(query, key, value, mask, 0.0, need_weights=True)[0], attend(query, key, value, mask, 0.5)[0]
     assert "ExplicitAttention" in str(explicit.grad_fn)
     assert all("ExplicitAttention" not in str(context.grad_fn) for context in others)
     torch.testing.assert_close(explicit, others[0], rtol=1e-12, atol=1e-13)
