@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqmodels.neural.huggingface.parts import (
+from seqmodels.neural.huggingface.common import (
     THEIR_ACTIVATIONS,
     Weights,
     activation_of,
@@ -24,15 +24,16 @@ from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.untrained import untrained_masked
 
 
-class Marks(NamedTuple):
-    """Which of BERT's symbols are our marks, in the order of their rows."""
+class SpecialSymbols(NamedTuple):
+    """Which of BERT's symbols are the special symbols of ``MaskedTransformer``, in the order of their rows."""
 
     mask: int
     begin: int
     end: int
 
 
-UNCASED = Marks(mask=103, begin=101, end=102)  # of the published English vocabularies, cased ones too
+# Of the published English vocabularies, cased ones too.
+ENGLISH_VOCABULARY = SpecialSymbols(mask=103, begin=101, end=102)
 BLOCK = {
     "attention.output": "attention.output.dense",
     "attention_residual.norm": "attention.output.LayerNorm",
@@ -40,21 +41,26 @@ BLOCK = {
     "feedforward.contract": "output.dense",
     "feedforward_residual.norm": "output.LayerNorm",
 }
-ENDS = {
+EMBEDDING_AND_HEAD = {
     "embedding_norm": "bert.embeddings.LayerNorm",
     "transform.linear": "cls.predictions.transform.dense",
     "transform.norm": "cls.predictions.transform.LayerNorm",
 }
-WORDS, PLACES, SEGMENTS = (f"bert.embeddings.{kind}_embeddings.weight" for kind in ("word", "position", "token_type"))
+WORDS = "bert.embeddings.word_embeddings.weight"
+POSITIONS = "bert.embeddings.position_embeddings.weight"
+SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
 KINDS = ("weight", "bias")
 
 
-def from_bert(config: Any, weights: Mapping[str, Tensor], marks: Marks) -> MaskedTransformer:
-    """Of a ``BertForMaskedLM``."""
+def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: SpecialSymbols) -> MaskedTransformer:
+    """The model with the weights of a ``BertForMaskedLM``."""
     check_published(config, {"is_decoder": False, "position_embedding_type": "absolute"})
     head, bias = (part(weights, f"cls.predictions.decoder.{kind}", "BertForMaskedLM") for kind in KINDS)
     words = weights[WORDS]
-    rows = [chosen_row(mark, None, config.vocab_size, f"marks.{name}") for name, mark in marks._asdict().items()]
+    rows = [
+        chosen_row(symbol, None, config.vocab_size, f"special_symbols.{name}")
+        for name, symbol in special_symbols._asdict().items()
+    ]
     model = MaskedTransformer(
         d_model=config.hidden_size,
         n_layers=config.num_hidden_layers,
@@ -75,7 +81,7 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], marks: Marks) -> Maske
     state = {ours: weights[theirs] for ours, theirs in _names(model)}
     state |= {ours: torch.cat([weights[theirs] for theirs in three]) for ours, three in _projections(model)}
     state |= {"embedding.weight": torch.cat([words, words[rows]]), "head.bias": bias}
-    state["positions.table"] = weights[PLACES] + weights[SEGMENTS][0]  # all is of the first segment
+    state["positions.table"] = weights[POSITIONS] + weights[SEGMENTS][0]  # all is of the first segment
     if not model.tie_embeddings:
         state["head.weight"] = head
     model.module_.load_state_dict(state)
@@ -85,7 +91,8 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], marks: Marks) -> Maske
 def to_bert(model: MaskedTransformer) -> Any:
     """A ``BertForMaskedLM`` in evaluation mode; needs the package ``transformers``.
 
-    Marks that are none of the symbols become symbols V, V + 1 and V + 2 (mask, beginning, end), whose probability is zero.
+    Special symbols that are none of the V become symbols V, V + 1 and V + 2 (mask, beginning, end), of probability
+    zero.
     """
     from transformers import BertConfig, BertForMaskedLM
 
@@ -108,7 +115,7 @@ def to_bert(model: MaskedTransformer) -> Any:
     weights: Weights = {theirs: state[ours] for ours, theirs in _names(model)}
     for ours, three in _projections(model):
         weights |= dict(zip(three, state[ours].chunk(3), strict=True))
-    weights |= {WORDS: words, PLACES: state["positions.table"], SEGMENTS: words.new_zeros(2, model.d_model)}
+    weights |= {WORDS: words, POSITIONS: state["positions.table"], SEGMENTS: words.new_zeros(2, model.d_model)}
     weights |= {"cls.predictions.decoder.weight": head}
     weights |= {f"cls.predictions.{name}": bias for name in ("bias", "decoder.bias")}
     published = BertForMaskedLM(config)
@@ -117,25 +124,25 @@ def to_bert(model: MaskedTransformer) -> Any:
 
 
 def _symbols(model: MaskedTransformer) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows of words, of the head and its bias: of V symbols, or of the marks too where they are none of these."""
+    """Rows of words, of the head and its bias: V, or V + 3 where the special symbols are none of the V."""
     module, n = model.module_, model.encoding_.size
     table, head, bias = module.embedding.weight.detach(), module.head.weight.detach(), module.head.bias.detach()
-    if all(row_of(table[:n], mark) is not None for mark in table[n:]):
+    special = table[n:]
+    if all(row_of(table[:n], row) is not None for row in special):
         return table[:n], head, bias
-    marks = table[n:]
-    return table, torch.cat([head, marks]), torch.cat([bias, bias.new_full((len(marks),), -torch.inf)])
+    return table, torch.cat([head, special]), torch.cat([bias, bias.new_full((len(special),), -torch.inf)])
 
 
 def _names(model: MaskedTransformer) -> Iterator[tuple[str, str]]:
-    """Ours and theirs of the weights that are the same in both."""
-    for (ours, theirs), kind in product(ENDS.items(), KINDS):
+    """Names here and there of the weights that are the same in both."""
+    for (ours, theirs), kind in product(EMBEDDING_AND_HEAD.items(), KINDS):
         yield f"{ours}.{kind}", f"{theirs}.{kind}"
     for i, (ours, theirs), kind in product(range(model.n_layers), BLOCK.items(), KINDS):
         yield f"encoder.blocks.{i}.{ours}.{kind}", f"bert.encoder.layer.{i}.{theirs}.{kind}"
 
 
 def _projections(model: MaskedTransformer) -> Iterator[tuple[str, list[str]]]:
-    """Ours and the three of theirs that stand in it one below the other."""
+    """Names of each projection here, and of the three there that are stacked in it."""
     for i, kind in product(range(model.n_layers), KINDS):
         theirs = [f"bert.encoder.layer.{i}.attention.self.{name}.{kind}" for name in ("query", "key", "value")]
         yield f"encoder.blocks.{i}.attention.project.{kind}", theirs

@@ -1,7 +1,7 @@
 """T5 (Raffel et al. 2020): Hugging Face's weights <-> ``TransformerSeq2Seq``.
 
-T5 leaves its scores unscaled, so its queries are ours divided by √d_head. Its tied table is read as it is and divided by √d
-for the logits; ours is what it is divided by, and read times √d.
+T5 leaves its scores unscaled, so its queries are those here divided by √d_head. Its tied table is read as it is and
+divided by √d for the logits; here the table is the divided one, and is read times √d.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.neural.huggingface.parts import (
+from seqmodels.neural.huggingface.common import (
     Weights,
     check_ours,
     check_published,
@@ -42,13 +42,17 @@ SUBLAYERS = {"encoder": (SELF, FEEDFORWARD), "decoder": (SELF, CROSS, FEEDFORWAR
 
 
 def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> TransformerSeq2Seq:
-    """Of a ``T5ForConditionalGeneration``; ``start`` is the symbol before the first, by default ``decoder_start_token_id``."""
+    """The model with the weights of a ``T5ForConditionalGeneration``.
+
+    ``start`` is the symbol before the first, by default ``decoder_start_token_id``.
+    """
     _check_published(config)
     output = part(weights, "lm_head.weight", "T5ForConditionalGeneration")
     usual = getattr(config, "decoder_start_token_id", None)
     before = chosen_row(start, config.pad_token_id if usual is None else usual, config.vocab_size, "start")
     tied = same(weights["shared.weight"], output)
-    divided = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)  # before it was said, they were one
+    # Older configurations have one setting for both.
+    divided = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
     model = TransformerSeq2Seq(
         d_model=config.d_model,
         n_layers=config.num_layers,
@@ -99,7 +103,7 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
         layer_norm_epsilon=model.norm_epsilon,
         pad_token_id=start,
         decoder_start_token_id=start,
-        tie_word_embeddings=divided,  # which means to divide; tied they are always
+        tie_word_embeddings=divided,  # which means to divide; they are always tied
     )
     words = state["embedding.map.weight"] * (model.d_model**0.5 if divided else 1.0)
     scale = config.d_kv**0.5
@@ -116,10 +120,10 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
 
 
 def _start(model: TransformerSeq2Seq) -> int:
-    """The symbol that a sequence begins after; raises ``ValueError`` where that, or a bias of the logits, was learned."""
+    """The symbol that a sequence begins after; raises ``ValueError`` if that or a bias of the logits was learned."""
     weights = model.module_.state_dict()
     bias, row = weights["head.bias"], row_of(weights["embedding.map.weight"], weights["begin"])
-    if not torch.equal(bias, bias[:1].expand_as(bias)):  # the same for all is nothing
+    if not torch.equal(bias, bias[:1].expand_as(bias)):  # the same for all has no effect
         raise ValueError("T5 has no bias of its logits but the model has learned one; set module_.head.bias to 0")
     if row is None:
         raise ValueError(
@@ -130,7 +134,7 @@ def _start(model: TransformerSeq2Seq) -> int:
 
 
 def _names(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
-    """Ours and theirs of the weights that are the same in both."""
+    """Names here and there of the weights that are the same in both."""
     for stack in STACKS:
         first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         yield f"network.{stack}.score_bias.table", first
@@ -141,14 +145,14 @@ def _names(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
 
 
 def _projections(model: TransformerSeq2Seq) -> Iterator[tuple[str, list[str]]]:
-    """Ours and the three of theirs that stand in it one below the other."""
+    """Names of each projection here, and of the three there that are stacked in it."""
     for stack, i in product(STACKS, range(model.n_layers)):
         theirs = [f"{stack}.block.{i}.layer.0.SelfAttention.{name}.weight" for name in "qkv"]
         yield f"network.{stack}.blocks.{i}.attention.project.weight", theirs
 
 
 def _queries(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
-    """Ours and theirs of what asks the encoder."""
+    """Names here and there of the projections of queries in cross-attention."""
     for i in range(model.n_layers):
         yield (
             f"network.decoder.blocks.{i}.cross_attention.query.weight",

@@ -85,7 +85,7 @@ class TransformerEncoder(SourceEncoder):
 
     def __init__(self, config: TransformerConfig, *, max_length: int | None = None, causal: bool) -> None:
         super().__init__()
-        config.check(max_length)
+        config.check_architecture(max_length)
         self.d_model, self.causal = config.d_model, causal
         self.positions = make_positions(config.positions, config.d_model, max_length)
         self.stack = TransformerStack(config, max_length=max_length, causal=causal)

@@ -83,7 +83,7 @@ class TransformerConfig:
         """Width of the hidden layer of the feed-forward: ``d_feedforward``, resolved."""
         return default_width(self.d_model, self.activation) if self.d_feedforward is None else self.d_feedforward
 
-    def check(self, max_length: int | None = None) -> None:
+    def check_architecture(self, max_length: int | None = None) -> None:
         """Raise ``ValueError`` for values that cannot be, or not with sequences of at most ``max_length``."""
         _check_choice("norm", self.norm, NormPlacement)
         _check_choice("norm_type", self.norm_type, NormType)

@@ -35,7 +35,7 @@ class TransformerNetwork(Network):
 
     def __init__(self, config: TransformerConfig, *, max_length: int | None = None, previous: int = 0) -> None:
         super().__init__()
-        config.check(max_length)
+        config.check_architecture(max_length)
         self.d_model = config.d_model
         self.previous = ShortConvolution(config.d_model, previous)
         self.positions = make_positions(config.positions, config.d_model, max_length)
@@ -72,7 +72,7 @@ class TransformerSeq2SeqNetwork(Network):
 
     def __init__(self, config: TransformerConfig, *, max_length: int | None = None, previous: int = 0) -> None:
         super().__init__()
-        config.check(max_length)
+        config.check_architecture(max_length)
         self.d_model = config.d_model
         self.source_previous = ShortConvolution(config.d_model, previous)
         self.previous = ShortConvolution(config.d_model, previous)

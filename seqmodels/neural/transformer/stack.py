@@ -36,14 +36,14 @@ class TransformerStack(nn.Module):
         cross: every block attends to a source too.
 
     Raises:
-        ValueError: for what ``TransformerConfig.check`` refuses.
+        ValueError: for what ``TransformerConfig.check_architecture`` refuses.
     """
 
     def __init__(
         self, config: TransformerConfig, *, max_length: int | None = None, causal: bool = False, cross: bool = False
     ) -> None:
         super().__init__()
-        config.check(max_length)
+        config.check_architecture(max_length)
         self.config = config
         self.max_length = max_length
         self.mask_builder = MaskBuilder(causal, config.window)

@@ -26,7 +26,7 @@ from seqmodels.neural.transformer.config import TransformerConfig, config_of
 )
 def test_what_cannot_be_is_refused(arguments, message) -> None:
     with pytest.raises(ValueError, match=message):
-        TransformerConfig(**({"d_model": 8, "n_heads": 4} | arguments)).check()
+        TransformerConfig(**({"d_model": 8, "n_heads": 4} | arguments)).check_architecture()
 
 
 def test_what_follows_from_the_others() -> None:
@@ -38,9 +38,9 @@ def test_what_follows_from_the_others() -> None:
 
 
 def test_the_longest_sequence_is_checked_too() -> None:
-    TransformerConfig(positions="learned").check(5)
+    TransformerConfig(positions="learned").check_architecture(5)
     with pytest.raises(ValueError, match="max_length is 0; pass at least 1, or None"):
-        TransformerConfig().check(0)
+        TransformerConfig().check_architecture(0)
 
 
 def test_a_models_configuration_is_its_arguments() -> None:
