@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.huggingface.common import (
-    THEIR_ACTIVATIONS,
+    PUBLISHED_ACTIVATIONS,
     Weights,
     activation_of,
-    check_ours,
+    check_convertible,
     check_published,
-    chosen_row,
-    part,
+    resolved_row,
+    required_weight,
     row_of,
-    same,
+    is_tied,
 )
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.untrained import untrained_masked
@@ -55,10 +55,10 @@ KINDS = ("weight", "bias")
 def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: SpecialSymbols) -> MaskedTransformer:
     """The model with the weights of a ``BertForMaskedLM``."""
     check_published(config, {"is_decoder": False, "position_embedding_type": "absolute"})
-    head, bias = (part(weights, f"cls.predictions.decoder.{kind}", "BertForMaskedLM") for kind in KINDS)
+    head, bias = (required_weight(weights, f"cls.predictions.decoder.{kind}", "BertForMaskedLM") for kind in KINDS)
     words = weights[WORDS]
     rows = [
-        chosen_row(symbol, None, config.vocab_size, f"special_symbols.{name}")
+        resolved_row(symbol, None, config.vocab_size, f"special_symbols.{name}")
         for name, symbol in special_symbols._asdict().items()
     ]
     model = MaskedTransformer(
@@ -67,7 +67,7 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: Speci
         n_heads=config.num_attention_heads,
         d_feedforward=config.intermediate_size,
         max_length=config.max_position_embeddings,
-        tie_embeddings=same(words, head),
+        tie_embeddings=is_tied(words, head),
         embedding_norm=True,
         head_transform=True,
         norm="post",
@@ -78,8 +78,8 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: Speci
         attention_dropout=config.attention_probs_dropout_prob,
     )
     untrained_masked(model, config.vocab_size)
-    state = {ours: weights[theirs] for ours, theirs in _names(model)}
-    state |= {ours: torch.cat([weights[theirs] for theirs in three]) for ours, three in _projections(model)}
+    state = {name: weights[published] for name, published in _names(model)}
+    state |= {name: torch.cat([weights[published] for published in three]) for name, three in _projections(model)}
     state |= {"embedding.weight": torch.cat([words, words[rows]]), "head.bias": bias}
     state["positions.table"] = weights[POSITIONS] + weights[SEGMENTS][0]  # all is of the first segment
     if not model.tie_embeddings:
@@ -106,21 +106,21 @@ def to_bert(model: MaskedTransformer) -> Any:
         num_attention_heads=model.n_query_heads,
         intermediate_size=4 * model.d_model if model.d_feedforward is None else model.d_feedforward,
         max_position_embeddings=model.max_length,
-        hidden_act=THEIR_ACTIVATIONS[model.activation],
+        hidden_act=PUBLISHED_ACTIVATIONS[model.activation],
         hidden_dropout_prob=model.dropout,
         attention_probs_dropout_prob=model.attention_dropout,
         layer_norm_eps=model.norm_epsilon,
         tie_word_embeddings=model.tie_embeddings,
     )
-    weights: Weights = {theirs: state[ours] for ours, theirs in _names(model)}
-    for ours, three in _projections(model):
-        weights |= dict(zip(three, state[ours].chunk(3), strict=True))
+    weights: Weights = {published: state[name] for name, published in _names(model)}
+    for name, three in _projections(model):
+        weights |= dict(zip(three, state[name].chunk(3), strict=True))
     weights |= {WORDS: words, POSITIONS: state["positions.table"], SEGMENTS: words.new_zeros(2, model.d_model)}
     weights |= {"cls.predictions.decoder.weight": head}
     weights |= {f"cls.predictions.{name}": bias for name in ("bias", "decoder.bias")}
-    published = BertForMaskedLM(config)
-    published.load_state_dict(weights)
-    return published.eval()
+    converted = BertForMaskedLM(config)
+    converted.load_state_dict(weights)
+    return converted.eval()
 
 
 def _symbols(model: MaskedTransformer) -> tuple[Tensor, Tensor, Tensor]:
@@ -135,17 +135,17 @@ def _symbols(model: MaskedTransformer) -> tuple[Tensor, Tensor, Tensor]:
 
 def _names(model: MaskedTransformer) -> Iterator[tuple[str, str]]:
     """Names here and there of the weights that are the same in both."""
-    for (ours, theirs), kind in product(EMBEDDING_AND_HEAD.items(), KINDS):
-        yield f"{ours}.{kind}", f"{theirs}.{kind}"
-    for i, (ours, theirs), kind in product(range(model.n_layers), BLOCK.items(), KINDS):
-        yield f"encoder.blocks.{i}.{ours}.{kind}", f"bert.encoder.layer.{i}.{theirs}.{kind}"
+    for (name, published), kind in product(EMBEDDING_AND_HEAD.items(), KINDS):
+        yield f"{name}.{kind}", f"{published}.{kind}"
+    for i, (name, published), kind in product(range(model.n_layers), BLOCK.items(), KINDS):
+        yield f"encoder.blocks.{i}.{name}.{kind}", f"bert.encoder.layer.{i}.{published}.{kind}"
 
 
 def _projections(model: MaskedTransformer) -> Iterator[tuple[str, list[str]]]:
     """Names of each projection here, and of the three there that are stacked in it."""
     for i, kind in product(range(model.n_layers), KINDS):
-        theirs = [f"bert.encoder.layer.{i}.attention.self.{name}.{kind}" for name in ("query", "key", "value")]
-        yield f"encoder.blocks.{i}.attention.project.{kind}", theirs
+        published = [f"bert.encoder.layer.{i}.attention.self.{name}.{kind}" for name in ("query", "key", "value")]
+        yield f"encoder.blocks.{i}.attention.project.{kind}", published
 
 
 def _check(model: MaskedTransformer) -> None:
@@ -155,11 +155,11 @@ def _check(model: MaskedTransformer) -> None:
         "norm": ("post",),
         "norm_type": ("layer",),
         "norm_affine": (True,),
-        "activation": tuple(THEIR_ACTIVATIONS),
+        "activation": tuple(PUBLISHED_ACTIVATIONS),
         "positions": ("learned",),
         "n_kv_heads": (None, model.n_query_heads),
         "qk_norm": (False,),
         "window": (None,),
         "bias": (True,),
     }
-    check_ours(model, "BERT", expected)
+    check_convertible(model, "BERT", expected)

@@ -19,7 +19,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu-tanh",
     "relu": "relu",
 }
-THEIR_ACTIVATIONS: dict[str, str] = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu"}
+PUBLISHED_ACTIVATIONS: dict[str, str] = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu"}
 
 
 def activation_of(name: str) -> Activation:
@@ -41,7 +41,7 @@ def check_published(config: Any, expected: Mapping[str, object]) -> None:
             )
 
 
-def check_ours(model: Configurable, published: str, expected: Mapping[str, tuple[object, ...]]) -> None:
+def check_convertible(model: Configurable, published: str, expected: Mapping[str, tuple[object, ...]]) -> None:
     """Raise ``ValueError`` for a hyperparameter that the published architecture does not have."""
     for name, values in expected.items():
         found = getattr(model, name)
@@ -50,19 +50,19 @@ def check_ours(model: Configurable, published: str, expected: Mapping[str, tuple
             raise ValueError(f"{published} has {known} but the model has {name}={found!r}; fit one with that")
 
 
-def part(weights: Mapping[str, Tensor], name: str, owner: str) -> Tensor:
+def required_weight(weights: Mapping[str, Tensor], name: str, owner: str) -> Tensor:
     """A weight; raises ``ValueError`` where the model is not the one that ``owner`` names."""
     if name not in weights:
         raise ValueError(f"the model has no {name}; pass a {owner}, the class with the output layer")
     return weights[name]
 
 
-def same(table: Tensor, head: Tensor) -> bool:
+def is_tied(table: Tensor, head: Tensor) -> bool:
     """Whether the output layer is the table; the meaning of the setting in configurations has changed over time."""
     return table.is_meta or torch.equal(table, head)
 
 
-def chosen_row(requested: int | None, published: int | None, n_symbols: int, what: str) -> int:
+def resolved_row(requested: int | None, published: int | None, n_symbols: int, what: str) -> int:
     """The symbol passed by the caller, or else that of the configuration; raises ``ValueError`` where there is none."""
     row = published if requested is None else requested
     if row is None or not 0 <= row < n_symbols:

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.huggingface.common import (
-    THEIR_ACTIVATIONS,
+    PUBLISHED_ACTIVATIONS,
     Weights,
     activation_of,
-    check_ours,
+    check_convertible,
     check_published,
-    chosen_row,
-    part,
+    resolved_row,
+    required_weight,
     row_of,
-    same,
+    is_tied,
 )
 from seqmodels.neural.transformer.models import Transformer
 from seqmodels.neural.untrained import untrained
@@ -33,7 +33,7 @@ BLOCK = {
 }
 WORDS, LAST_NORM = "transformer.wte.weight", "transformer.ln_f"
 NEVER_LOGIT = -1e4  # nats: of a symbol that is never drawn
-TRANSPOSED = tuple(f"{name}.weight" for name in ("c_attn", "c_proj", "c_fc"))  # theirs are (inputs, outputs)
+TRANSPOSED = tuple(f"{name}.weight" for name in ("c_attn", "c_proj", "c_fc"))  # published as (inputs, outputs)
 
 
 def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Transformer:
@@ -42,15 +42,15 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
     ``start`` is the symbol whose embedding stands before the first, by default ``bos_token_id``.
     """
     check_published(config, {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False})
-    output = part(weights, "lm_head.weight", "GPT2LMHeadModel")
-    before = chosen_row(start, config.bos_token_id, config.vocab_size, "start")
+    output = required_weight(weights, "lm_head.weight", "GPT2LMHeadModel")
+    before = resolved_row(start, config.bos_token_id, config.vocab_size, "start")
     model = Transformer(
         d_model=config.n_embd,
         n_layers=config.n_layer,
         n_heads=config.n_head,
         d_feedforward=config.n_inner,
         context=config.n_positions,
-        tie_embeddings=same(weights[WORDS], output),
+        tie_embeddings=is_tied(weights[WORDS], output),
         scale_embeddings=False,
         previous=0,
         positions="learned",
@@ -62,7 +62,7 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
         attention_dropout=config.attn_pdrop,
     )
     untrained(model, config.vocab_size)
-    state = {ours: _transposed(theirs, weights[theirs]) for ours, theirs in _names(model)}
+    state = {name: _transposed(published, weights[published]) for name, published in _names(model)}
     state |= {"begin": state["embedding.map.weight"][before], "head.bias": torch.zeros(config.vocab_size)}
     if not model.tie_embeddings:
         state["head.weight"] = output
@@ -80,7 +80,7 @@ def to_gpt2(model: Transformer) -> Any:
 
     _check(model)
     state = model.module_.state_dict()
-    weights: Weights = {theirs: _transposed(theirs, state[ours]) for ours, theirs in _names(model)}
+    weights: Weights = {published: _transposed(published, state[name]) for name, published in _names(model)}
     weights["lm_head.weight"] = model.module_.head.weight.detach()
     start = row_of(weights[WORDS], state["begin"])
     tied = model.tie_embeddings and start is not None and not _varies(state["head.bias"])
@@ -92,7 +92,7 @@ def to_gpt2(model: Transformer) -> Any:
         n_layer=model.n_layers,
         n_head=model.n_query_heads,
         n_inner=model.d_feedforward,
-        activation_function=THEIR_ACTIVATIONS[model.activation],
+        activation_function=PUBLISHED_ACTIVATIONS[model.activation],
         resid_pdrop=model.dropout,
         embd_pdrop=model.dropout,
         attn_pdrop=model.attention_dropout,
@@ -101,9 +101,9 @@ def to_gpt2(model: Transformer) -> Any:
         eos_token_id=start,
         tie_word_embeddings=tied,
     )
-    published = GPT2LMHeadModel(config)
-    published.load_state_dict(weights)
-    return published.eval()
+    converted = GPT2LMHeadModel(config)
+    converted.load_state_dict(weights)
+    return converted.eval()
 
 
 def _embedding_and_output(weights: Weights, bias: Tensor, begin: Tensor | None) -> Weights:
@@ -126,14 +126,14 @@ def _names(model: Transformer) -> Iterator[tuple[str, str]]:
     """Names here and there of every weight but those of the output layer and the learned beginning."""
     yield "embedding.map.weight", WORDS
     yield "network.positions.table", "transformer.wpe.weight"
-    for i, (ours, theirs), kind in product(range(model.n_layers), BLOCK.items(), ("weight", "bias")):
-        yield f"network.decoder.blocks.{i}.{ours}.{kind}", f"transformer.h.{i}.{theirs}.{kind}"
+    for i, (name, published), kind in product(range(model.n_layers), BLOCK.items(), ("weight", "bias")):
+        yield f"network.decoder.blocks.{i}.{name}.{kind}", f"transformer.h.{i}.{published}.{kind}"
     for kind in ("weight", "bias"):
         yield f"network.decoder.final_norm.{kind}", f"{LAST_NORM}.{kind}"
 
 
-def _transposed(theirs: str, weight: Tensor) -> Tensor:
-    return weight.t().contiguous() if theirs.endswith(TRANSPOSED) else weight
+def _transposed(published: str, weight: Tensor) -> Tensor:
+    return weight.t().contiguous() if published.endswith(TRANSPOSED) else weight
 
 
 def _check(model: Transformer) -> None:
@@ -142,7 +142,7 @@ def _check(model: Transformer) -> None:
         "norm": ("pre",),
         "norm_type": ("layer",),
         "norm_affine": (True,),
-        "activation": tuple(THEIR_ACTIVATIONS),
+        "activation": tuple(PUBLISHED_ACTIVATIONS),
         "positions": ("learned",),
         "previous": (0,),
         "n_kv_heads": (None, model.n_query_heads),
@@ -152,7 +152,7 @@ def _check(model: Transformer) -> None:
     }
     if model.tie_embeddings:
         expected["scale_embeddings"] = (False,)
-    check_ours(model, "GPT-2", expected)
+    check_convertible(model, "GPT-2", expected)
 
 
 def with_bias(weight: Tensor, bias: Tensor, gain: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:

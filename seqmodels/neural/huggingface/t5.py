@@ -15,12 +15,12 @@ from torch import Tensor
 
 from seqmodels.neural.huggingface.common import (
     Weights,
-    check_ours,
+    check_convertible,
     check_published,
-    chosen_row,
-    part,
+    resolved_row,
+    required_weight,
     row_of,
-    same,
+    is_tied,
 )
 from seqmodels.neural.transformer.models import TransformerSeq2Seq
 from seqmodels.neural.untrained import untrained
@@ -47,10 +47,10 @@ def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Tr
     ``start`` is the symbol before the first, by default ``decoder_start_token_id``.
     """
     _check_published(config)
-    output = part(weights, "lm_head.weight", "T5ForConditionalGeneration")
+    output = required_weight(weights, "lm_head.weight", "T5ForConditionalGeneration")
     usual = getattr(config, "decoder_start_token_id", None)
-    before = chosen_row(start, config.pad_token_id if usual is None else usual, config.vocab_size, "start")
-    tied = same(weights["shared.weight"], output)
+    before = resolved_row(start, config.pad_token_id if usual is None else usual, config.vocab_size, "start")
+    tied = is_tied(weights["shared.weight"], output)
     # Older configurations have one setting for both.
     divided = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
     model = TransformerSeq2Seq(
@@ -73,10 +73,10 @@ def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Tr
     untrained(model, config.vocab_size, conditional=True)
     factor, scale = config.d_model**-0.5 if divided else 1.0, config.d_kv**0.5
     words = weights["shared.weight"] * (factor if tied else 1.0)
-    state = {ours: weights[theirs] for ours, theirs in _names(model)}
-    for ours, (query, key, value) in _projections(model):
-        state[ours] = torch.cat([weights[query] * scale, weights[key], weights[value]])
-    state |= {ours: weights[theirs] * scale for ours, theirs in _queries(model)}
+    state = {name: weights[published] for name, published in _names(model)}
+    for name, (query, key, value) in _projections(model):
+        state[name] = torch.cat([weights[query] * scale, weights[key], weights[value]])
+    state |= {name: weights[published] * scale for name, published in _queries(model)}
     state |= {"embedding.map.weight": words, "begin": words[before], "head.bias": torch.zeros(config.vocab_size)}
     if not tied:
         state |= {"source_embedding.map.weight": words, "head.weight": output * factor}
@@ -107,16 +107,16 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
     )
     words = state["embedding.map.weight"] * (model.d_model**0.5 if divided else 1.0)
     scale = config.d_kv**0.5
-    weights: Weights = {theirs: state[ours] for ours, theirs in _names(model)}
-    for ours, three in _projections(model):
-        query, key, value = state[ours].chunk(3)
+    weights: Weights = {published: state[name] for name, published in _names(model)}
+    for name, three in _projections(model):
+        query, key, value = state[name].chunk(3)
         weights |= dict(zip(three, (query / scale, key, value), strict=True))
-    weights |= {theirs: state[ours] / scale for ours, theirs in _queries(model)}
+    weights |= {published: state[name] / scale for name, published in _queries(model)}
     weights |= {name: words for name in ("shared.weight", *(f"{stack}.embed_tokens.weight" for stack in STACKS))}
     weights["lm_head.weight"] = words
-    published = T5ForConditionalGeneration(config)
-    published.load_state_dict(weights)
-    return published.eval()
+    converted = T5ForConditionalGeneration(config)
+    converted.load_state_dict(weights)
+    return converted.eval()
 
 
 def _start(model: TransformerSeq2Seq) -> int:
@@ -140,15 +140,15 @@ def _names(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
         yield f"network.{stack}.score_bias.table", first
         yield f"network.{stack}.final_norm.weight", f"{stack}.final_layer_norm.weight"
         for i, (j, sublayer) in product(range(model.n_layers), enumerate(SUBLAYERS[stack])):
-            for ours, theirs in sublayer.items():
-                yield f"network.{stack}.blocks.{i}.{ours}.weight", f"{stack}.block.{i}.layer.{j}.{theirs}.weight"
+            for name, published in sublayer.items():
+                yield f"network.{stack}.blocks.{i}.{name}.weight", f"{stack}.block.{i}.layer.{j}.{published}.weight"
 
 
 def _projections(model: TransformerSeq2Seq) -> Iterator[tuple[str, list[str]]]:
     """Names of each projection here, and of the three there that are stacked in it."""
     for stack, i in product(STACKS, range(model.n_layers)):
-        theirs = [f"{stack}.block.{i}.layer.0.SelfAttention.{name}.weight" for name in "qkv"]
-        yield f"network.{stack}.blocks.{i}.attention.project.weight", theirs
+        published = [f"{stack}.block.{i}.layer.0.SelfAttention.{name}.weight" for name in "qkv"]
+        yield f"network.{stack}.blocks.{i}.attention.project.weight", published
 
 
 def _queries(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
@@ -186,6 +186,6 @@ def _check(model: TransformerSeq2Seq) -> None:
         "window": (None,),
         "bias": (False,),
     }
-    check_ours(model, "T5", expected)
+    check_convertible(model, "T5", expected)
     if not model.module_.ends.conditional:
         raise ValueError("T5 is p(y | x) but the model was fitted without y; fit it with one")

@@ -1,4 +1,4 @@
-"""``MaskedTransformer``: trained to predict masked symbols from both sides; no ``SequenceModel``, for want of a likelihood."""
+"""``MaskedTransformer``: predicts masked symbols from both sides; no ``SequenceModel``, since it has no likelihood."""
 
 from __future__ import annotations
 
