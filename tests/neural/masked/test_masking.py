@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from seqmodels.neural.replaced.masking import BEGIN, END, MASK, Masking, with_boundaries
+from seqmodels.neural.masked.masking import BEGIN, END, MASK, Masking, with_boundaries
 
 V = 5
 
