@@ -13,8 +13,8 @@ from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.network import GRUNetwork, LSTMNetwork
 from seqmodels.neural.seq2seq.additive import AdditiveAttention
 from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
-from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 
 NETWORKS: dict[str, Callable[[], Network]] = {

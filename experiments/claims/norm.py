@@ -28,7 +28,9 @@ WARM_UPS = {"no warm-up": 0.0, "warm-up": 0.2}  # part of the steps
 FAR = 0.1
 
 
-def final_nats(norm: NormPlacement, warm_up: float, n_layers: int, steps: int, seed: int, parts: tuple[str, str]) -> float:
+def final_nats(
+    norm: NormPlacement, warm_up: float, n_layers: int, steps: int, seed: int, parts: tuple[str, str]
+) -> float:
     """Nats a byte on the test part after training; NaN if a gradient was not finite."""
     model = Transformer(
         norm=norm,

@@ -22,8 +22,8 @@ from curves import Panel, drawn
 
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
-from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.network import TransformerNetwork
 
 CLAIM = (
     "Self-attention takes a constant number of sequential operations where recurrence takes one for every step, so a Transformer "

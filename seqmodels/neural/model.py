@@ -16,13 +16,13 @@ from seqmodels.finite import is_beyond_float32, where_largest
 from seqmodels.generation import Cursor, Given, Prediction
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
-from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
 from seqmodels.neural.evaluated import evaluated
-from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.module import Ends, SequenceModule, Side, autocast, chunk_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
+from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
 from seqmodels.neural.scoring import log_prob_steps
+from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.trained import Trained
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from seqmodels.measure import Values
 from seqmodels.neural.batches import Chunk
-from seqmodels.neural.ops.cross_entropy import linear_log_prob
 from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.ops.cross_entropy import linear_log_prob
 from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import Categorical, Observation
 

@@ -9,10 +9,10 @@ import torch
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Reach
 from seqmodels.neural.cursor import NetworkCursor
-from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.module import Ends, SequenceModule
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
+from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.observations import Categorical, Observation
 
 Build = Callable[..., tuple[SequenceModule, Observation]]

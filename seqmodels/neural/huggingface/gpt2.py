@@ -15,10 +15,10 @@ from seqmodels.neural.huggingface.common import (
     activation_of,
     check_convertible,
     check_published,
-    resolved_row,
-    required_weight,
-    row_of,
     is_tied,
+    required_weight,
+    resolved_row,
+    row_of,
 )
 from seqmodels.neural.transformer.models import Transformer
 from seqmodels.neural.untrained import untrained

@@ -17,10 +17,10 @@ from seqmodels.neural.huggingface.common import (
     Weights,
     check_convertible,
     check_published,
-    resolved_row,
-    required_weight,
-    row_of,
     is_tied,
+    required_weight,
+    resolved_row,
+    row_of,
 )
 from seqmodels.neural.transformer.models import TransformerSeq2Seq
 from seqmodels.neural.untrained import untrained

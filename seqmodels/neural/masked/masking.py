@@ -66,9 +66,7 @@ class Masking:
         replaced_by_mask = masked & (u < self.mask_share)
         replaced_at_random = masked & ~replaced_by_mask & (u < self.mask_share + self.random_share)
         random_symbols = rng.integers(n_symbols, size=len(symbols))
-        inputs = np.where(
-            replaced_by_mask, n_symbols + MASK, np.where(replaced_at_random, random_symbols, symbols)
-        )
+        inputs = np.where(replaced_by_mask, n_symbols + MASK, np.where(replaced_at_random, random_symbols, symbols))
         return inputs, masked
 
     def choose(self, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -60,9 +60,7 @@ class BidirectionalNetwork(nn.Module):
         ends: the options of embedding and head.
     """
 
-    def __init__(
-        self, n_symbols: int, positions: Positions, encoder: TransformerStack, ends: EmbeddingAndHead
-    ) -> None:
+    def __init__(self, n_symbols: int, positions: Positions, encoder: TransformerStack, ends: EmbeddingAndHead) -> None:
         super().__init__()
         d_model = encoder.config.d_model
         self.n_symbols = n_symbols

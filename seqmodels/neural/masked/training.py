@@ -99,8 +99,11 @@ class MaskedData:
 
 
 def train_masked(
-    network: BidirectionalNetwork, data: MaskedData, recipe: Recipe, checkpoints: Checkpoints, generator:
-        torch.Generator
+    network: BidirectionalNetwork,
+    data: MaskedData,
+    recipe: Recipe,
+    checkpoints: Checkpoints,
+    generator: torch.Generator,
 ) -> tuple[pd.DataFrame, bool]:
     """Train; the history (nats per masked symbol), and whether training stopped by itself."""
     held_out = data.held_out_batches(network)

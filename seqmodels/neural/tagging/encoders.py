@@ -8,11 +8,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.ops.padding import reverse_padded
 from seqmodels.neural.network import Network
-from seqmodels.neural.transformer.stack import TransformerStack
+from seqmodels.neural.ops.padding import reverse_padded
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.positions import make_positions
+from seqmodels.neural.transformer.stack import TransformerStack
 
 
 class SourceEncoder(nn.Module, ABC):

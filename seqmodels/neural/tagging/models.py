@@ -15,8 +15,8 @@ from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
 from seqmodels.neural.tagging.encoders import BothWays, OneWay, SourceEncoder, TransformerEncoder
 from seqmodels.neural.tagging.network import TaggerNetwork
-from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.neural.transformer.config import TransformerConfig, config_of
+from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.preparation import Example
 
 TOGETHER = 64  # sources, of like lengths, that are labelled at once

@@ -73,9 +73,7 @@ class MaskBuilder:
             return False
         return n_queries == 1 or not self.causal
 
-    def _bias(
-        self, x: Tensor, n_past: int, first: int, mask: Tensor | None, score_bias: ScoreBias | None
-    ) -> Tensor:
+    def _bias(self, x: Tensor, n_past: int, first: int, mask: Tensor | None, score_bias: ScoreBias | None) -> Tensor:
         dtype = compute_dtype(x)
         key = torch.arange(first, n_past + x.shape[1], device=x.device)
         query = key[n_past - first :]

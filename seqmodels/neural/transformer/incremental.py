@@ -205,9 +205,7 @@ class StepBuffers:
     def __init__(self, n: int, layout: HeadLayout, like: Tensor) -> None:
         h, g, d = layout.n_heads, layout.n_key_heads, layout.d_head
         self.projected = like.new_empty(n, (h + 2 * g) * d)
-        self.complex_pairs = (
-            torch.view_as_complex(self.projected.view(n, -1, 2)) if layout.paired else self.projected
-        )
+        self.complex_pairs = torch.view_as_complex(self.projected.view(n, -1, 2)) if layout.paired else self.projected
         query, key_value = self.projected.split_with_sizes((h * d, 2 * g * d), 1)
         self.query = query.view(n, h, d)
         self.key_value = key_value.view(n, 2, g, d).transpose(0, 1)

@@ -12,10 +12,10 @@ from seqmodels.neural.alignment import source_weights
 from seqmodels.neural.batches import Reach
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Memory, Network
+from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.layers import Activation
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.positions import PositionKind
-from seqmodels.neural.transformer.config import TransformerConfig, config_of
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

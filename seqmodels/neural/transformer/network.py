@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqmodels.neural.network import Memory, Network, Source, Stepper
 from seqmodels.neural.transformer.attention import padding_mask

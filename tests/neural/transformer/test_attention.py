@@ -21,7 +21,7 @@ from seqmodels.neural.transformer.attention import (
 )
 from seqmodels.neural.transformer.cache import plan_update
 from seqmodels.neural.transformer.config import TransformerConfig
-from seqmodels.neural.transformer.positions import AlibiBias, Rotation, RotaryEmbedding, T5Bias, make_score_bias
+from seqmodels.neural.transformer.positions import AlibiBias, RotaryEmbedding, Rotation, T5Bias, make_score_bias
 
 B, T, S, D, H = 3, 4, 6, 8, 2
 MASK = torch.arange(S) < torch.tensor([[6], [2], [4]])
@@ -86,9 +86,7 @@ def test_what_is_masked_has_no_influence_even_if_it_is_nan(explicit: bool) -> No
 # -- self-attention -------------------------------------------------------------------------------------------
 
 
-def self_attend(
-    module: SelfAttention, x: Tensor, mask: AttentionMask, rotation: Rotation | None = None
-) -> Tensor:
+def self_attend(module: SelfAttention, x: Tensor, mask: AttentionMask, rotation: Rotation | None = None) -> Tensor:
     return module(x, None, ForwardPass(plan_update(None, x.shape[1])[0], mask, rotation))[0]
 
 

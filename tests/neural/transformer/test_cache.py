@@ -10,8 +10,8 @@ from seqmodels.neural.batches import Reach
 from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.network import Memory, select
 from seqmodels.neural.transformer.cache import FIRST_CAPACITY, CacheUpdate, FillLevel, cached_length, plan_update
-from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.network import TransformerNetwork
 
 N, H, D = 2, 2, 4
 

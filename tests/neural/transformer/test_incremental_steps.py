@@ -12,11 +12,11 @@ from torch import Tensor
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Reach, Row
 from seqmodels.neural.cursor import NetworkCursor
-from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.module import Ends, SequenceModule
 from seqmodels.neural.scoring import log_prob_steps
-from seqmodels.neural.transformer.network import TransformerNetwork
+from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.observations import Categorical
 from seqmodels.preparation import Example
 

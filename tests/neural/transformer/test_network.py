@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from seqmodels.neural.network import Network, Source, select
 from seqmodels.neural.transformer.attention import CrossAttention, SelfAttention
+from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.stack import TransformerBlock
-from seqmodels.neural.transformer.config import TransformerConfig
 
 B, S, T, D, H, L = 3, 5, 7, 8, 2, 2
 MASK = torch.arange(S) < torch.tensor([[5], [2], [3]])

@@ -5,9 +5,9 @@ from torch.nn import functional as F
 
 import seqmodels as sm
 from seqmodels.neural.network import Memory, Source, select
-from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
-from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer import short_convolution
+from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.short_convolution import IncrementalConvolution, ShortConvolution
 
 B, T, D = 3, 7, 4
