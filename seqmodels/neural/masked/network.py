@@ -89,7 +89,8 @@ class BidirectionalNetwork(nn.Module):
 
     def hidden(self, inputs: Tensor, mask: Tensor) -> Tensor:
         """Hidden states (B, T, d); ``mask (B, T)`` is True where there is no padding."""
-        return self.encoder(self.embedded(inputs), mask=mask)[0]
+        hidden: Tensor = self.encoder(self.embedded(inputs), mask=mask)[0]
+        return hidden
 
     def forward(self, inputs: Tensor, mask: Tensor, masked: Tensor) -> Tensor:
         """Logits (N, V) of the N steps where ``masked (B, T)``, row by row: the head runs nowhere else."""
@@ -106,7 +107,8 @@ class BidirectionalNetwork(nn.Module):
             return self.embedded(inputs)
         if layer == self.n_layers:
             return self.hidden(inputs, mask)
-        return self.encoder(self.embedded(inputs), mask=mask, n_blocks=layer)[0]
+        states: Tensor = self.encoder(self.embedded(inputs), mask=mask, n_blocks=layer)[0]
+        return states
 
 
 def log_prob_of(logits: Tensor, targets: Tensor) -> Tensor:

@@ -42,8 +42,10 @@ def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor
     if len(weight) < CHUNKED_FROM:
         product_dtype = compute_dtype(hidden)
         sum_dtype = torch.promote_types(product_dtype, torch.float32)
-        return _FusedLogProb.apply(h, weight, bias, y, product_dtype, sum_dtype).view(target.shape)
-    return _ChunkedLogProb.apply(h, weight, bias, y).view(target.shape)
+        fused: Tensor = _FusedLogProb.apply(h, weight, bias, y, product_dtype, sum_dtype)
+        return fused.view(target.shape)
+    chunked: Tensor = _ChunkedLogProb.apply(h, weight, bias, y)
+    return chunked.view(target.shape)
 
 
 class _FusedLogProb(torch.autograd.Function):

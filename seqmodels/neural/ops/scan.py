@@ -7,6 +7,7 @@ is in the precision of the weights, but for the GRU's state, which changes by li
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -27,7 +28,8 @@ def elman_scan(projected: Tensor, state: Tensor, weight: Tensor, nonlinearity: N
     Returns:
         (T, B, d), ``h_1 .. h_T``.
     """
-    return _ElmanScan.apply(projected, state, weight, nonlinearity)
+    states: Tensor = _ElmanScan.apply(projected, state, weight, nonlinearity)
+    return states
 
 
 def gru_scan(projected: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -44,19 +46,21 @@ def gru_scan(projected: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> 
     Returns:
         (T, B, d), ``h_1 .. h_T``.
     """
-    return _GruScan.apply(projected, state, weight, bias)
+    states: Tensor = _GruScan.apply(projected, state, weight, bias)
+    return states
 
 
 class _ElmanScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, projected: Tensor, state: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> Tensor:
         states, transposed = _state_buffer(projected, state, weight), weight.t()
-        activate = {
+        in_place: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {
             "tanh": torch.tanh_,
             "sigmoid": torch.sigmoid_,
             "relu": torch.relu_,
             "relu6": lambda h: h.clamp_(0, 6),
-        }[nonlinearity]
+        }
+        activate = in_place[nonlinearity]
         for t, step_inputs in enumerate(projected.unbind(0)):
             activate(torch.addmm(step_inputs, states[t], transposed, out=states[t + 1]))
         ctx.save_for_backward(states, weight)
