@@ -16,13 +16,13 @@ from seqmodels.precision import is_beyond_float32, where_largest
 from seqmodels.generation import Cursor
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
-from seqmodels.neural.compiling import Compile, check_compile, compiled
 from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.evaluated import evaluated
-from seqmodels.neural.folded import FoldedCursor
 from seqmodels.neural.module import Ends, SequenceModule, Side, autocast, chunk_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
+from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
 from seqmodels.neural.scoring import log_prob_steps
+from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.trained import MAY_CHANGE, Trained
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
@@ -219,7 +219,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
     def cursor(self) -> Cursor:
         self._setting()
         whole = NetworkCursor(self._ready(), self.observation_, self._reach())
-        return FoldedCursor.of(whole) or whole
+        return SymbolCursor.of(whole) or whole
 
     # -- keeping -------------------------------------------------------------------------------------------
 
