@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -52,3 +53,6 @@ def _softmax_dtype(key: Tensor) -> torch.dtype:
     if key.shape[1] in FLOAT32_SOFTMAX_LENGTHS:
         return torch.promote_types(key.dtype, torch.float32)
     return key.dtype
+
+
+explicit_attention: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = ExplicitAttention.apply

@@ -13,6 +13,7 @@ Two algorithms, by the size of the vocabulary:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,10 +43,8 @@ def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor
     if len(weight) < CHUNKED_FROM:
         product_dtype = compute_dtype(hidden)
         sum_dtype = torch.promote_types(product_dtype, torch.float32)
-        fused: Tensor = _FusedLogProb.apply(h, weight, bias, y, product_dtype, sum_dtype)
-        return fused.view(target.shape)
-    chunked: Tensor = _ChunkedLogProb.apply(h, weight, bias, y)
-    return chunked.view(target.shape)
+        return _fused_log_prob(h, weight, bias, y, product_dtype, sum_dtype).view(target.shape)
+    return _chunked_log_prob(h, weight, bias, y).view(target.shape)
 
 
 class _FusedLogProb(torch.autograd.Function):
@@ -131,6 +130,10 @@ class _ChunkedLogProb(torch.autograd.Function):
             d_weight[block] = d_logits.t() @ h
             d_hidden += d_logits @ weight[block].to(ctx.product_dtype)
         return d_hidden.to(hidden.dtype), d_weight, d_bias, None
+
+
+_fused_log_prob: Callable[..., Tensor] = _FusedLogProb.apply
+_chunked_log_prob: Callable[..., Tensor] = _ChunkedLogProb.apply
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor, sum_dtype: torch.dtype) -> Tensor:

@@ -28,8 +28,7 @@ def elman_scan(projected: Tensor, state: Tensor, weight: Tensor, nonlinearity: N
     Returns:
         (T, B, d), ``h_1 .. h_T``.
     """
-    states: Tensor = _ElmanScan.apply(projected, state, weight, nonlinearity)
-    return states
+    return _apply_elman_scan(projected, state, weight, nonlinearity)
 
 
 def gru_scan(projected: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -46,8 +45,7 @@ def gru_scan(projected: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> 
     Returns:
         (T, B, d), ``h_1 .. h_T``.
     """
-    states: Tensor = _GruScan.apply(projected, state, weight, bias)
-    return states
+    return _apply_gru_scan(projected, state, weight, bias)
 
 
 class _ElmanScan(torch.autograd.Function):
@@ -147,3 +145,7 @@ def _state_buffer(projected: Tensor, state: Tensor, weight: Tensor) -> Tensor:
 def _outer(delta: Tensor, states: Tensor) -> Tensor:
     """``Σ_t delta_tᵀ h_{t-1}``: (T, B, m) and (T + 1, B, d) -> (m, d)."""
     return delta.flatten(0, 1).t() @ states[:-1].flatten(0, 1)
+
+
+_apply_elman_scan: Callable[[Tensor, Tensor, Tensor, Nonlinearity], Tensor] = _ElmanScan.apply
+_apply_gru_scan: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = _GruScan.apply

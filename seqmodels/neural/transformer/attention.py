@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.ops.attention import ExplicitAttention
+from seqmodels.neural.ops.attention import explicit_attention
 from seqmodels.neural.ops.dropout import dropout
 from seqmodels.neural.ops.precision import compute_dtype
 from seqmodels.neural.transformer.cache import CacheUpdate, KeyValue
@@ -233,8 +233,7 @@ def attend(
         return F.scaled_dot_product_attention(query, key, value, mask.bias, p, mask.causal), None
     assert not mask.causal, "explicit attention needs the mask as a bias"
     if p == 0 and not need_weights and not torch.compiler.is_compiling():  # which would fuse the operations below
-        context: Tensor = ExplicitAttention.apply(query, key, value, mask.bias)
-        return context, None
+        return explicit_attention(query, key, value, mask.bias), None
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)  # (B, H, T, S)
     weights = (scores if mask.bias is None else scores + mask.bias).softmax(-1).to(value.dtype)
     return dropout(weights, p, p > 0) @ value, weights if need_weights else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -53,8 +54,7 @@ def activate(hidden: Tensor, activation: Activation) -> Tensor:
         case "relu":
             return F.relu(hidden)
         case "relu2":
-            out: Tensor = SquaredReLU.apply(hidden)
-            return out
+            return squared_relu(hidden)
         case "gelu":
             return F.gelu(hidden)
         case "gelu-tanh":
@@ -82,6 +82,9 @@ class SquaredReLU(torch.autograd.Function):
         (rectified,) = ctx.saved_tensors
         zero = gradient.new_zeros(())
         return torch.addcmul(zero, gradient, rectified, value=2)  # one pass; multiplying by 2 would make it two
+
+
+squared_relu: Callable[[Tensor], Tensor] = SquaredReLU.apply
 
 
 class RMSNorm(nn.Module):

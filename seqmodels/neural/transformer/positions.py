@@ -65,7 +65,7 @@ class SinusoidalPositions(Positions):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """As of any module; in another precision the table is computed anew, not rounded twice."""
         before = self.table.dtype
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self.table.dtype != before:
             like = torch.zeros((), dtype=self.table.dtype)
             self.table = sinusoids(0, *self.table.shape, like=like).to(self.table.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ class ShortConvolution(nn.Module):
         if self.map is None:
             return x, recent
         joined = torch.cat([recent, x], 1)  # (B, n + T, d)
-        previous: Tensor = _PreviousInputs.apply(joined, self.n, compute_dtype(x))
+        previous = _previous_inputs(joined, self.n, compute_dtype(x))
         return x + self.map(previous), joined.narrow(1, x.shape[1], self.n)
 
 
@@ -91,6 +92,9 @@ class _PreviousInputs(torch.autograd.Function):
         for k in range(1, n + 1):
             out.narrow(1, n - k, length).add_(gradient[:, :, k - 1])
         return out, None, None
+
+
+_previous_inputs: Callable[[Tensor, int, torch.dtype], Tensor] = _PreviousInputs.apply
 
 
 class IncrementalConvolution:
