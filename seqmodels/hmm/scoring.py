@@ -18,9 +18,9 @@ from seqmodels.hmm.blocks import Block, frames_at_once
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.forward_backward import forward_of
 from seqmodels.hmm.inference import block_trellis, log_going, scored_steps
+from seqmodels.hmm.learning.corpus import Corpus, cut
 from seqmodels.hmm.log_product import LogProduct
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.pieces import Corpus, cut
 from seqmodels.hmm.roads import HARDLY
 from seqmodels.hmm.topology import forgets
 from seqmodels.hmm.trellis import Forward, Trellis

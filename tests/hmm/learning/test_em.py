@@ -12,11 +12,12 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels.hmm import blocks
-from seqmodels.hmm.baum_welch import Fitted, Schedule, baum_welch, expect_each, log_prior, maximise
 from seqmodels.hmm.blocks import Block, make_blocks
 from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.learning.constraints import Constraints, Pseudocounts
+from seqmodels.hmm.learning.em import Expectations, FitResult, Objective, StopRule, baum_welch, e_step, m_step
+from seqmodels.hmm.learning.initialise import start
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.start import start
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from tests.hmm.enumeration import enumerate_paths
 
@@ -51,22 +52,34 @@ def deal(
     return emission, make_blocks(x, weights or [1.0] * len(x), observation.n_past, 3, 4, CPU, F64)
 
 
-def run(first: Parameters, emission: Emission, dealt: list[Block], steps: int, **change: Any) -> Fitted:
-    options: dict[str, Any] = {
-        "pseudocount": 0.0,
-        "dtype": F64,
-        "n_units": 1.0,
-        "log_det": 0.0,
-        "observe": lambda row: None,
-    }
-    return baum_welch([first], emission, dealt, schedule=Schedule(steps, 0.0, None), **(options | change))[0]
+def objective_of(
+    emission: Emission, k: int, pseudocount: float = 0.0, n_units: float = 1.0, log_det: float = 0.0
+) -> Objective:
+    return Objective(emission, Pseudocounts.even(pseudocount), Constraints.none(k), n_units, log_det)
+
+
+def run(
+    first: Parameters,
+    emission: Emission,
+    dealt: list[Block],
+    steps: int,
+    dtype: torch.dtype = F64,
+    **change: float,
+) -> FitResult:
+    objective = objective_of(emission, len(first.initial), **change)
+    return baum_welch([first], objective, dealt, dtype, StopRule(steps, 0.0), callback=lambda row: None)[0]
+
+
+def expect(parameters: Parameters, emission: Emission, dealt: list[Block]) -> Expectations:
+    (found,) = e_step([parameters], emission, dealt, F64) or []
+    return found
 
 
 def begin(emission: Emission, dealt: list[Block], k: int = 4, stops: bool = False, seed: int = 0) -> Parameters:
-    return start(emission, dealt, k, stops=stops, generator=torch.Generator().manual_seed(seed))
+    return start(emission, dealt, k, has_final=stops, generator=torch.Generator().manual_seed(seed))
 
 
-def assert_never_down(fitted: Fitted) -> None:
+def assert_never_down(fitted: FitResult) -> None:
     objective = fitted.history["objective"].to_numpy()
     assert (np.diff(objective) >= -1e-10 * np.abs(objective[1:])).all(), np.diff(objective).min()
     assert objective[-1] > objective[0]
@@ -196,11 +209,10 @@ def test_one_step_by_enumeration() -> None:
         starts, ends, arcs = starts + weight * one.gamma[0], ends + weight * one.gamma[-1], arcs + weight * one.xi
         for t, symbol in enumerate(item):
             emitted[:, symbol] += weight * one.gamma[t]
-    found = expect_each([before], emission, dealt[0], F64)[0]
-    for block in dealt[1:]:
-        found = found + expect_each([before], emission, block, F64)[0]
+    found, objective = expect(before, emission, dealt), objective_of(emission, 3, pseudocount)
+    assert len(dealt) == 3
     assert_allclose(found.log_prob, total, rtol=1e-12)
-    after = maximise(before, emission, found, pseudocount)
+    after = m_step(before, found, objective)
     assert after.final is not None
     rows = np.column_stack([arcs, ends]) + pseudocount
     rows /= rows.sum(1, keepdims=True)
@@ -211,7 +223,7 @@ def test_one_step_by_enumeration() -> None:
     prior = (
         pseudocount * (np.log(initial).sum() + np.log(transition).sum() + np.log(final).sum()) + 0.7 * np.log(b).sum()
     )
-    assert_allclose(log_prior(before, emission, pseudocount), prior, rtol=1e-12)
+    assert_allclose(objective.log_prior(before), prior, rtol=1e-12)
 
 
 # -- the same however it is dealt --------------------------------------------------------------------------
@@ -244,9 +256,9 @@ def test_history_is_of_the_parameters_returned() -> None:
     emission, dealt = deal(symbols(8), Categorical(0.2))
     fitted = run(begin(emission, dealt), emission, dealt, 4, n_units=7.0, log_det=-3.0, pseudocount=0.1)
     last, p = fitted.history.iloc[-1], fitted.parameters
-    log_prob = sum(expect_each([p], emission, block, F64)[0].log_prob for block in dealt)
+    log_prob, prior = expect(p, emission, dealt).log_prob, objective_of(emission, 4, 0.1).log_prior(p)
     assert_allclose(last["log_prob"], (log_prob - 3) / 7, rtol=1e-12)
-    assert_allclose(last["objective"], (log_prob - 3 + log_prior(p, emission, 0.1)) / 7, rtol=1e-12)
+    assert_allclose(last["objective"], (log_prob - 3 + prior) / 7, rtol=1e-12)
     assert fitted.history["step"].tolist() == [0, 1, 2, 3, 4]
     assert (fitted.history["seconds"].diff()[1:] > 0).all()
     assert not fitted.converged

@@ -13,8 +13,8 @@ from seqmodels.hmm.blocks import make_blocks
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.emissions.categorical import CONTEXTS
 from seqmodels.hmm.emissions.kmeans import grouped_labels, in_context, kmeans_labels, spread
+from seqmodels.hmm.learning.initialise import start
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.start import start
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType
 
@@ -25,7 +25,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 def begin(x: list[np.ndarray], observation: Observation, size: int, k: int, stops: bool = False) -> Parameters:
     dealt = make_blocks(x, [1.0] * len(x), observation.n_past, 3, 4, torch.device("cpu"), torch.float64)
-    return start(emission_of(observation, size), dealt, k, stops=stops, generator=generator())
+    return start(emission_of(observation, size), dealt, k, has_final=stops, generator=generator())
 
 
 # -- clusters ----------------------------------------------------------------------------------------------

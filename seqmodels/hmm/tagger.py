@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,15 +13,14 @@ from torch import Tensor
 
 from seqmodels.encodings import Encoding
 from seqmodels.generation import Prediction, Source, select_rows
-from seqmodels.hmm.labelled import fit_labelled, states_of
-from seqmodels.hmm.learning import check_numbers
+from seqmodels.hmm.learning.constraints import Pseudocounts
+from seqmodels.hmm.learning.options import check_numbers
 from seqmodels.hmm.messages import log_belief, log_messages, log_next, log_steps
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.priors import Pseudocounts
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.observations import Categorical, GaussianMixture, Observation
-from seqmodels.preparation import Example, Setting, default_encoding
+from seqmodels.preparation import Data, Example, Setting, default_encoding
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.tagging import past_the_source
 from seqmodels.training import check_checkpoint_arguments
@@ -29,7 +28,8 @@ from seqmodels.training import check_checkpoint_arguments
 
 @dataclass(frozen=True)
 class TaggerState:
-    """Before step ``position``: ``log_b`` and ``messages`` ``(n, T, S)`` of the source, and what the labels so far say of the state.
+    """Before step ``position``: ``log_b`` and ``messages`` ``(n, T, S)`` of the source, and what the labels so far say
+    of the state.
 
     ``belief (n, S)``: log-probabilities, -inf everywhere once the labels are impossible; None at the first step.
     """
@@ -92,25 +92,28 @@ class TaggerCursor:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class HMMTagger(SequenceModel):
-    """``p(x, y) = π(y_1) b_{y_1}(x_1) Π_t a(y_{t-1}, y_t) b_{y_t}(x_t)``, and by it ``p(y | x) = p(x, y) / p(x)``, exactly.
+    """``p(x, y) = π(y_1) b_{y_1}(x_1) Π_t a(y_{t-1}, y_t) b_{y_t}(x_t)``, and by it ``p(y | x) = p(x, y) / p(x)``,
+    exactly.
 
-    The states of an ``HMM`` of the sources are the labels ``y_t``, integers from 0; it is fitted to both, which is counting (Rabiner
-    1989; for words and their parts of speech: Church 1988), and where a label has a mixture EM within the label. Its steps are
-    ``p(y_t | y_1 .. y_{t-1}, x_1 .. x_T)``: all of the source is seen. With ``n_states_per_label`` S a label is any of S states in a
-    row of their own, which are summed out, as in ``p(x)`` of an ``HMM``: the beginning of a word then sounds other than its end.
+    The states of an ``HMM`` of the sources are the labels ``y_t``, integers from 0; it is fitted to both, which is
+    counting (Rabiner 1989; for words and their parts of speech: Church 1988), and where a label has a mixture EM within
+    the label. Its steps are ``p(y_t | y_1 .. y_{t-1}, x_1 .. x_T)``: all of the source is seen. With
+    ``n_states_per_label`` S a label is any of S states in a row of their own, which are summed out, as in ``p(x)`` of
+    an ``HMM``: the beginning of a word then sounds other than its end.
 
     Args:
-        emission: how a label emits a step of the source: any observation that an ``HMM`` has; ``"auto"``: as there, and symbols
-            with a pseudocount of 0.01, so that one never seen with a label is not impossible. (``observation`` is how labels are
-            emitted, which is always ``Categorical``.)
-        n_states_per_label: states i S to i S + S - 1 are label i's; EM, within the labels, starts from each stretch of one label
-            cut into S equal parts.
+        emission: how a label emits a step of the source: any observation that an ``HMM`` has; ``"auto"``: as there, and
+            symbols with a pseudocount of 0.01, so that one never seen with a label is not impossible. (``observation``
+            is how labels are emitted, which is always ``Categorical``.)
+        n_states_per_label: states i S to i S + S - 1 are label i's; EM, within the labels, starts from each stretch of
+            one label cut into S equal parts.
         max_iter: most EM steps.
         tol: EM stops when a step improves the objective by less, in nats per unit of the source.
         pseudocount: added to every count of first states and of transitions, or a ``Pseudocounts``.
 
-    Labels are as many as ``encoding=Symbols(n_symbols=...)`` says, or the largest that was seen and one. The other arguments
-    are those of ``training.Resumable`` and ``SequenceModel``. It is fitted to p(x, y), and figures of ``history_`` are of both together.
+    Labels are as many as ``encoding=Symbols(n_symbols=...)`` says, or the largest that was seen and one. The other
+    arguments are those of ``training.Resumable`` and ``SequenceModel``. It is fitted to p(x, y), and figures of
+    ``history_`` are of both together.
 
     Attributes: ``hmm_``, the fitted ``HMM`` of the sources, with ``transition_`` and all else that can be asked of one.
 
@@ -149,7 +152,8 @@ class HMMTagger(SequenceModel):
     def _default_observation(self, kind: Kind) -> Observation:
         if kind != "symbols":
             raise ValueError(
-                f"the labels of an HMMTagger are its states, integers from 0, but y is {kind}; take LSTMTagger or TransformerTagger"
+                f"the labels of an HMMTagger are its states, integers from 0, but y is {kind}; take LSTMTagger or "
+                "TransformerTagger"
             )
         return Categorical()
 
@@ -228,7 +232,7 @@ class HMMTagger(SequenceModel):
         return [gamma.reshape(len(gamma), self.encoding_.size, -1).sum(-1) for gamma in self._chain().posterior(X)]
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        """By Viterbi: the most probable labels, or where a label has several states, those of the most probable path."""
+        """By Viterbi: the most probable labels; where a label has several states, those of the most probable path."""
         paths = self._chain().decode([self._reads().decode(_source(x)) for x in sources])
         return [path // self.n_states_per_label for path in paths]
 
@@ -243,11 +247,13 @@ class HMMTagger(SequenceModel):
         return states_of(labels, self.n_states_per_label, self.hmm_.n_states)
 
     def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
-        """Log-densities and messages ``(T, K S)`` of each encoded source; ``ValueError`` for one of probability zero, named."""
+        """Log-densities and messages ``(T, K S)`` of each encoded source; ``ValueError`` for one of probability zero,
+        named.
+        """
         chain = self._chain()
         results, seen = [torch.empty(0)] * len(sources), [torch.empty(0)] * len(sources)
         parameters = self._parameters()
-        for block in chain._blocks([Example(x) for x in sources], len(parameters.initial)):
+        for block in chain._corpus([Example(x) for x in sources], len(parameters.initial)).blocks:
             densities, _ = chain._emission().evaluate(
                 parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
             )
@@ -255,8 +261,10 @@ class HMMTagger(SequenceModel):
             for i, each, messages in zip(block.indices, log_b, log_messages(parameters, log_b), strict=True):
                 if torch.isneginf(parameters.initial.log() + messages[0]).all():
                     raise ValueError(
-                        f"source {i} has probability zero whatever its labels, so they have no probability given it; keep "
-                        "emissions and transitions from being exactly zero (pseudocount, of the tagger and of its emission)"
+                        f"source {i} has probability zero whatever its labels, so they have no probability given it; "
+                        "keep "
+                        "emissions and transitions from being exactly zero (pseudocount, of the tagger and of its "
+                        "emission)"
                     )
                 seen[i], results[i] = each, messages
         return seen, results
@@ -296,3 +304,49 @@ def _source(encoded: np.ndarray | None) -> np.ndarray:
 def _check_going_on(state: TaggerState) -> None:
     if state.is_over:
         raise past_the_source(state.messages.shape[1])
+
+
+# -- supervised initialisation -------------------------------------------------------------------------------
+
+
+def fit_labelled(
+    hmm: HMM, setting: Setting, X: Sequences, labels: Sequence[np.ndarray], weights: np.ndarray, n_each: int
+) -> None:
+    """EM within the labels; those of several states start from runs of one label in equal parts.
+
+    Args:
+        hmm: with ``n_each`` states a label, not fitted yet.
+        setting: how it reads and emits ``X``.
+        X: raw.
+        labels: ``(T,)`` of each sequence.
+        weights: of each sequence.
+        n_each: states i n_each to i n_each + n_each - 1 are label i's.
+    """
+    hmm._check_hyperparameters()
+    hmm._apply_setting(setting)
+    states: list[np.ndarray | None] = [parts_of_runs(each, n_each) for each in labels]
+    if n_each > 1:
+        options = {name: getattr(hmm, name) for name in ("max_iter", "checkpoint", "resume_from")}
+        hmm.set_params(max_iter=0, checkpoint=None, resume_from=None)
+        hmm._fit(setting.examples(Data(X, None, weights, states)), [])
+        hmm.set_params(**options, warm_start=True)
+        states = [states_of(torch.from_numpy(each), n_each, hmm.n_states).numpy() for each in labels]
+    hmm._fit(setting.examples(Data(X, None, weights, states)), [])
+    hmm.set_params(warm_start=False, checkpoint=None, resume_from=None).fit_seconds_ = 0.0
+
+
+def states_of(labels: Tensor, n_each: int, n_states: int) -> Tensor:
+    """``(n, n_states)`` bool: the states of labels ``(n,)``."""
+    return torch.arange(n_states, device=labels.device) // n_each == labels[:, None]
+
+
+def parts_of_runs(labels: np.ndarray, n_parts: int) -> np.ndarray:
+    """``(T,)`` states: each run of one label i cut into equal parts ``i n_parts .. i n_parts + n_parts - 1``.
+
+    >>> parts_of_runs(np.array([0, 0, 0, 0, 2, 0]), 2).tolist()
+    [0, 0, 1, 1, 4, 0]
+    """
+    starts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
+    lengths = np.diff(starts, append=len(labels))
+    time = np.arange(len(labels)) - np.repeat(starts, lengths)
+    return labels * n_parts + time * n_parts // np.repeat(lengths, lengths)

@@ -1,4 +1,4 @@
-"""Parameters as users give them, in raw units -> the tables of a fitted HMM."""
+"""``HMM.from_parameters``: parameters as users write them, in raw units -> those of a fitted HMM, checked."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from seqmodels.observations.gaussian import CovarianceType, shape_of_covariance
 from seqmodels.observations.gaussian_mixture import EM_TYPES
 
 Table = tuple[Encoding, Observation, Tensor]
+MIN_VARIANCE = 1e-140  # of the data's, of which float64 holds the inverse times the square of a value
 
 
-def given_chain(initial: Any, transition: Any, final: Any, table: Tensor) -> Parameters:
+def chain_parameters(initial: Any, transition: Any, final: Any, table: Tensor) -> Parameters:
     """Checked ``initial (K,)``, ``transition (K, K)`` and ``final (K,)`` or None, with an emission table."""
     pi, a = np.array(initial, dtype=np.float64), np.array(transition, dtype=np.float64)
     f = None if final is None else np.array(final, dtype=np.float64)
@@ -38,7 +39,7 @@ def given_chain(initial: Any, transition: Any, final: Any, table: Tensor) -> Par
     return Parameters(torch.as_tensor(pi), torch.as_tensor(a), end, table)
 
 
-def given_table(
+def emission_table(
     k: int,
     *,
     emission: Any,
@@ -48,26 +49,26 @@ def given_table(
     encoding: Encoding | None,
     observation: Observation | None,
 ) -> Table:
-    """Of whichever is given; ``mixture``: weights, means, covariances and their type. Raises ``ValueError`` for several at once."""
-    chosen = {"emission": emission, "probabilities": probabilities, "rates": rates, "means": mixture[1]}
-    given = [name for name, values in chosen.items() if values is not None]
-    if len(given) > 1 and given != ["emission", "means"]:
-        raise ValueError(f"{' and '.join(given)} are parameters of different observations; pass one of them")
+    """The encoding, the observation and its table of K states, from whichever argument is not None.
+
+    ``mixture``: weights, means, covariances and their type. Raises ``ValueError`` for several at once.
+    """
+    arguments = {"emission": emission, "probabilities": probabilities, "rates": rates, "means": mixture[1]}
+    names = [name for name, values in arguments.items() if values is not None]
+    if len(names) > 1 and names != ["emission", "means"]:
+        raise ValueError(f"{' and '.join(names)} are parameters of different observations; pass one of them")
     if probabilities is not None:
         emits: Observation = Bernoulli() if observation is None else observation
-        return given_expected(k, "probabilities", probabilities, Bernoulli, encoding, emits)
+        return table_of_means(k, "probabilities", probabilities, Bernoulli, encoding, emits)
     if rates is not None:
         emits = Poisson() if observation is None else observation
-        return given_expected(k, "rates", rates, Poisson, encoding, emits)
+        return table_of_means(k, "rates", rates, Poisson, encoding, emits)
     if emission is not None:
-        return given_symbols(k, emission, encoding, observation)
-    return given_mixture(k, *mixture, encoding, observation)
+        return table_of_symbols(k, emission, encoding, observation)
+    return table_of_mixture(k, *mixture, encoding, observation)
 
 
-SMALLEST = 1e-140  # variance, of the data's, of which float64 holds the inverse times the square of a value
-
-
-def given_expected(
+def table_of_means(
     k: int,
     name: str,
     expected: Any,
@@ -97,7 +98,7 @@ def _range(values: np.ndarray) -> str:
     return f"from {values.min():g} to {values.max():g}"
 
 
-def given_symbols(k: int, emission: Any, encoding: Encoding | None, observation: Observation | None) -> Table:
+def table_of_symbols(k: int, emission: Any, encoding: Encoding | None, observation: Observation | None) -> Table:
     """From ``emission (K, V)``."""
     b = np.asarray(emission, dtype=np.float64)
     _check_rows("emission", b, (k, b.shape[-1] if b.ndim else 0))
@@ -111,7 +112,7 @@ def given_symbols(k: int, emission: Any, encoding: Encoding | None, observation:
         return reader, emits, torch.as_tensor(np.log(b))
 
 
-def given_mixture(
+def table_of_mixture(
     k: int,
     weights: Any,
     means: Any,
@@ -130,13 +131,15 @@ def given_mixture(
     sigma = sigma / (scale.unsqueeze(1) * scale if full else scale.square())
     if covariance_type == "spherical" and not torch.allclose(sigma, sigma[..., :1], rtol=1e-6, atol=0.0):
         raise ValueError(
-            f"under covariance_type='spherical' the variances of a component must be one number in the units of {reader!r}; "
+            "under covariance_type='spherical' the variances of a component must be one number in the units of "
+            f"{reader!r}; "
             "leave encoding out, or use 'diag'"
         )
     smallest = float(torch.linalg.eigvalsh(sigma).min() if full else sigma.min())
-    if smallest < SMALLEST:
+    if smallest < MIN_VARIANCE:
         raise ValueError(
-            f"the smallest variance is {smallest:.3g} of that of all states together, which float64 cannot divide by; pass means that are "
+            f"the smallest variance is {smallest:.3g} of that of all states together, which float64 cannot divide by; "
+            "pass means that are "
             "nearer, or wider covariances"
         )
     if observation is None:
@@ -174,7 +177,8 @@ def _mixture_arrays(
     allowed = _covariance_shapes(shape, covariance_type)
     if mu.shape != shape or sigma.shape not in allowed:
         raise ValueError(
-            f"means have shape {mu.shape} and covariances {sigma.shape}; pass {shape} and {' or '.join(map(str, allowed))}"
+            f"means have shape {mu.shape} and covariances {sigma.shape}; pass {shape} and "
+            f"{' or '.join(map(str, allowed))}"
             + (" (without weights, less the axis of length 1)" if weights is None else "")
         )
     if not (np.isfinite(mu).all() and np.isfinite(sigma).all()):
@@ -208,7 +212,8 @@ def _own_units(w: Tensor, mu: Tensor, sigma: Tensor, covariance_type: Covariance
         scale = relative * (scale / relative).square().mean().sqrt()
     if not bool(torch.isfinite(mean).all() and torch.isfinite(scale).all()):
         raise ValueError(
-            "the means or covariances are so large that float64 cannot hold their squares; pass them, and data, in other units"
+            "the means or covariances are so large that float64 cannot hold their squares; pass them, and data, in "
+            "other units"
         )
     return Standardize().restore({"mean": mean.numpy(), "scale": scale.numpy()})
 

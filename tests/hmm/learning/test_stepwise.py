@@ -11,15 +11,15 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Standardize
-from seqmodels.hmm import pieces
-from seqmodels.hmm.baum_welch import Expectations, Memory, expect_each
 from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, make_blocks
-from seqmodels.hmm.constraints import Constraints
 from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.learning import corpus as corpus_module
+from seqmodels.hmm.learning.constraints import Constraints, Pseudocounts
+from seqmodels.hmm.learning.corpus import Batch, Corpus, Piece, cut
+from seqmodels.hmm.learning.em import Expectations, Objective, RunningStatistics, e_step
+from seqmodels.hmm.learning.initialise import start
+from seqmodels.hmm.learning.stepwise import BatchUpdate, expect_batch
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.pieces import Batch, Corpus, Piece, cut
-from seqmodels.hmm.start import start
-from seqmodels.hmm.stepwise import Steps, expect_batch
 from seqmodels.observations import Categorical, Observation
 
 CPU, F64, K = torch.device("cpu"), torch.float64, 4
@@ -40,10 +40,8 @@ def begin(c: Corpus, observation: Observation, size: int, stops: bool) -> tuple[
     """Parameters after a little EM, and the statistics of whole sequences under them."""
     emission = emission_of(observation, size)
     blocks = make_blocks(c.sequences, c.weights, c.n_past, K, K, CPU, F64, c.states)
-    first = start(emission, blocks, K, stops=stops, generator=torch.Generator().manual_seed(0))
-    found = expect_each([first], emission, blocks[0], F64)[0]
-    for block in blocks[1:]:
-        found = found + expect_each([first], emission, block, F64)[0]
+    first = start(emission, blocks, K, has_final=stops, generator=torch.Generator().manual_seed(0))
+    (found,) = e_step([first], emission, blocks, F64) or []
     return emission, first, found
 
 
@@ -99,7 +97,7 @@ def test_a_sequence_is_cut_into_equal_parts() -> None:
     assert cut(0, 7, 4) == [Piece(0, 0, 7, 7)]
     middle = Piece(0, 500, 900, 1000)
     assert (middle.before, middle.after) == (Piece(0, 300, 500, 1000), Piece(0, 900, 1000, 1000))
-    assert pieces.WARM_UP == 200
+    assert corpus_module.WARM_UP == 200
 
 
 def test_a_chain_that_never_forgets_is_not_cut() -> None:
@@ -159,16 +157,16 @@ def test_a_step_is_the_average_of_cappe_and_moulines() -> None:
     c = corpus(text(6, 50, 70))
     emission, first, _ = begin(c, Categorical(0.1), 6, stops=False)
     a, b = (expect_batch(first, emission, c, [[Piece(i, 0, n, n)]]) for i, n in ((0, 50), (1, 70)))
-    memory = Memory.of(a, 50.0).add(b, 70.0, decay=0.7)
-    step = 3**-0.7
-    assert_allclose(memory.mean.xi, (1 - step) * a.xi / 50 + step * b.xi / 70, rtol=1e-12)
-    assert (memory.n_batches, memory.n_frames) == (2, 120.0)
-    steps = Steps(emission, 0.3, Constraints.none(K), decay=0.7)
-    after, kept = steps.take(first, Memory.of(a, 50.0), b, 70.0)
-    counts = 120 * memory.mean.xi + 0.3
+    statistics = RunningStatistics.first(a, 50.0).add(b, 70.0, decay=0.7)
+    rate = 3**-0.7
+    assert_allclose(statistics.mean.xi, (1 - rate) * a.xi / 50 + rate * b.xi / 70, rtol=1e-12)
+    assert (statistics.n_batches, statistics.n_frames) == (2, 120.0)
+    update = BatchUpdate(Objective(emission, Pseudocounts.even(0.3), Constraints.none(K), 1.0, 0.0), decay=0.7)
+    after, kept = update(first, RunningStatistics.first(a, 50.0), b, 70.0)
+    counts = 120 * statistics.mean.xi + 0.3
     assert_allclose(after.transition, counts / counts.sum(1, keepdim=True), rtol=1e-12)
     assert kept.n_batches == 2
-    never_less = Memory.of(a, 50.0).add(b, 70.0, decay=0.7, least=0.9)
+    never_less = RunningStatistics.first(a, 50.0).add(b, 70.0, decay=0.7, min_rate=0.9)
     assert_allclose(never_less.mean.initial, 0.1 * a.initial / 50 + 0.9 * b.initial / 70, rtol=1e-12)
 
 
@@ -198,7 +196,7 @@ def test_after_a_fit_more_data_move_it_a_little() -> None:
     before = model.transition_.copy()
     model.partial_fit(more)
     alone = HMM(K, max_iter=20).fit(x)
-    alone.memory_ = None  # type: ignore[assignment]
+    alone.statistics_ = None  # type: ignore[assignment]
     alone.partial_fit(more)
     assert 0 < np.abs(model.transition_ - before).max() < 0.5 * np.abs(alone.transition_ - before).max()
 

@@ -10,14 +10,13 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM, AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Poisson
-from seqmodels.hmm import fitting, pieces
-from seqmodels.hmm.baum_welch import Fitted, Schedule, baum_welch, expect_each
 from seqmodels.hmm.blocks import make_blocks
-from seqmodels.hmm.constraints import Constraints, Frozen, Tying
 from seqmodels.hmm.emissions import emission_of
+from seqmodels.hmm.learning import corpus, fitting
+from seqmodels.hmm.learning.constraints import Constraints, Frozen, Pseudocounts, Tying
+from seqmodels.hmm.learning.em import FitResult, Objective, StopRule, baum_welch, best_of, e_step, in_groups
+from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.restarts import best_of, in_groups
-from seqmodels.hmm.start import starts
 from seqmodels.hmm.topology import LeftToRight, Topology
 from seqmodels.observations import Observation
 
@@ -67,41 +66,32 @@ def each_start(
     constraints: Constraints | None = None,
     max_iter: int = 12,
     together: bool = True,
-) -> list[Fitted]:
+) -> list[FitResult]:
     """EM of three states from n starts, together or one after the other."""
     observation, size, x = case
     emission = emission_of(observation, size)
     blocks = make_blocks(x, WEIGHTS[: len(x)], observation.n_past, 3, 4, torch.device("cpu"), F64, states)
     tying = None if constraints is None else constraints.tying
     seeds = [torch.Generator().manual_seed(i) for i in range(n)]
-    first = list(starts(emission, blocks, 3, stops=True, generators=seeds, topology=topology, tying=tying))
+    first = list(starts(emission, blocks, 3, has_final=True, generators=seeds, topology=topology, tying=tying))
 
-    def climb(some: list[Parameters]) -> list[Fitted]:
-        return baum_welch(
-            some,
-            emission,
-            blocks,
-            pseudocount=0.1,
-            schedule=Schedule(max_iter, 0.3, None),
-            dtype=F64,
-            n_units=1.0,
-            log_det=0.0,
-            observe=lambda row: None,
-            constraints=constraints,
-        )
+    objective = Objective(emission, Pseudocounts.even(0.1), constraints or Constraints.none(3), 1.0, 0.0)
 
-    return climb(first) if together else [climb([one])[0] for one in first]
+    def run(some: list[Parameters]) -> list[FitResult]:
+        return baum_welch(some, objective, blocks, F64, StopRule(max_iter, 0.3), callback=lambda row: None)
+
+    return run(first) if together else [run([one])[0] for one in first]
 
 
-def assert_same(together: list[Fitted], alone: list[Fitted]) -> None:
+def assert_same(together: list[FitResult], alone: list[FitResult]) -> None:
     for a, b in zip(together, alone, strict=True):
         assert_allclose(a.history["objective"], b.history["objective"], rtol=1e-9)
         assert a.converged == b.converged
         assert_allclose(a.parameters.table, b.parameters.table, rtol=1e-6, atol=1e-9)
         assert_allclose(a.parameters.transition, b.parameters.transition, rtol=1e-6, atol=1e-9)
-        assert a.memory is not None
-        assert b.memory is not None
-        assert_allclose(a.memory.mean.xi, b.memory.mean.xi, rtol=1e-6, atol=1e-9)
+        assert a.statistics is not None
+        assert b.statistics is not None
+        assert_allclose(a.statistics.mean.xi, b.statistics.mean.xi, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "known"), [*((name, False) for name in CASES), ("symbols", True)])
@@ -117,12 +107,12 @@ def test_what_has_converged_drops_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def counted(chains: list[Parameters], *rest: Any) -> Any:
         together.append(len(chains))
-        return expect_each(chains, *rest)
+        return e_step(chains, *rest)
 
-    monkeypatch.setattr("seqmodels.hmm.baum_welch.expect_each", counted)
+    monkeypatch.setattr("seqmodels.hmm.learning.em.e_step", counted)
     lengths = [len(fitted.history) for fitted in each_start(CASES["counts"], n=4)]
     assert len(set(lengths)) > 1
-    assert together[::3] == [sum(i < n for n in lengths) for i in range(max(lengths))]  # three weights, three blocks
+    assert together == [sum(i < n for n in lengths) for i in range(max(lengths))]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +152,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, together: int, x: list[np.ndarray], **o
         sizes.append(len(group))
         return baum_welch(group, *rest, **named)
 
-    monkeypatch.setattr(fitting, "TOGETHER", together)
+    monkeypatch.setattr(fitting, "STARTS_AT_ONCE", together)
     monkeypatch.setattr(fitting, "baum_welch", counted)
     return HMM(3, dtype="float64", **options).fit(x), sizes
 
@@ -209,15 +199,17 @@ def test_groups_keep_the_order() -> None:
 
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cap is one over all starts: a group is given that of all of its starts."""
-    caps: list[float | None] = []
+    caps: list[float] = []
 
-    def seen(group: Any, *rest: Any, schedule: Schedule, **named: Any) -> Any:
-        caps.append(schedule.max_seconds)
-        return baum_welch(group, *rest, schedule=schedule, **named)
+    class Watched(StopRule):
+        def out_of_time(self, seconds: float) -> bool:
+            assert self.max_seconds is not None
+            caps.append(self.max_seconds)
+            return super().out_of_time(seconds)
 
-    monkeypatch.setattr(fitting, "baum_welch", seen)
+    monkeypatch.setattr("seqmodels.hmm.model.StopRule", Watched)
     HMM(2, n_init=4, max_seconds=100.0, max_iter=1).fit(series(20))
-    assert caps == [100.0]
+    assert set(caps) == {100.0}
 
 
 def test_data_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +219,6 @@ def test_data_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         packed.append(len(sequences))
         return make_blocks(sequences, *rest)
 
-    monkeypatch.setattr(pieces, "make_blocks", counted)
+    monkeypatch.setattr(corpus, "make_blocks", counted)
     HMM(2, observation=GaussianMixture(1), n_init=3, max_iter=2).fit(series(20, 30))
     assert packed == [2]

@@ -1,4 +1,4 @@
-"""How an HMM's chain is to be learned: the hyperparameters behind ``HMM``, checked and read."""
+"""The hyperparameters of ``HMM`` that say how its chain is learned, checked and read."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from seqmodels.hmm.constraints import Constraints, Frozen, Tying
 from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.learning.constraints import Constraints, Frozen, Pseudocounts, Tying, as_pseudocounts
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.priors import Pseudocounts, as_pseudocounts
 from seqmodels.hmm.topology import Topology, as_topology, breaks
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.resources import refuse_beyond_memory
@@ -20,16 +19,16 @@ Algorithm = Literal["em", "stepwise", "gradient"]
 
 
 @dataclass(frozen=True)
-class Learning:
-    """What EM is told of a chain of K states."""
+class ChainOptions:
+    """What EM is told of a chain of K states: which transitions exist, what it leaves as it is, and the prior."""
 
     topology: Topology
     constraints: Constraints
     pseudocount: Pseudocounts
 
     @classmethod
-    def of(cls, n_states: int, topology: Any, tied: Any, frozen: Any, pseudocount: Any, length: str) -> Learning:
-        """Raises ``ValueError`` for what cannot be."""
+    def of(cls, n_states: int, topology: Any, tied: Any, frozen: Any, pseudocount: Any, length: str) -> ChainOptions:
+        """From the arguments of ``HMM``; raises ``ValueError`` for values that cannot be."""
         return cls(
             as_topology(topology, n_states),
             Constraints(Frozen.of(frozen, n_states), Tying.of(tied, n_states)),
@@ -37,16 +36,19 @@ class Learning:
         )
 
     def n_parameters(self, length: str, emission: Emission) -> int:
-        """Free parameters of the chain and its emissions: neither what is frozen, nor twice what is tied, nor what cannot be."""
-        k, frozen, tying = len(self.constraints.tying.group), self.constraints.frozen, self.constraints.tying
+        """Free parameters of the chain and its emissions: neither what is frozen, nor twice what is tied, nor what
+        cannot be.
+        """
+        frozen, tying = self.constraints.frozen, self.constraints.tying
+        k = len(tying.group)
         free = ~frozen.rows(frozen.transition, k)
-        after = self.topology.arcs(k).sum(1) - 1  # a row sums to one
+        in_row = self.topology.arcs(k).sum(1) - 1  # a row sums to one
         if length == "stop":
-            after = after + self.topology.ends(k)
-        starts = 0 if frozen.initial else int(self.topology.starts(k).sum()) - 1
-        n_emissions = len(torch.unique(tying.group[~frozen.rows(frozen.emission, k)]))
-        emissions = emission.n_parameters(n_emissions) if n_emissions else 0
-        return starts + int(after[free].sum()) + emissions
+            in_row = in_row + self.topology.ends(k)
+        n_initial = 0 if frozen.initial else int(self.topology.starts(k).sum()) - 1
+        n_tables = len(torch.unique(tying.group[~frozen.rows(frozen.emission, k)]))
+        n_emission = emission.n_parameters(n_tables) if n_tables else 0
+        return n_initial + int(in_row[free].sum()) + n_emission
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
         """Raise ``ValueError`` for choices that do not go together."""
@@ -62,17 +64,17 @@ class Learning:
 
     def check_start(self, parameters: Parameters, length: str) -> None:
         """Raise ``ValueError`` if EM cannot go on from these."""
-        k, stops = len(parameters.initial), parameters.final is not None
-        if k != len(self.constraints.tying.group):
-            raise _differs("n_states", len(self.constraints.tying.group))
-        if length not in ("auto", "stop" if stops else "given"):
+        tying, fitted_length = self.constraints.tying, "given" if parameters.final is None else "stop"
+        if len(parameters.initial) != len(tying.group):
+            raise _differs("n_states", len(tying.group))
+        if length not in ("auto", fitted_length):
             raise _differs("length", length)
         if breaks(parameters, self.topology):
             raise ValueError(
-                f"the parameters allow transitions that topology={self.topology!r} does not, so warm_start cannot continue "
+                f"the parameters allow transitions that topology={self.topology!r} does not, so warm_start cannot "
+                "continue "
                 "from them; pass the topology they have, or warm_start=False"
             )
-        tying = self.constraints.tying
         if not torch.equal(tying.spread(tying.one_each(parameters.table)), parameters.table):
             raise ValueError(
                 "states that are tied have different emissions, so warm_start cannot continue; leave tied out, or "
@@ -80,15 +82,18 @@ class Learning:
             )
 
 
-def check_observation(wanted: Observation, fitted: Observation, size: int) -> None:
-    """Raise ``ValueError`` if one has no place for the other's parameters."""
-    if type(wanted) is not type(fitted) or wanted.n_output_parameters(size) != fitted.n_output_parameters(size):
-        raise _differs("observation", wanted)
+def check_observation(observation: Observation, fitted: Observation, size: int) -> None:
+    """Raise ``ValueError`` if the parameters of the one that was fitted are not those of the other."""
+    if type(observation) is not type(fitted) or observation.n_output_parameters(size) != fitted.n_output_parameters(
+        size
+    ):
+        raise _differs("observation", observation)
 
 
 def _differs(name: str, value: Any) -> ValueError:
     return ValueError(
-        f"{name}={value!r} differs from what was fitted, so warm_start cannot continue; set it back, or warm_start=False"
+        f"{name}={value!r} differs from what was fitted, so warm_start cannot continue; set it back, or "
+        "warm_start=False"
     )
 
 
@@ -103,8 +108,17 @@ def check_numbers(n_states: int, n_init: int, max_iter: int, tol: float) -> None
         raise ValueError(f"max_iter={max_iter} and tol={tol} must not be negative")
 
 
+def check_table_size(n_states: int, n_numbers: int) -> None:
+    """Raise ``ValueError`` for emission tables that are more than memory holds, before any are made."""
+    refuse_beyond_memory(
+        f"the emissions of {n_states} states, {n_numbers} numbers each,",
+        24.0 * n_states * n_numbers,  # a table, its statistics and the table after
+        "pass a smaller n_states, or data of fewer symbols or features",
+    )
+
+
 def check_algorithm(algorithm: str, batches: int, step_decay: float, max_iter: int, lr: float) -> None:
-    """Raise ``ValueError`` for what cannot be."""
+    """Raise ``ValueError`` for an algorithm that there is not, or options of one that cannot be."""
     if algorithm not in ("em", "stepwise", "gradient"):
         raise ValueError(f"algorithm is {algorithm!r}; pass 'em', 'stepwise' or 'gradient'")
     if not lr > 0:
@@ -124,6 +138,6 @@ def _pseudocounts(choice: Any, n_states: int, length: str) -> Pseudocounts:
         return as_pseudocounts(0.01 if length == "stop" else 0.0)
     if not isinstance(choice, Pseudocounts) and not choice >= 0:
         raise ValueError(f"pseudocount is {choice!r}; pass a number, 0 or more, a Pseudocounts, or 'auto'")
-    found = as_pseudocounts(choice)
-    found.check(n_states)
-    return found
+    pseudocounts = as_pseudocounts(choice)
+    pseudocounts.check(n_states)
+    return pseudocounts
