@@ -16,10 +16,10 @@ from seqmodels.distributed import add_up, several
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.constraints import Constraints, Tying
 from seqmodels.hmm.emissions import Emission, Statistics
-from seqmodels.hmm.inference import block_posterior
+from seqmodels.hmm.inference.trellis import Posterior
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.posterior import block_posterior
 from seqmodels.hmm.priors import Pseudocounts, as_pseudocounts
-from seqmodels.hmm.trellis import Posterior
 from seqmodels.training import Checkpoints, Interruption, interruptible
 
 Observe = Callable[[dict[str, float]], None]  # is shown each line of a history

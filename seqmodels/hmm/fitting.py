@@ -13,17 +13,16 @@ import torch
 from seqmodels.encodings import Encoding
 from seqmodels.hmm.baum_welch import Fitted, Memory, Observe, Schedule, baum_welch, everywhere
 from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, Block
-from seqmodels.hmm.densities import possible_states
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.gradient import gradient_ascent
+from seqmodels.hmm.inference.densities import possible_states
+from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.learning import Algorithm, Learning
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Corpus, Portion
 from seqmodels.hmm.restarts import best_of, go_on, in_groups
-from seqmodels.hmm.roads import HARDLY
 from seqmodels.hmm.start import starts
 from seqmodels.hmm.stepwise import Steps, expect_batch, stepwise_em
-from seqmodels.hmm.topology import forgets
 from seqmodels.preparation import Example
 from seqmodels.training import Checkpoints
 
@@ -138,7 +137,7 @@ class Fitting:
         if state is not None:
             generator.set_state(torch.tensor(state["generator"]))
         drawn_from = generator.get_state().numpy().copy()
-        batches = corpus.batches(self.batches, generator, may_cut=forgets(first.transition > HARDLY))
+        batches = corpus.batches(self.batches, generator, may_cut=is_ergodic(first.transition > NEGLIGIBLE))
         n_frames = sum(corpus.n_frames(batch) for batch in batches)
         return stepwise_em(
             first,
@@ -157,7 +156,7 @@ class Fitting:
     ) -> tuple[Parameters, Memory, dict[str, float]]:
         """One M-step on what is remembered and all of the corpus; the history's line is of the corpus and the parameters before."""
         began = time.perf_counter()
-        (batch,) = corpus.batches(1, torch.Generator(), may_cut=forgets(parameters.transition > HARDLY))
+        (batch,) = corpus.batches(1, torch.Generator(), may_cut=is_ergodic(parameters.transition > NEGLIGIBLE))
         own = expect_batch(parameters, self.emission, corpus, batch)
         assert own is not None, "nothing interrupts one step"
         (found,), _ = everywhere([own], [])
@@ -187,7 +186,7 @@ class Fitting:
         )
 
     def _first(self, corpus: Corpus, n_states: int) -> list[Block]:
-        may_cut = forgets(self.learning.topology.arcs(n_states))
+        may_cut = is_ergodic(self.learning.topology.arcs(n_states))
         groups = corpus.batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
         return [corpus.block(group) for group in groups[: max(1, STARTED // ELEMENTS_AT_ONCE["cpu"])]]
 

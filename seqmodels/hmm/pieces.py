@@ -15,7 +15,7 @@ import torch
 
 from seqmodels.distributed import check_enough, several, share
 from seqmodels.hmm.blocks import Block, frames_at_once, grouped, groups_of, make_blocks, piece_block, used
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.scratch import Scratch
 
 STREAMS = 32  # pieces side by side in a batch of one long sequence: enough for matrix products to be fast
 WARM_UP = 200  # frames before and after a piece whose statistics do not count

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
 from seqmodels.hmm.blocks import Block
-from seqmodels.hmm.densities import Densities
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.forecast import Forecast
-from seqmodels.hmm.inference import (
+from seqmodels.hmm.inference.densities import Densities
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.posterior import (
     block_beliefs,
     block_draws,
     block_last_log_beliefs,
     block_paths,
     block_posterior,
 )
-from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.reordering import reordered, reordered_observation
 from seqmodels.hmm.stationary import stationary
 from seqmodels.model import DTYPES, SequenceModel
@@ -82,7 +82,7 @@ class Queries(SequenceModel, ABC):
         """
 
         def smoothed(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
-            return block.cutting.split(block_posterior(parameters, densities, block).gamma)
+            return block.segments.split(block_posterior(parameters, densities, block).gamma)
 
         return self._by_state(X, y, smoothed)
 

@@ -1,4 +1,4 @@
-"""What an HMM was told of single states, under other numbers: state i is what was ``order[i]``."""
+"""Hyperparameters of an HMM that go by state, under other numbers: state i is what was ``order[i]``."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
 
 
 def reordered_topology(choice: Any, order: np.ndarray) -> Any:
-    """The choice itself where all states are alike; otherwise ``Arcs``, whose states no longer follow one another by number."""
+    """The choice itself where all states are alike, otherwise ``Arcs``: states no longer follow by number."""
     k = len(order)
-    topology, to = as_topology(choice, k), torch.as_tensor(order)
-    arcs, starts, ends = topology.arcs(k), topology.starts(k), topology.ends(k)
-    moved = arcs[to][:, to], starts[to], ends[to]
-    if all(torch.equal(*pair) for pair in zip(moved, (arcs, starts, ends), strict=True)):
+    topology, index = as_topology(choice, k), torch.as_tensor(order)
+    masks = topology.arcs(k), topology.starts(k), topology.ends(k)
+    reordered_masks = masks[0][index][:, index], masks[1][index], masks[2][index]
+    if all(torch.equal(*pair) for pair in zip(reordered_masks, masks, strict=True)):
         return choice
-    ordered = topology.is_ordered and bool((to.diff() > 0).all())
-    transition, initial, final = (mask.tolist() for mask in moved)
-    made: Topology = Arcs(transition, initial, final, ordered)
-    return made
+    ordered = topology.is_ordered and bool((index.diff() > 0).all())
+    transition, initial, final = (mask.tolist() for mask in reordered_masks)
+    result: Topology = Arcs(transition, initial, final, ordered)
+    return result
 
 
 def reordered_observation(observation: Any, order: np.ndarray) -> Any:
-    """With the prior of each state at its new place; fitted or ``"auto"``, anything without such a prior is returned as it is."""
+    """With the prior of each state at its new place; what has no such prior, or is ``"auto"``, is returned as it is."""
     if not (isinstance(observation, GaussianMixture) and isinstance(observation.prior, PseudoFrames)):
         return observation
     prior = observation.prior
-    moved = PseudoFrames(
+    reordered_prior = PseudoFrames(
         _by_state(prior.count, 2, order), _by_state(prior.mean, 3, order), _by_state(prior.covariance, 3, order)
     )
-    changed: Observation = observation.clone().set_params(prior=moved)
-    return changed
+    result: Observation = observation.clone().set_params(prior=reordered_prior)
+    return result
 
 
 def _frozen(frozen: Frozen, order: np.ndarray) -> Frozen:
@@ -64,13 +64,14 @@ def _states(which: Any, order: np.ndarray) -> Any:
 def _counts(choice: Any, order: np.ndarray) -> Any:
     if not isinstance(choice, Pseudocounts):
         return choice
-    arcs = choice.transition if np.ndim(choice.transition) < 2 else np.asarray(choice.transition)[np.ix_(order, order)]
-    each = (_by_state(values, 1, order) for values in (choice.initial, choice.sticky, choice.final))
-    initial, sticky, final = each
-    return Pseudocounts(initial, arcs, sticky, final)
+    transition = choice.transition
+    if np.ndim(transition) == 2:
+        transition = np.asarray(transition)[np.ix_(order, order)]
+    initial, sticky, final = (_by_state(values, 1, order) for values in (choice.initial, choice.sticky, choice.final))
+    return Pseudocounts(initial, transition, sticky, final)
 
 
 def _by_state(values: Any, n_axes: int, order: np.ndarray) -> Any:
     """Rows at their new places where there is an axis of states, the first of ``n_axes``, and it is not one for all."""
-    given = np.asarray(values)
-    return given[order] if given.ndim == n_axes and len(given) > 1 else values
+    array = np.asarray(values)
+    return array[order] if array.ndim == n_axes and len(array) > 1 else values

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.baum_welch import Expectations
-from seqmodels.hmm.densities import Densities
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.forward_backward import forward_of, posterior_of
-from seqmodels.hmm.inference import block_trellis
-from seqmodels.hmm.packing import Packing
+from seqmodels.hmm.inference.densities import Densities
+from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
+from seqmodels.hmm.inference.packing import Packing
+from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.pieces import Corpus, Piece
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.posterior import block_trellis
 
 
 @torch.no_grad()
@@ -31,10 +31,10 @@ def expect_pieces(parameters: Parameters, emission: Emission, corpus: Corpus, pi
     ends = _ends(parameters, emission, corpus, pieces)
     densities, memo = emission.evaluate(parameters.table, block.x, block.past, corpus.dtype, block.scratch)
     trellis = replace(block_trellis(parameters, densities, block), initial=starts, final=ends)
-    found = posterior_of(trellis)
+    found = forward_backward_pass(trellis)
     _refuse_impossible(found.log_prob, pieces)
     sums = emission.statistics(parameters.table, block.x, block.past, found.gamma, memo)
-    first, last = (found.gamma[rows].double() for rows in (block.cutting.first, block.cutting.last))
+    first, last = (found.gamma[rows].double() for rows in (block.segments.first, block.segments.last))
     begins = torch.tensor([p.first == 0 for p in pieces], device=first.device)
     stops = torch.tensor([p.last == p.length for p in pieces], device=first.device)
     crossing = torch.where(starts > 0, first / starts, 0.0)[~begins]
@@ -62,8 +62,8 @@ def _starts(parameters: Parameters, emission: Emission, corpus: Corpus, pieces: 
         trellis = replace(block_trellis(parameters, densities, block), final=torch.ones_like(starts[:1]))
         even = torch.full_like(starts[:1], 1 / starts.shape[1])
         initial = [starts[:1] if pieces[i].before.first == 0 else even for i in begun]
-        ran = forward_of(replace(trellis, initial=torch.cat(initial)))
-        handed[begun] = ran.alpha[block.cutting.last].double()
+        ran = forward_pass(replace(trellis, initial=torch.cat(initial)))
+        handed[begun] = ran.alpha[block.segments.last].double()
         starts[begun] = handed[begun] @ parameters.transition
     return handed, starts
 
@@ -79,7 +79,7 @@ def _ends(parameters: Parameters, emission: Emission, corpus: Corpus, pieces: li
         densities, _ = emission.evaluate(parameters.table, block.x, block.past, corpus.dtype, block.scratch)
         beyond = [final if p.last == p.length else torch.ones_like(final) for p in after]
         seen = block_trellis(parameters, densities, block).densities
-        ends[going] = _look_back(parameters.transition, seen, block.cutting.packing, torch.stack(beyond))
+        ends[going] = _look_back(parameters.transition, seen, block.segments.packing, torch.stack(beyond))
     return ends
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from seqmodels.encodings import Encoding
 from seqmodels.generation import Given, Prediction
+from seqmodels.hmm.inference.messages import log_messages, log_next, log_steps, log_update
 from seqmodels.hmm.labelled import fit_labelled, states_of
 from seqmodels.hmm.learning import check_numbers
-from seqmodels.hmm.messages import log_belief, log_messages, log_next, log_steps
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.priors import Pseudocounts
@@ -184,10 +184,10 @@ class HMMTagger(Resumable, SequenceModel):
         return [path // self.n_states_per_label for path in paths]
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        parameters, device = self._parameters(), self._device()
+        p, device = self._parameters(), self._device()
         log_b, messages = self._messages([_source(e.source) for e in examples])
         possible = [self._possible(torch.as_tensor(e.values, device=device)) for e in examples]
-        return [steps.cpu().numpy() for steps in log_steps(parameters, log_b, messages, possible)]
+        return [steps.cpu().numpy() for steps in log_steps(p.initial, p.transition, log_b, messages, possible)]
 
     def _possible(self, labels: Tensor) -> Tensor:
         """``(n, K S)`` bool: the states of labels ``(n,)``."""
@@ -202,8 +202,9 @@ class HMMTagger(Resumable, SequenceModel):
             densities, _ = chain._emission().evaluate(
                 parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
             )
-            log_b = block.cutting.split(densities.log().double())
-            for i, each, messages in zip(block.indices, log_b, log_messages(parameters, log_b), strict=True):
+            log_b = block.segments.split(densities.log().double())
+            each_messages = log_messages(parameters.transition, log_b, parameters.final)
+            for i, each, messages in zip(block.indices, log_b, each_messages, strict=True):
                 if torch.isneginf(parameters.initial.log() + messages[0]).all():
                     raise ValueError(
                         f"source {i} has probability zero whatever its labels, so they have no probability given it; keep "
@@ -229,12 +230,15 @@ class HMMTagger(Resumable, SequenceModel):
         _check_going_on(state)
         possible = self._possible(x.to(state.log_b.device))
         seen = state.log_b[:, state.position].masked_fill(~possible, -torch.inf)
-        return replace(state, belief=log_belief(self._parameters(), seen, state.belief), position=state.position + 1)
+        p = self._parameters()
+        belief = log_update(p.initial, p.transition, seen, state.belief)
+        return replace(state, belief=belief, position=state.position + 1)
 
     def distribution(self, state: TaggerState) -> Prediction:
         """The label of the next step; ``ValueError`` where the source has none."""
         _check_going_on(state)
-        each = log_next(self._parameters(), state.messages[:, state.position], state.belief)
+        p = self._parameters()
+        each = log_next(p.initial, p.transition, state.messages[:, state.position], state.belief)
         log_prob = each.unflatten(-1, (self.encoding_.size, -1)).logsumexp(-1)  # (n, K)
         stuck = torch.isneginf(log_prob).all(-1, keepdim=True)
         log_weights = torch.where(stuck, -torch.inf, 0.0)

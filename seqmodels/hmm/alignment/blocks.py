@@ -11,8 +11,8 @@ from typing import Self
 import numpy as np
 import torch
 
-from seqmodels.hmm.cutting import Cutting
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.hmm.inference.segments import Segments
 from seqmodels.preparation import Example
 
 CELLS_AT_ONCE = 1 << 20  # a cell is a step of a target at a place of its source
@@ -36,14 +36,14 @@ class Alphabets:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """n pairs whose sources have S places and which count alike; N steps in all, by the rows of ``cutting.packing``.
+    """n pairs whose sources have S places and which count alike; N steps in all, by the rows of ``segments.packing``.
 
     Attributes:
         indices: which pairs, longest target first.
         windows: (n, S + 2, window) source symbols around each place, the end and the null.
         y: (N,) target symbols. previous: (N,) those before them.
         weight: what each pair counts.
-        cutting: of the targets.
+        segments: of the targets.
         scratch: what the recursions write on.
     """
 
@@ -52,7 +52,7 @@ class Block:
     y: np.ndarray
     previous: np.ndarray
     weight: float
-    cutting: Cutting
+    segments: Segments
     scratch: Scratch
     null: bool
 
@@ -74,13 +74,13 @@ class Block:
         sources = np.stack([np.asarray(e.source) for e in chosen])
         lengths = np.array([len(e.values) for e in chosen])
         n_states = (2 * sources.shape[1] + 1) if null else sources.shape[1]
-        cutting = Cutting.of(lengths, n_states, dtype, device)
-        sequence, time = cutting.sequence.cpu().numpy(), cutting.time.cpu().numpy()
+        segments = Segments.fastest(lengths, n_states, dtype, device)
+        sequence, time = segments.sequence.cpu().numpy(), segments.time.cpu().numpy()
         values = np.concatenate([np.asarray(e.values) for e in chosen])
         row = (np.cumsum(lengths) - lengths)[sequence] + time
         previous = np.where(time == 0, alphabets.n_target, values[row - 1])
         windows = alphabets.windows(sources, window)
-        return cls(indices, windows, values[row], previous, chosen[0].weight, cutting, scratch, null)
+        return cls(indices, windows, values[row], previous, chosen[0].weight, segments, scratch, null)
 
     @property
     def n_places(self) -> int:
@@ -90,12 +90,12 @@ class Block:
     @cached_property
     def sequence(self) -> np.ndarray:
         """(N,) which pair each row belongs to."""
-        return self.cutting.sequence.cpu().numpy()
+        return self.segments.sequence.cpu().numpy()
 
     @cached_property
     def last(self) -> np.ndarray:
         """(n,) the row of each pair's last step."""
-        return self.cutting.last.cpu().numpy()
+        return self.segments.last.cpu().numpy()
 
     @property
     def around(self) -> np.ndarray:

@@ -13,7 +13,7 @@ from seqmodels.hmm.alignment.blocks import Alphabets
 from seqmodels.hmm.alignment.jumps import Jumps
 from seqmodels.hmm.alignment.ladder import Ladder
 from seqmodels.hmm.alignment.pull import Pull
-from seqmodels.hmm.log_product import LogProduct
+from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.observations import Observation
 
 

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from seqmodels.hmm.alignment.blocks import Block
 from seqmodels.hmm.alignment.jumps import Chain, Jumps
-from seqmodels.hmm.densities import LogDensities
-from seqmodels.hmm.forward_backward import forward_of, posterior_of
-from seqmodels.hmm.trellis import Trellis
-from seqmodels.hmm.viterbi import best_paths
+from seqmodels.hmm.inference.densities import LogDensities
+from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
+from seqmodels.hmm.inference.trellis import Trellis
+from seqmodels.hmm.inference.viterbi import best_paths
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Alignment:
     @classmethod
     def of(cls, block: Block, jumps: Jumps, pull: np.ndarray, p: np.ndarray, dtype: torch.dtype) -> Self:
         """Given pulls ``(n, S + 1)`` and probabilities ``p (N, S')`` of each step at each place (and the null)."""
-        device, sums = block.cutting.lengths.device, jumps.sums(pull)
+        device, sums = block.segments.lengths.device, jumps.sums(pull)
         own = pull[:, :-1] / sums[:, 2:]
         if block.null:  # comes with one probability, whatever the sum: arriving makes good for leaving
             own = np.concatenate([own, np.ones((len(own), 1))], axis=1)
@@ -54,33 +54,33 @@ class Alignment:
         # In float64 first: what the finest contexts hardly ever saw may be less than float32 can hold.
         log_b = torch.from_numpy(block.spread(p * own[block.sequence])).log_().to(device, dtype)
         if chain.final is None:  # the last step is not left
-            log_b[block.cutting.last] += of_states.log().to(dtype)
+            log_b[block.segments.last] += of_states.log().to(dtype)
         initial, transition = torch.from_numpy(chain.initial), torch.from_numpy(chain.transition)
         final = None if chain.final is None else torch.from_numpy(chain.final)
-        trellis = Trellis.of(initial, transition, LogDensities(log_b), block.cutting, final, block.scratch)
+        trellis = Trellis.of(initial, transition, LogDensities(log_b), block.segments, final, block.scratch)
         return cls(block, jumps, of_states, trellis)
 
     def steps(self) -> list[np.ndarray]:
         """For each pair log p(y_t | y_<t, x), and where ends are events that of the end."""
-        cutting, found = self.block.cutting, forward_of(self.trellis)
-        early = (found.alpha.double() * self.sums[cutting.sequence]).sum(1).log()
+        segments, found = self.block.segments, forward_pass(self.trellis)
+        early = (found.alpha.double() * self.sums[segments.sequence]).sum(1).log()
         assert found.ends is not None
         if not self.jumps.stops:
-            early[cutting.last] = 0.0
-        ends, results = (found.ends - early[cutting.last]).cpu().numpy(), []
-        for steps, late, end in zip(cutting.split(found.steps), cutting.split(early), ends, strict=True):
+            early[segments.last] = 0.0
+        ends, results = (found.ends - early[segments.last]).cpu().numpy(), []
+        for steps, late, end in zip(segments.split(found.steps), segments.split(early), ends, strict=True):
             right = (steps + late.diff(prepend=late.new_zeros(1))).cpu().numpy()
             results.append(np.append(right, end) if self.jumps.stops else right)
         return results
 
     def visits(self) -> Visits:
         """The E-step."""
-        block, found = self.block, posterior_of(self.trellis)
+        block, found = self.block, forward_backward_pass(self.trellis)
         gamma = found.gamma
         each = gamma.new_zeros(len(block.indices), gamma.shape[1], dtype=torch.float64)
-        stays = each.index_add(0, block.cutting.sequence, gamma.double()).cpu().numpy()
-        last = gamma[block.cutting.last].double().cpu().numpy()
-        first = gamma[block.cutting.first].double().cpu().numpy()
+        stays = each.index_add(0, block.segments.sequence, gamma.double()).cpu().numpy()
+        last = gamma[block.segments.last].double().cpu().numpy()
+        first = gamma[block.segments.first].double().cpu().numpy()
         expected = [a.cpu().numpy() for a in (found.initial, found.xi, found.final)]
         return Visits(
             float(found.log_prob.sum()),
@@ -102,11 +102,11 @@ class Alignment:
 
     def posterior(self) -> list[np.ndarray]:
         """For each pair ``(T, S')`` the posterior of places, and of the null."""
-        gamma = self.block.cutting.split(posterior_of(self.trellis).gamma)
+        gamma = self.block.segments.split(forward_backward_pass(self.trellis).gamma)
         return [self.block.shares(each.double().cpu().numpy()) for each in gamma]
 
     def best(self) -> list[np.ndarray]:
         """For each pair ``(T,)`` the places of the best alignment, -1 the null."""
         paths, _ = best_paths(self.trellis)
         places = torch.where(paths < self.block.n_places, paths, -1)
-        return [path.cpu().numpy() for path in places.split(self.block.cutting.lengths.tolist())]
+        return [path.cpu().numpy() for path in places.split(self.block.segments.lengths.tolist())]
