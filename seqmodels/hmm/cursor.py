@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import MergedStates, Prediction, Source, select_rows, stacked_sources
-from seqmodels.hmm.log_product import LogProduct
+from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Observation
 

@@ -21,7 +21,6 @@ from seqmodels.hmm.cursor import HMMCursor, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.forecast import Forecast, forecasts
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
-from seqmodels.hmm.inference import block_beliefs, block_draws, block_last_log_beliefs, block_paths
 from seqmodels.hmm.learning.constraints import Frozen, Pseudocounts
 from seqmodels.hmm.learning.corpus import Corpus, check_states, corpus_of, raw_size
 from seqmodels.hmm.learning.em import Objective, RunningStatistics, StopRule, best_of, warn_of_floor
@@ -35,6 +34,7 @@ from seqmodels.hmm.learning.options import (
     check_table_size,
 )
 from seqmodels.hmm.parameters import Parameters, check_arrays
+from seqmodels.hmm.posterior import block_beliefs, block_draws, block_last_log_beliefs, block_paths
 from seqmodels.hmm.queries import (
     Algorithm as StateAlgorithm,
 )
@@ -353,8 +353,8 @@ class HMM(SequenceModel):
         )
 
     def as_pyro(self, length: int, *, source: Any = None) -> Any:
-        """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.programs``)."""
-        from seqmodels.programs import SequenceDistribution  # lazily: Pyro is slow to import
+        """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.pyro_distribution``)."""
+        from seqmodels.pyro_distribution import SequenceDistribution  # lazily: Pyro is slow to import
 
         return SequenceDistribution(self, length, source)
 

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
 from seqmodels.hmm.blocks import Block
-from seqmodels.hmm.densities import Densities
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.inference import block_posterior
+from seqmodels.hmm.inference.densities import Densities
 from seqmodels.hmm.learning.constraints import Frozen, Pseudocounts
 from seqmodels.hmm.learning.corpus import Corpus
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.posterior import block_posterior
 from seqmodels.hmm.topology import Arcs, as_topology
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.pseudo_frames import PseudoFrames
@@ -46,7 +46,7 @@ def of_each_sequence(
 
 def block_smoothed(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
     """p(z_t | x) of each sequence, ``(T, K)``; ``ValueError`` for one of probability zero."""
-    return block.cutting.split(block_posterior(parameters, densities, block).gamma)
+    return block.segments.split(block_posterior(parameters, densities, block).gamma)
 
 
 def need_float64(examples: Sequence[Example]) -> bool:

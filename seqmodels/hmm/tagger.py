@@ -13,9 +13,9 @@ from torch import Tensor
 
 from seqmodels.encodings import Encoding
 from seqmodels.generation import Prediction, Source, select_rows
+from seqmodels.hmm.inference.messages import log_messages, log_next, log_steps, log_update
 from seqmodels.hmm.learning.constraints import Pseudocounts
 from seqmodels.hmm.learning.options import check_numbers
-from seqmodels.hmm.messages import log_belief, log_messages, log_next, log_steps
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.model import DTYPES, SequenceModel
@@ -73,12 +73,15 @@ class TaggerCursor:
         labels = x.to(state.log_b.device)
         possible = states_of(labels, self.n_states_per_label, len(self.parameters.initial))
         log_b = state.log_b[:, state.position].masked_fill(~possible, -torch.inf)
-        return replace(state, belief=log_belief(self.parameters, log_b, state.belief), position=state.position + 1)
+        p = self.parameters
+        belief = log_update(p.initial, p.transition, log_b, state.belief)
+        return replace(state, belief=belief, position=state.position + 1)
 
     def distribution(self, state: TaggerState) -> Prediction:
         """The label of the next step; ``ValueError`` where the source has none."""
         _check_going_on(state)
-        of_states = log_next(self.parameters, state.messages[:, state.position], state.belief)
+        p = self.parameters
+        of_states = log_next(p.initial, p.transition, state.messages[:, state.position], state.belief)
         log_prob = of_states.unflatten(-1, (-1, self.n_states_per_label)).logsumexp(-1)  # (n, K)
         impossible = torch.isneginf(log_prob).all(-1, keepdim=True)
         log_weights = torch.where(impossible, -torch.inf, 0.0)
@@ -237,10 +240,10 @@ class HMMTagger(SequenceModel):
         return [path // self.n_states_per_label for path in paths]
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        parameters, device = self._parameters(), self._device()
+        p, device = self._parameters(), self._device()
         log_b, messages = self._messages([_source(e.source) for e in examples])
         possible = [self._possible(torch.as_tensor(e.values, device=device)) for e in examples]
-        return [steps.cpu().numpy() for steps in log_steps(parameters, log_b, messages, possible)]
+        return [steps.cpu().numpy() for steps in log_steps(p.initial, p.transition, log_b, messages, possible)]
 
     def _possible(self, labels: Tensor) -> Tensor:
         """``(n, K S)`` bool: the states of labels ``(n,)``."""
@@ -257,8 +260,9 @@ class HMMTagger(SequenceModel):
             densities, _ = chain._emission().evaluate(
                 parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
             )
-            log_b = block.cutting.split(densities.log().double())
-            for i, each, messages in zip(block.indices, log_b, log_messages(parameters, log_b), strict=True):
+            log_b = block.segments.split(densities.log().double())
+            each_messages = log_messages(parameters.transition, log_b, parameters.final)
+            for i, each, messages in zip(block.indices, log_b, each_messages, strict=True):
                 if torch.isneginf(parameters.initial.log() + messages[0]).all():
                     raise ValueError(
                         f"source {i} has probability zero whatever its labels, so they have no probability given it; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -223,16 +222,6 @@ def breaks(parameters: Parameters, topology: Topology) -> bool:
     arcs = (parameters.transition > 0) & ~topology.arcs(k)
     ends = outside & False if parameters.final is None else (parameters.final > 0) & ~topology.ends(k)
     return bool(outside.any() or arcs.any() or ends.any())
-
-
-def forgets(arcs: Tensor) -> bool:
-    """Whether from every state all can be reached at once after some K steps: where it began is then forgotten in the
-    end.
-    """
-    reach = arcs.double()
-    for _ in range(max(1, math.ceil(math.log2(len(arcs))))):
-        reach = ((reach @ reach) > 0).double()
-    return bool((reach > 0).all())
 
 
 def _mask(name: str, values: Any, shape: tuple[int, ...]) -> Tensor:

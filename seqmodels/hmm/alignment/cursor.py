@@ -12,7 +12,7 @@ from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.alignment.inference import Alphabets
 from seqmodels.hmm.alignment.jumps import Jumps, PositionPrior
 from seqmodels.hmm.alignment.lexicon import BackoffLexicon
-from seqmodels.hmm.log_product import LogProduct
+from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.observations import Observation
 from seqmodels.resources import refuse_beyond_memory
 

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.alignment.jumps import Chain, Jumps
-from seqmodels.hmm.cutting import Cutting
-from seqmodels.hmm.densities import LogDensities
-from seqmodels.hmm.forward_backward import forward_of, posterior_of
-from seqmodels.hmm.scratch import Scratch
-from seqmodels.hmm.trellis import Trellis
-from seqmodels.hmm.viterbi import best_paths
+from seqmodels.hmm.inference.densities import LogDensities
+from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
+from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.hmm.inference.segments import Segments
+from seqmodels.hmm.inference.trellis import Trellis
+from seqmodels.hmm.inference.viterbi import best_paths
 from seqmodels.preparation import Example
 
 CELLS_AT_ONCE = 1 << 20  # a cell is a step of a target at a position of its source
@@ -48,7 +48,7 @@ class Alphabets:
 
 @dataclass(frozen=True, eq=False)
 class PairBlock:
-    """n pairs whose sources have S positions, all of one weight; N steps in all, by the rows of ``cutting.packing``.
+    """n pairs whose sources have S positions, all of one weight; N steps in all, by the rows of ``segments.packing``.
 
     Attributes:
         indices: which pairs, longest target first.
@@ -56,7 +56,7 @@ class PairBlock:
         y: (N,) target symbols.
         previous: (N,) the target symbols before them.
         weight: what each pair counts.
-        cutting: of the targets.
+        segments: of the targets.
         scratch: memory that the recursions use again.
         null: whether a step may come from no position.
     """
@@ -66,7 +66,7 @@ class PairBlock:
     y: np.ndarray
     previous: np.ndarray
     weight: float
-    cutting: Cutting
+    segments: Segments
     scratch: Scratch
     null: bool
 
@@ -88,13 +88,13 @@ class PairBlock:
         sources = np.stack([np.asarray(e.source) for e in pairs])
         lengths = np.array([len(e.values) for e in pairs])
         n_states = (2 * sources.shape[1] + 1) if null else sources.shape[1]
-        cutting = Cutting.of(lengths, n_states, dtype, device)
-        sequence, time = cutting.sequence.cpu().numpy(), cutting.time.cpu().numpy()
+        segments = Segments.fastest(lengths, n_states, dtype, device)
+        sequence, time = segments.sequence.cpu().numpy(), segments.time.cpu().numpy()
         values = np.concatenate([np.asarray(e.values) for e in pairs])
         row = (np.cumsum(lengths) - lengths)[sequence] + time
         previous = np.where(time == 0, alphabets.n_target, values[row - 1])
         windows = alphabets.windows(sources, window)
-        return cls(indices, windows, values[row], previous, pairs[0].weight, cutting, scratch, null)
+        return cls(indices, windows, values[row], previous, pairs[0].weight, segments, scratch, null)
 
     @property
     def n_positions(self) -> int:
@@ -104,12 +104,12 @@ class PairBlock:
     @cached_property
     def sequence(self) -> np.ndarray:
         """(N,) which pair each row belongs to."""
-        return self.cutting.sequence.cpu().numpy()
+        return self.segments.sequence.cpu().numpy()
 
     @cached_property
     def last(self) -> np.ndarray:
         """(n,) the row of each pair's last step."""
-        return self.cutting.last.cpu().numpy()
+        return self.segments.last.cpu().numpy()
 
     @property
     def windows_of_steps(self) -> np.ndarray:
@@ -214,7 +214,7 @@ class AlignmentTrellis:
         """Given prior weights ``(n, S + 1)`` and probabilities ``p (N, S')`` of each step at each position (and the
         null).
         """
-        device, sums = block.cutting.lengths.device, jumps.sums(prior)
+        device, sums = block.segments.lengths.device, jumps.sums(prior)
         factors = prior[:, :-1] / sums[:, 2:]
         if (
             block.null
@@ -224,33 +224,33 @@ class AlignmentTrellis:
         # In float64 first: what the finest contexts hardly ever saw may be less than float32 can hold.
         log_b = torch.from_numpy(block.repeat_nulls(p * factors[block.sequence])).log_().to(device, dtype)
         if chain.final is None:  # no jump leaves the last step
-            log_b[block.cutting.last] += of_states.log().to(dtype)
+            log_b[block.segments.last] += of_states.log().to(dtype)
         initial, transition = torch.from_numpy(chain.initial), torch.from_numpy(chain.transition)
         final = None if chain.final is None else torch.from_numpy(chain.final)
-        trellis = Trellis.of(initial, transition, LogDensities(log_b), block.cutting, final, block.scratch)
+        trellis = Trellis.of(initial, transition, LogDensities(log_b), block.segments, final, block.scratch)
         return cls(block, jumps, of_states, trellis)
 
     def steps(self) -> list[np.ndarray]:
         """For each pair log p(y_t | y_<t, x), and where ends are events that of the end."""
-        cutting, forward = self.block.cutting, forward_of(self.trellis)
-        log_sums = (forward.alpha.double() * self.sums[cutting.sequence]).sum(1).log()
+        segments, forward = self.block.segments, forward_pass(self.trellis)
+        log_sums = (forward.alpha.double() * self.sums[segments.sequence]).sum(1).log()
         assert forward.ends is not None
         if not self.jumps.stops:
-            log_sums[cutting.last] = 0.0
-        ends, results = (forward.ends - log_sums[cutting.last]).cpu().numpy(), []
-        for steps, early, end in zip(cutting.split(forward.steps), cutting.split(log_sums), ends, strict=True):
+            log_sums[segments.last] = 0.0
+        ends, results = (forward.ends - log_sums[segments.last]).cpu().numpy(), []
+        for steps, early, end in zip(segments.split(forward.steps), segments.split(log_sums), ends, strict=True):
             corrected = (steps + early.diff(prepend=early.new_zeros(1))).cpu().numpy()
             results.append(np.append(corrected, end) if self.jumps.stops else corrected)
         return results
 
     def expectations(self) -> AlignmentExpectations:
         """The E-step."""
-        block, posterior = self.block, posterior_of(self.trellis)
+        block, posterior = self.block, forward_backward_pass(self.trellis)
         gamma = posterior.gamma
         zeros = gamma.new_zeros(len(block.indices), gamma.shape[1], dtype=torch.float64)
-        visits = zeros.index_add(0, block.cutting.sequence, gamma.double()).cpu().numpy()  # (n, K)
-        last = gamma[block.cutting.last].double().cpu().numpy()
-        first = gamma[block.cutting.first].double().cpu().numpy()
+        visits = zeros.index_add(0, block.segments.sequence, gamma.double()).cpu().numpy()  # (n, K)
+        last = gamma[block.segments.last].double().cpu().numpy()
+        first = gamma[block.segments.first].double().cpu().numpy()
         initial, xi, final = (a.cpu().numpy() for a in (posterior.initial, posterior.xi, posterior.final))
         return AlignmentExpectations(
             float(posterior.log_prob.sum()),
@@ -272,11 +272,11 @@ class AlignmentTrellis:
 
     def posterior(self) -> list[np.ndarray]:
         """For each pair ``(T, S')`` the posterior of positions, and of the null."""
-        gamma = self.block.cutting.split(posterior_of(self.trellis).gamma)
+        gamma = self.block.segments.split(forward_backward_pass(self.trellis).gamma)
         return [self.block.sum_nulls(each.double().cpu().numpy()) for each in gamma]
 
     def best(self) -> list[np.ndarray]:
         """For each pair ``(T,)`` the positions of the best alignment, -1 the null."""
         paths, _ = best_paths(self.trellis)
         positions = torch.where(paths < self.block.n_positions, paths, -1)
-        return [path.cpu().numpy() for path in positions.split(self.block.cutting.lengths.tolist())]
+        return [path.cpu().numpy() for path in positions.split(self.block.segments.lengths.tolist())]

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.densities import Densities, LogDensities
 from seqmodels.hmm.emissions.kmeans import in_context, kmeans_labels, spread
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.densities import Densities, LogDensities
+from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import Observation
 
 Statistics = tuple[Tensor, ...]  # float64 sums over frames: statistics of two batches add

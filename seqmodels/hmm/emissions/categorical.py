@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.densities import Densities, TableDensities
 from seqmodels.hmm.emissions.base import MANY_STATES, Emission, Statistics, emission_of, jitter
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.densities import Densities, TableDensities
+from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import Categorical
 
 DOMINANCE = 0.9  # how much of a state's first emission is its own group of symbols

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.densities import PowerDensities
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.densities import PowerDensities
+from seqmodels.hmm.inference.scratch import Scratch
 
 UNDERFLOW = {torch.float32: -120.0, torch.float64: -1000.0}  # powers of two below are subnormal, which is slow
 

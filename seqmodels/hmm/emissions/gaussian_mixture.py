@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.densities import LOG2E, Densities
 from seqmodels.hmm.emissions import components, missing, pseudo_frames, quadratic
 from seqmodels.hmm.emissions.base import Emission, Statistics, add_sums, emission_of, row_blocks
 from seqmodels.hmm.emissions.components import ComponentBlock
 from seqmodels.hmm.emissions.kmeans import grouped_labels, kmeans_labels
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.densities import LOG2E, Densities
+from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import GaussianMixture, gaussian
 
 LOG_2PI = math.log(2 * math.pi)

@@ -17,8 +17,8 @@ import torch
 from seqmodels.distributed import check_enough, several, share
 from seqmodels.encodings import Encoding
 from seqmodels.hmm.blocks import Block, frames_at_once, grouped, groups_of, make_blocks, piece_block, used
-from seqmodels.hmm.densities import possible_states
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.densities import possible_states
+from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.preparation import Example
 
 SIDE_BY_SIDE = 32  # pieces in a batch of one long sequence: enough for matrix products to be fast

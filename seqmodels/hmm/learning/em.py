@@ -26,10 +26,10 @@ from tqdm import tqdm
 from seqmodels.distributed import add_up, several
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.emissions import Emission, Statistics
-from seqmodels.hmm.forward_backward import posterior_of
-from seqmodels.hmm.inference import block_trellis, refuse_impossible
+from seqmodels.hmm.inference.forward_backward import forward_backward_pass
 from seqmodels.hmm.learning.constraints import Constraints, Pseudocounts, Tying
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.posterior import block_trellis, refuse_impossible
 from seqmodels.observations import Observation
 from seqmodels.training import Checkpoints, Interruption, interruptible
 
@@ -192,7 +192,7 @@ def e_step(
         if total and interruption is not None and interruption.asked:
             return None
         densities, memo = emission.evaluate(table, block.x, block.past, dtype, block.scratch)
-        posterior = posterior_of(block_trellis(together, densities if n == 1 else densities.chains(n), block))
+        posterior = forward_backward_pass(block_trellis(together, densities if n == 1 else densities.chains(n), block))
         refuse_impossible(posterior.log_prob, block)
         gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
         statistics = emission.statistics(table, block.x, block.past, gamma, memo)

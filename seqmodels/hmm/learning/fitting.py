@@ -10,6 +10,7 @@ from functools import partial
 import torch
 
 from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, Block
+from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.learning.corpus import Corpus
 from seqmodels.hmm.learning.em import (
     Callback,
@@ -27,8 +28,7 @@ from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm
 from seqmodels.hmm.learning.stepwise import BatchUpdate, expect_batch, stepwise_em
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.roads import HARDLY
-from seqmodels.hmm.topology import Topology, forgets
+from seqmodels.hmm.topology import Topology
 from seqmodels.training import Checkpoints
 
 STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side: bounds memory; more of them gain nothing
@@ -85,7 +85,7 @@ class Fitting:
         if state is not None:
             generator.set_state(torch.tensor(state["generator"]))
         generator_state = generator.get_state().numpy().copy()
-        batches = corpus.batches(self.batches, generator, may_cut=forgets(start.transition > HARDLY))
+        batches = corpus.batches(self.batches, generator, may_cut=is_ergodic(start.transition > NEGLIGIBLE))
         update = BatchUpdate(self.objective, self.step_decay, sum(corpus.n_frames(batch) for batch in batches))
         running = None if state is None else state["running"]
         inner = checkpoints.within({"generator": generator_state}, running)
@@ -98,7 +98,7 @@ class Fitting:
         before.
         """
         began = time.perf_counter()
-        (batch,) = corpus.batches(1, torch.Generator(), may_cut=forgets(parameters.transition > HARDLY))
+        (batch,) = corpus.batches(1, torch.Generator(), may_cut=is_ergodic(parameters.transition > NEGLIGIBLE))
         share_of_batch = expect_batch(parameters, self.objective.emission, corpus, batch)
         assert share_of_batch is not None, "nothing interrupts one step"
         (expectations,), _ = sum_over_processes([share_of_batch], [])
@@ -122,7 +122,7 @@ class Fitting:
         )
 
     def _first_blocks(self, corpus: Corpus, n_states: int) -> list[Block]:
-        may_cut = forgets(self.topology.arcs(n_states))
+        may_cut = is_ergodic(self.topology.arcs(n_states))
         groups = corpus.batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
         return [corpus.block(group) for group in groups[: max(1, START_FRAMES // ELEMENTS_AT_ONCE["cpu"])]]
 

@@ -1,6 +1,6 @@
 """Training an HMM by gradient, through the loop that trains the networks: the same parameters and objective as EM's.
 
-The gradient of ``log p`` is the E-step (``seqmodels.hmm.differentiable``); the chain's parameters are softmaxes of
+The gradient of ``log p`` is the E-step (``seqmodels.hmm.inference.autograd``); the chain's parameters are softmaxes of
 logits, those of the observation are unconstrained already.
 """
 
@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from seqmodels.distributed import add_up
-from seqmodels.hmm.differentiable import cut_log_prob
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.forward_backward import forward_of
-from seqmodels.hmm.inference import block_trellis, refuse_impossible
+from seqmodels.hmm.inference.autograd import log_prob_of_segments
+from seqmodels.hmm.inference.forward_backward import forward_pass
 from seqmodels.hmm.learning.corpus import Portion
 from seqmodels.hmm.learning.em import Callback, FitResult, Objective, StopRule
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.posterior import block_trellis, refuse_impossible
 from seqmodels.training import Checkpoints, Recipe, Step, train
 
 MAX_KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
@@ -136,7 +136,7 @@ class _BlockObjective:
             return Step(zero, portion.weight, torch.zeros(()), 0.0, torch.zeros(()))
         emission, objective = self.module.emission, self.objective
         log_b = log_densities(emission, parameters.table.to(self.dtype), block.x, block.past)
-        each = cut_log_prob(parameters.initial, parameters.transition, log_b, block.cutting, parameters.final)
+        each = log_prob_of_segments(parameters.initial, parameters.transition, log_b, block.segments, parameters.final)
         refuse_impossible(each.detach(), block)
         total = block.weight * each.sum()
         share = block.weight * len(block.x) / self.n_frames
@@ -172,8 +172,8 @@ def _log_prob(parameters: Parameters, emission: Emission, portions: list[Portion
     total = 0.0
     for block in (portion.block for portion in portions if portion.block is not None):
         densities, _ = emission.evaluate(parameters.table, block.x, block.past, dtype, block.scratch)
-        forward = forward_of(block_trellis(parameters, densities, block))
+        forward = forward_pass(block_trellis(parameters, densities, block))
         assert forward.ends is not None
-        total += block.weight * float((block.cutting.totals(forward.steps) + forward.ends).sum())
+        total += block.weight * float((block.segments.totals(forward.steps) + forward.ends).sum())
     (summed,), _ = add_up([parameters.initial.new_tensor(total)])
     return float(summed)

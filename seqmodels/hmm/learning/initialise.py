@@ -103,12 +103,12 @@ class _Frames:
 
     @classmethod
     def of(cls, blocks: list[Block]) -> _Frames:
-        pasts = [b.cutting.packing.unpack(b.past) for b in blocks if b.past is not None]
-        known = [_known_state(b.cutting.packing.unpack(b.states)) for b in blocks if b.states is not None]
+        pasts = [b.segments.packing.unpack(b.past) for b in blocks if b.past is not None]
+        known = [_known_state(b.segments.packing.unpack(b.states)) for b in blocks if b.states is not None]
         return cls(
-            torch.cat([b.cutting.packing.unpack(b.x) for b in blocks]),
+            torch.cat([b.segments.packing.unpack(b.x) for b in blocks]),
             torch.cat(pasts) if pasts else None,
-            torch.cat([b.cutting.lengths for b in blocks]),
+            torch.cat([b.segments.lengths for b in blocks]),
             torch.cat(known) if known else None,
         )
 

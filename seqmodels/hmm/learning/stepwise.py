@@ -21,10 +21,11 @@ import torch
 from torch import Tensor
 
 from seqmodels.distributed import share
-from seqmodels.hmm.densities import Densities
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.forward_backward import forward_of, posterior_of
-from seqmodels.hmm.inference import block_trellis
+from seqmodels.hmm.inference.densities import Densities
+from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
+from seqmodels.hmm.inference.packing import Packing
+from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.learning.corpus import Batch, Corpus, Piece
 from seqmodels.hmm.learning.em import (
     Callback,
@@ -37,9 +38,8 @@ from seqmodels.hmm.learning.em import (
     m_step,
     sum_over_processes,
 )
-from seqmodels.hmm.packing import Packing
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.posterior import block_trellis
 from seqmodels.training import Checkpoints, Interruption, interruptible
 
 
@@ -195,10 +195,10 @@ def expect_pieces(parameters: Parameters, emission: Emission, corpus: Corpus, pi
     ends = _backward_messages(parameters, emission, corpus, pieces)
     densities, memo = emission.evaluate(parameters.table, block.x, block.past, corpus.dtype, block.scratch)
     trellis = replace(block_trellis(parameters, densities, block), initial=starts, final=ends)
-    posterior = posterior_of(trellis)
+    posterior = forward_backward_pass(trellis)
     _refuse_impossible(posterior.log_prob, pieces)
     statistics = emission.statistics(parameters.table, block.x, block.past, posterior.gamma, memo)
-    first, last = (posterior.gamma[rows].double() for rows in (block.cutting.first, block.cutting.last))
+    first, last = (posterior.gamma[rows].double() for rows in (block.segments.first, block.segments.last))
     is_first = torch.tensor([p.first == 0 for p in pieces], device=first.device)
     is_last = torch.tensor([p.last == p.length for p in pieces], device=first.device)
     ratio = torch.where(starts > 0, first / starts, 0.0)[~is_first]
@@ -225,8 +225,8 @@ def _forward_messages(
         trellis = replace(block_trellis(parameters, densities, block), final=torch.ones_like(starts[:1]))
         even = torch.full_like(starts[:1], 1 / starts.shape[1])
         initial = [starts[:1] if pieces[i].before.first == 0 else even for i in inner]
-        ran = forward_of(replace(trellis, initial=torch.cat(initial)))
-        beliefs[inner] = ran.alpha[block.cutting.last].double()
+        ran = forward_pass(replace(trellis, initial=torch.cat(initial)))
+        beliefs[inner] = ran.alpha[block.segments.last].double()
         starts[inner] = beliefs[inner] @ parameters.transition
     return beliefs, starts
 
@@ -242,7 +242,9 @@ def _backward_messages(parameters: Parameters, emission: Emission, corpus: Corpu
         densities, _ = emission.evaluate(parameters.table, block.x, block.past, corpus.dtype, block.scratch)
         final_messages = [final if p.last == p.length else torch.ones_like(final) for p in after]
         known = block_trellis(parameters, densities, block).densities
-        ends[inner] = _messages_before(parameters.transition, known, block.cutting.packing, torch.stack(final_messages))
+        ends[inner] = _messages_before(
+            parameters.transition, known, block.segments.packing, torch.stack(final_messages)
+        )
     return ends
 
 

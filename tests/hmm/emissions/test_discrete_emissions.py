@@ -16,7 +16,7 @@ from seqmodels import HMM, Sequences
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.observations import AutoregressiveGaussian, Bernoulli, Columns, GaussianMixture, Observation, Poisson
 from seqmodels.observations.base import past_steps
-from tests.hmm.enumeration import enumerate_paths
+from tests.hmm.inference.enumeration import enumerate_paths
 
 K, D, N = 3, 4, 40
 F64 = torch.float64

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqmodels.hmm.emissions import Emission, emission_of, quadratic
 from seqmodels.hmm.emissions.base import add_sums
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, gaussian
 from seqmodels.observations.base import past_steps
 

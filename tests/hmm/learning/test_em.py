@@ -19,7 +19,7 @@ from seqmodels.hmm.learning.em import Expectations, FitResult, Objective, StopRu
 from seqmodels.hmm.learning.initialise import start
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
-from tests.hmm.enumeration import enumerate_paths
+from tests.hmm.inference.enumeration import enumerate_paths
 
 D, V = 2, 4
 LENGTHS = (30, 1, 12, 25, 2)
@@ -276,7 +276,7 @@ def test_the_past_of_each_frame() -> None:
     x = [np.arange(6.0).reshape(3, 2), np.array([[9.0, 9.0]])]
     (block,) = make_blocks(x, [1.0, 1.0], 2, 3, 4, CPU, F64)
     assert block.past is not None
-    long, short = (block.cutting.split(block.past)[block.indices.index(i)] for i in (0, 1))
+    long, short = (block.segments.split(block.past)[block.indices.index(i)] for i in (0, 1))
     nan = [np.nan, np.nan]
     assert_allclose(long, np.array([[nan, nan], [nan, [0, 1]], [[0, 1], [2, 3]]]))
     assert torch.isnan(short).all()

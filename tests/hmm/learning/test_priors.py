@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from seqmodels import HMM, GaussianMixture, Pseudocounts, PseudoFrames
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.emissions.pseudo_frames import log_density, sums
-from tests.hmm.enumeration import enumerate_paths
+from tests.hmm.inference.enumeration import enumerate_paths
 
 K, D, M = 3, 2, 2
 RNG = np.random.default_rng(0)

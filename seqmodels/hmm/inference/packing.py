@@ -89,7 +89,8 @@ class Packing:
 
     @cached_property
     def spans(self) -> list[tuple[int, int, int]]:
-        """``(shift, low, high)``: runs of rows, first frames apart, whose frames before are the rows ``shift`` earlier."""
+        """``(shift, low, high)``: runs of rows, first frames apart, whose previous frames are ``shift`` rows
+        earlier."""
         spans = []
         for shift, group in groupby(pairwise(self.blocks), key=lambda pair: pair[0][1] - pair[0][0]):
             later = [block for _, block in group]

@@ -1,4 +1,4 @@
-"""``Scratch``: memory that the E-steps of one fit use again and again; fresh pages cost as much as what is written on them."""
+"""``Scratch``: memory that the E-steps of one fit reuse; fresh pages cost as much as what is written on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
 
 class Scratch:
@@ -32,7 +32,7 @@ class Scratch:
         found = self.take(name, tuple((matrix.mT if flipped else matrix).shape), matrix.dtype, matrix.device)
         return found.mT if flipped else found
 
-    def once(self, source: Tensor, make: Callable[[Tensor], Made]) -> Made:
+    def once(self, source: Tensor, make: Callable[[Tensor], Value]) -> Value:
         """``make(source)``, from before if the source is that of the last call; ``make`` must always be the same."""
         if self._made is None or self._made[0] is not source:
             self._made = source, make(source)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from seqmodels.hmm.log_product import LogProduct
+from seqmodels.hmm.inference.log_space import LogProduct
 
 
 def matrices(K: int, generator: torch.Generator) -> dict[str, Tensor]:

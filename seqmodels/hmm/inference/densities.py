@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.scratch import Scratch
 
 LOG2E = 1.4426950408889634  # powers of two are what processors are quick at
 
@@ -29,7 +29,8 @@ class Densities(Protocol):
         """Where they are."""
 
     def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
-        """(..., N, K) densities over each frame's largest, on scratch, and (..., N) float64 nats, the logarithm of that largest."""
+        """(..., N, K) densities over each frame's largest, on scratch; (..., N) float64 log of that largest, in
+        nats."""
 
     def log(self) -> Tensor:
         """(..., N, K) nats."""
@@ -88,7 +89,7 @@ class LogDensities:
 
 @dataclass(frozen=True)
 class PowerDensities:
-    """Given as ``factor · 2^exponent``, both (..., K, N); the factors are of the order of one. ``factor`` None: all one."""
+    """Given as ``factor · 2^exponent``, both (..., K, N); factors are of the order of one; None: all are one."""
 
     exponent: Tensor
     factor: Tensor | None
@@ -133,7 +134,7 @@ class PowerDensities:
 
 @dataclass(frozen=True)
 class TableDensities:
-    """Looked up: ``log_table`` (..., V, K) nats of V symbols, ``symbols`` (N,). Exponents are taken of the table alone."""
+    """Looked up: ``log_table`` (..., V, K) nats of V symbols, ``symbols`` (N,). Only the table is exponentiated."""
 
     log_table: Tensor
     symbols: Tensor
@@ -156,7 +157,7 @@ class TableDensities:
         return b, peak.double().index_select(-1, self.symbols)
 
     def _look_up(self, table: Tensor, scratch: Scratch) -> Tensor:
-        """In memory a row of states for each frame; of several chains a row of frames for each state, for products of many matrices."""
+        """In memory a row of states for each frame; of several chains a row of frames for each state, for bmm."""
         if table.dim() == 2:
             return torch.index_select(
                 table, 0, self.symbols, out=scratch.take("b", self.shape, self.dtype, self.device)
@@ -183,8 +184,8 @@ class TableDensities:
 
 def _largest(rows: Tensor, scratch: Scratch) -> Tensor:
     """(..., K, N) -> (..., N)."""
-    found = scratch.take("largest", (*rows.shape[:-2], rows.shape[-1]), rows.dtype, rows.device)
-    return _finite(torch.amax(rows, -2, out=found))
+    largest = scratch.take("largest", (*rows.shape[:-2], rows.shape[-1]), rows.dtype, rows.device)
+    return _finite(torch.amax(rows, -2, out=largest))
 
 
 def _double(peak: Tensor, scratch: Scratch) -> Tensor:

@@ -3,7 +3,7 @@ from threading import Thread
 import pytest
 import torch
 
-from seqmodels.hmm.threads import WORTH_SHARING, one_if_small
+from seqmodels.hmm.inference.recursions import WORTH_SHARING, one_thread_if_small
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def _two_threads():
 @pytest.mark.parametrize(("n", "within"), [(1, 1), (WORTH_SHARING, 2)])
 @pytest.mark.usefixtures("_two_threads")
 def test_small_products_run_on_one_thread_and_the_number_is_given_back(n: int, within: int) -> None:
-    with one_if_small(torch.ones(1, 1), n):
+    with one_thread_if_small(torch.ones(1, 1), n):
         assert torch.get_num_threads() == within
     assert torch.get_num_threads() == 2
 
@@ -25,7 +25,7 @@ def test_small_products_run_on_one_thread_and_the_number_is_given_back(n: int, w
 @pytest.mark.usefixtures("_two_threads")
 def test_other_threads_keep_theirs() -> None:
     found = []
-    with one_if_small(torch.ones(1, 1), 1):
+    with one_thread_if_small(torch.ones(1, 1), 1):
         other = Thread(target=lambda: found.append(torch.get_num_threads()))
         other.start()
         other.join()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqmodels.hmm.packing import Packing
+from seqmodels.hmm.inference.packing import Packing
 
 LENGTHS = [2, 5, 1, 5, 3]
 

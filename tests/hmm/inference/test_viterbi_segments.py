@@ -1,20 +1,22 @@
-"""Cut into pieces or not, the best path is the one that a plain climb finds, frame after frame."""
+"""Cut into segments or not, the best path is the one that a plain recursion finds, frame after frame."""
 
 from __future__ import annotations
+
+import sys
 
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 
-import seqmodels.hmm.viterbi as module
 from seqmodels import HMM
-from seqmodels.hmm.cutting import Cutting
-from seqmodels.hmm.densities import LogDensities
-from seqmodels.hmm.max_plus import climb
-from seqmodels.hmm.packing import Packing
-from seqmodels.hmm.trellis import Trellis
-from seqmodels.hmm.viterbi import best_paths
+from seqmodels.hmm.inference.densities import LogDensities
+from seqmodels.hmm.inference.packing import Packing
+from seqmodels.hmm.inference.segments import Segments
+from seqmodels.hmm.inference.trellis import Trellis
+from seqmodels.hmm.inference.viterbi import best_paths, best_scores
+
+module = sys.modules[best_paths.__module__]  # the package's name for it is the function
 
 K, LENGTHS = 4, [701, 33, 300, 1, 128, 64]
 SIZE, MARGIN = 32, 16
@@ -71,18 +73,18 @@ def trellis(name: str, size: int | None, dtype: torch.dtype = torch.float64) -> 
     start, step, end = (None if p is None else torch.as_tensor(p) for p in chain(name))
     assert start is not None
     assert step is not None
-    cutting = Cutting.whole(LENGTHS) if size is None else Cutting.into(torch.tensor(LENGTHS), size, MARGIN)
-    log_b = cutting.packing.pack(torch.as_tensor(seen(name)).to(dtype))
-    return Trellis.of(start, step, LogDensities(log_b), cutting, end)
+    segments = Segments.whole(LENGTHS) if size is None else Segments.of_size(torch.tensor(LENGTHS), size, MARGIN)
+    log_b = segments.packing.pack(torch.as_tensor(seen(name)).to(dtype))
+    return Trellis.of(start, step, LogDensities(log_b), segments, end)
 
 
 @pytest.mark.parametrize("size", [None, SIZE, 128])
 @pytest.mark.parametrize("name", ["mixed", "ends", "left-to-right", "sparse", "slow", "apart", "tied"])
-@pytest.mark.parametrize("patience", [0.0, 1.0])
-def test_pieces_make_the_path_of_a_plain_climb(
-    name: str, size: int | None, patience: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("budget", [0.0, 1.0])
+def test_segments_make_the_path_of_a_plain_recursion(
+    name: str, size: int | None, budget: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE", patience)
+    monkeypatch.setattr(module, "RETRY_BUDGET", budget)
     states, log_prob = best_paths(trellis(name, size))
     parts = np.split(seen(name), np.cumsum(LENGTHS)[:-1])
     for path, score, log_b in zip(states.split(LENGTHS), log_prob, parts, strict=True):
@@ -91,40 +93,40 @@ def test_pieces_make_the_path_of_a_plain_climb(
         assert_allclose(score, best, rtol=1e-12)
 
 
-def test_a_chain_that_forgets_is_climbed_once_one_that_does_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_that_forgets_is_run_once_one_that_does_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 
     def counted(into: torch.Tensor, log_b: torch.Tensor, packing: Packing, arriving: torch.Tensor) -> object:
         sizes.append(packing.n_sequences)
-        return climb(into, log_b, packing, arriving)
+        return best_scores(into, log_b, packing, arriving)
 
-    monkeypatch.setattr(module, "climb", counted)
+    monkeypatch.setattr(module, "best_scores", counted)
     best_paths(trellis("mixed", 128))
     assert sizes == [13]
     best_paths(trellis("apart", 128))
     assert len(sizes) > 2
     assert max(sizes[2:]) < 13
-    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    monkeypatch.setattr(module, "RETRY_BUDGET", 0.0)
     sizes.clear()
     best_paths(trellis("apart", 128))
-    assert sizes == [13, 2, 2, 1, 1, 1]  # two sequences of 3 and 6 pieces, one after the other
+    assert sizes == [13, 2, 2, 1, 1, 1]  # two sequences of 3 and 6 segments, one after the other
 
 
 def test_scores_far_below_zero_stay_exact() -> None:
     """Frames improbable in every state: what they add is the same for all, and must not blur what differs."""
     here, far = trellis("mixed", SIZE), trellis("mixed", SIZE)
     lower = LogDensities(far.densities.log() - 2.0**14)
-    moved = best_paths(Trellis(far.initial, far.transition, far.final, lower, far.cutting))[0]
+    moved = best_paths(Trellis(far.initial, far.transition, far.final, lower, far.segments))[0]
     assert torch.equal(moved, best_paths(here)[0])
 
 
-def test_an_impossible_sequence_spoils_no_other_and_no_piece() -> None:
+def test_an_impossible_sequence_spoils_no_other_and_no_segment() -> None:
     found = trellis("mixed", SIZE)
-    log_b = found.cutting.split(found.densities.log())
+    log_b = found.segments.split(found.densities.log())
     log_b[0] = log_b[0].clone()
     log_b[0][350] = -torch.inf
     blocked = LogDensities(found.packing.pack(torch.cat(log_b)))
-    states, log_prob = best_paths(Trellis(found.initial, found.transition, found.final, blocked, found.cutting))
+    states, log_prob = best_paths(Trellis(found.initial, found.transition, found.final, blocked, found.segments))
     assert log_prob[0] == -torch.inf
     assert torch.isfinite(log_prob[1:]).all()
     assert torch.equal(states[LENGTHS[0] :], best_paths(found)[0][LENGTHS[0] :])
@@ -134,5 +136,5 @@ def test_a_long_sequence_decodes_as_its_frames_say() -> None:
     """Through the public door, cut in float32: every frame says which state it is from."""
     path = np.repeat(np.random.default_rng(0).integers(3, size=500), 10)
     model = HMM.from_parameters(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), emission=np.eye(3))
-    assert not Cutting.of([len(path)], 3, torch.float32).is_whole
+    assert not Segments.fastest([len(path)], 3, torch.float32).is_whole
     assert (model.decode([path])[0] == path).all()
