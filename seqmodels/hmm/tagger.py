@@ -15,6 +15,7 @@ from seqmodels.encodings import Encoding
 from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.inference.messages import log_messages, log_next, log_steps, log_update
 from seqmodels.hmm.learning.constraints import Pseudocounts
+from seqmodels.hmm.learning.corpus import validation_score
 from seqmodels.hmm.learning.options import check_numbers
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.parameters import Parameters
@@ -194,7 +195,7 @@ class HMMTagger(SequenceModel):
         self.hmm_.set_params(**kept, checkpoint_seconds=self.checkpoint_seconds)
         fit_labelled(self.hmm_, setting, raw, labels, weights, self.n_states_per_label)
         self.converged_ = self.hmm_.converged_
-        scored = [np.nan] * (len(self.hmm_.history_) - 1) + [self._validation(validation)]
+        scored = [np.nan] * (len(self.hmm_.history_) - 1) + [validation_score(self._steps, validation)]
         self.history_ = self.hmm_.history_.assign(validation=scored)
 
     def _new(self) -> HMM:
@@ -223,11 +224,6 @@ class HMMTagger(SequenceModel):
     def _reads(self) -> Encoding:
         assert self.source_encoding_ is not None, "a tagger reads its sources"
         return self.source_encoding_
-
-    def _validation(self, examples: list[Example]) -> float:
-        if not examples:
-            return np.nan
-        return sum(float(steps.sum()) for steps in self._steps(examples)) / sum(e.n_units for e in examples)
 
     # -- labels, given a source ----------------------------------------------------------------------------
 

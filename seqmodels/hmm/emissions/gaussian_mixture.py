@@ -392,8 +392,8 @@ class TiedMixtureEmission(Emission):
         log_weights = self.observation.unpack(table, self.size)[0].T.flatten()  # (M·K,)
         means, factor = self._by_component(table)
         if not bool(torch.isnan(x).any()):
-            for rows in row_blocks(len(x), max(self.size, len(means)), x.device):
-                yield ComponentBlock(rows, self._components(log_weights, means, factor, x[rows], dtype, len(table)))
+            for part in row_blocks(len(x), max(self.size, len(means)), x.device):
+                yield ComponentBlock(part, self._components(log_weights, means, factor, x[part], dtype, len(table)))
             return
         covariance = torch.cholesky_inverse(factor)
         for observed, rows in missing.by_pattern(x):

@@ -6,7 +6,7 @@ to a long sequence what a batch of sequences is to many.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -187,6 +187,14 @@ def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, fl
             units += e.weight * len(raw.encode() if isinstance(raw, str) else raw)
             log_det += e.weight * float(each.sum())
     return units, log_det
+
+
+def validation_score(log_prob_steps: Callable[[list[Example]], list[np.ndarray]], examples: list[Example]) -> float:
+    """Nats per raw unit of held-out examples; NaN where there are none."""
+    if not examples:
+        return np.nan
+    log_prob = sum(float(steps.sum()) for steps in log_prob_steps(examples)) + sum(e.log_det for e in examples)
+    return log_prob / sum(e.n_units for e in examples)
 
 
 def check_states(examples: Sequence[Example], n_states: int) -> None:

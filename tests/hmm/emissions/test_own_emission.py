@@ -18,7 +18,6 @@ import seqmodels as sm
 from seqmodels.hmm.emissions import Emission, Statistics, emission_of
 from tests.hmm.inference.enumeration import enumerate_paths
 
-
 # -- the recipe: an observation, and the emission that EM fits it by -------------------------------------------
 
 
