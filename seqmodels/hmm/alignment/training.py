@@ -189,6 +189,7 @@ class Training:
             begun = None
             if self._kept.due:
                 self._kept.write(self._state(climb, i, moves=moves))
+                self._interruption.hold()  # there is a checkpoint to keep
             visits = self._expect([climb.probability(b) for b in range(len(self.blocks))])
             if visits is None:
                 self._kept.write(self._state(climb, i, moves=moves))
