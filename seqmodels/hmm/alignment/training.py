@@ -399,6 +399,7 @@ class AlignmentEM:
             resume_at = None
             if self._checkpoints.due:
                 self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
+                self._interruption.hold()  # there is a checkpoint to keep
             expectations = self._expect([estimate.probability(b) for b in range(len(self.blocks))])
             if expectations is None:
                 self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
