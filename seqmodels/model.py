@@ -133,10 +133,14 @@ class SequenceModel(Configurable, ABC):
         """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps."""
 
     @abstractmethod
-    def cursor(self) -> Cursor:
+    def cursor(self, n_steps: int | None = None) -> Cursor:
         """The fitted model as a chain of one-step predictions, over encoded steps, for several sequences at once.
 
         What all steps share is computed here, once; many sequences may start from one cursor.
+
+        Args:
+            n_steps: about how many steps will be taken, where that is known: for few of them a network does without
+                the tables that pay only over many. It changes no prediction but for rounding.
 
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[1.0]], emission=[[0.75, 0.25]])

@@ -30,8 +30,8 @@ class GenerativeModel(Protocol):
     _is_tagger: ClassVar[bool]
     _pads_sources: ClassVar[bool]
 
-    def cursor(self) -> Cursor:
-        """The model as a chain of one-step predictions."""
+    def cursor(self, n_steps: int | None = None) -> Cursor:
+        """The model as a chain of one-step predictions, of which about ``n_steps`` will be taken; None: many."""
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
         """``(n,)`` nats of each raw sequence."""

@@ -30,7 +30,7 @@ def predict_next(model: GenerativeModel, prefix: Any, source: Any) -> Any:
     """``SequenceModel.predict_next``: a Pyro distribution over the raw step after ``prefix``, given ``source``."""
     steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
     precise = with_enough_precision(model, steps, encoded_source)
-    cursor = precise.cursor()
+    cursor = precise.cursor(len(steps))
     state = start_after(cursor, encoded_source, steps, 1)
     return cursor.distribution(state).as_distribution(*precise._affine())
 

@@ -247,7 +247,7 @@ class HMM(Queries):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self) -> HMMCursor:
+    def cursor(self, n_steps: int | None = None) -> HMMCursor:
         parameters = self._parameters().to(self._device())
         return HMMCursor(parameters, self.observation_, self.encoding_.size, DTYPES[self.dtype])
 

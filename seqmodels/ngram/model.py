@@ -126,7 +126,7 @@ class NGram(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self) -> NGramCursor:
+    def cursor(self, n_steps: int | None = None) -> NGramCursor:
         self._setting()
         return NGramCursor(self.tables_, self.observation_, self._device(), DTYPES[self.dtype])
 
