@@ -59,8 +59,8 @@ class SequenceModel(Configurable, ABC):
             ``"given"`` for vectors and for taggers, ``"stop"`` for text and symbols.
         encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text
             as bytes.
-        source_encoding: how what a target is given is read by a model with an encoder; ``"auto"``: as the targets where
-            both are of one kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by
+        source_encoding: how a model with an encoder reads sources; ``"auto"``: as the targets where both are of one
+            kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by
             one encoding.
         ignore_source: p(y) in the place of p(y | x), as a baseline: the sources, of whatever kind, are not looked at.
         observation: how a state emits a step; ``"auto"``: ``Categorical`` for symbols, ``GaussianMixture`` for vectors.
@@ -248,8 +248,8 @@ class SequenceModel(Configurable, ABC):
         """Under several processes all end with the model of the first, to the last bit."""
         content = distributed.content_of_first(self.content)
         if content is not None:
-            own = None if content["source_encoding"] is None else self.source_encoding_
-            self._load(content, self.encoding_, self.observation_, own)
+            source_encoding = None if content["source_encoding"] is None else self.source_encoding_
+            self._load(content, self.encoding_, self.observation_, source_encoding)
 
     def _resolved_choices(self) -> dict[str, Any]:
         """What a checkpoint must agree with, beside the hyperparameters: what ``"auto"`` came to."""
@@ -279,8 +279,8 @@ class SequenceModel(Configurable, ABC):
         kind = train.scored.kind
         if self._is_tagger:
             check_has_targets(type(self).__name__, train)
-        given = kind == "vectors" or self._is_tagger
-        length = self.length if self.length != "auto" else "given" if given else "stop"
+        default_length: Length = "given" if kind == "vectors" or self._is_tagger else "stop"
+        length = default_length if self.length == "auto" else self.length
         observation = self._default_observation(kind) if self.observation == "auto" else self.observation.clone()
         if self.warm_start and self.__sklearn_is_fitted__():
             return Setting.of(
@@ -306,7 +306,7 @@ class SequenceModel(Configurable, ABC):
         return default_encoding(X.kind)
 
     def _source_shares_encoding(self) -> bool:
-        """Whether sources and targets are read alike."""
+        """Whether sources and targets are read by one encoding."""
         return not self._has_encoder
 
     def _apply_setting(self, setting: Setting) -> None:
@@ -598,8 +598,8 @@ class SequenceModel(Configurable, ABC):
         }
 
     def _described_sources(self) -> dict[str, Any] | None:
-        own = self.source_encoding_
-        return None if own is None or own is self.encoding_ else _described(own)
+        encoding = self.source_encoding_
+        return None if encoding is None or encoding is self.encoding_ else _described(encoding)
 
     def _load(
         self, content: dict[str, Any], encoding: Encoding, observation: Observation, sources: Encoding | None
