@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqmodels.hmm import HMM, AlignmentHMM, HMMTagger
-from seqmodels.hmm.counting import parameters_by_states
+from seqmodels.hmm.model import n_parameters_by_states
 from seqmodels.model import SequenceModel
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.untrained import parameters_by_width
@@ -93,7 +93,7 @@ class Budget:
         if isinstance(model, HMM):
             if model.n_states == 1:
                 return {}
-            return {"n_states": largest(parameters_by_states(model, train), self.parameters, 1, "n_states")}
+            return {"n_states": largest(n_parameters_by_states(model, train), self.parameters, 1, "n_states")}
         return {"d_model": largest(parameters_by_width(model, train), self.parameters, _width_step(model), "d_model")}
 
 

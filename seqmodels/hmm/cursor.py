@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import MergedStates, Prediction, Source, select_rows, stacked_sources
-from seqmodels.hmm.log_product import LogProduct
+from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Observation
 
 
 @dataclass(frozen=True)
 class HMMState:
-    """``log_belief (n, K)`` float64: log p(state of the last step | all steps so far), None before the first; ``log_coming (n, K)``
-    float64: log p(there is a next step, in this state | the same); ``past`` the last p steps.
+    """``log_belief (n, K)`` float64: log p(state of the last step | all steps so far), None before the first;
+    ``log_coming (n, K)`` float64: log p(there is a next step, in this state | the same); ``past`` the last p steps.
 
     Both are -inf everywhere once the steps are impossible.
     """
@@ -71,7 +71,8 @@ class HMMCursor:
         each = self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()  # (n, K)
         joint = state.log_coming + each
         total = torch.logsumexp(joint, -1, keepdim=True)
-        # After an impossible step no state is left: all that follows is impossible too, as in the evaluation in batches.
+        # After an impossible step no state is left: all that follows is impossible too, as in the evaluation in
+        # batches.
         log_belief = joint - torch.where(total == -torch.inf, 0.0, total)
         kept = state.past
         if self.observation.n_past:
