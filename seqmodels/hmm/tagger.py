@@ -274,7 +274,7 @@ class HMMTagger(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self) -> TaggerCursor:
+    def cursor(self, n_steps: int | None = None) -> TaggerCursor:
         self._setting()
         return TaggerCursor(self._parameters(), self._messages, self.observation_, self.n_states_per_label)
 

@@ -205,7 +205,7 @@ class AlignmentHMM(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self) -> AlignmentCursor:
+    def cursor(self, n_steps: int | None = None) -> AlignmentCursor:
         self._setting()
         model = self.model_
         where = self._device(), DTYPES[self.dtype]
