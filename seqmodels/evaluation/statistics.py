@@ -13,7 +13,8 @@ from scipy.optimize import brentq
 from scipy.special import expit, stdtr, stdtrit
 
 MIN_CLUSTERS = 5  # below: no interval
-EXACT_CLUSTERS = 100  # up to here the distribution of t over unequal clusters is computed; above, Student's with fewer degrees of freedom
+# Up to here the distribution of t over unequal clusters is computed; above, a Student's t stands for it.
+EXACT_CLUSTERS = 100
 METHOD = "t over clusters, corrected for skewness"
 MIN_BLOCKS = 5
 USUAL_BLOCKS = 10  # of one long sequence; fewer where its autocorrelation asks for longer ones
@@ -57,15 +58,18 @@ def paired_difference(
 
     Sequences of one cluster are summed first: they are not independent, clusters are. Below 5 clusters there is no
     interval. From there on it is t on the linearised residuals ``d_c - r u_c``, each inflated by its leverage (Bell &
-    McCaffrey 2002), for Student's quantile where clusters are of one size and a wider one where few clusters hold most of the
-    units: its distribution for normal clusters that are half noise of their steps (variance as the units) and half their own
+    McCaffrey 2002), for Student's quantile where clusters are of one size and a wider one where few clusters hold most
+    of the
+    units: its distribution for normal clusters that are half noise of their steps (variance as the units) and half
+        their own
     (as the units squared).
 
-    Where the differences have a tail on one side, the mean of few clusters mostly misses it, and t covers 82 to 91 %. So the
-    limit on the side of the tail is moved out and the other one in, by ``_moved``: a function of the skewness of the residuals
-    and of the number of clusters, found on draws so that 94 to 96 % are covered whether differences are normal, Student's with 3
-    degrees of freedom, exponential or log-normal (``docs/intervals.md``). The p-value is that of the interval whose limit is
-    zero, so that it is below ``1 - level`` where the interval leaves out zero, and nowhere else.
+    Where the differences have a tail on one side, the mean of few clusters mostly misses it, and t covers 82 to 91 %.
+    So the limit on the side of the tail is moved out and the other one in, by ``_moved``: a function of the skewness of
+    the residuals and of the number of clusters, found on draws so that 94 to 96 % are covered whether differences are
+    normal, Student's with 3 degrees of freedom, exponential or log-normal (``docs/intervals.md``). The p-value is that
+    of the interval whose limit is zero, so that it is below ``1 - level`` where the interval leaves out zero, and
+    nowhere else.
 
     Args:
         log_prob_model: ``(n,)`` nats per sequence; finite.
@@ -106,8 +110,9 @@ def moving_block_difference(
     least squared error, while an interval is hurt more by the bias of short blocks than by the noise of long ones. It
     is a tenth of the sequence at least, a sixth at most: topics that come and go under much noise show in no single
     autocorrelation, yet add up, and blocks too short for them cover 76 to 82 %. Ten blocks are few, but t knows
-    (Schmeiser 1982: 10 to 30): where steps are independent the interval is 5 to 10 % wider than it need be. Measured on draws
-    (``experiments/coverage.py``) 95 % intervals cover 93 to 96 %, but 86 % of sequences ten times as long as a topic lasts.
+    (Schmeiser 1982: 10 to 30): where steps are independent the interval is 5 to 10 % wider than it need be. Measured on
+    draws (``experiments/coverage.py``) 95 % intervals cover 93 to 96 %, but 86 % of sequences ten times as long as a
+    topic lasts.
 
     Args:
         steps_model: ``(T,)`` nats per step; finite.
@@ -143,7 +148,8 @@ def politis_white_block(x: Any) -> float:
     """Block length with the least squared error in the variance of a mean: ``(1.5 (G / g)² T)^(1/3)``.
 
     ``g = Σ λ_k R_k`` and ``G = Σ λ_k |k| R_k`` over autocovariances R, with a flat-top window λ that ends at twice the
-    lag after which autocorrelations are insignificant (Politis & White 2004; corrected by Patton, Politis & White 2009).
+    lag after which autocorrelations are insignificant (Politis & White 2004; corrected by Patton, Politis & White
+    2009).
 
     Args:
         x: ``(T,)`` numbers.
@@ -205,12 +211,14 @@ def _cluster_t(d: np.ndarray, u: np.ndarray, level: float) -> tuple[float, float
 
 
 def _moved(skewness: float, u: np.ndarray) -> float:
-    """By what a limit of t is multiplied, given the skewness of the sum of residuals on the side of that limit, ``Σ e³ / (Σ e²)^(3/2)``.
+    """By what a limit of t is multiplied, given the skewness of the sum of residuals on the side of that limit,
+    ``Σ e³ / (Σ e²)^(3/2)``.
 
-    It goes from a little below 1 where the tail is on the other side to well above 1 where it is on this one; few clusters that show no
-    tail may have missed it, so that for them it is above 1 on both sides. Where few clusters hold most of the units, skewness is noise
-    mostly, and no limit is moved in for it as far. The constants were fitted to coverage under normal, t3, Laplace, uniform, gamma
-    (0.5, 1, 4) and log-normal differences of 5 to 150 clusters; ``experiments/coverage.py`` measures it on other draws, and other distributions.
+    It goes from a little below 1 where the tail is on the other side to well above 1 where it is on this one; few
+    clusters that show no tail may have missed it, so that for them it is above 1 on both sides. Where few clusters hold
+    most of the units, skewness is noise mostly, and no limit is moved in for it as far. The constants were fitted to
+    coverage under normal, t3, Laplace, uniform, gamma (0.5, 1, 4) and log-normal differences of 5 to 150 clusters;
+    ``experiments/coverage.py`` measures it on other draws, and other distributions.
     """
     n, variance = len(u), _working_variance(u)
     noise = n * float(np.sqrt((variance**3).sum() / variance.sum() ** 3))  # of the skewness; 1 for clusters of one size
@@ -219,13 +227,17 @@ def _moved(skewness: float, u: np.ndarray) -> float:
 
 
 def _working_variance(u: np.ndarray) -> np.ndarray:
-    """Of clusters that are half noise of their steps (as the units) and half their own (as the units squared), but for a factor."""
+    """Of clusters that are half noise of their steps (as the units) and half their own (as the units squared), but for
+    a factor.
+    """
     return u / u.sum() * (1 + u / u.mean())
 
 
 @dataclass(frozen=True)
 class _Reference:
-    """How t is distributed for clusters of these sizes: Student's with ``freedom``, times ``scale``, or as computed from ``units``."""
+    """How t is distributed for clusters of these sizes: Student's with ``freedom``, times ``scale``, or as computed
+    from ``units``.
+    """
 
     freedom: float
     scale: float
@@ -259,8 +271,8 @@ class _Reference:
 def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
     """Degrees of freedom and scale of t, by the first two moments of its squared error for clusters as in ``_beyond``.
 
-    The squared error is the form ``A' D A`` in the clusters' errors, with ``A = I - s 1'``, ``D = 1 / (1 - s)`` and shares s of the units,
-    which is D but for what all pairs have: ``(A' D A)_ij = D_i δ_ij + k - w_i - w_j``.
+    The squared error is the form ``A' D A`` in the clusters' errors, with ``A = I - s 1'``, ``D = 1 / (1 - s)`` and
+    shares s of the units, which is D but for what all pairs have: ``(A' D A)_ij = D_i δ_ij + k - w_i - w_j``.
     """
     s = u / u.sum()
     D, variance = 1 / (1 - s), _working_variance(u)
@@ -273,11 +285,12 @@ def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
 
 
 def _beyond(t: float, u: np.ndarray) -> float:
-    """``P(|ratio| > t · error)`` in truth zero, for normal clusters of variance ``u_c (1 + u_c / mean u)``; Student's two tails if they are of one size.
+    """``P(|ratio| > t · error)`` in truth zero, for normal clusters of variance ``u_c (1 + u_c / mean u)``; Student's
+    two tails if they are of one size.
 
-    With z standard normal it is ``P(z' (numerator - t² error) z > 0)`` of two forms, and so ``P(z_0² > Σ_i w_i z_i²)`` by the one
-    eigenvalue above zero and the others. As ``P(|z_0| > x) = 2/π ∫_0^(π/2) exp(-x² / (2 sin² θ)) dθ`` (Craig 1991), the mean over the
-    other z is a product.
+    With z standard normal it is ``P(z' (numerator - t² error) z > 0)`` of two forms, and so ``P(z_0² > Σ_i w_i z_i²)``
+    by the one eigenvalue above zero and the others. As ``P(|z_0| > x) = 2/π ∫_0^(π/2) exp(-x² / (2 sin² θ)) dθ`` (Craig
+    1991), the mean over the other z is a product.
     """
     share, deviation = u / u.sum(), np.sqrt(u * (1 + u / u.mean()))
     aside = np.eye(len(u)) - share[:, None]  # errors of clusters -> what the ratio leaves of them
