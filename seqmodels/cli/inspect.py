@@ -127,8 +127,9 @@ def _shares(model: HMM) -> np.ndarray:
     final = 1 - transition.sum(axis=1)
     # A chain that never ends is given a small probability of ending, 1e-6, so that one equation serves for both.
     added_final = np.where(final > 1e-9, 0.0, 1e-6)
-    visits = np.linalg.solve(np.eye(len(initial)) - (transition * (1 - added_final[:, None])).T, initial)
-    return visits / visits.sum()
+    visits: np.ndarray = np.linalg.solve(np.eye(len(initial)) - (transition * (1 - added_final[:, None])).T, initial)
+    shares: np.ndarray = visits / visits.sum()
+    return shares
 
 
 def _emissions(model: HMM) -> list[str]:

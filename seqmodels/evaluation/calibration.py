@@ -134,12 +134,13 @@ def marginal_cdf(distribution: Any, x: Tensor) -> Tensor:
     from seqmodels.observations.product import MixtureOfProducts  # lazily: it imports Pyro
 
     if isinstance(distribution, MixtureOfProducts):
-        blocks = x.split(distribution.sizes)
+        blocks = torch.split(x, distribution.sizes)
         each = [torch.cat(list(map(marginal_cdf, row, blocks))) for row in distribution.components]
         return distribution.weights.double() @ torch.stack(each)
     components = distribution.component_distribution
     z = (x - components.mean) / components.variance.sqrt()  # (M, D)
-    return distribution.mixture_distribution.probs.double() @ torch.special.ndtr(z.double())
+    weights: Tensor = distribution.mixture_distribution.probs.double()
+    return weights @ torch.special.ndtr(z.double())
 
 
 def histogram(transforms: np.ndarray) -> tuple[np.ndarray, float]:

@@ -159,18 +159,17 @@ def _provenance(models: Mapping[str, SequenceModel], parts: DataParts, plan: Fit
     """What the figures can be reproduced from."""
     by_name = {"train": parts.train, "validation": parts.held_out, "test": parts.test}
     items = [(f"{name} {n}", s) for name, d in by_name.items() if d is not None for n, s in (("x", d.X), ("y", d.y))]
-    return as_json(
-        {
-            **provenance(),
-            "sha256": {name: sha256(s) for name, s in items if s is not None},
-            "models": {name: describe(model) for name, model in models.items()},
-            "random_state": plan.random_state,
-            "seeds": plan.seeds,
-            "budget": None if plan.budget is None else vars(plan.budget),
-            "search": None if plan.search is None else vars(plan.search),
-            "validation": parts.validation if isinstance(parts.validation, str | None) else "given",
-        }
-    )
+    record = {
+        **provenance(),
+        "sha256": {name: sha256(s) for name, s in items if s is not None},
+        "models": {name: describe(model) for name, model in models.items()},
+        "random_state": plan.random_state,
+        "seeds": plan.seeds,
+        "budget": None if plan.budget is None else vars(plan.budget),
+        "search": None if plan.search is None else vars(plan.search),
+        "validation": parts.validation if isinstance(parts.validation, str | None) else "given",
+    }
+    return {name: as_json(value) for name, value in record.items()}
 
 
 # -- checks before any model is fitted ------------------------------------------------------------------------

@@ -204,7 +204,8 @@ def _next_row(row: np.ndarray, differs: np.ndarray, column: np.ndarray) -> np.nd
     """An insertion costs 1 wherever it begins: ``min_k≤j (best_k + j - k)`` is a running minimum of ``best_k - k``."""
     best = row + 1
     best[:, 1:] = np.minimum(best[:, 1:], row[:, :-1] + differs)
-    return np.minimum.accumulate(best - column, axis=1) + column
+    row = np.minimum.accumulate(best - column, axis=1) + column
+    return row
 
 
 def _padded(sequences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

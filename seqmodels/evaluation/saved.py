@@ -129,7 +129,7 @@ def _checked(root: Path, content: dict[str, Any]) -> Path:
         _refuse_links(root, [root / name for name in _old_files(root)])
         return root
     _refuse_name([content["folder"]] if not FOLDER.fullmatch(content["folder"]) else [])
-    files = root / content["folder"]
+    files: Path = root / content["folder"]
     _refuse_name([name for name in (*content["files"], *content["models"].values()) if not FILE.fullmatch(name)])
     _refuse_links(root, [files / name for name in content["files"]])
     for name, expected in content["files"].items():

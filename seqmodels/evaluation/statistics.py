@@ -220,9 +220,11 @@ def _moved(skewness: float, u: np.ndarray) -> float:
     coverage under normal, t3, Laplace, uniform, gamma (0.5, 1, 4) and log-normal differences of 5 to 150 clusters;
     ``experiments/coverage.py`` measures it on other draws, and other distributions.
     """
-    n, variance = len(u), _working_variance(u)
+    n = len(u)
+    variance = _working_variance(u)
     noise = n * float(np.sqrt((variance**3).sum() / variance.sum() ** 3))  # of the skewness; 1 for clusters of one size
-    least, most = 1 - 1.6 / (n * noise), 1 + 6.6 * (n - 2) ** -0.7
+    least = 1 - 1.6 / (n * noise)
+    most = 1 + 6.6 * float((n - 2) ** -0.7)
     return least + (most - least) * float(expit((skewness - 0.21 + 0.63 / (n - 2)) / 0.06))
 
 
@@ -230,7 +232,8 @@ def _working_variance(u: np.ndarray) -> np.ndarray:
     """Of clusters that are half noise of their steps (as the units) and half their own (as the units squared), but for
     a factor.
     """
-    return u / u.sum() * (1 + u / u.mean())
+    variance: np.ndarray = u / u.sum() * (1 + u / u.mean())
+    return variance
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ class Scale:
         self.deviation = np.where(deviation > 0, deviation, 1.0)
 
     def __call__(self, frames: np.ndarray) -> np.ndarray:
-        return (np.asarray(frames, dtype=float) - self.mean) / self.deviation
+        standardised: np.ndarray = (np.asarray(frames, dtype=float) - self.mean) / self.deviation
+        return standardised
 
 
 def frame_differences(

@@ -63,7 +63,9 @@ def two_models(comparison: Comparison) -> tuple[str, str] | None:
 def bounded_difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a - b in nats, at most ``MAX_DIFFERENCE`` either way, so that an impossible step is no infinite lead."""
     both = np.isneginf(a) & np.isneginf(b)
-    return np.clip(np.where(both, 0.0, a) - np.where(both, 0.0, b), -MAX_DIFFERENCE, MAX_DIFFERENCE)
+    difference = np.where(both, 0.0, a) - np.where(both, 0.0, b)
+    bounded: np.ndarray = np.clip(difference, -MAX_DIFFERENCE, MAX_DIFFERENCE)
+    return bounded
 
 
 # -- text and symbols -----------------------------------------------------------------------------------------
