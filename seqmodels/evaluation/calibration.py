@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,6 +15,9 @@ from seqmodels.generation import Given, Prediction
 from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data, Example
 from seqmodels.sequences import Sequences
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BIN_EDGES = np.array([0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 1])
 HISTOGRAM_BINS = 20  # of the probability integral transform
@@ -57,6 +59,8 @@ def reliability(
     Raises:
         ValueError: a model of vectors; see ``pit``.
     """
+    import pandas as pd
+
     if model.observation_.emits != "symbols":
         raise ValueError("a model of vectors has no probabilities of symbols; use pit")
     generator = torch.Generator().manual_seed(random_state)

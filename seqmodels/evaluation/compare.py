@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from seqmodels.data import sha256
 from seqmodels.evaluation.budget import Budget
@@ -24,6 +23,9 @@ from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data
 from seqmodels.sequences import Item
 from seqmodels.storage import describe
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def compare(

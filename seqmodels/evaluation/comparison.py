@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from seqmodels import storage
 from seqmodels.evaluation import saved
@@ -21,6 +20,7 @@ from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 LINE_WIDTH = 120  # characters
@@ -85,12 +85,16 @@ class Comparison:
         ``model``, ``sequence`` (from 0), ``name``, ``cluster`` (None where there are none), ``position`` (from 1),
         ``log_prob`` in nats, the mean over seeds. Under ``length="stop"`` the last step is the end.
         """
+        import pandas as pd
+
         column = self.frame.attrs["cluster"] or "cluster"
         has_clusters = column in self.test.metadata
         clusters = list(self.test.metadata[column]) if has_clusters else [None] * len(self.test)
         return pd.concat([self._steps_of(name, clusters) for name in self.log_prob_steps], ignore_index=True)
 
     def _steps_of(self, model: str, clusters: list[Any]) -> pd.DataFrame:
+        import pandas as pd
+
         steps = self.log_prob_steps[model]
         lengths = [len(s) for s in steps]
         dtype = None if any(c is not None for c in clusters) else object

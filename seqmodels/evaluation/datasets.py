@@ -7,9 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
-
-import pandas as pd
+from typing import TYPE_CHECKING, Self
 
 from seqmodels import data
 from seqmodels.data import MFCC
@@ -17,6 +15,9 @@ from seqmodels.data.text import Cut
 from seqmodels.evaluation.suites import Choice, Task, pair_tasks, speech_tasks, table_tasks, text_tasks
 from seqmodels.parameters import Configurable
 from seqmodels.sequences import Sequences
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Pair = tuple[Sequences, Sequences | None]  # X, and y for p(y | x)
 
@@ -147,6 +148,8 @@ class Table(Dataset):
     dither: bool = False
 
     def read(self) -> Pair:
+        import pandas as pd
+
         if not self.by:
             raise ValueError(f"{self.path} is a table: name the column that says which sequence a row is of, with --by")
         try:

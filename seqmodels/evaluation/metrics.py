@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from seqmodels.evaluation.statistics import Difference, moving_block_difference, paired_difference
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences, as_sequences
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Unit = Literal["character", "word"]
 
@@ -106,6 +108,8 @@ def evaluate(
     Raises:
         ImportError: text, and sacrebleu is not installed.
     """
+    import pandas as pd
+
     targets = as_sequences(y)
     if targets.kind == "text":
         _sacrebleu()  # if it is missing, say so before the search and not after it

@@ -8,12 +8,14 @@ import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 
 from seqmodels.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PACKAGES = ("torch", "numpy", "scipy", "pandas")
 

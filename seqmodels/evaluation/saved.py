@@ -18,10 +18,9 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from seqmodels import storage
 from seqmodels.annotations import check
@@ -30,6 +29,9 @@ from seqmodels.measure import Measure
 from seqmodels.parameters import Configurable
 from seqmodels.sequences import Sequences
 from seqmodels.storage import describe
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NAME, FORMAT = "seqmodels-comparison-", 2  # in the oldest format the files were in the folder itself, without hashes
 MAIN = "comparison.json"
@@ -219,6 +221,8 @@ def frame_to_json(frame: pd.DataFrame) -> dict[str, Any]:
 
 def frame_from_json(content: Mapping[str, Any]) -> pd.DataFrame:
     """The inverse of ``frame_to_json``; ``ValueError`` for columns that are not equally long."""
+    import pandas as pd
+
     n = content["n"]
     wrong = [c["name"] for c in content["columns"] if len(c["values"]) != n or not DTYPE.fullmatch(c["dtype"])]
     if type(n) is not int or wrong:
@@ -231,6 +235,8 @@ def frame_from_json(content: Mapping[str, Any]) -> pd.DataFrame:
 
 def _scalar(column: Any, value: Any) -> Any:
     """JSON has no NaN, which becomes null, and no infinity, which becomes a string."""
+    import pandas as pd
+
     if isinstance(value, pd.Timestamp):
         return value.isoformat()
     plain = value.item() if isinstance(value, np.generic) else value
@@ -244,6 +250,8 @@ def _scalar(column: Any, value: Any) -> Any:
 
 
 def _series(values: list[Any], dtype: str) -> pd.Series:
+    import pandas as pd
+
     if dtype.startswith("float"):
         return pd.Series([math.nan if v is None else float(v) for v in values], dtype=dtype)
     return pd.Series(values, dtype=dtype)

@@ -8,16 +8,18 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from seqmodels.distributed import LostProcessError
 from seqmodels.evaluation.budget import Budget
 from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Grid = Mapping[str, Sequence[Any]]
 FAILURES = (ValueError, RuntimeError, ArithmeticError, MemoryError)
@@ -135,6 +137,8 @@ def cross_validation_folds(train: Data, n: int, random_state: int = 0) -> list[t
     Raises:
         ValueError: fewer clusters, sequences or steps than folds.
     """
+    import pandas as pd
+
     if len(train.X) == 1 and train.y is None:
         return _folds_of_one_sequence(train.X, n)
     clusters = train.scored.clusters or train.X.clusters
@@ -173,6 +177,8 @@ def in_words(settings: Mapping[str, Any]) -> str:
 
 def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
     """A row a trial: model, trial (from 1), settings, score (nats per unit over the folds), seconds, best, error."""
+    import pandas as pd
+
     rows = []
     for name, tried in trials.items():
         any_scored = any(not math.isnan(trial.score) for trial in tried)

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from scipy import fft
-from scipy.optimize import brentq
-from scipy.special import expit, stdtr, stdtrit
 
 MIN_CLUSTERS = 5  # below: no interval
 # Up to here the distribution of t over unequal clusters is computed; above, a Student's t stands for it.
@@ -220,6 +216,8 @@ def _moved(skewness: float, u: np.ndarray) -> float:
     coverage under normal, t3, Laplace, uniform, gamma (0.5, 1, 4) and log-normal differences of 5 to 150 clusters;
     ``experiments/coverage.py`` measures it on other draws, and other distributions.
     """
+    from scipy.special import expit
+
     n = len(u)
     variance = _working_variance(u)
     noise = n * float(np.sqrt((variance**3).sum() / variance.sum() ** 3))  # of the skewness; 1 for clusters of one size
@@ -255,12 +253,17 @@ class _Reference:
 
     def beyond(self, t: float) -> float:
         """``P(|T| > t)``."""
+        from scipy.special import stdtr
+
         if self.units is not None:
             return _beyond(min(t, _LARGEST_T), self.units)
         return float(2 * stdtr(self.freedom, -t / self.scale))
 
     def quantile(self, level: float) -> float:
         """What ``|T|`` stays below with this probability; infinite where that is beyond reach."""
+        from scipy.optimize import brentq
+        from scipy.special import stdtrit
+
         if self.units is None:
             return float(stdtrit(self.freedom, (1 + level) / 2)) * self.scale
         u = self.units
@@ -304,6 +307,8 @@ def _beyond(t: float, u: np.ndarray) -> float:
 
 
 def _t_interval(estimate: float, error: float, freedom: float, level: float) -> tuple[float, float]:
+    from scipy.special import stdtr, stdtrit
+
     if error == 0:  # no spread at all: two models that agree, or that differ by a constant
         return 0.0, float(estimate == 0)
     # Quantile and distribution function of Student's t.
@@ -320,6 +325,8 @@ def _moving_block_error(d: np.ndarray, block: int) -> float:
 
 def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
     """Autocovariances ``(longest + 1,)`` by the Fourier transform, padded so that the ends do not meet."""
+    from scipy import fft
+
     size = fft.next_fast_len(2 * len(x), real=True)
     spectrum = np.abs(fft.rfft(x - x.mean(), size)) ** 2
     return fft.irfft(spectrum, size)[: longest + 1] / len(x)
@@ -354,6 +361,8 @@ def _positive(units: Any, n: int) -> np.ndarray:
 
 
 def _totals(d: np.ndarray, u: np.ndarray, clusters: Sequence[Any] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    import pandas as pd
+
     if len(clusters) != len(d):
         raise ValueError(f"there are {len(clusters)} clusters but {len(d)} sequences; pass one each")
     codes, _ = pd.factorize(np.asarray(pd.Series(clusters)))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pandas as pd
 
 from seqmodels.data import builtin_text, speech
 from seqmodels.evaluation.budget import within_budget
@@ -226,6 +225,8 @@ def _with_half_the_steps(model: SequenceModel) -> SequenceModel:
 
 def _in_clusters(windows: Sequences) -> Sequences:
     """With neighbouring windows in one cluster."""
+    import pandas as pd
+
     clusters = np.arange(len(windows)) // WINDOWS_PER_CLUSTER
     metadata = pd.DataFrame(windows.metadata.drop(columns="cluster", errors="ignore"))
     return Sequences(windows.items, metadata=metadata, clusters=list(clusters), grid=windows.grid)

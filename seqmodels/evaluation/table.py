@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from seqmodels.evaluation.fitting import ModelResult, is_set_by_floor
 from seqmodels.evaluation.search import in_words
@@ -16,6 +15,9 @@ from seqmodels.evaluation.statistics import Difference, holm, moving_block_diffe
 from seqmodels.measure import Measure
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Figures of the clock and of the machine, in which two runs of the same comparison differ.
 TIMES = ("fit_seconds", "scoring_throughput", "peak_memory")
@@ -49,6 +51,8 @@ def comparison_frame(
         test: the scored part.
         clusters: what each test sequence belongs to; None: each is its own.
     """
+    import pandas as pd
+
     _warn_of_impossible(results, test)
     rows = [_failed_row(r) if r.error else _row(r, _difference(r, base, test, clusters)) for r in results]
     frame = pd.DataFrame(rows)
@@ -172,6 +176,8 @@ def _warn_of_impossible(results: Sequence[ModelResult], test: Data) -> None:
 
 def formatted_table(frame: pd.DataFrame) -> pd.DataFrame:
     """The columns that a reader needs, about 120 characters wide, without those that are the same for every model."""
+    import pandas as pd
+
     base = str(frame.attrs["baseline"])
     table = pd.DataFrame({"model": frame["model"]})
     if unranked_models(frame):
