@@ -28,7 +28,7 @@ faults: .venv
 # The GPU's kernels, interpreted where there is no GPU.
 kernels: .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "triton"
-	$(BIN)/python -m pytest tests/hmm/test_kernels.py
+	$(BIN)/python -m pytest tests/hmm/inference/test_triton_kernels.py
 
 # Conversions against the package that published models come in, which is too large to be installed for every test run.
 huggingface: .venv

@@ -29,7 +29,7 @@ from seqmodels import (
     NGram,
     distributed,
 )
-from seqmodels.hmm import baum_welch
+from seqmodels.hmm.learning import em
 from seqmodels.model import SequenceModel
 
 MOST_SECONDS = 5.0  # between an error in one process and the end of the other
@@ -129,16 +129,16 @@ def fail_in_the_middle() -> None:
 
 def at_step(number: int, act: Callable[[], None]) -> None:
     """Do something before an M-step, once."""
-    real, calls = baum_welch.maximise, list[int]()
+    real, calls = em.m_step, list[int]()
 
     def acting(*arguments: Any) -> Any:
         calls.append(1)
         if len(calls) == number:
-            baum_welch.maximise = real
+            em.m_step = real
             act()
         return real(*arguments)
 
-    baum_welch.maximise = acting
+    em.m_step = acting
 
 
 FAILURES: dict[str, Callable[[int], None]] = {

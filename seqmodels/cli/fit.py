@@ -9,14 +9,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from seqmodels.annotations import check
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import Reading, Saved, dataset_of
 from seqmodels.evaluation.budget import within_budget
 from seqmodels.evaluation.toml import from_table
 from seqmodels.loading import MODELS
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_argument
 
 FAMILIES = {
     "hmm": "HMM",
@@ -145,7 +144,7 @@ def _set_nested(model: Any, path: str, value: Any) -> None:
             f"{outer} is {holder!r}, which has no {inner} to set; say which it is, for example "
             "--set 'observation={class=\"GaussianMixture\", n_components=8}'"
         )
-    check(type(holder), inner, value)
+    check_argument(type(holder), inner, value)
     model.set_params(**{path: value})
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from seqmodels import storage
-from seqmodels.data.text import Cut
+from seqmodels.data.text import Unit
 from seqmodels.evaluation.datasets import DATASETS, Dataset, Pair, Parallel, Recordings, Table, TextFiles, hashed
 from seqmodels.evaluation.toml import from_table, to_table
 from seqmodels.loading import MALFORMED, restored
@@ -22,7 +22,7 @@ class Reading:
     by: str = ""
     columns: Sequence[str] = ()
     time: str = ""
-    cut: Cut = "whole"
+    cut: Unit = "whole"
 
 
 def dataset_of(path: str, target: str | None, reading: Reading) -> Dataset:

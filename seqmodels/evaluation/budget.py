@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from seqmodels.hmm import HMM, AlignmentHMM, HMMTagger
-from seqmodels.hmm.counting import parameters_by_states
+from seqmodels.hmm.model import n_parameters_by_states
 from seqmodels.model import SequenceModel
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.untrained import parameters_by_width
@@ -99,7 +99,7 @@ class Budget:
         if isinstance(model, HMM):
             if model.n_states == 1:
                 return {}
-            count = parameters_by_states(model, train)
+            count = n_parameters_by_states(model, train)
             return {"n_states": largest_size(count, self.parameters, 1, "n_states")}
         count = parameters_by_width(model, train)
         return {"d_model": largest_size(count, self.parameters, _width_step(model), "d_model")}

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Given, Prediction
+from seqmodels.generation import Prediction, Source
 from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data, Example
 from seqmodels.sequences import Sequences
@@ -118,24 +118,26 @@ def pit(
     transforms = [np.empty((0, size))]
     for batch in forced_batches(model, X, y, n_steps, random_state):
         for prediction, x, rows in batch.steps(model):
-            transforms += [_cdfs(prediction, row, x[row]).numpy()[None] for row in rows if not prediction.stuck[row]]
+            transforms += [
+                _cdfs(prediction, row, x[row]).numpy()[None] for row in rows if not prediction.has_no_next_step[row]
+            ]
     return np.concatenate(transforms)
 
 
 def _cdfs(prediction: Prediction, row: int, x: Tensor) -> Tensor:
     """``(D,)`` float64 of one frame, in encoded units: an affine map changes no probability."""
     past = None if prediction.past is None else prediction.past[row : row + 1].double()
-    parameters = prediction.parameters[row].double()
+    output_parameters = prediction.output_parameters[row].double()
     log_weights = prediction.weights()[row].double().log()
     shift = torch.zeros_like(x, dtype=torch.float64)
     scale = torch.ones_like(x, dtype=torch.float64)
-    distribution = prediction.observation.distribution(parameters, log_weights, past, shift, scale)
+    distribution = prediction.observation.distribution(output_parameters, log_weights, past, shift, scale)
     return marginal_cdf(distribution, x.double()).cpu()
 
 
 def marginal_cdf(distribution: Any, x: Tensor) -> Tensor:
     """``(D,)`` P(X_d <= x_d) of each feature of a mixture of Gaussians, or of a mixture of products of them."""
-    from seqmodels.observations.product import MixtureOfProducts  # lazily: it imports Pyro
+    from seqmodels.observations.pyro_mixtures import MixtureOfProducts  # lazily: it imports Pyro
 
     if isinstance(distribution, MixtureOfProducts):
         blocks = torch.split(x, distribution.sizes)
@@ -171,7 +173,7 @@ class ForcedBatch:
 
     values: Tensor
     lengths: np.ndarray
-    source: Given
+    source: Source
     warm_up: int
 
     @classmethod
@@ -186,7 +188,7 @@ class ForcedBatch:
     @torch.inference_mode()
     def steps(self, model: SequenceModel) -> Iterator[tuple[Prediction, Tensor, np.ndarray]]:
         """For each evaluated step n predictions, the true steps ``(n, ...)``, and the rows that are real ``(m,)``."""
-        cursor = model._cursor()
+        cursor = model.cursor()
         state = cursor.start(self.source, len(self.lengths))
         for t in range(self.values.shape[1]):
             if t >= self.warm_up:

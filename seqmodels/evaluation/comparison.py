@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -207,8 +207,12 @@ class Comparison:
             }
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Comparison:
+    def load(cls, folder: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Comparison:
         """The inverse of ``save``, to the last bit; folders of unknown origin may be loaded (see ``seqmodels.load``).
+
+        Args:
+            folder: that of ``save``.
+            classes: classes of one's own that its models hold, as of ``seqmodels.load``.
 
         Raises:
             ValueError: any other folder, a damaged one (naming the file), or one of a newer version.
@@ -224,7 +228,7 @@ class Comparison:
                 Measure(**content["measure"]),
                 steps,
                 {name: saved.frame_from_json(history) for name, history in content["histories"].items()},
-                saved.read_models(files, content["models"]),
+                saved.read_models(files, content["models"], classes),
                 test,
                 source=saved.read_sequences(files, "source") if content["measure"]["conditional"] else None,
                 provenance=content["provenance"],

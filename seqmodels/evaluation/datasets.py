@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from seqmodels import data
 from seqmodels.data import MFCC
-from seqmodels.data.text import Cut
+from seqmodels.data.text import Unit
 from seqmodels.evaluation.suites import Choice, Task, pair_tasks, speech_tasks, table_tasks, text_tasks
 from seqmodels.parameters import Configurable
 from seqmodels.sequences import Sequences
@@ -98,7 +98,7 @@ class TextFiles(Dataset):
     """A UTF-8 file or a folder of ``.txt``; ``cut`` as in ``data.text``."""
 
     path: str = ""
-    cut: Cut = "whole"
+    cut: Unit = "whole"
 
     def read(self) -> Pair:
         return data.text(self.path, self.cut), None

@@ -15,7 +15,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels import storage
-from seqmodels.annotations import check
 from seqmodels.loading import MALFORMED, load
 from seqmodels.measure import Measure
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_argument
 from seqmodels.sequences import Sequences
 from seqmodels.storage import describe
 
@@ -119,7 +118,7 @@ def read_main(folder: Path) -> dict[str, Any]:
 def _checked(root: Path, content: dict[str, Any]) -> Path:
     """The folder of the files, which are checked to be those that were written; of the oldest format only by name."""
     for name, value in content["measure"].items():
-        check(Measure, name, value)
+        check_argument(Measure, name, value)
     columns = {column["name"]: column["values"] for column in content["frame"]["columns"]}
     if not {"model", "score", "error"} <= columns.keys() or not content["models"].keys() <= set(columns["model"]):
         raise ValueError("its table has no line of a model that it has")
@@ -341,6 +340,6 @@ def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
     return files
 
 
-def read_models(folder: Path, files: Mapping[str, str]) -> dict[str, Any]:
-    """The inverse of ``write_models``."""
-    return {name: load(folder / file) for name, file in files.items()}
+def read_models(folder: Path, files: Mapping[str, str], classes: Iterable[type] = ()) -> dict[str, Any]:
+    """The inverse of ``write_models``; ``classes`` as of ``load``."""
+    return {name: load(folder / file, classes=classes) for name, file in files.items()}

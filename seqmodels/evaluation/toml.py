@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from seqmodels import storage
-from seqmodels.annotations import check
 from seqmodels.loading import CLASSES
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_argument
 
 NONE = {"none": True}
 EMPTY: tuple[Any, ...] = (None, {"tuple": []})
@@ -42,7 +41,7 @@ def from_table(table: Mapping[str, Any], classes: Mapping[str, type[Configurable
         raise ValueError(f"there is no class {name!r}; choose from {', '.join(sorted(classes))}")
     params = {k: _parsed_value(v, classes) for k, v in table.items() if k != "class"}
     for key, value in params.items():
-        check(classes[name], key, value)
+        check_argument(classes[name], key, value)
     return classes[name](**params)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -68,8 +67,8 @@ class LeftToRight(Topology):
 
     Args:
         skips: states that one step may leave out.
-        end: under ``length="stop"`` sequences end in any state, or in the last alone: those with fewer steps than it takes to
-            get there are then impossible.
+        end: under ``length="stop"`` sequences end in any state, or in the last alone: those with fewer steps than it
+            takes to get there are then impossible.
 
     >>> LeftToRight(skips=1).arcs(4).int().tolist()
     [[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1]]
@@ -98,7 +97,7 @@ class LeftToRight(Topology):
 
 @dataclass(eq=False, repr=False)
 class Arcs(Topology):
-    """Any topology, written out.
+    """Any topology, as masks.
 
     Args:
         transition: ``(K, K)`` booleans. initial, final: ``(K,)`` booleans; None: every state.
@@ -125,6 +124,64 @@ class Arcs(Topology):
 
     def ends(self, n_states: int) -> Tensor:
         return _mask("final", self.final, (n_states,))
+
+
+@dataclass(eq=False, repr=False)
+class Series(Topology):
+    """States that last: each is several stages in a row that share one emission, so that its duration is no longer
+    geometric.
+
+    There are ``n_states / stages`` states: stay in a stage, go on to the next, from the last to another state. A visit
+    takes ``stages`` geometric times, one after the other. If all stay with probability q, its duration is negative
+    binomial, ``p(d) = C(d - 1, stages - 1) (1 - q)^stages q^(d - stages)``; EM lets each stage have its own q (Russell
+    and Cook 1987, *Experimental evaluation of duration modelling techniques*).
+
+    Pass ``tied=series.tied(n_states)`` too, or stages of one state emit differently. Stage s of state i is number
+    ``i * stages + s``, so ``path // stages`` are the states of a decoded path. Sequences start in a first stage and may
+    end in any.
+
+    Args:
+        stages: of each state; a visit lasts at least as many steps.
+
+    Raises:
+        ValueError: ``n_states`` is no multiple of ``stages``.
+
+    >>> Series(2).arcs(4).int().tolist()
+    [[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]]
+    >>> Series(2).tied(4)
+    [0, 0, 1, 1]
+    """
+
+    stages: int
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
+    def tied(self, n_states: int) -> list[int]:
+        """The number of the state that each stage belongs to: ``HMM(tied=...)``."""
+        if self.stages < 1 or n_states % self.stages:
+            raise ValueError(
+                f"n_states is {n_states}, no multiple of the {self.stages} stages of each state; pass states times "
+                "stages"
+            )
+        return [stage // self.stages for stage in range(n_states)]
+
+    def arcs(self, n_states: int) -> Tensor:
+        state, stage = torch.tensor(self.tied(n_states)), torch.arange(n_states)
+        onward = (stage == stage[:, None] + 1) & (state == state[:, None])
+        leaves = self._last(n_states)[:, None] & self.starts(n_states) & (state != state[:, None])
+        return torch.eye(n_states, dtype=torch.bool) | onward | leaves
+
+    def starts(self, n_states: int) -> Tensor:
+        self.tied(n_states)
+        return torch.arange(n_states) % self.stages == 0
+
+    def ends(self, n_states: int) -> Tensor:
+        return torch.ones(n_states, dtype=torch.bool)
+
+    def _last(self, n_states: int) -> Tensor:
+        return torch.arange(n_states) % self.stages == self.stages - 1
 
 
 def as_topology(choice: Any, n_states: int) -> Topology:
@@ -165,14 +222,6 @@ def breaks(parameters: Parameters, topology: Topology) -> bool:
     arcs = (parameters.transition > 0) & ~topology.arcs(k)
     ends = outside & False if parameters.final is None else (parameters.final > 0) & ~topology.ends(k)
     return bool(outside.any() or arcs.any() or ends.any())
-
-
-def forgets(arcs: Tensor) -> bool:
-    """Whether from every state all can be reached at once after some K steps: where it began is then forgotten in the end."""
-    reach = arcs.double()
-    for _ in range(max(1, math.ceil(math.log2(len(arcs))))):
-        reach = ((reach @ reach) > 0).double()
-    return bool((reach > 0).all())
 
 
 def _mask(name: str, values: Any, shape: tuple[int, ...]) -> Tensor:

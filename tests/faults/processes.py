@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from seqmodels import HMM, LSTM, SequenceModel, storage
 from seqmodels.distributed import join
-from seqmodels.hmm import baum_welch, stepwise
+from seqmodels.hmm.learning import em, stepwise
 from tests.faults.promise import Promise, main
 
 LIMIT = 3.0  # seconds that the process group waits for a process that hangs
@@ -108,7 +108,7 @@ def goes_on(kind: str, folder: str, steps: int) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     join(timeout=30.0)
-    rank, real = dist.get_rank(), baum_welch.maximise
+    rank, real = dist.get_rank(), em.m_step
 
     def slow(*arguments: Any) -> Any:
         with open(f"{folder}/steps{rank}", "a") as file:
@@ -116,7 +116,7 @@ def goes_on(kind: str, folder: str, steps: int) -> None:
         time.sleep(PAUSE)
         return real(*arguments)
 
-    baum_welch.maximise = stepwise.maximise = slow
+    em.m_step = stepwise.m_step = slow
     job = model(kind, max_iter=steps, checkpoint=f"{folder}/run.ckpt", checkpoint_seconds=0, resume_from="auto")
     write(f"{folder}/pid{rank}", os.getpid())
     job.fit(sequences())

@@ -54,7 +54,7 @@ def _draw(model: SequenceModel, real: Item, source: Item | None) -> Item:
     options: Any = {"source": source, "random_state": 0}
     if model.length_ == "stop":
         return model.sample(1, max_length=longest, **options)[0]
-    length = None if model._aligned and source is not None else min(longest, len(real))
+    length = None if model._is_tagger and source is not None else min(longest, len(real))
     return model.sample(1, length=length, **options)[0]
 
 
