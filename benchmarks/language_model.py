@@ -1,4 +1,4 @@
-"""Networks on text, side by side in one run: training, generation, scoring. ``python benchmarks/language_model.py --help``."""
+"""Training, generation and scoring of text by networks, side by side: ``benchmarks/language_model.py --help``."""
 
 from __future__ import annotations
 

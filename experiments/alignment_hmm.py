@@ -1,10 +1,11 @@
 """How well does an alignment HMM pronounce words? ``python experiments/alignment_hmm.py FILE [--final]``.
 
-``FILE`` is the CMU pronouncing dictionary, ``cmudict.dict``; stress is left out. Words are split 90 / 5 / 5 by seed 0, all variants of a
-word in one part. Without ``--final`` each setting is scored on the validation words, among which the setting of ``--final`` was
-chosen; with it that one is scored, once, on the test words. Nats a phoneme, ends among the nats, of each word's first variant and of
-the likeliest of its variants; ``words`` is the share of a thousand words of which the best of 4 beams is one of the variants. One row
-a setting goes to ``experiments/results/alignment_hmm/``, with the command, the date and the hardware.
+``FILE`` is the CMU pronouncing dictionary, ``cmudict.dict``; stress is left out. Words are split 90 / 5 / 5 by seed 0,
+all variants of a word in one part. Without ``--final`` each setting is scored on the validation words, among which the
+setting of ``--final`` was chosen; with it that one is scored, once, on the test words. Nats a phoneme, ends among the
+nats, of each word's first variant and of the likeliest of its variants; ``words`` is the share of a thousand words of
+which the best of 4 beams is one of the variants. One row a setting goes to ``experiments/results/alignment_hmm/``, with
+the command, the date and the hardware.
 """
 
 import argparse

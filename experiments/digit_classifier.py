@@ -1,9 +1,12 @@
-"""Which digit was spoken? ``python experiments/digit_classifier.py FOLDER``: one left-to-right HMM a digit, the most probable one wins.
+"""Which digit was spoken? ``python experiments/digit_classifier.py FOLDER``.
 
-The free-spoken-digit recordings, ``digit_speaker_index.wav``. Two questions: recordings of speakers that were heard in training (index 0 to 4
-held out, the official split), and speakers that were not (each left out in turn). Frames are 13 MFCC with first and second slopes:
-right for telling digits apart, wrong for densities, as they are functions of their neighbours. What is not the speaker's own is taken
-away: loudness, a floor of noise, the mean and the deviation of each feature; and training hears each recording at five speeds too.
+One left-to-right HMM a digit; the most probable one is the answer.
+
+The free-spoken-digit recordings, ``digit_speaker_index.wav``. Two questions: recordings of speakers that were heard in
+training (index 0 to 4 held out, the official split), and speakers that were not (each left out in turn). Frames are 13
+MFCC with first and second slopes: right for telling digits apart, wrong for densities, as they are functions of their
+neighbours. What is not the speaker's own is taken away: loudness, a floor of noise, the mean and the deviation of each
+feature; and training hears each recording at five speeds too.
 """
 
 import sys

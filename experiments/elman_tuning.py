@@ -1,13 +1,15 @@
-"""Which settings of an Elman network learn characters fastest? ``python experiments/elman_tuning.py input.txt STEPS [NAME ...]``.
+"""Which settings of an Elman network learn characters fastest? ``experiments/elman_tuning.py FILE STEPS [NAME ...]``.
 
-Trained on the first 81 % of the text, measured on the next 9 %, with the state carried through; the last 10 %, on which results are
-reported, is never read. STEPS are those of the first candidate; each other has the number of steps that fit into the same seconds,
-by what a step took next to one of the first (``TIMES``), in one process by turns. A step reads 1024 characters. The table has lines of 1500
-steps of the first, and of 2139, a quarter of what 122 idle seconds hold; by then what symbols add was read from a table, which lets
-1900 steps of those of 32 by 32 into the same seconds. The last line is of half the seconds, 3800 steps.
+Trained on the first 81 % of the text, measured on the next 9 %, with the state carried through; the last 10 %, on which
+results are reported, is never read. STEPS are those of the first candidate; each other has the number of steps that fit
+into the same seconds, by what a step took next to one of the first (``TIMES``), in one process by turns. A step reads
+1024 characters. The table has lines of 1500 steps of the first, and of 2139, a quarter of what 122 idle seconds hold;
+by then what symbols add was read from a table, which lets 1900 steps of those of 32 by 32 into the same seconds. The
+last line is of half the seconds, 3800 steps.
 
-What else was tried, and was no better: an identity for the recurrent matrix at first, as in Le et al. (2015), which helps at width 256 and
-fails at 384; the inputs before each mixed in by a convolution, as the Transformer has it, which made every figure worse.
+What else was tried, and was no better: an identity for the recurrent matrix at first, as in Le et al. (2015), which
+helps at width 256 and fails at 384; the inputs before each mixed in by a convolution, as the Transformer has it, which
+made every figure worse.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """What do counts of short strings make of characters? ``python experiments/ngram_text.py FILE``.
 
-The split is nanoGPT's: the last 111,540 characters are held out. The order was chosen on as many characters before them: of each
-smoothing the best there, and 3- and 5-grams, which others report, are then fitted on all that is not held out. Nats a
-character, with seconds, go to ``experiments/results/ngram_text/``.
+The split is nanoGPT's: the last 111,540 characters are held out. The order was chosen on as many characters before
+them: of each smoothing the best there, and 3- and 5-grams, which others report, are then fitted on all that is not held
+out. Nats a character, with seconds, go to ``experiments/results/ngram_text/``.
 """
 
 import sys

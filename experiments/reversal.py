@@ -1,9 +1,9 @@
-"""Does attention reach back where one vector cannot? ``python experiments/reversal.py [--seconds S] [--models NAME ...]``.
+"""Does attention reach where one vector cannot? ``python experiments/reversal.py [--seconds S] [--models NAME ...]``.
 
-The target is the source from its end to its beginning: ten symbols, drawn alike, 30,000 pairs of 3 to 15 to train on, tests of 3 to 15
-and of 16 to 24, longer than any seen. Nothing but the end of the target is left to chance, so zero nats a symbol is perfect and
-log 10 = 2.30 a guess. Claims: either attention is within 0.1 nats in range, and out of range the fixed vector needs at least half a nat
-more than the better of them.
+The target is the source from its end to its beginning: ten symbols, drawn alike, 30,000 pairs of 3 to 15 to train on,
+tests of 3 to 15 and of 16 to 24, longer than any seen. Nothing but the end of the target is left to chance, so zero
+nats a symbol is perfect and log 10 = 2.30 a guess. Claims: either attention is within 0.1 nats in range, and out of
+range the fixed vector needs at least half a nat more than the better of them.
 """
 
 import argparse

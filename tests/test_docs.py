@@ -1,4 +1,4 @@
-"""README and documentation: their Python runs, page by page, with budgets cut; their commands, pictures and files are there."""
+"""README and documentation: their Python runs, page by page, with small budgets; commands, pictures and files exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Torch's own recurrent layers in the loop that every tutorial has: embedding, layer, linear, cross-entropy, AdamW; float32."""
+"""torch's recurrent layers in the usual training loop: embedding, layer, linear, cross-entropy, AdamW; float32."""
 
 from __future__ import annotations
 

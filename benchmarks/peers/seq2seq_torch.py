@@ -1,4 +1,4 @@
-"""Encoder-decoders as tutorials write them in torch, step by step with ``nn.LSTMCell``; and ``nn.Transformer``; float32."""
+"""Encoder-decoders as tutorials write them: a loop over ``nn.LSTMCell``, and ``nn.Transformer``; float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process of the language-model benchmark does: so many steps or symbols of one task as it is asked for, timed."""
+"""A process of the network benchmarks: runs the requested number of steps or symbols of one task and times them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Turn = Callable[[int], float]  # n -> seconds that n steps or symbols took
 
 
 def text(length: int = 200_000) -> np.ndarray:
-    """Symbols of a second-order chain: what they are has no bearing on speed, but a model must have something to learn."""
+    """Symbols drawn from a second-order Markov chain, so that there is something to learn."""
     rng = np.random.default_rng(0)
     table = rng.permutation(N_SYMBOLS * N_SYMBOLS) % N_SYMBOLS
     found = rng.integers(0, N_SYMBOLS, length)

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM while models are fitted: seconds until ``fit`` returns, and what it leaves.
 
-Every fit runs in a forked process and would take hours. Once it has something to keep (its first checkpoint is there) a signal comes at a
-random instant.
+Every fit runs in a forked process and would take hours. Once it has something to keep (its first checkpoint is there) a
+signal comes at a random instant.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ def interrupted(name: str, number: signal.Signals, wait: float) -> tuple[float, 
 
 
 def twice(wait: float) -> float:
-    """Seconds from the second Ctrl-C to the end of ``fit`` by a KeyboardInterrupt, where a callback keeps the first from ending it."""
+    """Seconds from the second Ctrl-C to the KeyboardInterrupt of ``fit``.
+
+    A callback keeps the first from ending it.
+    """
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
 

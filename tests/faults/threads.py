@@ -1,4 +1,4 @@
-"""Threads and forks: many threads that score one model, copies of it in two dtypes, fits side by side, forked workers."""
+"""Threads and forks: one model scored by many threads, copies in two dtypes, concurrent fits, forked workers."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def _compute_in_parallel() -> None:
 
 
 def _in_a_fork(subject: Subject, expected: list[list[np.ndarray]]) -> float | None:
-    """Seconds that a worker took to score as its parent does, to compute on a large array, and to fit; None: it did not."""
+    """Seconds of a worker to score as its parent does, to compute on a large array and to fit; None if it failed."""
     began = time.perf_counter()
     pid = os.fork()
     if pid == 0:
