@@ -100,7 +100,7 @@ class Runner:
             self.iterate(max(1, min(MOST_A_TURN, int(seconds / each))))
 
     def iterate(self, n: int) -> None:
-        """``n`` more iterations."""
+        """Let the process do ``n`` more iterations and record them."""
         answer = self.process.ask(n)
         self.run.seconds += [i["seconds"] for i in answer["iterations"]]
         self.run.history += [i["log_prob"] for i in answer["iterations"]]
@@ -108,7 +108,7 @@ class Runner:
         self.run.peak_mb = answer["peak_mb"]
 
     def close(self) -> None:
-        """End the process."""
+        """End the process of this entrant."""
         self.process.close()
 
 

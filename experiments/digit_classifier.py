@@ -35,7 +35,7 @@ Recordings = list[tuple[np.ndarray, int]]
 
 
 def features(waveform: np.ndarray, rate: int, *, speed: float = 1.0, normalised: bool) -> np.ndarray:
-    """``(T, 39)``."""
+    """``(T, 39)``: 13 cepstra a frame with first and second differences."""
     if normalised:
         waveform = 0.25 * waveform / np.abs(waveform).max()
     cepstra = MFCC(dither=NOISE if normalised else 1.0)(waveform, int(rate * speed))

@@ -29,8 +29,8 @@ STREAMS: dict[str, Any] = {"batch_size": 16, "bptt": 64, "d_model": 256, "length
 CLASSIC: dict[str, Any] = {**STREAMS, "nonlinearity": "tanh", "dropout": 0.1, "lr": 3e-3}
 SURE: dict[str, Any] = {**CLASSIC, "dropout": 0.0}
 RELU: dict[str, Any] = {**SURE, "nonlinearity": "relu"}
-WIDE: dict[str, Any] = {**RELU, "nonlinearity": "relu6", "d_model": 384, "lr": 2e-3}
-SHORT: dict[str, Any] = {**WIDE, "batch_size": 32, "bptt": 32}
+RELU6_384: dict[str, Any] = {**RELU, "nonlinearity": "relu6", "d_model": 384, "lr": 2e-3}
+SHORT: dict[str, Any] = {**RELU6_384, "batch_size": 32, "bptt": 32}
 # Each stage starts from what won in the one before.
 CANDIDATES: dict[str, dict[str, Any]] = {
     "classic": CLASSIC,
@@ -42,9 +42,9 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "relu, layer norm": {**RELU, "layer_norm": True},
     "relu, 2 layers": {**RELU, "n_layers": 2, "residual": True},
     "relu, 384 wide": {**RELU, "d_model": 384, "lr": 2e-3},
-    "relu6, 384 wide": WIDE,
-    "relu6, 384 wide, layer norm": {**WIDE, "layer_norm": True},
-    "relu6, 512 wide": {**WIDE, "d_model": 512, "lr": 1.5e-3},
+    "relu6, 384 wide": RELU6_384,
+    "relu6, 384 wide, layer norm": {**RELU6_384, "layer_norm": True},
+    "relu6, 512 wide": {**RELU6_384, "d_model": 512, "lr": 1.5e-3},
     "relu6, 384 wide, 32 by 32": SHORT,
     "relu6, 384 wide, 32 by 32, lr 3e-3": {**SHORT, "lr": 3e-3},
     "relu6, 384 wide, 32 by 32, dropout 0.05": {**SHORT, "dropout": 0.05},

@@ -89,8 +89,8 @@ def decoded(
     longest = max(len(r) for each in references for r in each)
     found = model.predict(X, n_beams=n_beams, max_length=2 * longest)
     how = "greedy" if n_beams == 1 else f"beam{n_beams}"
-    answers = [read(item) for item in found]
-    rates = {"symbol_errors": error_rate(references, answers), "sequence_errors": 1 - exact_match(references, answers)}
+    targets = [read(item) for item in found]
+    rates = {"symbol_errors": error_rate(references, targets), "sequence_errors": 1 - exact_match(references, targets)}
     more = {"decoded": len(X), "decoding_seconds": round(time.perf_counter() - began, 1)}
     return {f"{key}_{how}": value for key, value in {**rates, **more}.items()}
 

@@ -38,8 +38,8 @@ def main() -> None:
         [learn(first[:-HELD_OUT], first[-HELD_OUT:], n, smoothing) for smoothing in SMOOTHINGS for n in ORDERS]
     )
     best = inside.loc[inside.groupby("smoothing")["held_out"].idxmin()].set_index("smoothing")["order"]
-    asked = [(s, n) for s in SMOOTHINGS for n in sorted({*REPORTED, int(best[s])})]
-    found = pd.DataFrame([learn(first, test, n, s) for s, n in asked])
+    pairs = [(s, n) for s in SMOOTHINGS for n in sorted({*REPORTED, int(best[s])})]
+    found = pd.DataFrame([learn(first, test, n, s) for s, n in pairs])
     RESULTS.mkdir(parents=True, exist_ok=True)
     frame = pd.concat([inside.assign(part="inside"), found.assign(part="test")], ignore_index=True)
     print(frame.to_string())

@@ -38,8 +38,8 @@ def main(given: argparse.Namespace) -> None:
     def measure(model: SequenceModel) -> dict[str, Any]:
         figures = {}
         for where, (X, y) in {"in_range": near, "out_of_range": far}.items():
-            shown = X[: given.decoded], [[target] for target in y[: given.decoded]]
-            rates = decoded(model, *shown, 1)
+            pairs = X[: given.decoded], [[target] for target in y[: given.decoded]]
+            rates = decoded(model, *pairs, 1)
             figures |= {f"nats_{where}": -model.score(X, y), f"errors_{where}": rates["sequence_errors_greedy"]}
         return figures
 

@@ -62,7 +62,7 @@ class Words:
         return X, Sequences([phonemes.encode(spoken) for _, spoken in rows], names=names, clusters=names)
 
     def take(self, n: int | None) -> "Words":
-        """The first."""
+        """The first ``n`` words, or all."""
         return Words(dict(list(self.variants.items())[:n]))
 
 

@@ -51,7 +51,7 @@ class Chain:
         )
 
     def log_b(self, x: np.ndarray) -> np.ndarray:
-        """``(T, K)`` nats."""
+        """``(T, K)``: log-probability of every step in every state, in nats."""
         with np.errstate(all="ignore"):
             if self.emission is not None:
                 return np.log(self.emission[:, x].T)
@@ -230,7 +230,7 @@ def check_alike(model: sm.SequenceModel, items: list[Any], steps: list[np.ndarra
 
 
 def check_stream(model: sm.SequenceModel, item: Any, steps: np.ndarray) -> None:
-    """Step by step as at once, as far as the sequence is possible."""
+    """Streamed equals batched, as far as the sequence has a probability."""
     stream = model.stream()
     for x, expected in zip(item, steps, strict=False):
         _close(np.array([stream.update(x)]), np.array([expected]))

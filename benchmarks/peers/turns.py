@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 from peers.memory import Peak
-from peers.worker import answers, say
+from peers.worker import open_channel, say
 
 N_SYMBOLS = 65
 Turn = Callable[[int], float]  # n -> seconds that n steps or symbols took
@@ -28,7 +28,7 @@ def text(length: int = 200_000) -> np.ndarray:
 
 def serve(tasks: dict[str, Callable[[], Turn]], versions: str) -> None:
     """Build the task of the command line, warm it up, and answer until the input ends."""
-    channel = answers()
+    channel = open_channel()
     turn = tasks[sys.argv[1]]()
     memory = Peak()
     turn(2)

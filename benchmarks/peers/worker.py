@@ -51,7 +51,7 @@ class Trainer(ABC):
 
 def serve(build: Callable[[Workload, str], Trainer]) -> None:
     """Build a trainer for the workload and variant of the command line, and answer until the input ends."""
-    channel = answers()
+    channel = open_channel()
     options = _options()
     workload = make(options.workload, options.lengths)
     if options.sequences:
@@ -68,7 +68,7 @@ def serve(build: Callable[[Workload, str], Trainer]) -> None:
         say(channel, {"iterations": [asdict(i) for i in iterations], "peak_mb": peak, "busy": busy})
 
 
-def answers() -> TextIO:
+def open_channel() -> TextIO:
     """The standard output, for answers alone: what a library prints goes to the standard error."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

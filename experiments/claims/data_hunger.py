@@ -110,8 +110,8 @@ def sentence(text: pd.DataFrame, little: dict[str, float], much: dict[str, float
     last = text[(text["n_symbols"] == most) & text["family"].isin(NETWORKS)]
     took = " and ".join(f"{row.steps:,} steps of the {row.family}" for row in last.itertuples())
     return (
-        f"on text, with {least:,} bytes the best of counts and states minus the best network is {shown(little)} "
-        f"nats per byte; with {most:,} the best network minus the best of counts and states is {shown(much)}, "
+        f"on text, with {least:,} bytes the best of counts and states minus the best network is {signed(little)} "
+        f"nats per byte; with {most:,} the best network minus the best of counts and states is {signed(much)}, "
         f"after {took}."
     )
 
@@ -126,7 +126,7 @@ def picture(frame: pd.DataFrame) -> Figure:
     )
 
 
-def shown(found: dict[str, float]) -> str:
+def signed(found: dict[str, float]) -> str:
     return f"{found['difference']:+.3f} [{found['ci_low']:+.3f}, {found['ci_high']:+.3f}]"
 
 

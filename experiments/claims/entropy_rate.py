@@ -32,7 +32,7 @@ CLAIM = (
 LENGTH, N_STATES, N_TEST = 128, 8, 400
 SIZES = (8, 64, 512, 2048)  # sequences
 LOOKS = 5 * len(SIZES)  # families and sizes, any of which might seem to pass the floor
-ENOUGH = 0.01  # nats per symbol from the floor
+NEAR = 0.01  # nats per symbol: the excess that counts as having arrived
 
 
 def source(n_train: int) -> tuple[sm.Sequences, sm.Sequences, sm.HMM]:
@@ -72,8 +72,8 @@ def measure(given: argparse.Namespace) -> Finding:
     floor = not (frame["ci_high"] < 0).any()
     falls = bool((table.iloc[-1] < table.iloc[0]).all())
     right = table["hmm of the right size"]
-    first = bool((table.idxmin(axis=1) == right.name).all()) and right.iloc[-1] < ENOUGH
-    arrives = "first throughout and arrives" if first else f"not first throughout, or {ENOUGH} away with the most"
+    first = bool((table.idxmin(axis=1) == right.name).all()) and right.iloc[-1] < NEAR
+    arrives = "first throughout and arrives" if first else f"not first throughout, or {NEAR} away with the most"
     sentence = (
         f"the source's rate is {frame['rate'].iloc[0]:.3f} nats per symbol; excess with {table.index[0]:,} "
         f"and with {table.index[-1]:,} symbols: "

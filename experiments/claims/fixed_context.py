@@ -93,7 +93,7 @@ def measure(given: argparse.Namespace) -> Finding:
 
 
 def judged(frame: pd.DataFrame) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     bands = pd.cut(frame["length"], [2, 9, LONGEST_SEEN, 20, 30], labels=["3-9", "10-15", "16-20", "21-30"])
     nats = frame.groupby(["name", bands], observed=True)["nats"].mean().unstack()
     loss = nats["10-15"] - nats["3-9"]

@@ -120,7 +120,7 @@ def binned(walks: np.ndarray) -> pd.DataFrame:
 
 
 def judged(walks: dict[tuple[str, str], np.ndarray]) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     verdicts, told = [], []
     for network in dict.fromkeys(name for name, _ in walks):
         free = {

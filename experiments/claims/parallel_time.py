@@ -93,7 +93,7 @@ def measure(given: argparse.Namespace) -> Finding:
 
 
 def judged(frame: pd.DataFrame, shortest: int, width: int) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     alone = frame[frame["batch"] == ALONE].pivot(index="name", columns="length", values="microseconds")
     at, gain = alone[width], alone[shortest] / alone[width]
     held = bool(

@@ -69,7 +69,7 @@ def binned(nats: np.ndarray) -> pd.DataFrame:
 
 
 def judged(frame: pd.DataFrame) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     bands = pd.cut(frame["position"], [0, 32, 64, 128, 256], labels=["1-32", "33-64", "65-128", "129-256"])
     nats = frame.groupby(["name", bands], observed=True)["nats"].mean().unstack()
     loss = nats["65-128"] - nats["33-64"]

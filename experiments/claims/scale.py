@@ -41,17 +41,17 @@ class Lookup(nn.Module):
 
     def __init__(self, kind: Kind, width: int) -> None:
         super().__init__()
-        self.asked, self.held = nn.Embedding(N_SYMBOLS, width), nn.Embedding(N_SYMBOLS, width)
+        self.query, self.held = nn.Embedding(N_SYMBOLS, width), nn.Embedding(N_SYMBOLS, width)
         self.carried, self.told = nn.Embedding(N_VALUES, width), nn.Linear(width, N_VALUES)
         self.attention: Attention = (
             AdditiveAttention(width) if kind == "additive" else MultiplicativeAttention(width, projections=False)
         )
         self.factor = width**0.5 if kind == "dot product" else 1.0  # the library's own score is divided by the root
 
-    def forward(self, asked: Tensor, held: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, query: Tensor, held: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
         """Symbols (B,) and (B, S), values (B, S) -> log-probabilities of values (B, V) and weights (B, S)."""
         key, _ = self.attention.prepare(self.held(held))
-        context, weights = self.attention(self.asked(asked)[:, None], self.factor * key, self.carried(carried))
+        context, weights = self.attention(self.query(query)[:, None], self.factor * key, self.carried(carried))
         return self.told(context[:, 0]).log_softmax(-1), weights[:, 0]
 
 
@@ -73,8 +73,8 @@ def learned(kind: Kind, width: int, rate: float, steps: int, seed: int) -> dict[
         slope = 1 - model(*test)[1].square().sum(1).mean()
     for _ in range(steps):
         optimizer.zero_grad()
-        *shown, answer = questions(32, generator)
-        nn.functional.nll_loss(model(*shown)[0], answer).backward()
+        *inputs, target = questions(32, generator)
+        nn.functional.nll_loss(model(*inputs)[0], target).backward()
         optimizer.step()
     with torch.no_grad():
         nats = nn.functional.nll_loss(model(*test)[0], right)
@@ -125,7 +125,7 @@ def at_their_best(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def judged(best: pd.DataFrame, widths: list[int]) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     nats = best.pivot_table("nats", "name", "width")
     slopes = best.pivot_table("slope", "name", "width")
     narrow, wide = nats[widths[0]], nats[widths[-1]]

@@ -110,7 +110,7 @@ def measure(given: argparse.Namespace) -> Finding:
 
 
 def judged(frame: pd.DataFrame) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     value = frame.pivot_table("value", ["what", "name"], "lag")
     before, after = value.loc["before training", FAR_BACK], value.loc["after training", FAR_BACK]
     learned = value.loc["copy"].dropna(axis=1) <= GUESS / 2

@@ -79,7 +79,7 @@ def machine() -> str:
 
 
 def page(rows: list[Row]) -> str:
-    """In their order."""
+    """The page in Markdown, with the rows in the given order."""
     seconds = {row["script"]: float(row["seconds"]) for row in rows}
     lines = [
         f"| {r['promise']} | {r['goal']} | {r['measured']} | {'yes' if r['kept'] == 'yes' else '**no**'} "

@@ -125,7 +125,7 @@ def await_file(path: Path) -> None:
 
 
 def row(name: str, signals: list[signal.Signals], rng: np.random.Generator) -> Promise:
-    """Of one case."""
+    """The measured row of one case: how fast ``fit`` ended, and what it left."""
     found = [interrupted(name, number, rng.uniform(0, 0.5)) for number in signals]
     slowest = max(seconds for seconds, _ in found)
     broken = sorted({key for _, facts in found for key, value in facts.items() if value is False})

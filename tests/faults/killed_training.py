@@ -32,7 +32,7 @@ Make = Callable[..., tuple[Any, tuple[Any, ...]]]
 
 
 def series() -> list[np.ndarray]:
-    """Noisy levels."""
+    """Sequences of three noisy levels that last ten steps each."""
     rng = np.random.default_rng(0)
     levels = [np.repeat(rng.integers(0, 3, 8), 10) for _ in range(30)]
     return [2.0 * level[:, None] + rng.normal(size=(len(level), 2)) for level in levels]

@@ -35,7 +35,7 @@ class Subject:
     jobs: list[Job]
 
     def answers(self) -> list[list[np.ndarray]]:
-        """Serially."""
+        """The results of all jobs, computed one after the other in one thread."""
         return [_arrays(job()) for job in self.jobs]
 
 
@@ -102,7 +102,7 @@ def _same(found: Any, expected: list[np.ndarray]) -> bool:
 
 @dataclass
 class Tally:
-    """Of calls."""
+    """Counts of calls, and of those with a wrong result."""
 
     calls: int = 0
     wrong: int = 0
@@ -152,7 +152,7 @@ def scoring_much(quick: bool) -> Promise:
 
 
 def scoring_all(quick: bool) -> Promise:
-    """Every family."""
+    """Concurrent scoring by a model of every family."""
     return scoring(["Transformer"], 5) if quick else scoring(list(_models()), 50)
 
 
