@@ -1,4 +1,4 @@
-"""The house's own rules: which way imports run, what a file may say."""
+"""Rules of the code: which way imports run, what a file may say."""
 
 from __future__ import annotations
 

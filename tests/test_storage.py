@@ -104,7 +104,7 @@ def test_a_hyperparameter_from_numpy_can_be_kept(tmp_path: Path) -> None:
 def test_what_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     storage.write_text(path, "old")
-    with pytest.raises(ZeroDivisionError), storage.replaced(path) as partial:  # noqa: PT012 (that it fails after writing)
+    with pytest.raises(ZeroDivisionError), storage.replaced(path) as partial:  # noqa: PT012 (fails after writing)
         partial.write_text("half")
         raise ZeroDivisionError
     assert path.read_text() == "old"
