@@ -256,13 +256,13 @@ class HMMTagger(SequenceModel):
         chain = self._chain()
         results, seen = [torch.empty(0)] * len(sources), [torch.empty(0)] * len(sources)
         parameters = self._parameters()
-        for block in chain._corpus([Example(x) for x in sources], len(parameters.initial)).blocks:
+        for batch in chain._corpus([Example(x) for x in sources], len(parameters.initial)).batches:
             densities, _ = chain._emission().evaluate(
-                parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
+                parameters.table, batch.x, batch.past, DTYPES[self.dtype], batch.scratch
             )
-            log_b = block.segments.split(densities.log().double())
+            log_b = batch.segments.split(densities.log().double())
             each_messages = log_messages(parameters.transition, log_b, parameters.final)
-            for i, each, messages in zip(block.indices, log_b, each_messages, strict=True):
+            for i, each, messages in zip(batch.indices, log_b, each_messages, strict=True):
                 if torch.isneginf(parameters.initial.log() + messages[0]).all():
                     raise ValueError(
                         f"source {i} has probability zero whatever its labels, so they have no probability given it; "
