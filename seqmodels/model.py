@@ -18,7 +18,7 @@ from torch import Tensor
 from seqmodels import distributed, storage
 from seqmodels.agreement import check_processes_agree
 from seqmodels.encodings import Encoding
-from seqmodels.finite import finite_steps
+from seqmodels.precision import finite_steps
 from seqmodels.generation import (
     Candidate,
     Cursor,
@@ -232,12 +232,12 @@ class SequenceModel(Configurable, ABC):
                         interrupted.hold()  # a signal here is one to the process that works
                     distributed.by_first(type(self).__name__, lambda: self._fit(*examples))
             if interrupted.asked and distributed.is_first():
-                self.history_: pd.DataFrame = interruption.marked(self.history_)
+                self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
                 self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
             self._load_from_first_process()
         if interrupted.asked and interrupted.signal is not None:
-            interruption.tell(interrupted.signal, self.fit_seconds_, self._checkpoint_path(), stacklevel=3)
+            interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, self._checkpoint_path(), stacklevel=3)
         return self
 
     def _load_from_first_process(self) -> None:

@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from seqmodels.annotations import check
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_argument
 from seqmodels.version import __version__
 
 try:
@@ -513,7 +512,7 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
         raise ValueError(f"the file holds a {cls.__name__}, which has no hyperparameters")
     params = {k: _built(v, classes) for k, v in description["params"].items() if k not in NOT_KEPT}
     for key, value in params.items():
-        check(cls, key, value, any_number=True)
+        check_argument(cls, key, value, any_number=True)
     return cls(**params)
 
 

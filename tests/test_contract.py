@@ -14,7 +14,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
-from seqmodels.generation import encode_source
+from seqmodels.generation import CursorState, encode_source
 from seqmodels.hmm import corpus
 from seqmodels.measure import check_comparable
 from seqmodels.neural import scoring
@@ -401,6 +401,30 @@ def test_sources_of_one_length_start_together(row: Row) -> None:
         expected = torch.cat([cursor.distribution(state).log_prob(x) for state in alone])
         assert_allclose(cursor.distribution(together).log_prob(torch.cat([x, x])), expected, rtol=0, atol=1e-9)
         together, alone = cursor.advance(together, torch.cat([x, x])), [cursor.advance(s, x) for s in alone]
+
+
+@every()
+def test_states_of_a_cursor_are_values(row: Row) -> None:
+    """Many sequences start from one cursor, and what is advanced or selected stays as it was."""
+    model, item = rough(row), row.scored[3]
+    cursor, steps = model.cursor(), [torch.as_tensor(step) for step in model.encoding_.encode(item)[:3]]
+    source = encode_source(model, row.source(len(item))) if row.conditional else None
+
+    def log_prob(state: CursorState, x: torch.Tensor) -> np.ndarray:
+        return cursor.distribution(state).log_prob(x.expand(3, *x.shape)).double().numpy()
+
+    def advanced(state: CursorState, x: torch.Tensor, n: int) -> CursorState:
+        return cursor.advance(state, x.expand(n, *x.shape))
+
+    state = advanced(cursor.start(source, 2), steps[0], 2)
+    chosen = cursor.select(state, torch.tensor([1, 0, 1]))
+    before = log_prob(chosen, steps[1])
+    after = log_prob(advanced(chosen, steps[1], 3), steps[2])
+    advanced(chosen, steps[2], 3)
+    assert_array_equal(log_prob(chosen, steps[1]), before)
+    assert_array_equal(log_prob(advanced(chosen, steps[1], 3), steps[2]), after)
+    again = advanced(cursor.start(source, 3), steps[0], 3)
+    assert_allclose(log_prob(again, steps[1]), before, rtol=0, atol=1e-10 * max(1.0, float(np.abs(before).max())))
 
 
 @every("symbols", "text")

@@ -114,7 +114,9 @@ def test_a_classifier_and_a_comparison_of_ones_own_models(tmp_path: Path) -> Non
     path = saved(classifier, tmp_path / "classifier", "SlowGRU")
     loaded = sm.load(path, classes=[SlowGRU])
     np.testing.assert_array_equal(loaded.predict_proba(X), classifier.predict_proba(X))
-    comparison = sm.compare({"own": SlowGRU(**SMALL)}, X * 4, test=X * 2, validation=None)
+    rng = np.random.default_rng(0)
+    train, test = ([rng.integers(0, 3, 20) for _ in range(8)] for _ in range(2))
+    comparison = sm.compare({"own": SlowGRU(**SMALL)}, train, test=test, validation=None)
     folder = saved(comparison, tmp_path / "comparison", "SlowGRU")
     assert type(sm.Comparison.load(folder, classes=[SlowGRU]).models["own"]) is SlowGRU
     with pytest.raises(ValueError, match=r"classes=\[SlowGRU\]"):

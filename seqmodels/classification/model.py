@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from seqmodels import storage
-from seqmodels.arrays import array_of, check_between, check_sums
+from seqmodels.array_checks import array_of, check_between, check_sums
 from seqmodels.classification.calibration import folds, learned_temperature, log_posterior
 from seqmodels.distributed import together
 from seqmodels.model import NotFittedError, SequenceModel

@@ -6,11 +6,10 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any
 
-from seqmodels.annotations import check
 from seqmodels.evaluation.settings import from_table
 from seqmodels.loading import MODELS
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_argument
 
 NAMES = {
     "hmm": "HMM",
@@ -59,7 +58,7 @@ def _set_within(model: Any, path: str, value: Any) -> None:
             f"{outer} is {holder!r}, which has no {inner} to set; say which it is, for example "
             "--set 'observation={class=\"GaussianMixture\", n_components=8}'"
         )
-    check(type(holder), inner, value)
+    check_argument(type(holder), inner, value)
     model.set_params(**{path: value})
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from seqmodels import storage
-from seqmodels.data.text import Cut
+from seqmodels.data.text import Unit
 from seqmodels.evaluation.datasets import DATASETS, Dataset, Pair, Parallel, Recordings, Table, TextFiles, hashed
 from seqmodels.evaluation.settings import from_table, to_table
 from seqmodels.loading import MALFORMED, restored
 from seqmodels.model import SequenceModel
 
 
-def dataset_of(path: str, target: str | None, by: str, columns: Sequence[str], time: str, cut: Cut) -> Dataset:
+def dataset_of(path: str, target: str | None, by: str, columns: Sequence[str], time: str, cut: Unit) -> Dataset:
     """As the path looks: pairs where there is a target, a table, recordings, otherwise text."""
     if target is not None:
         return Parallel(path, target)

@@ -119,7 +119,7 @@ def _cdfs(prediction: Prediction, row: int, x: Tensor) -> Tensor:
 
 def marginal_cdf(distribution: Any, x: Tensor) -> Tensor:
     """``(D,)`` P(X_d <= x_d) of each feature of a mixture of Gaussians, or of products of such."""
-    from seqmodels.observations.product import MixtureOfProducts  # lazily: it imports Pyro
+    from seqmodels.observations.pyro_mixtures import MixtureOfProducts  # lazily: it imports Pyro
 
     if isinstance(distribution, MixtureOfProducts):
         parts = x.split(distribution.sizes)

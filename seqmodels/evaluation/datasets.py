@@ -13,7 +13,7 @@ import pandas as pd
 
 from seqmodels import data
 from seqmodels.data import MFCC
-from seqmodels.data.text import Cut
+from seqmodels.data.text import Unit
 from seqmodels.evaluation.standard import Task, pair_tasks, speech_tasks, table_tasks, text_tasks
 from seqmodels.parameters import Configurable
 from seqmodels.sequences import Sequences
@@ -106,7 +106,7 @@ class TextFiles(Dataset):
     """A UTF-8 file or a folder of ``.txt``; ``cut`` as in ``data.text``."""
 
     path: str = ""
-    cut: Cut = "whole"
+    cut: Unit = "whole"
 
     def read(self) -> Pair:
         return data.text(self.path, self.cut), None

@@ -23,10 +23,9 @@ import numpy as np
 import pandas as pd
 
 from seqmodels import storage
-from seqmodels.annotations import check
 from seqmodels.loading import MALFORMED, load
 from seqmodels.measure import Measure
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_argument
 from seqmodels.sequences import Sequences
 from seqmodels.storage import describe
 
@@ -118,7 +117,7 @@ def read_main(folder: Path) -> dict[str, Any]:
 def _checked(root: Path, content: dict[str, Any]) -> Path:
     """The folder of the files, which are those that were written; of the oldest format the names alone are looked at."""
     for name, value in content["measure"].items():
-        check(Measure, name, value)
+        check_argument(Measure, name, value)
     columns = {column["name"]: column["values"] for column in content["frame"]["columns"]}
     if not {"model", "score", "error"} <= columns.keys() or not content["models"].keys() <= set(columns["model"]):
         raise ValueError("its table has no line of a model that it has")

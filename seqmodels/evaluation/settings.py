@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqmodels import storage
-from seqmodels.annotations import check
 from seqmodels.loading import CLASSES
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_argument
 
 NONE = {"none": True}
 NOTHING: tuple[Any, ...] = (None, {"tuple": []})
@@ -33,7 +32,7 @@ def from_table(table: Mapping[str, Any], classes: Mapping[str, type[Configurable
         raise ValueError(f"there is no class {name!r}; choose from {', '.join(sorted(classes))}")
     params = {k: _built(v, classes) for k, v in table.items() if k != "class"}
     for key, value in params.items():
-        check(classes[name], key, value)
+        check_argument(classes[name], key, value)
     return classes[name](**params)
 
 

@@ -326,9 +326,7 @@ def _best(finished: list[Hypothesis], search: BeamSearch) -> list[Hypothesis]:
     return sorted(finished, key=lambda h: search.score(h.log_prob, len(h.steps)), reverse=True)[: search.n_best]
 
 
-def _initial_beam(
-    cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None, max_steps: Tensor
-) -> Beam:
+def _initial_beam(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None, max_steps: Tensor) -> Beam:
     """One partial sequence a source: the prefix, with its log-probability."""
     n, stops = len(prefixes), False
     state, log_prob = cursor.start(sources, n), torch.zeros(n, dtype=torch.float64)

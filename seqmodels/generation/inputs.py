@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
+from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
 from seqmodels.generation.inputs import GenerativeModel, with_enough_precision
-from seqmodels.preparation import Data, Example
+from seqmodels.preparation import Data
 
 # Merges histories, given their log-weights and states, where ``Σ_i w_i p(future | state_i)`` stays what it is.
 MergeStates = Callable[[list[float], list[CursorState]], MergedStates]

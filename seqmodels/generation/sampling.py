@@ -95,9 +95,7 @@ def _check_decoding(model: GenerativeModel, decoding: Decoding) -> None:
         decoding.check_for_vectors()
 
 
-def _stop_strings(
-    model: GenerativeModel, stop: Sequence[str] | None, prefix: np.ndarray, n: int
-) -> StopStrings | None:
+def _stop_strings(model: GenerativeModel, stop: Sequence[str] | None, prefix: np.ndarray, n: int) -> StopStrings | None:
     if stop is None:
         return None
     if not isinstance(model.encoding_, Text):
@@ -172,9 +170,7 @@ def _draws(
         state = cursor.advance(state, drawn.x)
 
 
-def _collect(
-    steps: Iterator[Draw], n: int, stop: StopStrings | None
-) -> tuple[list[Draw], list[Tensor | None]]:
+def _collect(steps: Iterator[Draw], n: int, stop: StopStrings | None) -> tuple[list[Draw], list[Tensor | None]]:
     """Draws until all sequences are over, and for each step which sequences it completes a stop string of."""
     drawn: list[Draw] = []
     stopped: list[Tensor | None] = []

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
+from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 from seqmodels.generation.cursor import Cursor, start_after
 from seqmodels.generation.inputs import (
     GenerativeModel,

@@ -54,9 +54,7 @@ class StopStrings:
         return text[: self._end(text, len(self._prefix))]
 
 
-def decode_stream(
-    steps: Iterator[np.ndarray], spelling: Sequence[bytes], stop: StopStrings | None
-) -> Iterator[str]:
+def decode_stream(steps: Iterator[np.ndarray], spelling: Sequence[bytes], stop: StopStrings | None) -> Iterator[str]:
     """The characters that each symbol completes, where it completes any, until a stop string ends the text."""
     characters = IncrementalDecoder()
     for step in steps:

@@ -12,7 +12,7 @@ from torch import Tensor
 from seqmodels.encodings import Encoding, Features, Standardize, Symbols
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Bernoulli, Categorical, GaussianMixture, Observation, Poisson
-from seqmodels.observations.exponential import ExponentialFamily
+from seqmodels.observations.exponential_family import ExponentialFamily
 from seqmodels.observations.gaussian import CovarianceType, shape_of_covariance
 from seqmodels.observations.gaussian_mixture import EM_TYPES
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.arrays import array_of, check_between, check_sums
+from seqmodels.array_checks import array_of, check_between, check_sums
 from seqmodels.distributed import of_first, several
 
 

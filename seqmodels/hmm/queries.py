@@ -14,7 +14,6 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.densities import Densities
@@ -23,7 +22,8 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.posterior import batch_posterior
 from seqmodels.hmm.topology import Arcs, as_topology
 from seqmodels.observations import GaussianMixture, Observation
-from seqmodels.observations.pseudo_frames import PseudoFrames
+from seqmodels.observations.gaussian_mixture import PseudoFrames
+from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 from seqmodels.preparation import Example
 
 Algorithm = Callable[[Parameters, Densities, PackedBatch], list[Tensor]]

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from seqmodels.parameters import Configurable
-from seqmodels.training import AdamW, Listener, Optimizer, Recipe, Schedule, Trapezoid, check_checkpoint_arguments
+from seqmodels.training import AdamW, Callback, Optimizer, Schedule, TrainConfig, Trapezoid, check_checkpoint_arguments
 
 DEFAULT_STEPS = 2_000
 MAY_CHANGE = frozenset({"max_steps", "max_epochs", "patience"})  # in a run that is resumed
@@ -53,7 +53,7 @@ class Trained(Configurable):
     schedule: Schedule | None = None
     accumulate: int = 1
     averaging: float = 0.0
-    callbacks: Sequence[Listener] = ()
+    callbacks: Sequence[Callback] = ()
     verbose: bool = False
 
     def _check_training(self) -> None:
@@ -78,9 +78,9 @@ class Trained(Configurable):
         typical = np.mean([min(length, longest) for length in lengths])
         return int(np.clip(STEPS_A_BATCH / typical, 8, 64))
 
-    def _recipe(self) -> Recipe:
+    def _train_config(self) -> TrainConfig:
         automatic = DEFAULT_STEPS if self.max_epochs is None and self.max_seconds is None else None
-        return Recipe(
+        return TrainConfig(
             automatic if self.max_steps == "auto" else self.max_steps,
             self.max_epochs,
             self.max_seconds,
@@ -92,5 +92,5 @@ class Trained(Configurable):
             schedule=self.schedule or Trapezoid(),
             accumulate=self.accumulate,
             averaging=self.averaging,
-            listeners=tuple(self.callbacks),
+            callbacks=tuple(self.callbacks),
         )

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from seqmodels.arrays import ROUNDING, array_of, check_between, check_codes, check_sums
+from seqmodels.array_checks import ROUNDING, array_of, check_between, check_codes, check_sums
 from seqmodels.ngram.counts import Counts
 from seqmodels.ngram.events import NONE
 from seqmodels.ngram.smoothing import Smoothing, smooth

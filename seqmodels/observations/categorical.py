@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from seqmodels.observations.base import Observation
-from seqmodels.observations.chosen import chosen_log_prob
 
 
 @dataclass(eq=False, repr=False)
@@ -24,23 +25,15 @@ class Categorical(Observation):
     pseudocount: float = 0.0
     emits = "symbols"
 
-    @property
-    def n_past(self) -> int:
-        return 0
-
-    def _possible(self, table: Tensor, size: int) -> Tensor:
+    def is_valid(self, table: Tensor, size: int) -> Tensor:
         return table.logsumexp(-1, keepdim=True).isfinite()  # so none is NaN or inf; -inf is a true zero
-
-    @property
-    def sums_out_missing(self) -> bool:
-        return False
 
     def n_output_parameters(self, size: int) -> int:
         return size
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         if output_parameters.requires_grad and output_parameters.shape[:-1] == x.shape:
-            return chosen_log_prob(output_parameters, x)
+            return categorical_log_prob(output_parameters, x)
         log_p = self.log_probs(output_parameters)  # (..., V)
         shape = torch.broadcast_shapes(log_p.shape[:-1], x.shape)
         return log_p.expand(*shape, -1).gather(-1, x.expand(shape).unsqueeze(-1)).squeeze(-1)
@@ -54,16 +47,26 @@ class Categorical(Observation):
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         return torch.multinomial(torch.softmax(output_parameters, dim=-1), 1, generator=generator).squeeze(-1)
 
-    def distribution(
-        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
-    ) -> Any:
-        import pyro.distributions as dist  # lazily: Pyro is slow to import and off the hot path
 
-        joint = log_weights.unsqueeze(-1) + self.log_probs(output_parameters)  # (K, V)
-        return dist.Categorical(logits=torch.logsumexp(joint, dim=0))
+class _CategoricalLogProb(torch.autograd.Function):
+    """``log softmax(logits)_x``: logits (..., V) and symbols (...) -> nats (...); differentiable once.
 
-    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        return torch.zeros(size)
+    The gradient ``onehot(x) - softmax(logits)`` is written into one array; autograd would first fill an array of zeros
+    with the gradient of the selected entries, then go over it again.
+    """
 
-    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
-        return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, x: Tensor) -> Tensor:
+        log_p = torch.log_softmax(logits, -1)
+        ctx.save_for_backward(log_p, x)
+        return log_p.gather(-1, x.unsqueeze(-1)).squeeze(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        log_p, x = ctx.saved_tensors
+        g = gradient.unsqueeze(-1)
+        return log_p.exp().mul_(-g).scatter_add_(-1, x.unsqueeze(-1), g), None
+
+
+categorical_log_prob: Callable[[Tensor, Tensor], Tensor] = _CategoricalLogProb.apply

@@ -15,7 +15,7 @@ from torch import Tensor
 from seqmodels import distributed
 from seqmodels.parameters import Configurable
 from seqmodels.preparation import Example, OnDisk
-from seqmodels.sequences import AT_ONCE
+from seqmodels.sequences import FRAMES_IN_MEMORY
 from seqmodels.training import checkpoint as file
 from seqmodels.version import __version__
 
@@ -226,8 +226,8 @@ def _add(digest: Any, value: Any) -> None:
             _add(digest, value[name])
     elif isinstance(value, np.ndarray | OnDisk) and value.shape:
         digest.update(f"array {tuple(value.shape)} ".encode())
-        for t in range(0, len(value), AT_ONCE):  # what is on disk is read a slice at a time
-            part = np.ascontiguousarray(value[t : t + AT_ONCE])
+        for t in range(0, len(value), FRAMES_IN_MEMORY):  # what is on disk is read a slice at a time
+            part = np.ascontiguousarray(value[t : t + FRAMES_IN_MEMORY])
             digest.update(f"{part.dtype.str} ".encode())
             digest.update(part.tobytes())
     else:

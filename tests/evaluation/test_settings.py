@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.annotations import check, hints
+from seqmodels.parameters import argument_types, check_argument
 from seqmodels.evaluation.settings import from_table, to_table
 from seqmodels.evaluation.toml import dumps
 from seqmodels.loading import CLASSES
@@ -36,12 +36,12 @@ def test_every_class_with_defaults_comes_back_and_its_annotations_admit_them():
     tried = 0
     for cls in CLASSES.values():
         parameters = inspect.signature(cls).parameters
-        assert set(parameters) <= set(hints(cls)), cls
+        assert set(parameters) <= set(argument_types(cls)), cls
         if all(p.default is not p.empty for p in parameters.values()):
             thing = cls()
             assert repr(through_toml(thing)) == repr(thing)
             for key, value in thing.get_params(deep=False).items():
-                check(cls, key, value)
+                check_argument(cls, key, value)
             tried += 1
     assert tried > 25
 

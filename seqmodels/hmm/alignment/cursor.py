@@ -13,8 +13,8 @@ from seqmodels.hmm.alignment.inference import Alphabets
 from seqmodels.hmm.alignment.jumps import Jumps, PositionPrior
 from seqmodels.hmm.alignment.lexicon import BackoffLexicon
 from seqmodels.hmm.inference.log_space import LogProduct
+from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.observations import Observation
-from seqmodels.resources import refuse_beyond_memory
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqmodels.hmm.emissions.base import SUMMED, Emission, Statistics, by_state, emission_of, row_blocks
 from seqmodels.observations import Chords
-from seqmodels.observations.exponential import ExponentialFamily
+from seqmodels.observations.exponential_family import ExponentialFamily
 
 LARGEST_TERM = 300.0  # that float32 adds up to some 1e-4 nats
 STARTING_FRAMES = 2.0  # of the whole data's mean, added to every state's at the start

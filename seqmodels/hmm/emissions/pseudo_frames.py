@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.observations.pseudo_frames import PseudoFrames
+from seqmodels.observations.gaussian_mixture import PseudoFrames
 
 
 def sums(prior: PseudoFrames, log_weights: Tensor, size: int, *, diagonal: bool) -> Tensor:

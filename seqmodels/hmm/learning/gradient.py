@@ -22,7 +22,7 @@ from seqmodels.hmm.inference.forward_backward import forward_pass
 from seqmodels.hmm.learning.em import Callback, FitResult, Objective, StopRule
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.posterior import batch_trellis, refuse_impossible
-from seqmodels.training import Checkpoints, Recipe, Step, train
+from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
 
 MAX_KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
 RECOMPUTED = 1 << 22  # beyond that they are computed in blocks of rows of this size, and again in the backward pass
@@ -59,16 +59,16 @@ def gradient_ascent(
     module, parameters = Unconstrained(start, objective.emission), start
     history = pd.DataFrame({"step": [], "seconds": [], "log_prob": [], "objective": [], "floor_hits": []})
     if stop.max_iter:
-        recipe = Recipe(None, stop.max_iter, stop.max_seconds, lr, weight_decay=0.0, patience=1)
+        config = TrainConfig(None, stop.max_iter, stop.max_seconds, lr, weight_decay=0.0, patience=1)
         trained, _ = train(
             module,
             lambda _: portions,
             _BlockObjective(module, objective, portions, dtype),
             None,
-            recipe,
+            config,
             len(portions),
             checkpoints=checkpoints,
-            adds_up=True,
+            sharded=True,
         )
         history = trained[history.columns].assign(objective=math.nan)
         parameters = module.detached()
@@ -128,20 +128,20 @@ class _BlockObjective:
         self.dtype = dtype
         self.n_frames = sum(portion.weight for portion in portions)
 
-    def __call__(self, batch: Any) -> Step:
+    def __call__(self, batch: Any) -> BatchResult:
         portion: Portion = batch
-        batch, parameters = portion.batch, self.module()
-        if batch is None:
+        packed, parameters = portion.batch, self.module()
+        if packed is None:
             zero = 0 * sum((p.sum() for p in self.module.parameters()), torch.zeros(()))
-            return Step(zero, portion.weight, torch.zeros(()), 0.0, torch.zeros(()))
+            return BatchResult(zero, portion.weight, torch.zeros(()), 0.0, torch.zeros(()))
         emission, objective = self.module.emission, self.objective
-        log_b = log_densities(emission, parameters.table.to(self.dtype), batch.x, batch.past)
-        each = log_prob_of_segments(parameters.initial, parameters.transition, log_b, batch.segments, parameters.final)
-        refuse_impossible(each.detach(), batch)
-        total = batch.weight * each.sum()
-        share = batch.weight * len(batch.x) / self.n_frames
+        log_b = log_densities(emission, parameters.table.to(self.dtype), packed.x, packed.past)
+        each = log_prob_of_segments(parameters.initial, parameters.transition, log_b, packed.segments, parameters.final)
+        refuse_impossible(each.detach(), packed)
+        total = packed.weight * each.sum()
+        share = packed.weight * len(packed.x) / self.n_frames
         log_prior = emission.log_prior(parameters.table) + objective.pseudocount.log_prior(parameters)
-        return Step(
+        return BatchResult(
             total=total + share * log_prior,
             weight=portion.weight,
             log_prob=total.detach() + share * objective.log_det,

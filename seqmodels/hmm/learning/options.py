@@ -12,8 +12,8 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Pseudocounts, Tying, as_pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology, as_topology, breaks
+from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.observations import GaussianMixture, Observation
-from seqmodels.resources import refuse_beyond_memory
 
 Algorithm = Literal["em", "stepwise", "gradient"]
 
