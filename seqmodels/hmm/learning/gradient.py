@@ -136,9 +136,11 @@ class _BlockObjective:
             return BatchResult(zero, portion.weight, torch.zeros(()), 0.0, torch.zeros(()))
         emission, objective = self.module.emission, self.objective
         log_b = log_densities(emission, parameters.table.to(self.dtype), packed.x, packed.past)
-        each = log_prob_of_segments(parameters.initial, parameters.transition, log_b, packed.segments, parameters.final)
-        refuse_impossible(each.detach(), packed)
-        total = packed.weight * each.sum()
+        log_prob = log_prob_of_segments(
+            parameters.initial, parameters.transition, log_b, packed.segments, parameters.final
+        )
+        refuse_impossible(log_prob.detach(), packed)
+        total = packed.weight * log_prob.sum()
         share = packed.weight * len(packed.x) / self.n_frames
         log_prior = emission.log_prior(parameters.table) + objective.pseudocount.log_prior(parameters)
         return BatchResult(

@@ -42,10 +42,10 @@ class ChainOptions:
         frozen, tying = self.constraints.frozen, self.constraints.tying
         k = len(tying.group)
         free = ~frozen.rows(frozen.transition, k)
-        in_row = self.topology.arcs(k).sum(1) - 1  # a row sums to one
+        in_row = self.topology.transition_mask(k).sum(1) - 1  # a row sums to one
         if length == "stop":
-            in_row = in_row + self.topology.ends(k)
-        n_initial = 0 if frozen.initial else int(self.topology.starts(k).sum()) - 1
+            in_row = in_row + self.topology.final_mask(k)
+        n_initial = 0 if frozen.initial else int(self.topology.initial_mask(k).sum()) - 1
         n_tables = len(torch.unique(tying.group[~frozen.rows(frozen.emission, k)]))
         n_emission = emission.n_parameters(n_tables) if n_tables else 0
         return n_initial + int(in_row[free].sum()) + n_emission
