@@ -292,8 +292,7 @@ class HMM(SequenceModel):
     # -- states of given sequences -------------------------------------------------------------------------
 
     def decode(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """The most probable path of states of each sequence, ``(T,)`` (Viterbi); of equal paths the one of lowest
-        states.
+        """The most probable path of each sequence, ``(T,)`` (Viterbi); of equal paths the one of lowest states.
 
         Raises:
             ValueError: a sequence that no path can explain, named.
@@ -309,9 +308,7 @@ class HMM(SequenceModel):
         return self._of_states(X, y, block_smoothed)
 
     def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_t): each state at each step, given what came so far; rows of zeros once that is
-        impossible.
-        """
+        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
         return self._of_states(X, y, block_beliefs)
 
     def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: int | None = None) -> list[np.ndarray]:
@@ -396,11 +393,9 @@ class HMM(SequenceModel):
     # -- how many states -----------------------------------------------------------------------------------
 
     def bic(self, X: Any, y: Any = None) -> float:
-        """Bayesian information criterion, ``n_parameters_ log n - 2 log p``, n the units scored: frames, bytes or
-        symbols.
+        """Bayesian information criterion, ``n_parameters_ log n - 2 log p``; n counts frames, bytes or symbols.
 
-        Lower is better. Steps of a sequence are not independent, so n is generous (Schwarz 1978; hmmlearn counts
-        likewise).
+        Lower is better. Steps of a sequence are not independent, so n is generous (Schwarz 1978; as in hmmlearn).
         """
         n = float(self._checked_data(X, y).scored.n_units.sum())
         return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
@@ -509,8 +504,7 @@ class HMM(SequenceModel):
 
 
 def n_parameters_by_states(model: HMM, data: Data) -> Callable[[int], int]:
-    """The function from ``n_states`` to ``n_parameters_``, were ``model`` fitted to ``data``; only the encoding is
-    fitted, once.
+    """The function from ``n_states`` to ``n_parameters_``, were ``model`` fitted to ``data``; its encoding is.
 
     Raises:
         ValueError: from the function too: a ``topology`` or ``tied`` that is of one number of states only.

@@ -54,9 +54,7 @@ Batch = list[list[Piece]]  # in groups, each of one weight and of a size that me
 
 @dataclass(frozen=True)
 class Portion:
-    """What a process has of a block, None: nothing; ``weight`` is that of the whole block: its frames times the weight
-    of each.
-    """
+    """What a process has of a block, or None; ``weight`` is of the whole block: frames times the weight of each."""
 
     block: Block | None
     weight: float

@@ -80,12 +80,11 @@ def stepwise_em(
     callback: Callback,
     checkpoints: Checkpoints | None = None,
 ) -> FitResult | None:
-    """Epochs of M-steps until one improves too little; ``stop`` counts epochs. None: a signal came before the first
-    M-step.
+    """Epochs of M-steps until one improves too little; None: a signal came before the first M-step.
 
     The history has a row an epoch: ``log_prob`` is that of each batch under the parameters before its M-step,
     ``objective`` adds the prior of those before the epoch. An early row may be below the one before it; the last M-step
-    is in none. A signal ends it between two groups of pieces; the last row is then of the batches that the epoch had.
+    is in none. A signal ends it between two groups of pieces; the last row is then of the batches that the epoch had. ``stop`` counts epochs.
     """
     checkpoints = checkpoints or Checkpoints()
     objective, device = update.objective, start.initial.device
@@ -111,8 +110,7 @@ def stepwise_em(
                 share_of_batch = expect_batch(epoch.parameters, objective.emission, corpus, batch, interruption)
                 if share_of_batch is None:
                     break
-                # When to stop hangs on the clock and the rounding of process 0 alone, or one would stop without the
-                # others.
+                # When to stop depends on the clock and the rounding of process 0 alone, so that all stop together.
                 numbers = [time.perf_counter() - began, prior]
                 (expectations,), (seconds, prior) = sum_over_processes([share_of_batch], numbers)
                 epoch.parameters, statistics = update(epoch.parameters, statistics, expectations, size)
@@ -143,9 +141,7 @@ def stepwise_em(
 
 @dataclass
 class _Epoch:
-    """An epoch so far: its first parameters and those now, and of the batches taken the number, the log-probability and
-    the frames.
-    """
+    """An epoch so far: its first parameters and those now, and the figures of the batches taken."""
 
     first: Parameters
     parameters: Parameters
@@ -173,9 +169,7 @@ class _Epoch:
 def expect_batch(
     parameters: Parameters, emission: Emission, corpus: Corpus, batch: Batch, interruption: Interruption | None = None
 ) -> Expectations | None:
-    """The E-step on what this process has of a batch, a group of pieces at a time; None if a signal came between two
-    groups.
-    """
+    """The E-step on this process's share of a batch, by groups of pieces; None if a signal came between two."""
     groups = [group for group in map(share, batch) if group]
     if not groups:  # the pieces are fewer than the processes: this one adds nothing
         return expect_pieces(parameters, emission, corpus, batch[0][:1]).scaled(0.0)
@@ -213,9 +207,7 @@ def expect_pieces(parameters: Parameters, emission: Emission, corpus: Corpus, pi
 def _forward_messages(
     parameters: Parameters, emission: Emission, corpus: Corpus, pieces: list[Piece]
 ) -> tuple[Tensor, Tensor]:
-    """``(n, K)`` the belief before each piece, and what it predicts for the first frame: ``initial`` at a sequence's
-    start.
-    """
+    """``(n, K)`` the belief before each piece, and what it predicts for the first frame; at first ``initial``."""
     inner = [i for i, p in enumerate(pieces) if p.first > 0]
     starts = parameters.initial.repeat(len(pieces), 1)
     beliefs = torch.zeros_like(starts)
