@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
+from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 from seqmodels.preparation import Data, Example, Setting
 from seqmodels.sequences import Sequences, as_array
 from seqmodels.tagging import length_like

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 from seqmodels.generation.cursor import Cursor, start_after
 from seqmodels.generation.inputs import (
     GenerativeModel,
@@ -21,6 +20,7 @@ from seqmodels.generation.inputs import (
     with_enough_precision,
 )
 from seqmodels.generation.prediction import Prediction
+from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 
 # Nats below which a step is checked for lost precision: encoded values that float32 holds well have more.
 LOWEST_UNCHECKED = -1e29

@@ -16,9 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -32,6 +31,9 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.posterior import block_trellis, refuse_impossible
 from seqmodels.observations import Observation
 from seqmodels.training import Checkpoints, Interruption, interruptible
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = dict[str, float]
 Callback = Callable[[Row], None]  # called with each row of a history
@@ -97,6 +99,8 @@ class History:
 
     def frame(self) -> pd.DataFrame:
         """As ``history_`` of a model has it."""
+        import pandas as pd
+
         return pd.DataFrame(self.rows)
 
 
@@ -323,6 +327,8 @@ class FitResult:
     @classmethod
     def of(cls, arrays: Mapping[str, Any], device: torch.device) -> FitResult:
         """The inverse of ``arrays``."""
+        import pandas as pd
+
         history = pd.DataFrame(arrays["history"], columns=list(arrays["types"])).astype(arrays["types"])
         parameters = Parameters.of(arrays["parameters"]).to(device)
         return cls(parameters, history, arrays["converged"], RunningStatistics.of(arrays["memory"], device))

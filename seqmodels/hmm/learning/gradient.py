@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -56,6 +55,8 @@ def gradient_ascent(
         callback: is called with the last row of the history.
         checkpoints: where to write how far it came, and what to resume from.
     """
+    import pandas as pd
+
     module, parameters = Unconstrained(start, objective.emission), start
     history = pd.DataFrame({"step": [], "seconds": [], "log_prob": [], "objective": [], "floor_hits": []})
     if stop.max_iter:
@@ -136,7 +137,9 @@ class _BlockObjective:
             return BatchResult(zero, portion.weight, torch.zeros(()), 0.0, torch.zeros(()))
         emission, objective = self.module.emission, self.objective
         log_b = log_densities(emission, parameters.table.to(self.dtype), block.x, block.past)
-        log_prob = log_prob_of_segments(parameters.initial, parameters.transition, log_b, block.segments, parameters.final)
+        log_prob = log_prob_of_segments(
+            parameters.initial, parameters.transition, log_b, block.segments, parameters.final
+        )
         refuse_impossible(log_prob.detach(), block)
         total = block.weight * log_prob.sum()
         share = block.weight * len(block.x) / self.n_frames
