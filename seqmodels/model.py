@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from seqmodels import distributed, storage
 from seqmodels.agreement import check_processes_agree
@@ -224,7 +223,7 @@ class SequenceModel(Configurable, ABC):
         setting = self._learn_setting(train, encoding)
         for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
             if part is not None:
-                self._check_readable(setting, part)
+                _check_readable(self, setting, part)
         held = [] if held_out is None else setting.examples(held_out)
         examples = setting.examples(train, on_disk=self._reads_from_disk), held
         began = time.perf_counter()
@@ -243,7 +242,8 @@ class SequenceModel(Configurable, ABC):
             self.fit_seconds_ = time.perf_counter() - began
             self._load_from_first_process()
         if interrupted.asked and interrupted.signal is not None:
-            interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, self._checkpoint_path(), stacklevel=3)
+            checkpoint = self.get_params(deep=False).get("checkpoint")
+            interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, checkpoint, stacklevel=3)
         return self
 
     def _load_from_first_process(self) -> None:
@@ -257,10 +257,6 @@ class SequenceModel(Configurable, ABC):
         """What a checkpoint must agree with, beside the hyperparameters: what ``"auto"`` came to."""
         encodings = {"encoding": self.encoding_, "source_encoding": self.source_encoding_}
         return {**encodings, "observation": self.observation_, "length": self.length_}
-
-    def _checkpoint_path(self) -> Any:
-        """Where ``fit`` writes checkpoints; None: nowhere."""
-        return self.get_params(deep=False).get("checkpoint")
 
     def _check_choices(self) -> None:
         for name, choices in (("length", ("auto", "given", "stop")), ("dtype", tuple(DTYPES))):
@@ -293,15 +289,18 @@ class SequenceModel(Configurable, ABC):
             return Setting.learn(train, fitted, observation, length, fitted=True)
         values = observation.values(train.scored.n_features)
         encoding = default_encoding(kind, values) if self.encoding == "auto" else self.encoding
-        return Setting.learn(train, encoding, observation, length, self._sources(train, encoding))
-
-    def _sources(self, train: Data, encoding: Encoding) -> Sources:
-        if self.ignore_source:
-            return "ignored"
-        # A label and what it labels are two things, also where both are integers: each has an encoding of its own.
-        like_targets, default = None if self._is_tagger else encoding, self._default_source_encoding(train.X)
-        name, shared = type(self).__name__, self._source_shares_encoding()
-        return choose_sources(train, self.source_encoding, like_targets, default, model=name, shared=shared)
+        sources: Sources = "ignored"
+        if not self.ignore_source:
+            sources = choose_sources(
+                train,
+                self.source_encoding,
+                # Labels and what they label have encodings of their own, also where both are integers.
+                None if self._is_tagger else encoding,
+                self._default_source_encoding(train.X),
+                model=type(self).__name__,
+                shared=self._source_shares_encoding(),
+            )
+        return Setting.learn(train, encoding, observation, length, sources)
 
     def _default_source_encoding(self, X: Sequences) -> Encoding:
         """What ``source_encoding="auto"`` means where sources are not read as targets are."""
@@ -315,9 +314,6 @@ class SequenceModel(Configurable, ABC):
         self.encoding_, self.observation_ = setting.encoding, setting.observation
         self.source_encoding_ = setting.source_encoding
         self.measure_, self.length_ = setting.measure, setting.measure.length
-
-    def _missing_is_summed_out(self, observation: Observation) -> bool:
-        return self._sums_out_missing and observation.sums_out_missing
 
     # -- scoring -------------------------------------------------------------------------------------------
 
@@ -383,21 +379,13 @@ class SequenceModel(Configurable, ABC):
         return log_prob_marginal(self, X, y, beam=beam, pruning=pruning, random_state=random_state)
 
     def _checked_data(self, X: Any, y: Any) -> Data:
-        data = Data.of(X, y)
-        self._check_data(data)
-        return data
-
-    def _check_data(self, data: Data) -> None:
-        setting = self._setting()
+        """The data, if the fitted model can read them; raises ``ValueError`` if not, naming the sequence."""
+        setting, data = self._setting(), Data.of(X, y)
         if (data.y is not None) != setting.measure.conditional:
-            says = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
-            raise ValueError(f"the model was fitted as {says}")
-        self._check_readable(setting, data)
-
-    def _check_readable(self, setting: Setting, data: Data) -> None:
-        setting.check(data, self._missing_is_summed_out(setting.observation))
-        if self._is_tagger:
-            check_aligned(setting, data)
+            expected = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
+            raise ValueError(f"the model was fitted as {expected}")
+        _check_readable(self, setting, data)
+        return data
 
     def _in_float64(self) -> Self:
         """The same model, computing in float64; this one stays as it is."""
@@ -406,11 +394,6 @@ class SequenceModel(Configurable, ABC):
         twin = copy.copy(self)
         twin.dtype = "float64"
         return twin
-
-    def _affine(self) -> tuple[Tensor, Tensor]:
-        shift, scale = self.encoding_.affine()
-        dtype, device = DTYPES[self.dtype], self._device()
-        return torch.as_tensor(shift, dtype=dtype, device=device), torch.as_tensor(scale, dtype=dtype, device=device)
 
     # -- what comes next -----------------------------------------------------------------------------------
 
@@ -586,11 +569,11 @@ class SequenceModel(Configurable, ABC):
 
     def content(self) -> dict[str, Any]:
         """What ``save`` writes: nested dictionaries of arrays and JSON values."""
-        self._setting()
+        source_encoding = self._setting().source_encoding
         return {
             "model": storage.describe(self),
             "encoding": _described(self.encoding_),
-            "source_encoding": self._described_sources(),
+            "source_encoding": None if source_encoding is self.encoding_ else _described(source_encoding),
             "observation": storage.describe(self.observation_),
             "measure": self.measure_.to_json(),
             "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
@@ -598,10 +581,6 @@ class SequenceModel(Configurable, ABC):
             "fit_seconds": float(self.fit_seconds_),
             "state": self._state(),
         }
-
-    def _described_sources(self) -> dict[str, Any] | None:
-        encoding = self.source_encoding_
-        return None if encoding is None or encoding is self.encoding_ else _described(encoding)
 
     def _load(
         self, content: dict[str, Any], encoding: Encoding, observation: Observation, sources: Encoding | None
@@ -652,5 +631,11 @@ class SequenceModel(Configurable, ABC):
         return hasattr(self, "measure_")
 
 
-def _described(encoding: Encoding) -> dict[str, Any]:
-    return {**storage.describe(encoding), "state": encoding.state()}
+def _check_readable(model: SequenceModel, setting: Setting, data: Data) -> None:
+    setting.check(data, model._sums_out_missing and setting.observation.sums_out_missing)
+    if model._is_tagger:
+        check_aligned(setting, data)
+
+
+def _described(encoding: Encoding | None) -> dict[str, Any] | None:
+    return None if encoding is None else {**storage.describe(encoding), "state": encoding.state()}

@@ -14,6 +14,7 @@ from torch import Tensor
 from seqmodels.generation.cursor import Cursor, start_after
 from seqmodels.generation.inputs import (
     GenerativeModel,
+    decoding_affine,
     encode_prefix,
     encode_source,
     encode_step,
@@ -32,7 +33,7 @@ def predict_next(model: GenerativeModel, prefix: Any, source: Any) -> Any:
     precise = with_enough_precision(model, steps, encoded_source)
     cursor = precise.cursor(len(steps))
     state = start_after(cursor, encoded_source, steps, 1)
-    return cursor.distribution(state).as_distribution(*precise._affine())
+    return cursor.distribution(state).as_distribution(*decoding_affine(precise))
 
 
 class Stream:
@@ -56,7 +57,7 @@ class Stream:
         """Of a fitted model, given a raw ``source``."""
         encoded_source = encode_source(model, source)
         precise = with_enough_precision(model, encoded_source)
-        return cls(precise.cursor(), partial(encode_step, model), precise._affine(), encoded_source)
+        return cls(precise.cursor(), partial(encode_step, model), decoding_affine(precise), encoded_source)
 
     def update(self, x: Any) -> float:
         """Take the next step (a frame ``(D,)``, a symbol, or a piece of text); returns its log p given the past, nats.

@@ -203,7 +203,7 @@ class HMM(SequenceModel):
                 if not self.__sklearn_is_fitted__():
                     self._apply_setting(self._learn_setting(data))
                     self.history_, self.fit_seconds_ = pd.DataFrame(), 0.0
-                self._check_data(data)
+                self._checked_data(data.X, data.y)
                 examples = self._setting().examples(data, on_disk=True)
                 check_states(examples, self.n_states)
                 fitting, corpus = self._fitting(examples), self._corpus(examples, self.n_states)
