@@ -398,6 +398,7 @@ class AlignmentEM:
                     self._maximise_jumps(expectations)
             resume_at = None
             if self._checkpoints.due:
+                self._interruption.hold()  # from here on there is something to keep
                 self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
             expectations = self._expect([estimate.probability(b) for b in range(len(self.blocks))])
             if expectations is None:
