@@ -23,9 +23,10 @@ def learned_temperature(joint: np.ndarray, labels: np.ndarray) -> float:
 
     Guo et al. 2017, *On calibration of modern neural networks*.
 
-    Where every held-out sequence is told rightly that would be 0. So one error more than was seen is counted, as in
-    Platt (1999, *Probabilistic outputs for support vector machines*): of n sequences each counts ``1 / (n + 2)`` for
-    its strongest rival. The loss is convex in ``1 / temperature``, and where its slope is zero is found by bisection.
+    Where every held-out sequence is classified correctly that would be 0. So one error more than was seen is counted,
+    as in Platt (1999, *Probabilistic outputs for support vector machines*): of n sequences each counts ``1 / (n + 2)``
+    for its strongest rival. The loss is convex in ``1 / temperature``, and where its slope is zero is found by
+    bisection.
 
     Args:
         joint: ``(n, K)`` nats, ``log p(x | c) + log p(c)``. A sequence to which its own label, or every other label,

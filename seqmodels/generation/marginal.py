@@ -36,7 +36,7 @@ def log_prob_marginal(
         return canonical
     encoding = model.encoding_
     assert isinstance(encoding, Text), "only text has several tokenisations"
-    found = [
+    marginal = [
         log_prob_over_tokenisations(
             with_enough_precision(model, example.source).cursor(),
             model._merge_states,
@@ -48,7 +48,7 @@ def log_prob_marginal(
         )
         for example in model._setting().examples(Data.of(X, y))
     ]
-    return np.maximum(canonical, found)  # the cursor may round lower than the evaluation in batches
+    return np.maximum(canonical, marginal)  # the cursor may round lower than the evaluation in batches
 
 
 def _check_arguments(model: GenerativeModel, beam: int | None, pruning: str) -> None:

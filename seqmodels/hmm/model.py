@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -22,7 +22,7 @@ from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.forecast import Forecast, forecasts
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.learning.constraints import Frozen, Pseudocounts
-from seqmodels.hmm.learning.corpus import Corpus, check_states, corpus_of, raw_size
+from seqmodels.hmm.learning.corpus import Corpus, check_states, corpus_of, raw_size, validation_score
 from seqmodels.hmm.learning.em import Objective, RunningStatistics, StopRule, best_of, warn_of_floor
 from seqmodels.hmm.learning.fitting import Fitting
 from seqmodels.hmm.learning.options import (
@@ -202,17 +202,19 @@ class HMM(SequenceModel):
                 if not self.__sklearn_is_fitted__():
                     self._apply_setting(self._learn_setting(data))
                     self.history_, self.fit_seconds_ = pd.DataFrame(), 0.0
-                self._check_data(data)
+                self._checked_data(data.X, data.y)
                 examples = self._setting().examples(data, on_disk=True)
                 check_states(examples, self.n_states)
                 fitting, corpus = self._fitting(examples), self._corpus(examples, self.n_states)
                 fitted: Parameters | None = self.__dict__.get("parameters_")
-                start = next(self._starts(fitting, corpus)) if fitted is None else fitted.to(self._device())
+                start = next(fitting.starts(corpus)) if fitted is None else fitted.to(self._device())
                 statistics: RunningStatistics | None = self.__dict__.get("statistics_")
                 after, statistics, row = fitting.one_step(
                     start.of_first_process(), statistics, corpus, len(self.history_)
                 )
-                self._keep(after, statistics, converged=False)
+                self.parameters_ = after.to(torch.device("cpu"))
+                self.statistics_ = statistics
+                self.converged_ = False
                 self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
             self.fit_seconds_ += time.perf_counter() - began
         return self
@@ -223,24 +225,24 @@ class HMM(SequenceModel):
         checkpoints = checkpoints_of_fit(self, self._resolved_choices(), train, validation)
         fitting, corpus = self._fitting(train), self._corpus(train, self.n_states)
         run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
-        resumed = checkpoints.state is not None
+        groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
+        if checkpoints.state is None:
+            starts = iter([self.parameters_.to(self._device())]) if self._is_warm_start() else fitting.starts(corpus)
+            groups = fitting.groups_of(starts, corpus)
         best = best_of(
-            [] if resumed else fitting.groups_of(self._starts(fitting, corpus), corpus),
+            groups,
             run,
             max_iter=self.max_iter,
             verbose=self.verbose,
             checkpoints=checkpoints,
             device=corpus.device,
         )
-        self._keep(best.parameters, best.statistics, converged=best.converged)
-        scored = [np.nan] * (len(best.history) - 1) + [self._validation(validation)]
+        self.parameters_ = best.parameters.to(torch.device("cpu"))
+        self.statistics_ = best.statistics
+        self.converged_ = best.converged
+        scored = [np.nan] * (len(best.history) - 1) + [validation_score(self._steps, validation)]
         self.history_ = best.history.assign(validation=scored)
         warn_of_floor(best, self.observation_)
-
-    def _keep(self, parameters: Parameters, statistics: RunningStatistics | None, *, converged: bool) -> None:
-        self.parameters_ = parameters.to(torch.device("cpu"))
-        self.statistics_ = statistics
-        self.converged_ = converged
 
     def _fitting(self, examples: list[Example]) -> Fitting:
         options = self._chain_options(self.n_states, self.length_)
@@ -248,19 +250,18 @@ class HMM(SequenceModel):
         n_units, log_det = raw_size(examples, self.encoding_)
         objective = Objective(self._emission(), options.pseudocount, options.constraints, n_units, log_det)
         stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
-        return Fitting(objective, options.topology, stop, self.algorithm, self.batches, self.step_decay, self.lr)
-
-    def _starts(self, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
-        if self._is_warm_start():
-            return iter([self.parameters_.to(self._device())])
-        has_final = self.length_ == "stop"
-        return fitting.starts(corpus, self.n_states, self.n_init, self.random_state, has_final=has_final)
-
-    def _validation(self, examples: list[Example]) -> float:
-        if not examples:
-            return np.nan
-        total = sum(float(steps.sum()) for steps in self._steps(examples)) + sum(e.log_det for e in examples)
-        return total / sum(e.n_units for e in examples)
+        return Fitting(
+            objective,
+            options.topology,
+            stop,
+            algorithm=self.algorithm,
+            batches=self.batches,
+            step_decay=self.step_decay,
+            lr=self.lr,
+            n_init=self.n_init,
+            random_state=self.random_state,
+            has_final=self.length_ == "stop",
+        )
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
@@ -281,7 +282,7 @@ class HMM(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self) -> HMMCursor:
+    def cursor(self, n_steps: int | None = None) -> HMMCursor:
         parameters = self._parameters().to(self._device())
         return HMMCursor(parameters, self.observation_, self.encoding_.size, DTYPES[self.dtype])
 

@@ -14,7 +14,6 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.densities import Densities
@@ -25,6 +24,7 @@ from seqmodels.hmm.posterior import block_posterior
 from seqmodels.hmm.topology import Arcs, as_topology
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian_mixture import PseudoFrames
+from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 from seqmodels.preparation import Example
 
 Algorithm = Callable[[Parameters, Densities, Block], list[Tensor]]
@@ -150,13 +150,13 @@ def reordered_topology(choice: Any, order: np.ndarray) -> Any:
     number.
     """
     k = len(order)
-    topology, to = as_topology(choice, k), torch.as_tensor(order)
-    arcs, starts, ends = topology.arcs(k), topology.starts(k), topology.ends(k)
-    moved = arcs[to][:, to], starts[to], ends[to]
-    if all(torch.equal(*pair) for pair in zip(moved, (arcs, starts, ends), strict=True)):
+    topology, index = as_topology(choice, k), torch.as_tensor(order)
+    masks = topology.transition_mask(k), topology.initial_mask(k), topology.final_mask(k)
+    reordered_masks = masks[0][index][:, index], masks[1][index], masks[2][index]
+    if all(torch.equal(*pair) for pair in zip(reordered_masks, masks, strict=True)):
         return choice
-    is_ordered = topology.is_ordered and bool((to.diff() > 0).all())
-    transition, initial, final = (mask.tolist() for mask in moved)
+    is_ordered = topology.is_ordered and bool((index.diff() > 0).all())
+    transition, initial, final = (mask.tolist() for mask in reordered_masks)
     return Arcs(transition, initial, final, is_ordered)
 
 
@@ -167,11 +167,11 @@ def reordered_observation(observation: Any, order: np.ndarray) -> Any:
     if not (isinstance(observation, GaussianMixture) and isinstance(observation.prior, PseudoFrames)):
         return observation
     prior = observation.prior
-    moved = PseudoFrames(
+    reordered_prior = PseudoFrames(
         _by_state(prior.count, 2, order), _by_state(prior.mean, 3, order), _by_state(prior.covariance, 3, order)
     )
-    changed: Observation = observation.clone().set_params(prior=moved)
-    return changed
+    result: Observation = observation.clone().set_params(prior=reordered_prior)
+    return result
 
 
 def _reordered_frozen(frozen: Frozen, order: np.ndarray) -> Frozen:

@@ -15,6 +15,7 @@ from seqmodels.encodings import Encoding
 from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.inference.messages import log_messages, log_next, log_steps, log_update
 from seqmodels.hmm.learning.constraints import Pseudocounts
+from seqmodels.hmm.learning.corpus import validation_score
 from seqmodels.hmm.learning.options import check_numbers
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.parameters import Parameters
@@ -69,7 +70,7 @@ class TaggerCursor:
 
     def advance(self, state: TaggerState, x: Tensor) -> TaggerState:
         """After the labels ``x (n,)``."""
-        _check_going_on(state)
+        _check_not_over(state)
         labels = x.to(state.log_b.device)
         possible = states_of(labels, self.n_states_per_label, len(self.parameters.initial))
         log_b = state.log_b[:, state.position].masked_fill(~possible, -torch.inf)
@@ -79,7 +80,7 @@ class TaggerCursor:
 
     def distribution(self, state: TaggerState) -> Prediction:
         """The label of the next step; ``ValueError`` where the source has none."""
-        _check_going_on(state)
+        _check_not_over(state)
         p = self.parameters
         of_states = log_next(p.initial, p.transition, state.messages[:, state.position], state.belief)
         log_prob = of_states.unflatten(-1, (-1, self.n_states_per_label)).logsumexp(-1)  # (n, K)
@@ -185,19 +186,20 @@ class HMMTagger(SequenceModel):
     # -- fitting -------------------------------------------------------------------------------------------
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        reads = self._reads()
+        reads = self._source_reader()
         setting = Setting.of(reads, self._checked_emission(reads), "given", conditional=False)
         raw = Sequences([reads.decode(_source(e.source)) for e in train])
         labels, weights = [e.values for e in train], np.array([e.weight for e in train])
-        self.hmm_ = self._new()
-        kept = {"checkpoint": self.checkpoint, "resume_from": self.resume_from}
-        self.hmm_.set_params(**kept, checkpoint_seconds=self.checkpoint_seconds)
+        self.hmm_ = self._unfitted_hmm()
+        self.hmm_.set_params(
+            checkpoint=self.checkpoint, resume_from=self.resume_from, checkpoint_seconds=self.checkpoint_seconds
+        )
         fit_labelled(self.hmm_, setting, raw, labels, weights, self.n_states_per_label)
         self.converged_ = self.hmm_.converged_
-        scored = [np.nan] * (len(self.hmm_.history_) - 1) + [self._validation(validation)]
+        scored = [np.nan] * (len(self.hmm_.history_) - 1) + [validation_score(self._steps, validation)]
         self.history_ = self.hmm_.history_.assign(validation=scored)
 
-    def _new(self) -> HMM:
+    def _unfitted_hmm(self) -> HMM:
         return HMM(
             self.encoding_.size * self.n_states_per_label,
             length="given",
@@ -220,14 +222,9 @@ class HMMTagger(SequenceModel):
             raise ValueError(f"the emission {emission!r} is not for what {reads!r} gives; leave source_encoding='auto'")
         return emission
 
-    def _reads(self) -> Encoding:
+    def _source_reader(self) -> Encoding:
         assert self.source_encoding_ is not None, "a tagger reads its sources"
         return self.source_encoding_
-
-    def _validation(self, examples: list[Example]) -> float:
-        if not examples:
-            return np.nan
-        return sum(float(steps.sum()) for steps in self._steps(examples)) / sum(e.n_units for e in examples)
 
     # -- labels, given a source ----------------------------------------------------------------------------
 
@@ -236,42 +233,39 @@ class HMMTagger(SequenceModel):
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
         """By Viterbi: the most probable labels; where a label has several states, those of the most probable path."""
-        paths = self._chain().decode([self._reads().decode(_source(x)) for x in sources])
+        paths = self._chain().decode([self._source_reader().decode(_source(x)) for x in sources])
         return [path // self.n_states_per_label for path in paths]
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         p, device = self._parameters(), self._device()
         log_b, messages = self._messages([_source(e.source) for e in examples])
-        possible = [self._possible(torch.as_tensor(e.values, device=device)) for e in examples]
-        return [steps.cpu().numpy() for steps in log_steps(p.initial, p.transition, log_b, messages, possible)]
-
-    def _possible(self, labels: Tensor) -> Tensor:
-        """``(n, K S)`` bool: the states of labels ``(n,)``."""
-        return states_of(labels, self.n_states_per_label, self.hmm_.n_states)
+        labels = (torch.as_tensor(e.values, device=device) for e in examples)
+        allowed = [states_of(each, self.n_states_per_label, self.hmm_.n_states) for each in labels]
+        return [steps.cpu().numpy() for steps in log_steps(p.initial, p.transition, log_b, messages, allowed)]
 
     def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
         """Log-densities and messages ``(T, K S)`` of each encoded source; ``ValueError`` for one of probability zero,
         named.
         """
         chain = self._chain()
-        results, seen = [torch.empty(0)] * len(sources), [torch.empty(0)] * len(sources)
+        all_log_b, all_messages = [torch.empty(0)] * len(sources), [torch.empty(0)] * len(sources)
         parameters = self._parameters()
         for block in chain._corpus([Example(x) for x in sources], len(parameters.initial)).blocks:
             densities, _ = chain._emission().evaluate(
                 parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
             )
             log_b = block.segments.split(densities.log().double())
-            each_messages = log_messages(parameters.transition, log_b, parameters.final)
-            for i, each, messages in zip(block.indices, log_b, each_messages, strict=True):
-                if torch.isneginf(parameters.initial.log() + messages[0]).all():
+            messages = log_messages(parameters.transition, log_b, parameters.final)
+            for i, each, message in zip(block.indices, log_b, messages, strict=True):
+                if torch.isneginf(parameters.initial.log() + message[0]).all():
                     raise ValueError(
                         f"source {i} has probability zero whatever its labels, so they have no probability given it; "
-                        "keep "
-                        "emissions and transitions from being exactly zero (pseudocount, of the tagger and of its "
-                        "emission)"
+                        "keep emissions and transitions from being exactly zero (pseudocount, of the tagger and of "
+                        "its emission)"
                     )
-                seen[i], results[i] = each, messages
-        return seen, results
+                all_log_b[i] = each
+                all_messages[i] = message
+        return all_log_b, all_messages
 
     def _chain(self) -> HMM:
         """The HMM of the sources, which computes where and as precisely as this model."""
@@ -280,7 +274,7 @@ class HMMTagger(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self) -> TaggerCursor:
+    def cursor(self, n_steps: int | None = None) -> TaggerCursor:
         self._setting()
         return TaggerCursor(self._parameters(), self._messages, self.observation_, self.n_states_per_label)
 
@@ -293,8 +287,8 @@ class HMMTagger(SequenceModel):
         return self.hmm_._state()
 
     def _restore(self, state: dict[str, Any]) -> None:
-        reads = self._reads()
-        self.hmm_ = self._new()
+        reads = self._source_reader()
+        self.hmm_ = self._unfitted_hmm()
         self.hmm_._apply_setting(Setting.of(reads, self._emission(reads.reads), "given", conditional=False))
         self.hmm_._restore(state)
         self.hmm_.history_, self.hmm_.converged_, self.hmm_.fit_seconds_ = self.history_, self.converged_, 0.0
@@ -305,7 +299,7 @@ def _source(encoded: np.ndarray | None) -> np.ndarray:
     return encoded
 
 
-def _check_going_on(state: TaggerState) -> None:
+def _check_not_over(state: TaggerState) -> None:
     if state.is_over:
         raise past_the_source(state.messages.shape[1])
 

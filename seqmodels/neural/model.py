@@ -33,6 +33,7 @@ from seqmodels.sequences import Kind
 from seqmodels.training import BatchResult, checkpoints_of_fit, train
 
 LARGE = 1 << 26  # weights of one layer, about: fewer are not asked about before they are made
+ROWS_A_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
 VALIDATION_PIECE = 512  # steps at most; the held-out part is scored in pieces side by side
 
 
@@ -216,9 +217,11 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
     # -- the cursor ----------------------------------------------------------------------------------------
 
-    def cursor(self) -> Cursor:
+    def cursor(self, n_steps: int | None = None) -> Cursor:
         self._setting()
         whole = NetworkCursor(self._ready(), self.observation_, self._reach())
+        if n_steps is not None and n_steps * ROWS_A_STEP < self.encoding_.size:
+            return whole
         return SymbolCursor.of(whole) or whole
 
     # -- keeping -------------------------------------------------------------------------------------------

@@ -60,9 +60,9 @@ def test_a_stream_holds_the_filtered_beliefs_in_constant_memory() -> None:
         state, encoded, sizes = cursor.start(), torch.as_tensor(model.encoding_.encode(x[0])), set()
         for step, belief in zip(encoded, model.filter(x)[0], strict=True):
             state = cursor.advance(state, step[None])
-            assert state.log_belief is not None
-            assert_allclose(state.log_belief[0].exp(), belief, atol=1e-10)
-            sizes.add((state.log_belief.shape, state.past.shape, state.past.untyped_storage().nbytes()))
+            assert state.log_alpha is not None
+            assert_allclose(state.log_alpha[0].exp(), belief, atol=1e-10)
+            sizes.add((state.log_alpha.shape, state.past.shape, state.past.untyped_storage().nbytes()))
         assert len(sizes) == 1
 
 

@@ -13,8 +13,8 @@ from seqmodels.hmm.alignment.inference import Alphabets
 from seqmodels.hmm.alignment.jumps import Jumps, PositionPrior
 from seqmodels.hmm.alignment.lexicon import BackoffLexicon
 from seqmodels.hmm.inference.log_space import LogProduct
-from seqmodels.observations import Observation
 from seqmodels.main_memory import refuse_beyond_memory
+from seqmodels.observations import Observation
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Chains:
 
 @dataclass(frozen=True)
 class AlignmentState:
-    """``log_coming (n, K)`` float64: log p(there is a next step, in this state | all steps so far); ``log_end (n,)``
+    """``log_predicted (n, K)`` float64: log p(there is a next step, in this state | all steps so far); ``log_end (n,)``
     log p(end | the same).
 
     -inf everywhere once the steps are impossible.
     """
 
     chains: Chains
-    log_coming: Tensor
+    log_predicted: Tensor
     log_end: Tensor
     previous: Tensor
 
@@ -75,16 +75,16 @@ class AlignmentCursor:
         """After ``x (n,)``."""
         x, chains = x.to(self.device), state.chains
         p = self._emission(state).gather(2, x.view(-1, 1, 1).expand(-1, chains.windows.shape[1], 1))[..., 0]
-        joint = state.log_coming + self._of_states(p.log(), chains)
-        belief = joint - _finite(torch.logsumexp(joint, 1, keepdim=True))
-        log_end = torch.logsumexp(belief + chains.final.log(), 1)
-        return AlignmentState(chains, LogProduct(chains.transition)(belief), log_end, x)
+        joint = state.log_predicted + self._of_states(p.log(), chains)
+        log_alpha = joint - _finite(torch.logsumexp(joint, 1, keepdim=True))
+        log_end = torch.logsumexp(log_alpha + chains.final.log(), 1)
+        return AlignmentState(chains, LogProduct(chains.transition)(log_alpha), log_end, x)
 
     def distribution(self, state: AlignmentState) -> Prediction:
         """The next symbol, given that there is one, and the end; a target cannot end before its first step."""
-        log_continue = torch.logsumexp(state.log_coming, 1)  # (n,)
+        log_continue = torch.logsumexp(state.log_predicted, 1)  # (n,)
         of_positions = self._of_positions(
-            state.log_coming - _finite(log_continue).unsqueeze(1), state.chains
+            state.log_predicted - _finite(log_continue).unsqueeze(1), state.chains
         )  # (n, S')
         log_p = torch.logsumexp(of_positions.unsqueeze(2) + self._emission(state).log(), 1, keepdim=True).to(
             self.dtype
@@ -111,8 +111,8 @@ class AlignmentCursor:
         initial = chain.initial[0] * weights
         if self.jumps.null is not None:
             initial[n] = self.jumps.null
-        kept = [*range(n), *([] if self.jumps.null is None else [n + 1])]
-        arrays = (initial, transition, final, windows[0, kept])
+        rows = [*range(n), *([] if self.jumps.null is None else [n + 1])]
+        arrays = (initial, transition, final, windows[0, rows])
         return tuple(torch.from_numpy(array) for array in arrays)
 
     def _emission(self, state: AlignmentState) -> Tensor:
@@ -127,12 +127,12 @@ class AlignmentCursor:
             return values
         return torch.cat([values[:, :-1], values[:, -1:].expand(-1, chains.windows.shape[1])], 1)
 
-    def _of_positions(self, log_belief: Tensor, chains: Chains) -> Tensor:
+    def _of_positions(self, log_alpha: Tensor, chains: Chains) -> Tensor:
         """``(n, K)`` -> ``(n, S')``: the sum over all nulls."""
         if self.jumps.null is None:
-            return log_belief
+            return log_alpha
         n = chains.windows.shape[1] - 1
-        return torch.cat([log_belief[:, :n], torch.logsumexp(log_belief[:, n:], 1, keepdim=True)], 1)
+        return torch.cat([log_alpha[:, :n], torch.logsumexp(log_alpha[:, n:], 1, keepdim=True)], 1)
 
 
 def _finite(values: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ def _finite(values: Tensor) -> Tensor:
 
 
 def check_memory(i: int, n_source: int, n_target: int, null: bool) -> None:
-    """Raise ``ValueError`` for a pair whose jumps from place to place, or steps at all places, are more than there is
+    """Raise ``ValueError`` for a pair whose jumps from position to position, or steps at all positions, are more than there is
     room for.
     """
     n_states = 2 * n_source + 1 if null else n_source

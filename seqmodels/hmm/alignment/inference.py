@@ -99,7 +99,7 @@ class PairBlock:
     @property
     def n_positions(self) -> int:
         """S, the length of the sources."""
-        return self.windows.shape[1] - 2
+        return int(self.windows.shape[1]) - 2
 
     @cached_property
     def sequence(self) -> np.ndarray:
@@ -118,7 +118,8 @@ class PairBlock:
         """
         n = self.n_positions
         windows = np.delete(self.windows, n, axis=1) if self.null else self.windows[:, :n]
-        return windows[self.sequence]
+        windows_of_steps: np.ndarray = windows[self.sequence]
+        return windows_of_steps
 
     @property
     def windows_of_jumps(self) -> np.ndarray:

@@ -91,7 +91,8 @@ class Jumps:
         """``(n, S + 2)``: what the jumps from each row are divided by, given the prior weights ``(n, S + 1)`` of
         positions and the end.
         """
-        return prior @ self.table(prior.shape[1] - 1).T
+        sums: np.ndarray = prior @ self.table(prior.shape[1] - 1).T
+        return sums
 
     def chain(self, sums: np.ndarray) -> Chain:
         """Of n sources of one length, all but what each position has of its own: its prior weight, and its sum (see
@@ -219,7 +220,7 @@ class PositionPrior:
     def weights(self, contexts: PositionContexts) -> np.ndarray:
         """``(n, S + 1)`` prior weights; that of the end is the unit."""
         finest = self.factors[-1] if self.factors else np.ones(1)
-        weights = contexts.coarser * np.where(contexts.ids == UNKNOWN, 1.0, finest[contexts.ids])
+        weights: np.ndarray = contexts.coarser * np.where(contexts.ids == UNKNOWN, 1.0, finest[contexts.ids])
         return weights / weights[:, -1:]
 
     def __call__(self, windows: np.ndarray) -> np.ndarray:

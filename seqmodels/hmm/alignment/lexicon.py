@@ -147,7 +147,8 @@ def refined(table: ContextTable, ids: np.ndarray, y: np.ndarray, coarser: np.nda
     """From the probabilities of ``y`` in coarser contexts to those in the contexts ``ids`` of a table."""
     pair = find(table.pairs, np.where(ids == UNKNOWN, UNKNOWN, ids * n_target + y))
     rest = np.where(ids == UNKNOWN, 1.0, table.rest[ids]) * coarser
-    return np.where(pair == UNKNOWN, rest, table.p[pair])
+    p: np.ndarray = np.where(pair == UNKNOWN, rest, table.p[pair])
+    return p
 
 
 def find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:

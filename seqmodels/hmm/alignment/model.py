@@ -13,11 +13,11 @@ from seqmodels.hmm.alignment.inference import AlignmentTrellis, Alphabets, PairB
 from seqmodels.hmm.alignment.jumps import Jumps, PositionPrior
 from seqmodels.hmm.alignment.lexicon import BackoffLexicon, context_orders
 from seqmodels.hmm.alignment.training import AlignmentEM, AlignmentParameters, AlignmentPseudocounts
+from seqmodels.hmm.learning.corpus import validation_score
 from seqmodels.hmm.learning.em import StopRule
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.preparation import Example
-from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.sequences import Kind
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 
@@ -134,7 +134,7 @@ class AlignmentHMM(SequenceModel):
         result = em.run(verbose=self.verbose, checkpoints=checkpoints)
         self.model_ = result.parameters
         self.converged_ = result.converged
-        scored = [np.nan] * (len(result.history) - 1) + [self._nats_per_unit(validation)]
+        scored = [np.nan] * (len(result.history) - 1) + [validation_score(self._steps, validation)]
         self.history_ = result.history.assign(validation=scored)
 
     def _without_contexts(self, jumps: Jumps) -> AlignmentParameters:
@@ -159,10 +159,6 @@ class AlignmentHMM(SequenceModel):
                 "AlignmentHMM looks source symbols up in tables, but X is vectors; pass symbols or text, or use an "
                 "encoder-decoder network"
             )
-
-    def _nats_per_unit(self, examples: list[Example]) -> float:
-        total = sum(float(steps.sum()) for steps in self._steps(examples))
-        return total / sum(e.n_units for e in examples) if examples else np.nan
 
     # -- many pairs at once --------------------------------------------------------------------------------
 
@@ -209,7 +205,7 @@ class AlignmentHMM(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self) -> AlignmentCursor:
+    def cursor(self, n_steps: int | None = None) -> AlignmentCursor:
         self._setting()
         model = self.model_
         where = self._device(), DTYPES[self.dtype]

@@ -133,8 +133,8 @@ class TableEstimate:
 
     def arrays(self) -> dict[str, Any]:
         """To be stored, without the lookups, which ``resume`` finds."""
-        kept = {"contexts": self.contexts, "pairs": self.pairs, "owner": self.context_ids, "mass": self.mass}
-        return {**kept, "values": self.values, "strength": float(self.strength)}
+        tables = {"contexts": self.contexts, "pairs": self.pairs, "owner": self.context_ids, "mass": self.mass}
+        return {**tables, "values": self.values, "strength": float(self.strength)}
 
     @classmethod
     def resume(cls, blocks: Sequence[BlockContexts], arrays: Mapping[str, Any], n_target: int) -> Self:
@@ -280,8 +280,8 @@ class AlignmentEM:
         """
         self._checkpoints = checkpoints or Checkpoints()
         self._last = None
-        most = self.stop.max_iter * (len(self.parameters.lexicon.orders) + 1)
-        with tqdm(total=most, disable=not verbose, desc="EM") as self._bar, interruptible() as self._interruption:
+        total = self.stop.max_iter * (len(self.parameters.lexicon.orders) + 1)
+        with tqdm(total=total, disable=not verbose, desc="EM") as self._bar, interruptible() as self._interruption:
             return self._run()
 
     def _run(self) -> AlignmentFit:
@@ -400,6 +400,7 @@ class AlignmentEM:
             if self._checkpoints.due:
                 self._interruption.hold()  # from here on there is something to keep
                 self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
+                self._interruption.hold()  # there is a checkpoint to keep
             expectations = self._expect([estimate.probability(b) for b in range(len(self.blocks))])
             if expectations is None:
                 self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))

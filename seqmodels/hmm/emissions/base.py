@@ -127,8 +127,8 @@ def emission_of(observation: Observation, size: int) -> Emission:
 
 def row_blocks(n_frames: int, width: int, device: torch.device) -> Iterator[slice]:
     """Blocks of frames, of ``width`` numbers each: on a CPU as many as its cache can hold."""
-    most = min(IN_CACHE // width, 1 << 14) if device.type == "cpu" else ON_GPU // width
-    size = max(SUMMED, most // SUMMED * SUMMED)
+    max_rows = min(IN_CACHE // width, 1 << 14) if device.type == "cpu" else ON_GPU // width
+    size = max(SUMMED, max_rows // SUMMED * SUMMED)
     for start in range(0, n_frames, size):
         yield slice(start, min(start + size, n_frames))
 

@@ -87,12 +87,12 @@ class GaussianMixtureEmission(Emission):
         theta = (self._padded(theta, has_missing) * LOG2E).to(compute_dtype)
         space = None if scratch is None else scratch.take("components", (len(x), len(theta)), compute_dtype, x.device)
         # Of diagonal Gaussians the features are few, and the same in every E-step.
-        kept = scratch.once(x, self._transposed) if scratch and self.diagonal and compute_dtype == x.dtype else None
+        all_features = scratch.once(x, self._transposed) if scratch and self.diagonal and compute_dtype == x.dtype else None
         for rows in row_blocks(len(x), max(theta.shape), x.device):
-            if kept is None:
+            if all_features is None:
                 features = self._features(quadratic.squarable(x[rows], compute_dtype), has_missing)
             else:
-                features = kept[:, rows]
+                features = all_features[:, rows]
             n = features.shape[1]
             log2_densities = theta.new_empty(len(theta), n) if space is None else space[rows].view(len(theta), -1)
             torch.mm(theta, features, out=log2_densities)
@@ -176,8 +176,8 @@ class GaussianMixtureEmission(Emission):
         log_variance = shapes.clamp(min=math.log(self.observation.min_covariance))
         precision = torch.exp(-log_variance)
         signal = precision * means.square()
-        each = -0.5 * (log_variance + LOG_2PI + signal)
-        theta = torch.cat([precision * means, -0.5 * precision, each, log_weights.unsqueeze(-1)], dim=-1)
+        constant = -0.5 * (log_variance + LOG_2PI + signal)
+        theta = torch.cat([precision * means, -0.5 * precision, constant, log_weights.unsqueeze(-1)], dim=-1)
         return theta.transpose(0, 1).flatten(0, 1), signal.sum(-1)
 
     def _by_component(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -392,8 +392,8 @@ class TiedMixtureEmission(Emission):
         log_weights = self.observation.unpack(table, self.size)[0].T.flatten()  # (M·K,)
         means, factor = self._by_component(table)
         if not bool(torch.isnan(x).any()):
-            for rows in row_blocks(len(x), max(self.size, len(means)), x.device):
-                yield ComponentBlock(rows, self._components(log_weights, means, factor, x[rows], dtype, len(table)))
+            for part in row_blocks(len(x), max(self.size, len(means)), x.device):
+                yield ComponentBlock(part, self._components(log_weights, means, factor, x[part], dtype, len(table)))
             return
         covariance = torch.cholesky_inverse(factor)
         for observed, rows in missing.by_pattern(x):

@@ -90,11 +90,11 @@ def _seeds(x: Tensor, mask: Tensor, n_clusters: int, generator: torch.Generator)
 
 
 def _weights(distance: Tensor, mask: Tensor) -> Tensor:
-    """By which seeds are drawn: alike for the first, and where every frame is a seed already."""
+    """By which seeds are drawn: uniform for the first, and where every frame is a seed already."""
     weights = torch.where(mask & distance.isfinite(), distance, 0.0).double()
     total = weights.sum(1, keepdim=True)
-    alike = torch.where(mask.any(1, keepdim=True), mask, True).double()
-    return torch.where((total > 0) & total.isfinite(), weights, alike)
+    uniform = torch.where(mask.any(1, keepdim=True), mask, True).double()
+    return torch.where((total > 0) & total.isfinite(), weights, uniform)
 
 
 def _lloyd(x: Tensor, mask: Tensor, seeds: Tensor) -> Tensor:

@@ -18,12 +18,12 @@ def sums(prior: PseudoFrames, log_weights: Tensor, size: int, *, diagonal: bool)
     """
     count, mean, variance = _moments(prior, log_weights, size)
     if diagonal:
-        each = torch.cat([mean, mean.square() + variance, torch.ones_like(mean), torch.ones_like(count)], dim=-1)
+        features = torch.cat([mean, mean.square() + variance, torch.ones_like(mean), torch.ones_like(count)], dim=-1)
     else:
         i, j = torch.triu_indices(size, size, device=mean.device)
         products = mean[..., i] * mean[..., j] + torch.where(i == j, variance[..., i], 0.0)
-        each = torch.cat([products, mean, torch.ones_like(count)], dim=-1)
-    return count * each
+        features = torch.cat([products, mean, torch.ones_like(count)], dim=-1)
+    return count * features
 
 
 def log_density(

@@ -66,7 +66,8 @@ def largest_precision(factor: Tensor) -> Tensor:
     """``(...)``: the inverse of the covariance's smallest eigenvalue, given ``factor``, a Cholesky factor of the
     precision.
     """
-    return torch.linalg.eigvalsh(factor @ factor.transpose(-1, -2))[..., -1]
+    eigenvalues: Tensor = torch.linalg.eigvalsh(factor @ factor.transpose(-1, -2))
+    return eigenvalues[..., -1]
 
 
 def moments(sums: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -87,6 +88,8 @@ def sums_of_moments(products: Tensor, first: Tensor, counts: Tensor) -> Tensor:
 
 def clip_eigenvalues(covariance: Tensor, floor: float) -> Tensor:
     """The covariance of highest likelihood whose eigenvalues are at least ``floor``, given the unconstrained one."""
+    values: Tensor
+    vectors: Tensor
     values, vectors = torch.linalg.eigh(covariance)
     if bool((values >= floor).all()):
         return covariance

@@ -6,7 +6,7 @@ to a long sequence what a batch of sequences is to many.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -94,10 +94,10 @@ class Corpus:
         if not several():
             return [Portion(block, block.weight * len(block.x)) for block in self.blocks]
         groups = groups_of(used(self.weights), self.sequences, self.weights, self._frames_at_once)
-        own = iter(self._blocks([part for part in map(share, groups) if part]))
+        blocks = iter(self._blocks([part for part in map(share, groups) if part]))
         lengths = [sum(len(self.sequences[i]) for i in group) for group in groups]
         return [
-            Portion(next(own) if share(group) else None, self.weights[group[0]] * length)
+            Portion(next(blocks) if share(group) else None, self.weights[group[0]] * length)
             for group, length in zip(groups, lengths, strict=True)
         ]
 
@@ -183,10 +183,18 @@ def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, fl
         log_det += e.weight * e.log_det
         if e.source is not None:
             raw = encoding.decode(e.source)
-            each = np.broadcast_to(encoding.log_det(raw), len(e.source))
+            log_dets = np.broadcast_to(encoding.log_det(raw), len(e.source))
             units += e.weight * len(raw.encode() if isinstance(raw, str) else raw)
-            log_det += e.weight * float(each.sum())
+            log_det += e.weight * float(log_dets.sum())
     return units, log_det
+
+
+def validation_score(log_prob_steps: Callable[[list[Example]], list[np.ndarray]], examples: list[Example]) -> float:
+    """Nats per raw unit of held-out examples; NaN where there are none."""
+    if not examples:
+        return np.nan
+    log_prob = sum(float(steps.sum()) for steps in log_prob_steps(examples)) + sum(e.log_det for e in examples)
+    return log_prob / sum(e.n_units for e in examples)
 
 
 def check_states(examples: Sequence[Example], n_states: int) -> None:

@@ -196,11 +196,11 @@ def e_step(
         refuse_impossible(posterior.log_prob, block)
         gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
         statistics = emission.statistics(table, block.x, block.past, gamma, memo)
-        each = [
+        of_chains = [
             Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s)).scaled(block.weight)
             for p, *s in zip(posterior.chains, *(s.chunk(n) for s in statistics), strict=True)
         ]
-        total = [a + b for a, b in zip(total, each, strict=True)] if total else each
+        total = [a + b for a, b in zip(total, of_chains, strict=True)] if total else of_chains
     return total
 
 
@@ -213,8 +213,8 @@ def sum_over_processes(
     tensors = [[e.initial.new_tensor([e.log_prob]), e.initial, e.xi, e.final, *e.emission] for e in expectations]
     sums, numbers = add_up([tensor for each in tensors for tensor in each], numbers)
     size = len(tensors[0])
-    each = [sums[i : i + size] for i in range(0, len(sums), size)]
-    return [Expectations(float(e[0]), e[1], e[2], e[3], tuple(e[4:])) for e in each], numbers
+    parts = [sums[i : i + size] for i in range(0, len(sums), size)]
+    return [Expectations(float(p[0]), p[1], p[2], p[3], tuple(p[4:])) for p in parts], numbers
 
 
 @dataclass(frozen=True)
@@ -431,14 +431,14 @@ def baum_welch(
     with interruptible() as interruption:
         active = [run for run in runs if run.statistics is None]
         while active:
-            each = e_step([run.parameters for run in active], objective.emission, blocks, dtype, interruption)
-            if each is None:
+            of_runs = e_step([run.parameters for run in active], objective.emission, blocks, dtype, interruption)
+            if of_runs is None:
                 break
             priors = [objective.log_prior(run.parameters) for run in active]
             # When EM stops hangs on the clock and the rounding of process 0 alone, or one would stop without the
             # others.
-            each, (seconds, *priors) = sum_over_processes(each, [time.perf_counter() - began, *priors])
-            for run, expectations, prior in zip(active, each, priors, strict=True):
+            of_runs, (seconds, *priors) = sum_over_processes(of_runs, [time.perf_counter() - began, *priors])
+            for run, expectations, prior in zip(active, of_runs, priors, strict=True):
                 table, number = run.parameters.table, len(run.history.rows)
                 row = objective.row(number, seconds, expectations.log_prob, prior, table)
                 run.step(row, expectations, objective, stop)

@@ -37,7 +37,10 @@ START_FRAMES = 1 << 26  # densities of the frames that a start is guessed from, 
 
 @dataclass(frozen=True)
 class Fitting:
-    """One fit of a chain of ``topology`` to the ``objective``; the rest are the arguments of ``HMM``."""
+    """One fit of a chain of ``topology`` to the ``objective``, with or without a final distribution.
+
+    The other attributes are the arguments of ``HMM``.
+    """
 
     objective: Objective
     topology: Topology
@@ -46,6 +49,9 @@ class Fitting:
     batches: int
     step_decay: float
     lr: float
+    n_init: int
+    random_state: int
+    has_final: bool
 
     def algorithm_on(self, corpus: Corpus, generator: torch.Generator) -> Callable[..., list[FitResult]]:
         """``run(starts, callback=..., checkpoints=...)``, which fits from each of a group of starts.
@@ -108,21 +114,21 @@ class Fitting:
         row = self.objective.row(number, seconds, expectations.log_prob, prior, after.table)
         return after, statistics, row
 
-    def starts(self, corpus: Corpus, n_states: int, n_init: int, seed: int, *, has_final: bool) -> Iterator[Parameters]:
+    def starts(self, corpus: Corpus) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first batch."""
-        blocks = corpus.blocks if self.algorithm != "stepwise" else self._first_blocks(corpus, n_states)
+        blocks = corpus.blocks if self.algorithm != "stepwise" else self._first_blocks(corpus)
         return starts(
             self.objective.emission,
             blocks,
-            n_states,
-            has_final=has_final,
-            generators=[torch.Generator().manual_seed(seed + i) for i in range(n_init)],
+            corpus.n_states,
+            has_final=self.has_final,
+            generators=[torch.Generator().manual_seed(self.random_state + i) for i in range(self.n_init)],
             topology=self.topology,
             tying=self.objective.constraints.tying,
         )
 
-    def _first_blocks(self, corpus: Corpus, n_states: int) -> list[Block]:
-        may_cut = is_ergodic(self.topology.arcs(n_states))
+    def _first_blocks(self, corpus: Corpus) -> list[Block]:
+        may_cut = is_ergodic(self.topology.transition_mask(corpus.n_states))
         groups = corpus.batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
         return [corpus.block(group) for group in groups[: max(1, START_FRAMES // ELEMENTS_AT_ONCE["cpu"])]]
 

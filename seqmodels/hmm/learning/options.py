@@ -12,8 +12,8 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Pseudocounts, Tying, as_pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology, as_topology, breaks
-from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.main_memory import refuse_beyond_memory
+from seqmodels.observations import GaussianMixture, Observation
 
 Algorithm = Literal["em", "stepwise", "gradient"]
 
@@ -42,10 +42,10 @@ class ChainOptions:
         frozen, tying = self.constraints.frozen, self.constraints.tying
         k = len(tying.group)
         free = ~frozen.rows(frozen.transition, k)
-        in_row = self.topology.arcs(k).sum(1) - 1  # a row sums to one
+        in_row = self.topology.transition_mask(k).sum(1) - 1  # a row sums to one
         if length == "stop":
-            in_row = in_row + self.topology.ends(k)
-        n_initial = 0 if frozen.initial else int(self.topology.starts(k).sum()) - 1
+            in_row = in_row + self.topology.final_mask(k)
+        n_initial = 0 if frozen.initial else int(self.topology.initial_mask(k).sum()) - 1
         n_tables = len(torch.unique(tying.group[~frozen.rows(frozen.emission, k)]))
         n_emission = emission.n_parameters(n_tables) if n_tables else 0
         return n_initial + int(in_row[free].sum()) + n_emission

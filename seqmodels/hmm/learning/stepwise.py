@@ -254,8 +254,8 @@ def _messages_before(transition: Tensor, densities: Densities, packing: Packing,
     b = densities.scaled(Scratch())[0]
     beta, step = beyond[packing.order].to(b.dtype), transition.T.to(b.dtype).contiguous()
     for low, high in reversed(packing.blocks):
-        here = (b[low:high] * beta[: high - low]) @ step
-        beta[: high - low] = here / here.amax(1, keepdim=True).clamp(min=torch.finfo(here.dtype).tiny)
+        unscaled = (b[low:high] * beta[: high - low]) @ step
+        beta[: high - low] = unscaled / unscaled.amax(1, keepdim=True).clamp(min=torch.finfo(b.dtype).tiny)
     return beta[packing.rank].double()
 
 

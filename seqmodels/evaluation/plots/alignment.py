@@ -1,4 +1,4 @@
-"""A picture of which steps of a source each step of a target looked at."""
+"""Plot of an alignment: the weight of each step of a source for each step of a target."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CELL = 0.24  # inches
-MOST_LABELS = 48  # steps of a side, past which they are numbered instead of named
+CELL_SIZE = 0.24  # inches
+MAX_LABELS = 48  # steps of a side; more are numbered instead of named
 
 
 def plot_alignment(
@@ -23,15 +23,15 @@ def plot_alignment(
     title: str = "",
     full: float = 1.0,
 ) -> Figure:
-    """A row for each step of the target, a column for each of the source, darker where the weight is larger, white at 0.
+    """The weight of each source step (columns) for each target step (rows), white at 0.
 
     Args:
         weights: (S_y, S_x) of one pair, as ``align`` returns them.
-        x: what the columns are: a string, whose characters they are (encoded in bytes: whose bytes), or a sequence as long; None, or
-            vectors: numbers.
-        y: what the rows are, in the same way.
-        title: what was aligned.
-        full: the weight drawn darkest: less than 1 where attention is spread over many steps.
+        x: labels of the columns: a string, whose characters they are (or bytes, if there are as many), or a sequence of
+            this length; None, or vectors: they are numbered.
+        y: labels of the rows, in the same way.
+        title: of the plot.
+        full: the weight drawn darkest; pass less than 1 where attention is spread over many steps.
 
     Raises:
         ValueError: the weights are no matrix, or a label has another length.
@@ -40,7 +40,7 @@ def plot_alignment(
     >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
     ['a', 'b', 'c']
     """
-    import matplotlib  # lazily: it is slow to import
+    import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
 
     from seqmodels.evaluation.plots.style import COLOURS, STYLE, WIDTH, new_axes
@@ -50,19 +50,19 @@ def plot_alignment(
         raise ValueError(f"weights have shape {weights.shape}; pass those of one pair, (steps of y, steps of x)")
     rows, columns = (_labels(name, given, n) for name, given, n in zip("yx", (y, x), weights.shape, strict=True))
     with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(float(np.clip(1.2 + CELL * len(weights), 2.0, 9.0)), title)
-        figure.set_figwidth(float(np.clip(1.8 + CELL * weights.shape[1], 3.0, 1.5 * WIDTH)))
+        figure, axes = new_axes(float(np.clip(1.2 + CELL_SIZE * len(weights), 2.0, 9.0)), title)
+        figure.set_figwidth(float(np.clip(1.8 + CELL_SIZE * weights.shape[1], 3.0, 1.5 * WIDTH)))
         axes.grid(visible=False)
         ink = LinearSegmentedColormap.from_list("weights", ["white", COLOURS[0]])
         image = axes.imshow(weights, cmap=ink, vmin=0.0, vmax=full, aspect="auto", interpolation="nearest")
-        _name_steps(axes, columns, rows)
+        _label_ticks(axes, columns, rows)
         axes.set(xlabel="source", ylabel="target")
         figure.colorbar(image, ax=axes, label="weight", pad=0.02)
     return figure
 
 
 def _labels(name: str, given: Sequence[Any] | None, n: int) -> list[str] | None:
-    """Of each step; None: numbers."""
+    """The label of each step; None: they are numbered."""
     if given is None or np.ndim(given) > 1:
         return None
     steps: Sequence[Any] = given
@@ -70,12 +70,13 @@ def _labels(name: str, given: Sequence[Any] | None, n: int) -> list[str] | None:
         steps = [bytes([byte]).decode(errors="replace") for byte in given.encode()]
     if len(steps) != n:
         raise ValueError(
-            f"{name} has {len(steps)} steps, but the weights are of {n}; pass what was aligned, or a label for each encoded step"
+            f"{name} has {len(steps)} steps, but the weights are of {n}; pass what was aligned, or a label for each "
+            "encoded step"
         )
-    return [str(step) for step in steps] if n <= MOST_LABELS else None
+    return [str(step) for step in steps] if n <= MAX_LABELS else None
 
 
-def _name_steps(axes: Axes, columns: list[str] | None, rows: list[str] | None) -> None:
+def _label_ticks(axes: Axes, columns: list[str] | None, rows: list[str] | None) -> None:
     if columns is not None:
         axes.set_xticks(range(len(columns)), columns, rotation=90 if max(map(len, columns), default=0) > 2 else 0)
     if rows is not None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.evaluation.alignment_plot import MOST_LABELS
+from seqmodels.evaluation.plots.alignment import MAX_LABELS
 
 WEIGHTS = np.array([[0.7, 0.2, 0.1], [0.0, 0.0, 1.0]])
 
@@ -33,7 +33,7 @@ def test_a_text_encoded_in_bytes_has_a_label_a_byte():
 
 
 def test_vectors_and_long_sides_are_numbered():
-    many = np.full((MOST_LABELS + 1, 3), 1 / 3)
+    many = np.full((MAX_LABELS + 1, 3), 1 / 3)
     axes = sm.plot_alignment(many, np.zeros((3, 2)), "y" * len(many)).axes[0]
     assert "y" not in labels(axes.yaxis)
     assert len(labels(axes.xaxis)) > 0

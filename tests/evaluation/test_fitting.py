@@ -1,15 +1,17 @@
-"""Which scores a floor of the variances made, and that nothing else of the model moves with it."""
+"""One model of a comparison: whether a floor made its score, and its peak memory."""
 
 import math
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.evaluation.floors import floor_effect, is_set_by_floor
-from seqmodels.evaluation.report.answer import answer
+from seqmodels.evaluation import fitting
+from seqmodels.evaluation.fitting import floor_effect, is_set_by_floor, peak_memory
+from seqmodels.evaluation.report.ranking import summary
 from seqmodels.observations import gaussian
 from seqmodels.preparation import Data
 
@@ -145,7 +147,7 @@ def test_a_row_that_a_floor_made_has_no_rank_and_no_p_value(compared):
 
 
 def test_the_summary_names_who_is_best_of_those_that_are_ranked(compared):
-    said = answer(compared[0])
+    said = summary(compared[0])
     assert "sharp explains" not in said
     assert "Not ranked: sharp, for the floor of the variances, not the data, set the score." in said
 
@@ -159,4 +161,27 @@ def test_a_baseline_that_a_floor_made_leaves_no_p_value_at_all(compared, parts):
     assert "As the baseline 'sharp' is one of them, no row has an interval." in again.how_to_read()
     with pytest.warns(UserWarning, match="no rank and no p-value: sharp"):
         alone = sm.compare({"sharp": fitted["sharp"]}, parts[1])
-    assert answer(alone).startswith("No model can be ranked")
+    assert summary(alone).startswith("No model can be ranked")
+
+
+known = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system does not say")
+
+
+@known
+def test_memory_that_is_given_back_within_counts_and_what_was_held_before_does_not():
+    before = np.ones(8_000_000)
+    with peak_memory() as first:
+        np.ones(5_000_000).sum()
+    with peak_memory() as second:
+        np.ones(1_000_000).sum()
+    assert 39 < first.megabytes < 60
+    assert 7 < second.megabytes < 25
+    assert before[0] == 1
+
+
+def test_a_system_that_does_not_say_gives_no_figure(monkeypatch, tmp_path):
+    monkeypatch.setattr(fitting, "PROC_STATUS", tmp_path / "none")
+    monkeypatch.setattr(fitting, "PROC_CLEAR_REFS", tmp_path / "none" / "either")
+    with peak_memory() as peak:
+        pass
+    assert math.isnan(peak.megabytes)

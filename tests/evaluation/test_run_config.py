@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import seqmodels as sm
-from seqmodels.evaluation.config import Config
-from seqmodels.evaluation.datasets import BuiltinSpeech, Choice, TextFiles
+from seqmodels.evaluation.datasets import BuiltinSpeech, TextFiles
+from seqmodels.evaluation.run_config import RunConfig
+from seqmodels.evaluation.suites import Choice
 
 HEAD = '[data.text]\nclass = "TextFiles"\npath = "b.txt"\n'
 
@@ -20,11 +21,11 @@ def book(tmp_path: Path) -> Path:
 
 
 def test_written_and_read_it_is_the_same_run(book, tmp_path):
-    wanted = Config({"text": TextFiles(str(book / "b.txt"))}, {}, Choice(("iid", "lstm"), True, 4), 2, 5.0, None)
+    wanted = RunConfig({"text": TextFiles(str(book / "b.txt"))}, {}, Choice(("iid", "lstm"), True, 4), 2, 5.0, None)
     read = wanted.read_data()
     tasks = wanted.tasks(read)
     wanted.write(tmp_path / "run.toml", tasks, {"text": "0" * 64})
-    again = Config.read(tmp_path / "run.toml")
+    again = RunConfig.read(tmp_path / "run.toml")
     assert (again.seeds, again.seconds, again.steps, again.choice) == (2, 5.0, None, Choice((), True, 4))
     assert again.sha256 == {"text": "0" * 64}
     (task,) = again.tasks(read)
@@ -39,7 +40,7 @@ def test_models_may_be_for_every_task_or_for_one(book):
     (book / "run.toml").write_text(
         HEAD + '[models.mine]\nclass = "NGram"\norder = 2\n[models.text-density.mine]\nclass = "NGram"\norder = 3\n'
     )
-    config = Config.read(book / "run.toml")
+    config = RunConfig.read(book / "run.toml")
     density, continuation = config.tasks({"text": (sm.Sequences(["abc " * 500]), None)})
     assert (density.models["mine"].order, continuation.models["mine"].order) == (3, 2)
     assert density.baseline == "mine"
@@ -61,11 +62,11 @@ def test_models_may_be_for_every_task_or_for_one(book):
 def test_what_it_cannot_say_is_named(book, text, said):
     (book / "run.toml").write_text(text)
     with pytest.raises(ValueError, match=said):
-        Config.read(book / "run.toml").tasks({"text": (sm.Sequences(["abc " * 500]), None)})
+        RunConfig.read(book / "run.toml").tasks({"text": (sm.Sequences(["abc " * 500]), None)})
 
 
 def test_built_in_data_that_changed_are_named():
-    config = Config({"speech": BuiltinSpeech(2, 1)}, sha256={"speech": "1" * 64})
+    config = RunConfig({"speech": BuiltinSpeech(2, 1)}, sha256={"speech": "1" * 64})
     with pytest.raises(ValueError, match="the built-in speech has changed"):
         config.read_data()
 
@@ -76,6 +77,6 @@ def test_a_run_does_not_say_what_fit_reads_writes_and_calls(tmp_path):
         '[data.text]\nclass = "BuiltinText"\n[models.lstm]\nclass = "LSTM"\ncheckpoint = "elsewhere/run"\nd_model = 8\n'
     )
     with pytest.warns(UserWarning, match="models.lstm has checkpoint, which is left out"):
-        config = Config.read(path)
+        config = RunConfig.read(path)
     assert config.models[""]["lstm"].checkpoint is None
     assert config.models[""]["lstm"].d_model == 8

@@ -1,4 +1,4 @@
-"""Whether models mean what they say: predicted against observed frequencies, and histograms of the probability transform."""
+"""Calibration plots: predicted against observed frequencies, and histograms of the probability integral transform."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from matplotlib.font_manager import FontProperties
 
 from seqmodels.evaluation.plots.style import INK, MUTED, STYLE, WIDTH, colour_of, dash_of, new_axes, note_below, short
 
-LOWEST = 1e-3  # probability at the axes' corner
-ACROSS = 4  # histograms in a row
+MIN_PROBABILITY = 1e-3  # at the corner of the axes
+HISTOGRAMS_PER_ROW = 4
 
 
 def reliability_diagram(tables: Mapping[str, pd.DataFrame], errors: Mapping[str, float], *, title: str = "") -> Figure:
     """Observed frequency against predicted probability, both logarithmic: a calibrated model follows the diagonal.
 
     Args:
-        tables: for each model a row a bin: ``predicted``, ``observed``, ``n`` (``seqmodels.evaluation.calibration.reliability``).
-        errors: for each model its expected calibration error, shown after its name.
-        title: what was judged.
+        tables: for each model ``predicted``, ``observed`` and ``n`` of each bin
+            (``evaluation.calibration.reliability``).
+        errors: for each model its expected calibration error, written after its name.
+        title: of the plot.
     """
     with matplotlib.rc_context(STYLE):
         figure, axes = new_axes(max(4.2, 1.0 + 0.2 * len(tables)), title)
-        axes.plot([LOWEST, 1], [LOWEST, 1], color=INK, linewidth=0.9, zorder=1, gid="diagonal")
+        axes.plot([MIN_PROBABILITY, 1], [MIN_PROBABILITY, 1], color=INK, linewidth=0.9, zorder=1, gid="diagonal")
         for i, (name, table) in enumerate(tables.items()):
-            kept = table[(table["predicted"] >= LOWEST) & (table["observed"] > 0)]
+            kept = table[(table["predicted"] >= MIN_PROBABILITY) & (table["observed"] > 0)]
             style: Any = {
                 "color": colour_of(i),
                 "linestyle": dash_of(i),
@@ -40,7 +41,8 @@ def reliability_diagram(tables: Mapping[str, pd.DataFrame], errors: Mapping[str,
         axes.set(xscale="log", yscale="log")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda p, _: f"{p:g}")
-        axes.set(xlim=(LOWEST, 1.15), ylim=(LOWEST, 1.15), xlabel="predicted probability", ylabel="observed frequency")
+        limits = (MIN_PROBABILITY, 1.15)
+        axes.set(xlim=limits, ylim=limits, xlabel="predicted probability", ylabel="observed frequency")
         legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8.5, handlelength=2.4)
         legend.set_title("model (calibration error)", prop=FontProperties(size=8))
         note_below(figure, "above the diagonal: came more often than the model said; below: less often")
@@ -48,18 +50,18 @@ def reliability_diagram(tables: Mapping[str, pd.DataFrame], errors: Mapping[str,
 
 
 def transform_histograms(heights: Mapping[str, np.ndarray], errors: Mapping[str, float], *, title: str = "") -> Figure:
-    """A histogram of each model's probability integral transforms beside the flat one of a calibrated model.
+    """A histogram of each model's probability integral transforms; that of a calibrated model is flat.
 
     Args:
-        heights: for each model densities of equal bins of 0..1, with mean 1 (``seqmodels.evaluation.calibration.histogram``).
+        heights: for each model densities of equal bins of 0..1, with mean 1 (``evaluation.calibration.histogram``).
         errors: for each model the share that would have to move to make it flat, in its title.
-        title: what was judged.
+        title: of the figure.
     """
-    across = min(ACROSS, len(heights))
-    rows = -(-len(heights) // across)
+    columns = min(HISTOGRAMS_PER_ROW, len(heights))
+    rows = -(-len(heights) // columns)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 0.9 + 1.45 * rows), dpi=150, layout="constrained")
-        grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for i, axes in enumerate(grid.flat):
             axes.set_visible(i < len(heights))
         for i, (name, height) in enumerate(heights.items()):

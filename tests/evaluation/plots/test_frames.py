@@ -4,14 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqmodels.evaluation.plots import (
-    frame_differences,
-    reliability_diagram,
-    side_by_side,
-    state_strip,
-    transform_histograms,
-)
-from seqmodels.evaluation.plots.frames import CLIP, Scale, runs
+from seqmodels.evaluation.plots.calibration import reliability_diagram, transform_histograms
+from seqmodels.evaluation.plots.frames import CLIP, Scale, frame_differences, runs, side_by_side, state_strip
 
 FRAMES = np.random.default_rng(0).normal(3, 2, (50, 4))
 SCALE = Scale([FRAMES])

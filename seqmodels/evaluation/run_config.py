@@ -1,4 +1,4 @@
-"""``run.toml``: what a comparison was run on, with which models, seeds and budget, so that it can be run again."""
+"""``run.toml``: the data, models, seeds and budget of a run of comparisons, so that it can be run again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from seqmodels.evaluation import toml
-from seqmodels.evaluation.datasets import DATASETS, Choice, Dataset, Pair, hashed
+from seqmodels.evaluation.datasets import DATASETS, Dataset, Pair, hashed
 from seqmodels.evaluation.provenance import provenance
-from seqmodels.evaluation.settings import from_table, to_table
-from seqmodels.evaluation.standard import Task
+from seqmodels.evaluation.suites import Choice, Task
+from seqmodels.evaluation.toml import from_table, to_table
 from seqmodels.model import SequenceModel
 from seqmodels.storage import NOT_KEPT, write_text
 
@@ -22,16 +22,16 @@ Models = dict[str, SequenceModel]
 
 
 @dataclass(frozen=True)
-class Config:
-    """A run to be.
+class RunConfig:
+    """A run of comparisons.
 
     Args:
-        data: by a name of its own.
+        data: by name.
         models: of each task, by the task's name; those under ``""`` are for every task. Empty: the standard ones.
-        choice: of the standard models, and the seed of all that is drawn.
-        seeds: fits a model.
-        seconds, steps: the budget of each model in the place of its own.
-        sha256: of data, by their name: what they were when the file was written.
+        choice: of the standard models, and the seed of everything random.
+        seeds: fits of each model.
+        seconds, steps: the budget of each model in place of its own settings.
+        sha256: of the data by name, when the file was written.
     """
 
     data: dict[str, Dataset]
@@ -43,19 +43,19 @@ class Config:
     sha256: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path) -> Config:
-        """Raises ``ValueError`` for what is no TOML or says something unknown, ``OSError`` where there is no file."""
+    def read(cls, path: Path) -> RunConfig:
+        """Raises ``ValueError`` for invalid TOML or an unknown entry, ``OSError`` where there is no file."""
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{path} is not TOML: {error}") from None
         try:
-            return cls._of(table, path.parent)
+            return cls._from_table(table, path.parent)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}: {error}") from None
 
     @classmethod
-    def _of(cls, table: dict[str, Any], folder: Path) -> Config:
+    def _from_table(cls, table: dict[str, Any], folder: Path) -> RunConfig:
         known = {"random_state", "seeds", "quick", "budget", "data", "models", "provenance"}
         _refuse_unknown(table, known, "the file")
         budget = _table(table.get("budget", {}), "[budget]")
@@ -66,7 +66,7 @@ class Config:
             raise ValueError('there is no data; write [data.text] with class = "TextFiles" and path = "book.txt"')
         sha256 = {name: str(entry.pop("sha256")) for name, entry in data.items() if "sha256" in entry}
         return cls(
-            {name: _dataset(name, entry).found_from(folder) for name, entry in data.items()},
+            {name: _dataset(name, entry).resolved_from(folder) for name, entry in data.items()},
             _models(_table(table.get("models", {}), "[models]")),
             Choice((), _typed(table, "quick", bool, False), _typed(table, "random_state", int, 0)),
             _typed(table, "seeds", int, 1),
@@ -76,10 +76,10 @@ class Config:
         )
 
     def write(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> None:
-        """With all models of all tasks."""
+        """Write the run with all models of all tasks, and the hashes of its data."""
         folder = path.parent
         budget = {k: v for k, v in (("seconds", self.seconds), ("steps", self.steps)) if v is not None}
-        data = {name: to_table(entry.seen_from(folder), DATASETS) for name, entry in self.data.items()}
+        data = {name: to_table(entry.relative_to(folder), DATASETS) for name, entry in self.data.items()}
         table = {
             "random_state": self.choice.random_state,
             "seeds": self.seeds,
@@ -92,7 +92,7 @@ class Config:
         write_text(path, HEAD + toml.dumps(table))
 
     def read_data(self) -> dict[str, Pair]:
-        """Raises ``ValueError`` where data are not what they were."""
+        """All data by name; raises ``ValueError`` where they have changed since the file was written."""
         return {name: self._read_one(name, entry) for name, entry in self.data.items()}
 
     def _read_one(self, name: str, entry: Dataset) -> Pair:
@@ -101,37 +101,38 @@ class Config:
         if was is not None and was != now:
             where = " and ".join(entry.paths()) or f"the built-in {name}"
             raise ValueError(
-                f"{where} has changed since the run was written: sha256 was {was[:12]} and is {now[:12]}; give back the data "
-                f"(the built-in ones: the same version of Python), or delete sha256 under [data.{name}] to run on what is there"
+                f"{where} has changed since the run was written: sha256 was {was[:12]} and is {now[:12]}; give back "
+                f"the data (the built-in ones: the same version of Python), or delete sha256 under [data.{name}] to "
+                "run on what is there"
             )
         return pair
 
     def tasks(self, read: Mapping[str, Pair]) -> list[Task]:
-        """The comparisons to be made of data that were read."""
-        found = [task for name, entry in self.data.items() for task in entry.tasks(read[name], self.choice)]
+        """The comparisons to run on data that were read."""
+        standard = [task for name, entry in self.data.items() for task in entry.tasks(read[name], self.choice)]
         if not self.models:
-            return found
-        names = [task.name for task in found]
+            return standard
+        names = [task.name for task in standard]
         unknown = [name for name in self.models if name and name not in names]
         if unknown:
             raise ValueError(
                 f"there are models for {unknown[0]!r}, which is no comparison; there are {', '.join(names)}"
             )
-        chosen = ((task, {**self.models.get("", {}), **self.models.get(task.name, {})}) for task in found)
-        return [_with(task, models) for task, models in chosen if models]
+        chosen = ((task, {**self.models.get("", {}), **self.models.get(task.name, {})}) for task in standard)
+        return [_with_models(task, models) for task, models in chosen if models]
 
 
-def _with(task: Task, models: Models) -> Task:
+def _with_models(task: Task, models: Models) -> Task:
     baseline = task.baseline if task.baseline in models else next(iter(models))
     estimates = {name: task.estimates.get(name, 10.0) for name in models}
     return Task(task.name, task.title, task.train, task.test, models, sum(estimates.values()), baseline, estimates)
 
 
 def _dataset(name: str, table: dict[str, Any]) -> Dataset:
-    found = from_table(table, DATASETS)
-    if not isinstance(found, Dataset):
-        raise ValueError(f"[data.{name}] is a {type(found).__name__}, which says not what to read")
-    return found
+    dataset = from_table(table, DATASETS)
+    if not isinstance(dataset, Dataset):
+        raise ValueError(f"[data.{name}] is a {type(dataset).__name__}, which says not what to read")
+    return dataset
 
 
 def _models(table: dict[str, Any]) -> dict[str, Models]:
@@ -144,19 +145,19 @@ def _models(table: dict[str, Any]) -> dict[str, Models]:
 
 
 def _model(name: str, table: Any) -> SequenceModel:
-    given = _table(table, f"models.{name}")
-    refused = [key for key in NOT_KEPT if key in given]
+    entry = _table(table, f"models.{name}")
+    refused = [key for key in NOT_KEPT if key in entry]
     if refused:
         warnings.warn(
-            f"models.{name} has {refused[0]}, which is left out: a file does not say what fit reads, writes and calls; pass it in "
-            "Python, or with seqmodels fit --set",
+            f"models.{name} has {refused[0]}, which is left out: a file does not say what fit reads, writes and calls; "
+            "pass it in Python, or with seqmodels fit --set",
             UserWarning,
             stacklevel=2,
         )
-    found = from_table({key: value for key, value in given.items() if key not in NOT_KEPT})
-    if not isinstance(found, SequenceModel):
-        raise ValueError(f"{name!r} is a {type(found).__name__}, which is no model with a likelihood")
-    return found
+    model = from_table({key: value for key, value in entry.items() if key not in NOT_KEPT})
+    if not isinstance(model, SequenceModel):
+        raise ValueError(f"{name!r} is a {type(model).__name__}, which is no model with a likelihood")
+    return model
 
 
 def _table(value: Any, where: str) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from seqmodels.evaluation.plots import COLOURS, by_position, forest, learning_curves
-from seqmodels.evaluation.plots.labels import spread
-from seqmodels.evaluation.plots.position import bin_edges, bin_means
+from seqmodels.evaluation.plots.curves import bin_edges, bin_means, by_position, learning_curves, spread
+from seqmodels.evaluation.plots.forest import forest
+from seqmodels.evaluation.plots.style import COLOURS
 
 SIZES = pytest.mark.parametrize("n", [1, 3, 9, 14])
 

@@ -1,4 +1,4 @@
-"""Where the figures come from, and how to have them again."""
+"""Where the figures come from, and how to reproduce them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from seqmodels.storage import describe
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
-LONG = ("models", "search", "settings")  # shown as JSON, folded away
+FOLDED = ("models", "search", "settings")  # shown as JSON, folded away
 
 
 def section(comparison: Comparison) -> Section:
     """Command, date, versions, hardware, hashes of the data, every model's settings."""
-    known = origin(comparison)
-    short = {name.replace("_", " "): _flat(value) for name, value in known.items() if name not in LONG and value}
-    short |= {"seconds of fitting": _seconds(comparison)}
-    command = str(known.get("command", ""))
+    record = known_provenance(comparison)
+    entries = {name.replace("_", " "): _flat(value) for name, value in record.items() if name not in FOLDED and value}
+    entries |= {"seconds of fitting": _seconds(comparison)}
+    command = str(record.get("command", ""))
     again = "To have these figures again: the same data (compare the hashes), versions and command"
     body = [
         paragraph(f"{again}; budgets in steps repeat exactly, budgets in seconds depend on the machine."),
         f"<pre><code>python {escape(command)}</code></pre>" if command else "",
-        definitions({name: value for name, value in short.items() if name != "command"}),
-        *(details(name.capitalize(), _json(known[name])) for name in LONG if known.get(name)),
+        definitions({name: value for name, value in entries.items() if name != "command"}),
+        *(details(name.capitalize(), _json(record[name])) for name in FOLDED if record.get(name)),
     ]
-    return Section("origin", "How to have it again", "\n".join(body))
+    return Section("provenance", "How to have it again", "\n".join(body))
 
 
-def origin(comparison: Comparison) -> dict[str, Any]:
-    """What the comparison knows of itself; what it does not, as of now and of this machine."""
+def known_provenance(comparison: Comparison) -> dict[str, Any]:
+    """The comparison's provenance; of one without it, that of its test data and models, now and on this machine."""
     if comparison.provenance:
         return dict(comparison.provenance)
     parts = (
