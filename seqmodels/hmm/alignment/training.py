@@ -417,7 +417,7 @@ class AlignmentEM:
         jumps, prior = self.parameters.jumps, self.parameters.prior
         expectations = list[AlignmentExpectations]()
         for block, contexts, each in zip(self.blocks, self._contexts, p, strict=True):
-            if self._interruption.asked and self._last is not None:
+            if self._interruption.requested and self._last is not None:
                 return None
             trellis = AlignmentTrellis.of(block, jumps, prior.weights(contexts), each, self.dtype)
             expectations.append(trellis.expectations())
