@@ -236,12 +236,12 @@ class SequenceModel(Configurable, ABC):
                     if not distributed.is_first():
                         interrupted.hold()  # a signal here is one to the process that works
                     distributed.by_first(type(self).__name__, lambda: self._fit(*examples))
-            if interrupted.asked and distributed.is_first():
+            if interrupted.requested and distributed.is_first():
                 self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
                 self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
             self._load_from_first_process()
-        if interrupted.asked and interrupted.signal is not None:
+        if interrupted.requested and interrupted.signal is not None:
             checkpoint = self.get_params(deep=False).get("checkpoint")
             interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, checkpoint, stacklevel=3)
         return self

@@ -147,7 +147,7 @@ def train(
             for batch in islice(epoch(loop.epoch), loop.in_epoch, None):
                 loop.step(batch)
                 interruption.hold()
-                if interruption.asked and (loop.at_step_end or checkpoints.path is None):
+                if interruption.requested and (loop.at_step_end or checkpoints.path is None):
                     stopped = True
                     loop.interrupt(checkpoints)
                 if loop.ended:

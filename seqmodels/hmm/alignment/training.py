@@ -403,6 +403,7 @@ class AlignmentEM:
                     self._maximise_jumps(expectations)
             resume_at = None
             if self._checkpoints.due:
+                self._interruption.hold()  # from here on there is something to keep
                 self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
                 self._interruption.hold()  # there is a checkpoint to keep
             expectations = self._expect([estimate.probability(b) for b in range(len(self.blocks))])
@@ -421,7 +422,7 @@ class AlignmentEM:
         jumps, prior = self.parameters.jumps, self.parameters.prior
         expectations = list[AlignmentExpectations]()
         for block, contexts, each in zip(self.blocks, self._contexts, p, strict=True):
-            if self._interruption.asked and self._last is not None:
+            if self._interruption.requested and self._last is not None:
                 return None
             trellis = AlignmentTrellis.of(block, jumps, prior.weights(contexts), each, self.dtype)
             expectations.append(trellis.expectations())

@@ -193,7 +193,7 @@ def e_step(
     together = chains[0] if n == 1 else Parameters.stack(chains)
     total: list[Expectations] = []
     for block in blocks:
-        if total and interruption is not None and interruption.asked:
+        if total and interruption is not None and interruption.requested:
             return None
         densities, memo = emission.evaluate(table, block.x, block.past, dtype, block.scratch)
         posterior = forward_backward_pass(block_trellis(together, densities if n == 1 else densities.chains(n), block))
@@ -451,7 +451,7 @@ def baum_welch(
             callback(max((run.history.rows[-1] for run in active), key=lambda row: row["objective"]))
             active = [run for run in active if run.statistics is None]
             interruption.hold()
-            if interruption.asked:
+            if interruption.requested:
                 break
             if checkpoints.due and active:
                 checkpoints.write(state())
@@ -512,9 +512,9 @@ def best_of(
             best = max([*([] if best is None else [best]), *results], key=lambda result: result.rank, default=None)
             if len(results) < len(group) or any(result.interrupted for result in results):
                 break
-            if interruption.asked or i == len(groups) - 1:
+            if interruption.requested or i == len(groups) - 1:
                 checkpoints.write(_restarts_state(groups[i + 1 :], n, best))
-            if interruption.asked:
+            if interruption.requested:
                 break
     if best is None:
         raise KeyboardInterrupt

@@ -136,14 +136,14 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
                 if not distributed.is_first():
                     interrupted.hold()  # a signal here is one to the process that works
                 distributed.by_first(type(self).__name__, lambda: self._train(*rows, masking))
-            if interrupted.asked and distributed.is_first():
+            if interrupted.requested and distributed.is_first():
                 self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
                 self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
             content = distributed.content_of_first(self._content)
             if content is not None:
                 self._load(content, self.encoding_, Categorical())
-        if interrupted.asked and interrupted.signal is not None:
+        if interrupted.requested and interrupted.signal is not None:
             interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, self.checkpoint, stacklevel=3)
         return self
 
