@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
 from seqmodels.generation import CursorState, encode_source
-from seqmodels.hmm import blocks
+from seqmodels.hmm import corpus
 from seqmodels.measure import check_comparable
 from seqmodels.neural import scoring
 from seqmodels.neural.batches import Batching
@@ -172,7 +172,7 @@ def test_batches_order_and_padding_change_nothing(
         close(alone, together[i], tolerance)
     monkeypatch.setattr(scoring, "STEPS_AT_ONCE", 16)
     monkeypatch.setattr(scoring, "LONGEST_CHUNK", 3)
-    monkeypatch.setitem(blocks.ELEMENTS_AT_ONCE, "cpu", 36)  # of an HMM of 3 states: few frames
+    monkeypatch.setitem(corpus.ELEMENTS_AT_ONCE, "cpu", 36)  # of an HMM of 3 states: few frames
     back = model.log_prob_steps(X[::-1], None if y is None else y[::-1])[::-1]
     for i, steps in enumerate(together):
         close(back[i], steps, tolerance)

@@ -23,12 +23,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from seqmodels.distributed import add_up, several
-from seqmodels.hmm.blocks import Block
+from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass
 from seqmodels.hmm.learning.constraints import Constraints, Pseudocounts, Tying
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.posterior import block_trellis, refuse_impossible
+from seqmodels.hmm.posterior import batch_trellis, refuse_impossible
 from seqmodels.observations import Observation
 from seqmodels.training import Checkpoints, Interruption, interruptible
 
@@ -177,14 +177,14 @@ class Expectations:
 def e_step(
     chains: Sequence[Parameters],
     emission: Emission,
-    blocks: Sequence[Block],
+    batches: Sequence[PackedBatch],
     dtype: torch.dtype,
     interruption: Interruption | None = None,
 ) -> list[Expectations] | None:
     """The expectations of several chains, side by side: the densities of all their states are one table.
 
     Returns:
-        The sum over all blocks, for each chain; None if a signal came between two blocks.
+        The sum over all batches, for each chain; None if a signal came between two batches.
 
     Raises:
         ValueError: a sequence of probability zero, named by its place among all of them.
@@ -192,16 +192,16 @@ def e_step(
     n, table = len(chains), torch.cat([each.table for each in chains])  # (R·K, P)
     together = chains[0] if n == 1 else Parameters.stack(chains)
     total: list[Expectations] = []
-    for block in blocks:
+    for batch in batches:
         if total and interruption is not None and interruption.requested:
             return None
-        densities, memo = emission.evaluate(table, block.x, block.past, dtype, block.scratch)
-        posterior = forward_backward_pass(block_trellis(together, densities if n == 1 else densities.chains(n), block))
-        refuse_impossible(posterior.log_prob, block)
+        densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
+        posterior = forward_backward_pass(batch_trellis(together, densities if n == 1 else densities.chains(n), batch))
+        refuse_impossible(posterior.log_prob, batch)
         gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
-        statistics = emission.statistics(table, block.x, block.past, gamma, memo)
+        statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
         of_chains = [
-            Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s)).scaled(block.weight)
+            Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s)).scaled(batch.weight)
             for p, *s in zip(posterior.chains, *(s.chunk(n) for s in statistics), strict=True)
         ]
         total = [a + b for a, b in zip(total, of_chains, strict=True)] if total else of_chains
@@ -399,7 +399,7 @@ class EMRun:
 def baum_welch(
     starts: Sequence[Parameters],
     objective: Objective,
-    blocks: Sequence[Block],
+    batches: Sequence[PackedBatch],
     dtype: torch.dtype,
     stop: StopRule,
     *,
@@ -409,13 +409,13 @@ def baum_welch(
     """EM from each start, side by side, until it converges.
 
     The E-step is one for all that have not stopped yet, and seconds are those of all, so that ``stop.max_seconds`` is
-    of each start. A signal ends it between two blocks of data, where starts that have no row of history yet are left
+    of each start. A signal ends it between two batches of data, where starts that have no row of history yet are left
     out.
 
     Args:
         starts: the parameters to begin with.
         objective: what is maximised.
-        blocks: the data.
+        batches: the data.
         dtype: the precision of the E-step.
         stop: when each start stops.
         callback: is called with the best row of every step.
@@ -437,7 +437,7 @@ def baum_welch(
     with interruptible() as interruption:
         active = [run for run in runs if run.statistics is None]
         while active:
-            of_runs = e_step([run.parameters for run in active], objective.emission, blocks, dtype, interruption)
+            of_runs = e_step([run.parameters for run in active], objective.emission, batches, dtype, interruption)
             if of_runs is None:
                 break
             priors = [objective.log_prior(run.parameters) for run in active]
