@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import pandas as pd
 import torch
 
 from seqmodels.agreement import check_processes_agree
@@ -192,6 +191,8 @@ class HMM(SequenceModel):
         The first call learns the encoding and a start from them; after ``from_parameters`` or ``load`` it is one EM
         step. It writes no checkpoints.
         """
+        import pandas as pd
+
         with together():
             data = Data.of(X, y, sample_weight, states)
             self._check_choices()
@@ -478,6 +479,8 @@ class HMM(SequenceModel):
             ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, values out of
             range, a variance below the floor.
         """
+        import pandas as pd
+
         k = len(initial)
         reader, emits, table = emission_table(
             k,

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from seqmodels.hmm.corpus import Corpus, PackedBatch
@@ -91,6 +90,8 @@ def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | 
 
 def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np.ndarray]:
     """The sets of states that lead to one another and to nothing else."""
+    from scipy.sparse.csgraph import connected_components
+
     n, label = connected_components(transition > 0, directed=True, connection="strong")
     members = [np.flatnonzero(label == i) for i in range(n)]
     ends = np.zeros(len(transition)) if final is None else final

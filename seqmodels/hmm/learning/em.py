@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -31,6 +30,9 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.posterior import batch_trellis, refuse_impossible
 from seqmodels.observations import Observation
 from seqmodels.training import Checkpoints, Interruption, interruptible
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = dict[str, float]
 Callback = Callable[[Row], None]  # called with each row of a history
@@ -92,6 +94,8 @@ class History:
 
     def frame(self) -> pd.DataFrame:
         """As ``history_`` of a model has it."""
+        import pandas as pd
+
         return pd.DataFrame(self.rows)
 
 
@@ -184,7 +188,7 @@ def e_step(
     together = chains[0] if n == 1 else Parameters.stack(chains)
     total: list[Expectations] = []
     for batch in batches:
-        if total and interruption is not None and interruption.asked:
+        if total and interruption is not None and interruption.requested:
             return None
         densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
         posterior = forward_backward_pass(batch_trellis(together, densities if n == 1 else densities.chains(n), batch))
@@ -316,6 +320,8 @@ class FitResult:
     @classmethod
     def of(cls, arrays: Mapping[str, Any], device: torch.device) -> FitResult:
         """The inverse of ``arrays``."""
+        import pandas as pd
+
         history = pd.DataFrame(arrays["history"], columns=list(arrays["types"])).astype(arrays["types"])
         parameters = Parameters.of(arrays["parameters"]).to(device)
         return cls(parameters, history, arrays["converged"], RunningStatistics.of(arrays["memory"], device))
@@ -437,7 +443,7 @@ def baum_welch(
             callback(max((run.history.rows[-1] for run in active), key=lambda row: row["objective"]))
             active = [run for run in active if run.statistics is None]
             interruption.hold()
-            if interruption.asked:
+            if interruption.requested:
                 break
             if checkpoints.due and active:
                 checkpoints.write(state())
@@ -498,9 +504,9 @@ def best_of(
             best = max([*([] if best is None else [best]), *results], key=lambda result: result.rank, default=None)
             if len(results) < len(group) or any(result.interrupted for result in results):
                 break
-            if interruption.asked or i == len(groups) - 1:
+            if interruption.requested or i == len(groups) - 1:
                 checkpoints.write(_restarts_state(groups[i + 1 :], n, best))
-            if interruption.asked:
+            if interruption.requested:
                 break
     if best is None:
         raise KeyboardInterrupt

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -56,6 +55,8 @@ def gradient_ascent(
         callback: is called with the last row of the history.
         checkpoints: where to write how far it came, and what to resume from.
     """
+    import pandas as pd
+
     module, parameters = Unconstrained(start, objective.emission), start
     history = pd.DataFrame({"step": [], "seconds": [], "log_prob": [], "objective": [], "floor_hits": []})
     if stop.max_iter:

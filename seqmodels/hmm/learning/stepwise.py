@@ -122,11 +122,11 @@ def stepwise_em(
                 epoch.n_taken += 1
                 interruption.hold()
                 out_of_time = stop.out_of_time(seconds)
-                if out_of_time or interruption.asked:
+                if out_of_time or interruption.requested:
                     break
                 if checkpoints.due:
                     checkpoints.write(state())
-            if interruption.asked:
+            if interruption.requested:
                 checkpoints.write(state())
             if not epoch.n_taken:
                 break
@@ -134,12 +134,12 @@ def stepwise_em(
             history.add(objective.row(epoch.number, seconds, log_prob, prior, epoch.parameters.table))
             callback(history.rows[-1])
             converged = stop.converged(history)
-            if out_of_time or interruption.asked:
+            if out_of_time or interruption.requested:
                 break
             epoch = _Epoch(epoch.parameters, epoch.parameters, epoch.number + 1)
     if not history.rows:
         return None
-    return FitResult(epoch.parameters, history.frame(), converged, statistics, interruption.asked)
+    return FitResult(epoch.parameters, history.frame(), converged, statistics, interruption.requested)
 
 
 @dataclass
@@ -186,7 +186,7 @@ def expect_batch(
         return expect_pieces(parameters, emission, corpus, batch[0][:1]).scaled(0.0)
     total = expect_pieces(parameters, emission, corpus, groups[0])
     for group in groups[1:]:
-        if interruption is not None and interruption.asked:
+        if interruption is not None and interruption.requested:
             return None
         total = total + expect_pieces(parameters, emission, corpus, group)
     return total
