@@ -42,7 +42,7 @@ faults: .venv
 # The kernels for GPUs, interpreted where there is no GPU.
 kernels: .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "triton"
-	$(BIN)/python -m pytest tests/hmm/test_kernels.py
+	$(BIN)/python -m pytest tests/hmm/inference/test_triton_kernels.py
 
 # Conversions against the package `transformers`, which is too large to be installed for every test run.
 huggingface: .venv

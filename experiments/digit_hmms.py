@@ -9,7 +9,7 @@ import torch
 
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Sequences, data
 from seqmodels.evaluation.run import run
-from seqmodels.evaluation.standard import Task
+from seqmodels.evaluation.suites import Task
 
 MODELS = {
     "gaussian": HMM(1, observation=GaussianMixture(1, "full")),

@@ -23,7 +23,7 @@ from seqmodels import (
     data,
 )
 from seqmodels.evaluation.run import run
-from seqmodels.evaluation.standard import Task
+from seqmodels.evaluation.suites import Task
 
 CONTEXT = 12
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from seqmodels import AlignmentHMM, LSTMSeq2Seq, SequenceModel, Sequences, Transformer, TransformerSeq2Seq, compare
 from seqmodels.evaluation import error_rate, exact_match
-from seqmodels.evaluation.plots import COLOURS, GRID, WIDTH
+from seqmodels.evaluation.plots.style import COLOURS, GRID, WIDTH
 from seqmodels.evaluation.provenance import stamped
 
 ATTENTIONS = {"fixed": None, "additive": "additive", "multiplicative": "multiplicative"}

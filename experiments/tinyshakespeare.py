@@ -8,7 +8,7 @@ import sys
 
 from seqmodels import GRU, HMM, LSTM, Categorical, ElmanRNN, NGram, Sequences, Transformer, data
 from seqmodels.evaluation.run import run
-from seqmodels.evaluation.standard import Task
+from seqmodels.evaluation.suites import Task
 
 HELD_OUT = 111_540
 

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"version", "profile", "sequences", "measure", "parameters", "annotations", "arrays"}
+GROUND = {"version", "profile", "sequences", "measure", "parameters", "array_checks"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {
     *PREPARED,
@@ -24,9 +24,9 @@ MODEL = {
     "checkpoint",
     "distributed",
     "agreement",
-    "programs",
-    "finite",
-    "resources",
+    "pyro_distribution",
+    "precision",
+    "main_memory",
     "randomness",
     "model",
 }
@@ -36,25 +36,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sequences": {"profile"},
     "measure": set(),
     "parameters": set(),
-    "resources": set(),
-    "annotations": set(),
+    "main_memory": set(),
     "version": set(),
-    "arrays": set(),
+    "array_checks": set(),
     "forked": set(),
     "randomness": set(),
-    "storage": {"parameters", "annotations", "version"},
+    "storage": {"parameters", "version"},
     "distributed": {"storage"},
     "agreement": {*PREPARED, "distributed", "training"},
     "observations": {"measure", "parameters", "randomness"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
-    "finite": PREPARED,
+    "precision": PREPARED,
     "data": {"sequences", "parameters", "storage"},
     "tagging": PREPARED,
     "checkpoint": {"storage", "parameters"},
-    "training": {*PREPARED, "checkpoint", "distributed"},
-    "generation": {*PREPARED, "tagging", "finite"},
-    "programs": PREPARED,
+    "training": {*PREPARED, "checkpoint", "distributed", "main_memory"},
+    "generation": {*PREPARED, "tagging", "precision"},
+    "pyro_distribution": PREPARED,
     "model": MODEL,
     "hmm": MODEL,
     "neural": MODEL,

@@ -22,8 +22,8 @@ from curves import Panel, drawn
 
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
+from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork
-from seqmodels.neural.transformer.options import TransformerOptions
 
 CLAIM = (
     "Self-attention takes a constant number of sequential operations where recurrence takes one for every step, so a "
@@ -34,7 +34,7 @@ ALONE, TOGETHER = "one sequence", f"batches of {STEPS_IN_ALL:,} steps"
 
 
 def networks(width: int) -> dict[str, Network]:
-    transformer = TransformerOptions(d_model=width, n_layers=1, n_heads=4)
+    transformer = TransformerConfig(d_model=width, n_layers=1, n_heads=4, dropout=0.0)
     return {
         "Elman RNN": ElmanNetwork(width, nonlinearity="relu6"),
         "LSTM": LSTMNetwork(width),

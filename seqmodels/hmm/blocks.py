@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.cutting import Cutting
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.hmm.inference.segments import Segments
 
 Item = TypeVar("Item")
 # Frames times densities computed for each, in a block: bounds memory.
@@ -20,7 +20,7 @@ ELEMENTS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}
 
 @dataclass(frozen=True)
 class Block:
-    """Sequences fitted at once, of one weight: packed frames ``x``, the ``past`` of each, the cutting; ``indices``: which they are.
+    """Sequences fitted at once, of one weight: packed frames ``x``, the ``past`` of each, the segments; ``indices``: which they are.
 
     ``states (N,)``, packed: the state of each frame where it is known, -1 where not; or ``(N, K)`` bool, which are possible; None:
     nowhere is anything known.
@@ -29,7 +29,7 @@ class Block:
 
     x: Tensor
     past: Tensor | None
-    cutting: Cutting
+    segments: Segments
     weight: float
     indices: list[int]
     scratch: Scratch
@@ -111,17 +111,17 @@ def piece_block(
     states: Sequence[np.ndarray] | None,
 ) -> Block:
     """Frames ``first .. last - 1`` of sequence i for each ``(i, first, last)``; nothing else is read but the steps before."""
-    cutting = Cutting.of([last - first for _, first, last in parts], n_states, dtype, device)
+    segments = Segments.fastest([last - first for _, first, last in parts], n_states, dtype, device)
     values = torch.as_tensor(np.concatenate([sequences[i][first:last] for i, first, last in parts]), device=device)
-    x = cutting.packing.pack(values.to(dtype) if values.is_floating_point() else values)
+    x = segments.packing.pack(values.to(dtype) if values.is_floating_point() else values)
     past = known = None
     if n_past:
         before = np.concatenate([_past(sequences[i], first, last, n_past) for i, first, last in parts])
-        past = cutting.packing.pack(torch.as_tensor(before, device=device, dtype=dtype))
+        past = segments.packing.pack(torch.as_tensor(before, device=device, dtype=dtype))
     if states is not None:
         labels = np.concatenate([states[i][first:last] for i, first, last in parts])
-        known = cutting.packing.pack(torch.as_tensor(labels, device=device))
-    return Block(x, past, cutting, weight, [i for i, _, _ in parts], scratch, known)
+        known = segments.packing.pack(torch.as_tensor(labels, device=device))
+    return Block(x, past, segments, weight, [i for i, _, _ in parts], scratch, known)
 
 
 def _past(frames: np.ndarray, first: int, last: int, n_past: int) -> np.ndarray:

@@ -24,7 +24,7 @@ def source_weights(model: NeuralModel, X: Any, y: Any, weigh: Callable[[Tensor, 
         y: targets, of which step t is asked for what came before it.
         weigh: embedded inputs (1, T, d) and the network's memory before them -> weights (1, T, S).
     """
-    examples = model._setting().examples(model._scorable(X, y))
+    examples = model._setting().examples(model._checked_data(X, y))
     rows, module = model._rows(examples), model._ready()
     parameter, result = next(module.parameters()), []
     for i, (row, example) in enumerate(zip(rows, examples, strict=True)):

@@ -53,7 +53,7 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
 def _examples(model: NeuralModel, X: Any) -> list[Example]:
     if model._setting().measure.conditional:
         raise ValueError("the model was fitted as p(y | x), but the gradient by lag is of p(x); fit without y")
-    examples = model._setting().examples(model._scorable(X, None))
+    examples = model._setting().examples(model._checked_data(X, None))
     longest = max(len(example.values) for example in examples)
     if model.context_ is not None and longest > model.context_:
         raise ValueError(

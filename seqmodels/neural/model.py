@@ -12,27 +12,28 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.finite import is_beyond_float32, where_largest
-from seqmodels.generation import Cursor, Given, Prediction
+from seqmodels.precision import is_beyond_float32, where_largest
+from seqmodels.generation import Cursor
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
-from seqmodels.neural.compiling import Compile, check_compile, compiled
-from seqmodels.neural.cursor import NetworkCursor, NetworkState
+from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.evaluated import evaluated
-from seqmodels.neural.folded import FoldedCursor
 from seqmodels.neural.module import Ends, SequenceModule, Side, autocast, chunk_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
+from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
 from seqmodels.neural.scoring import log_prob_steps
-from seqmodels.neural.trained import Trained
+from seqmodels.neural.symbol_cursor import SymbolCursor
+from seqmodels.neural.trained import MAY_CHANGE, Trained
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
-from seqmodels.preparation import ENOUGH, Example
+from seqmodels.preparation import MAX_HELD_OUT, Example
 from seqmodels.randomness import InitialDraws, training_draws
-from seqmodels.resources import refuse_beyond_memory
+from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.sequences import Kind
-from seqmodels.training import Step, train
+from seqmodels.training import BatchResult, checkpoints_of_fit, train
 
 LARGE = 1 << 26  # weights of one layer, about: fewer are not asked about before they are made
+ROWS_A_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
 VALIDATION_PIECE = 512  # steps at most; the held-out part is scored in pieces side by side
 
 
@@ -113,7 +114,9 @@ class NeuralModel(Trained, SequenceModel, ABC):
         _check_float32(train_examples, "training")
         _check_float32(validation, "validation")
         device = self._device()
-        checkpoints = self._checkpoints(self, self._settled(), train_examples, validation)
+        checkpoints = checkpoints_of_fit(
+            self, self._resolved_choices(), train_examples, validation, may_change=MAY_CHANGE
+        )
         before = self.module_ if self.warm_start and hasattr(self, "module_") else None
         drawn = self._build()
         if self.observation_.emits == "vectors":
@@ -126,16 +129,16 @@ class NeuralModel(Trained, SequenceModel, ABC):
             self._rows_a_batch([row.n_steps for row in rows], self._chunk()), self._chunk(), self._carries
         )
         objective = _Objective(self, rows, _steps_to_units(train_examples))
-        held_out = _limit(validation, ENOUGH, aligned=self._aligned)
+        held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
         with training_draws(drawn, device, compiled=bool(self.compile)) as generator:
             self.history_, self.converged_ = train(
                 self.module_,
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
                 objective,
                 (lambda: self._nats_per_unit(held_out)) if held_out else None,
-                self._recipe(),
+                self._train_config(),
                 batching.n_chunks(rows),
-                memory=objective if self._carries else None,
+                carrier=objective if self._carries else None,
                 checkpoints=checkpoints,
                 generator=generator,
             )
@@ -167,12 +170,12 @@ class NeuralModel(Trained, SequenceModel, ABC):
             conditional=sources is not None,
             stops=self.length_ == "stop",
             tied=self._tied(),
-            source=None if sources is None or self._shares_encoding() else _side(sources),
+            source=None if sources is None or self._source_shares_encoding() else _side(sources),
         )
         generator = torch.Generator().manual_seed(self.random_state)
         self.module_ = SequenceModule(network, self.observation_, ends, generator)
 
-    def _shares_encoding(self) -> bool:
+    def _source_shares_encoding(self) -> bool:
         return not self._has_encoder or self.tie_embeddings
 
     def _tied(self) -> float | None:
@@ -214,21 +217,12 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
     # -- the cursor ----------------------------------------------------------------------------------------
 
-    def _network_cursor(self) -> NetworkCursor:
-        return NetworkCursor(self._ready(), self.observation_, self._reach())
-
-    def _cursor(self) -> Cursor:
-        whole = self._network_cursor()
-        return FoldedCursor.of(whole) or whole
-
-    def start(self, source: Given = None, n: int = 1) -> NetworkState:
-        return self._network_cursor().start(source, n)
-
-    def advance(self, state: NetworkState, x: Tensor) -> NetworkState:
-        return self._network_cursor().advance(state, x)
-
-    def distribution(self, state: NetworkState) -> Prediction:
-        return self._network_cursor().distribution(state)
+    def cursor(self, n_steps: int | None = None) -> Cursor:
+        self._setting()
+        whole = NetworkCursor(self._ready(), self.observation_, self._reach())
+        if n_steps is not None and n_steps * ROWS_A_STEP < self.encoding_.size:
+            return whole
+        return SymbolCursor.of(whole) or whole
 
     # -- keeping -------------------------------------------------------------------------------------------
 
@@ -245,7 +239,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
 
 class _Objective:
-    """Log-probability of one chunk; remembers the network's memory between the chunks of a batch."""
+    """Log-probability of one chunk; carries the network's state between the chunks of a batch."""
 
     def __init__(self, model: NeuralModel, rows: list[Row], units: tuple[float, float]) -> None:
         self.module, self.observation, self.rows = model.module_, model.observation_, rows
@@ -253,9 +247,9 @@ class _Objective:
         self.device = model._device()
         self.precision = _precision(model.training_precision, self.device)
         self.chunk_log_prob = compiled(chunk_log_prob, model.compile)
-        self.memory: Memory = None
+        self.carried_state: Memory = None
 
-    def __call__(self, batch: tuple[list[Span], bool]) -> Step:
+    def __call__(self, batch: tuple[list[Span], bool]) -> BatchResult:
         spans, continues = batch
         chunk = assemble(
             self.rows,
@@ -267,17 +261,17 @@ class _Objective:
         )
         if continues:
             # A copy, since under CUDA graphs the next step is written over the last one's.
-            self.memory = map_memory(lambda kept: kept.detach().clone(), self.memory)
+            self.carried_state = map_memory(lambda kept: kept.detach().clone(), self.carried_state)
         else:
             with autocast(self.device, self.precision):
-                self.memory = self.module.start(len(spans), chunk.source, chunk.source_mask)
-        log_prob, parameters, self.memory = self.chunk_log_prob(
-            self.module, self.observation, chunk, self.memory, self.precision
+                self.carried_state = self.module.start(len(spans), chunk.source, chunk.source_mask)
+        log_prob, output_parameters, self.carried_state = self.chunk_log_prob(
+            self.module, self.observation, chunk, self.carried_state, self.precision
         )
         scored = chunk.scored > 0
         kept = torch.where(scored, log_prob, 0.0)
-        hits = self.observation.floor_hits(parameters.detach(), self.module.ends.size)
-        return Step(
+        hits = self.observation.floor_hits(output_parameters.detach(), self.module.ends.size)
+        return BatchResult(
             total=(kept * chunk.scored).sum(),
             weight=float(chunk.scored.sum()),
             log_prob=kept.detach().double().sum() + self.log_det_per_step * chunk.n_steps,

@@ -1,4 +1,4 @@
-"""A network with its two ends: raw steps in (embedding), observation parameters out (head)."""
+"""A network with its two ends: raw steps in (embedding), output parameters out (head)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from seqmodels.measure import Values
 from seqmodels.neural.batches import Chunk
-from seqmodels.neural.large_vocabulary import linear_log_prob
 from seqmodels.neural.network import Memory, Network, Source
-from seqmodels.neural.tied import TiedLinear
+from seqmodels.neural.ops.cross_entropy import linear_log_prob
+from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import Categorical, Observation
 
 LARGE = 1_024  # symbols, from which the output layer and its softmax are taken together, in pieces
@@ -96,7 +96,7 @@ class SequenceModule(nn.Module):
 
     def __init__(self, network: Network, observation: Observation, ends: Ends, generator: torch.Generator) -> None:
         super().__init__()
-        d, n_outputs = network.d_model, observation.n_parameters(ends.size) + ends.stops
+        d, n_outputs = network.d_model, observation.n_output_parameters(ends.size) + ends.stops
         self.network, self.ends = network, ends
         self.shared = observation.shared(ends.size)
         self.reading = _reading(ends.reads, observation.values(ends.size))
@@ -154,7 +154,7 @@ class SequenceModule(nn.Module):
         return self.network(self.inputs(shown, is_start, is_target), memory)
 
     def forward(self, shown: Tensor, is_start: Tensor, is_target: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """Observation parameters (and the end's logit) of each step, ``(B, T, P)``, and the memory after the last."""
+        """Output parameters (and the end's logit) of each step, ``(B, T, P)``, and the memory after the last."""
         hidden, memory = self.hidden(shown, is_start, is_target, memory)
         outputs = self.head(hidden)
         if self.skip is not None:
@@ -177,11 +177,12 @@ def _head(embedding: Embedding, n_outputs: int, ends: Ends, d_model: int) -> nn.
 
 
 def split_end(outputs: Tensor, may_end: Tensor, stops: bool) -> tuple[Tensor, Tensor | None]:
-    """Observation parameters and the log-odds of the end (-inf where it cannot be; None where lengths are given)."""
+    """Output parameters of the observation and the log-odds of the end (-inf where it cannot be; None where lengths are given)."""
     if not stops:
         return outputs, None
-    parameters, end = outputs.split((outputs.shape[-1] - 1, 1), -1)  # whose gradients are joined, not padded with zeros
-    return parameters, torch.where(may_end, end[..., 0], -torch.inf)
+    # The gradients of a split are joined, those of slices padded with zeros.
+    output_parameters, end = outputs.split((outputs.shape[-1] - 1, 1), -1)
+    return output_parameters, torch.where(may_end, end[..., 0], -torch.inf)
 
 
 def autocast(device: torch.device, precision: torch.dtype | None) -> torch.autocast:
@@ -200,23 +201,23 @@ def chunk_log_prob(
     memory: Memory,
     precision: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, Memory]:
-    """``(B, T)`` log-probability of what each step was asked, the observation's parameters, and the memory.
+    """``(B, T)`` log-probability of what each step was asked, the output parameters, and the memory.
 
     ``precision`` is that of the network under autocast (training only); densities are computed in at least float32.
     """
     predict = _predicted_by_pieces if has_large_vocabulary(module, observation) else _predicted
-    log_prob, parameters, end, memory = predict(module, observation, chunk, memory, precision)
+    log_prob, output_parameters, end, memory = predict(module, observation, chunk, memory, precision)
     if end is not None:
         # log sigmoid of -inf has a NaN gradient, so the impossible end is masked before and after.
         possible = torch.where(chunk.may_end, end, 0.0)
         goes_on = torch.where(chunk.may_end, F.logsigmoid(-possible), 0.0)
         log_prob = torch.where(chunk.is_end, F.logsigmoid(possible), log_prob + goes_on)
-    return log_prob, parameters, memory
+    return log_prob, output_parameters, memory
 
 
 Predicted = tuple[
     Tensor, Tensor, Tensor | None, Memory
-]  # log p given that it goes on, parameters, the end's log-odds, memory
+]  # log p given that it goes on, output parameters, the end's log-odds, memory
 
 
 def _predicted(
@@ -225,14 +226,15 @@ def _predicted(
     with autocast(chunk.shown.device, precision):
         outputs, memory = module(chunk.shown, chunk.is_start, chunk.is_target, memory)
     outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-    parameters, end = split_end(outputs, chunk.may_end, module.ends.stops)
-    return observation.bound(module.shared).log_prob(parameters, chunk.asked, chunk.past), parameters, end, memory
+    output_parameters, end = split_end(outputs, chunk.may_end, module.ends.stops)
+    log_prob = observation.bound(module.shared).log_prob(output_parameters, chunk.asked, chunk.past)
+    return log_prob, output_parameters, end, memory
 
 
 def _predicted_by_pieces(
     module: SequenceModule, observation: Observation, chunk: Chunk, memory: Memory, precision: torch.dtype | None
 ) -> Predicted:
-    """The same without ever holding the parameters; the states stand for them."""
+    """The same without ever holding the output parameters; the states stand for them."""
     size, head, end = module.ends.size, module.head, None
     weight, own = (head.shared, head.own) if isinstance(head, TiedLinear) else (head.weight[:size], head.weight[size:])
     with autocast(chunk.shown.device, precision):

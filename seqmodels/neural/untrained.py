@@ -10,13 +10,12 @@ import torch
 
 from seqmodels.encodings import Symbols
 from seqmodels.measure import Length
-from seqmodels.neural.masked.model import MaskedModel
+from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.model import NeuralModel
 from seqmodels.observations import Categorical
 from seqmodels.preparation import Data, Setting
 
 AnyNeural = TypeVar("AnyNeural", bound=NeuralModel)
-AnyMasked = TypeVar("AnyMasked", bound=MaskedModel)
 
 
 def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", conditional: bool = False) -> AnyNeural:
@@ -37,14 +36,14 @@ def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", con
     model.set_params(encoding=Symbols(n_symbols), length=length)
     model._check_hyperparameters()
     encoding = Symbols(n_symbols).restore({"size": n_symbols})
-    model._set(Setting.of(encoding, Categorical(), length, conditional, encoding if conditional else None))
+    model._apply_setting(Setting.of(encoding, Categorical(), length, conditional, encoding if conditional else None))
     model._build()
     model.module_.eval()
     _never_trained(model)
     return model
 
 
-def untrained_masked(model: AnyMasked, n_symbols: int) -> AnyMasked:
+def untrained_masked(model: MaskedTransformer, n_symbols: int) -> MaskedTransformer:
     """The same of a masked model."""
     model.set_params(encoding=Symbols(n_symbols))
     model._check_architecture()
@@ -61,12 +60,12 @@ def parameters_by_width(model: NeuralModel, data: Data) -> Callable[[int], int]:
     Raises:
         ValueError: from the function too: a width that cannot be, which ``n_heads`` does not divide.
     """
-    setting = model.clone()._settle(data)
+    setting = model.clone()._learn_setting(data)
 
     def count(d_model: int) -> int:
         like = model.clone().set_params(d_model=d_model)
         like._check_hyperparameters()
-        like._set(setting)
+        like._apply_setting(setting)
         with torch.device("meta"):
             like._build()
         return like.n_parameters_
@@ -74,5 +73,5 @@ def parameters_by_width(model: NeuralModel, data: Data) -> Callable[[int], int]:
     return count
 
 
-def _never_trained(model: NeuralModel | MaskedModel) -> None:
+def _never_trained(model: NeuralModel | MaskedTransformer) -> None:
     model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), False, 0.0

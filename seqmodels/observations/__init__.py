@@ -1,4 +1,4 @@
-"""Observations: p(x_t | parameters, past), chosen independently of the dynamics."""
+"""Observations: ``p(x_t | output_parameters, past)``, chosen independently of the dynamics."""
 
 from seqmodels.observations.autoregressive import AutoregressiveGaussian
 from seqmodels.observations.base import Observation, past_steps
@@ -6,9 +6,8 @@ from seqmodels.observations.bernoulli import Bernoulli
 from seqmodels.observations.categorical import Categorical
 from seqmodels.observations.chords import Chords
 from seqmodels.observations.columns import Columns
-from seqmodels.observations.gaussian_mixture import GaussianMixture
+from seqmodels.observations.gaussian_mixture import GaussianMixture, PseudoFrames
 from seqmodels.observations.poisson import Poisson
-from seqmodels.observations.pseudo_frames import PseudoFrames
 
 __all__ = [
     "AutoregressiveGaussian",

@@ -1,20 +1,21 @@
-"""Symbols: ``p(x = v) = softmax(parameters)_v``."""
+"""Symbols: ``p(x = v) = softmax(logits)_v``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from seqmodels.observations.base import Observation
-from seqmodels.observations.chosen import chosen_log_prob
 
 
 @dataclass(eq=False, repr=False)
 class Categorical(Observation):
-    """One of V symbols; the parameters are V unnormalised log-probabilities.
+    """One of V symbols; the output parameters are its V logits: unnormalised log-probabilities.
 
     Args:
         pseudocount: added to every expected count in an M-step (a symmetric Dirichlet prior with parameter
@@ -24,45 +25,48 @@ class Categorical(Observation):
     pseudocount: float = 0.0
     emits = "symbols"
 
-    @property
-    def n_past(self) -> int:
-        return 0
-
-    def _possible(self, table: Tensor, size: int) -> Tensor:
+    def is_valid(self, table: Tensor, size: int) -> Tensor:
         return table.logsumexp(-1, keepdim=True).isfinite()  # so none is NaN or inf; -inf is a true zero
 
-    @property
-    def sums_out_missing(self) -> bool:
-        return False
-
-    def n_parameters(self, size: int) -> int:
+    def n_output_parameters(self, size: int) -> int:
         return size
 
-    def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        if parameters.requires_grad and parameters.shape[:-1] == x.shape:
-            return chosen_log_prob(parameters, x)
-        log_p = self.log_probs(parameters)  # (..., V)
+    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        if output_parameters.requires_grad and output_parameters.shape[:-1] == x.shape:
+            return categorical_log_prob(output_parameters, x)
+        log_p = self.log_probs(output_parameters)  # (..., V)
         shape = torch.broadcast_shapes(log_p.shape[:-1], x.shape)
         return log_p.expand(*shape, -1).gather(-1, x.expand(shape).unsqueeze(-1)).squeeze(-1)
 
-    def log_probs(self, parameters: Tensor) -> Tensor:
-        return torch.log_softmax(parameters, dim=-1)
+    def log_probs(self, output_parameters: Tensor) -> Tensor:
+        return torch.log_softmax(output_parameters, dim=-1)
 
-    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
-        return parameters / temperature
+    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
+        return output_parameters / temperature
 
-    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        return torch.multinomial(torch.softmax(parameters, dim=-1), 1, generator=generator).squeeze(-1)
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        return torch.multinomial(torch.softmax(output_parameters, dim=-1), 1, generator=generator).squeeze(-1)
 
-    def distribution(
-        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
-    ) -> Any:
-        import pyro.distributions as dist  # lazily: Pyro is slow to import and off the hot path
 
-        return dist.Categorical(logits=torch.logsumexp(log_weights.unsqueeze(-1) + self.log_probs(parameters), dim=0))
+class _CategoricalLogProb(torch.autograd.Function):
+    """``log softmax(logits)_x``: logits (..., V) and symbols (...) -> nats (...); differentiable once.
 
-    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        return torch.zeros(size)
+    The gradient ``onehot(x) - softmax(logits)`` is written into one array; autograd would first fill an array of zeros
+    with the gradient of the selected entries, then go over it again.
+    """
 
-    def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
-        return torch.zeros(parameters.shape[:-1], dtype=torch.bool, device=parameters.device)
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, x: Tensor) -> Tensor:
+        log_p = torch.log_softmax(logits, -1)
+        ctx.save_for_backward(log_p, x)
+        return log_p.gather(-1, x.unsqueeze(-1)).squeeze(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        log_p, x = ctx.saved_tensors
+        g = gradient.unsqueeze(-1)
+        return log_p.exp().mul_(-g).scatter_add_(-1, x.unsqueeze(-1), g), None
+
+
+categorical_log_prob: Callable[[Tensor, Tensor], Tensor] = _CategoricalLogProb.apply

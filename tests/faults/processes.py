@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 from seqmodels import HMM, LSTM, SequenceModel, storage
 from seqmodels.distributed import join
-from seqmodels.hmm import baum_welch, stepwise
+from seqmodels.hmm.learning import em, stepwise
 from tests.faults.promise import Promise, main
 
 LIMIT = 3.0  # seconds that the process group waits for a process that hangs
@@ -62,8 +62,9 @@ def joined(rank: int, folder: str, limit: float) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def trains(rank: int, folder: str, kind: str, limit: float) -> None:
-    """Until it is stopped; writes how."""
+def trains(rank: int, folder: str, kind: str, limit: float, ignores: bool) -> None:
+    """Until it is stopped; writes how. A process that ``ignores`` SIGINT is one that a shell started in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN if ignores else signal.default_int_handler)
     with joined(rank, folder, limit):
         Path(f"{folder}/begun{rank}").touch()
         write(f"{folder}/{rank}.json", outcome(lambda: model(kind).fit(sequences())))
@@ -109,7 +110,7 @@ def goes_on(kind: str, folder: str, steps: int) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     join(timeout=30.0)
-    rank, real = dist.get_rank(), baum_welch.maximise
+    rank, real = dist.get_rank(), em.m_step
 
     def slow(*arguments: Any) -> Any:
         with open(f"{folder}/steps{rank}", "a") as file:
@@ -117,7 +118,7 @@ def goes_on(kind: str, folder: str, steps: int) -> None:
         time.sleep(PAUSE)
         return real(*arguments)
 
-    baum_welch.maximise = stepwise.maximise = slow
+    em.m_step = stepwise.m_step = slow
     job = model(kind, max_iter=steps, checkpoint=f"{folder}/run.ckpt", checkpoint_seconds=0, resume_from="auto")
     write(f"{folder}/pid{rank}", os.getpid())
     job.fit(sequences())
@@ -232,9 +233,9 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
     return condition()
 
 
-def lost(kind: str, victim: int, number: signal.Signals, after: float) -> tuple[str, float]:
+def lost(kind: str, victim: int, number: signal.Signals, after: float, *, ignores: bool) -> tuple[str, float]:
     """What the other process says when one is sent a signal in the middle of its work, and after how many seconds."""
-    with two(trains, kind, LIMIT) as (folder, both):
+    with two(trains, kind, LIMIT, ignores) as (folder, both):
         assert until(lambda: all((folder / f"begun{rank}").exists() for rank in range(2)), 60), "they never began"
         time.sleep(after)
         told, pid = folder / f"{1 - victim}.json", both[victim].pid
@@ -251,11 +252,11 @@ def lost(kind: str, victim: int, number: signal.Signals, after: float) -> tuple[
 def losses(number: signal.Signals, n: int, allowed: float) -> tuple[int, float]:
     """Of ``n``, how many were noticed and named in time; the longest that it took."""
     rng = np.random.default_rng(int(number))
-    trials = [(KINDS[i % 4], i // 4 % 2, 0.2 + rng.random()) for i in range(n)]
+    trials = [(KINDS[i % 4], i // 4 % 2, 0.2 + rng.random(), i // 8 % 2 == 1) for i in range(n)]
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda trial: lost(trial[0], trial[1], number, after=trial[2]), trials))
+        found = list(pool.map(lambda trial: lost(trial[0], trial[1], number, trial[2], ignores=trial[3]), trials))
     kept = 0
-    for (kind, victim, _), (message, took) in zip(trials, found, strict=True):
+    for (kind, victim, *_), (message, took) in zip(trials, found, strict=True):
         good = f"LostProcessError: process {victim} of 2 stopped answering" in message and took <= allowed
         kept += good
         if not good:

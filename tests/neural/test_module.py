@@ -102,9 +102,9 @@ def test_padding_of_sources_is_not_read(build_module: Build, network: str) -> No
 def test_split_end() -> None:
     outputs = torch.arange(6.0).reshape(1, 2, 3)
     may_end = torch.tensor([[False, True]])
-    parameters, end = split_end(outputs, may_end, stops=True)
+    output_parameters, end = split_end(outputs, may_end, stops=True)
     assert end is not None
-    assert parameters.tolist() == [[[0, 1], [3, 4]]]
+    assert output_parameters.tolist() == [[[0, 1], [3, 4]]]
     assert end.tolist() == [[-torch.inf, 5.0]]
     unchanged, none = split_end(outputs, may_end, stops=False)
     assert unchanged is outputs
@@ -138,9 +138,9 @@ def test_autocast_is_for_the_network_only(build_module: Build) -> None:
     chunk = assemble(
         [Row(np.zeros((4, 2)), 0, None, 1.0, False)], [Span(0, 0, 4)], 0, torch.device("cpu"), torch.float32
     )
-    low, parameters, _ = chunk_log_prob(module, observation, chunk, module.start(1, None, None), torch.bfloat16)
+    low, output_parameters, _ = chunk_log_prob(module, observation, chunk, module.start(1, None, None), torch.bfloat16)
     full, _, _ = chunk_log_prob(module, observation, chunk, module.start(1, None, None))
-    assert low.dtype == parameters.dtype == torch.float32
+    assert low.dtype == output_parameters.dtype == torch.float32
     torch.testing.assert_close(low, full, rtol=0.1, atol=0.1)
     assert not torch.equal(low, full)
 

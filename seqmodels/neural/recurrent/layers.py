@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqmodels.neural.dropout import dropout as apply_dropout
 from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.recurrent.options import RecurrentOptions
 from seqmodels.randomness import fit_generator, torch_dropout
 

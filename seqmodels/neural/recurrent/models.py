@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from seqmodels.neural.batches import Reach
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
+from seqmodels.neural.ops.scan import Nonlinearity
 from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
 from seqmodels.neural.recurrent.options import RecurrentOptions
-from seqmodels.neural.recurrent.scan import Nonlinearity
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

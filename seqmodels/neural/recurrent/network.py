@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Stepper
+from seqmodels.neural.ops.scan import Nonlinearity, elman_scan, gru_scan
 from seqmodels.neural.recurrent.layers import RecurrentNetwork, ScannedNetwork, States, Weights, between
 from seqmodels.neural.recurrent.options import RecurrentOptions
-from seqmodels.neural.recurrent.scan import Nonlinearity, elman_scan, gru_scan
 from seqmodels.neural.recurrent.stepper import ElmanStepper, GRUStepper, LSTMStepper
 
 ACTIVATIONS: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.dropout import dropout as apply_dropout
 from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.recurrent.layers import between, layers_first, lstm
 from seqmodels.neural.recurrent.network import open_forget_gates
 from seqmodels.neural.seq2seq.attention import Attention

@@ -15,8 +15,8 @@ from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
 from seqmodels.neural.tagging.encoders import BothWays, OneWay, SourceEncoder, TransformerEncoder
 from seqmodels.neural.tagging.network import TaggerNetwork
+from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.network import TransformerNetwork
-from seqmodels.neural.transformer.shape import TransformerShape
 from seqmodels.preparation import Example
 
 TOGETHER = 64  # sources, of like lengths, that are labelled at once
@@ -46,7 +46,7 @@ class NeuralTagger(NeuralModel, ABC):
     autoregressive: bool = True
     piece: int = 512
 
-    _aligned: ClassVar[bool] = True
+    _is_tagger: ClassVar[bool] = True
     _has_encoder: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True
     _carries: ClassVar[bool] = False
@@ -66,7 +66,7 @@ class NeuralTagger(NeuralModel, ABC):
             )
         return TaggerNetwork(self._encoder(), self._decoder() if self.autoregressive else None)
 
-    def _most_probable(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+    def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
         """Of independent targets, the most probable of each."""
         if self.autoregressive:
             return None
@@ -134,7 +134,7 @@ class LSTMTagger(NeuralTagger):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TransformerTagger(TransformerShape, NeuralTagger):
+class TransformerTagger(TransformerConfig, NeuralTagger):
     """A Transformer reads the source, all of it or as it comes (Vaswani et al. 2017): p(y | x).
 
     With ``autoregressive`` one more causal layer sees the targets before each step, and the source's states along with them.
@@ -144,7 +144,7 @@ class TransformerTagger(TransformerShape, NeuralTagger):
         max_length: the longest sequence that learned and binary positions can place.
         n_layers: of the source's stack.
 
-    The other arguments are those of ``TransformerShape``, ``NeuralTagger`` and ``NeuralModel``.
+    The other arguments are those of ``TransformerConfig``, ``NeuralTagger`` and ``NeuralModel``.
     """
 
     causal: bool = False
@@ -153,7 +153,7 @@ class TransformerTagger(TransformerShape, NeuralTagger):
     lr: float = 3e-3
 
     def _encoder(self) -> SourceEncoder:
-        return TransformerEncoder(self._options(self.max_length), causal=self.causal)
+        return TransformerEncoder(config_of(self), max_length=self.max_length, causal=self.causal)
 
     def _decoder(self) -> Network:
-        return TransformerNetwork(replace(self._options(self.max_length), n_layers=1))
+        return TransformerNetwork(replace(config_of(self), n_layers=1), max_length=self.max_length)

@@ -15,7 +15,7 @@ from seqmodels.neural.network import Source
 from seqmodels.neural.recurrent.network import GRUNetwork, LSTMNetwork
 from seqmodels.neural.tagging.encoders import BothWays, OneWay, SourceEncoder, TransformerEncoder
 from seqmodels.neural.tagging.network import TaggerNetwork
-from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.preparation import Example
 
 B, S, D = 3, 6, 8
@@ -34,13 +34,13 @@ def built(make: Callable[[], Any]) -> Any:
         return make().double().eval().requires_grad_(False)
 
 
-OPTIONS = TransformerOptions(d_model=D, n_heads=2)
+CONFIG = TransformerConfig(d_model=D, n_layers=2, n_heads=2, dropout=0.0)
 ENCODERS: dict[str, Callable[[], SourceEncoder]] = {
     "lstm-both": lambda: BothWays(lambda: LSTMNetwork(D), 2),
     "gru-both": lambda: BothWays(lambda: GRUNetwork(D), 1),
     "lstm-one": lambda: OneWay(LSTMNetwork(D, 2)),
-    "transformer-both": lambda: TransformerEncoder(OPTIONS, causal=False),
-    "transformer-one": lambda: TransformerEncoder(OPTIONS, causal=True),
+    "transformer-both": lambda: TransformerEncoder(CONFIG, causal=False),
+    "transformer-one": lambda: TransformerEncoder(CONFIG, causal=True),
 }
 
 

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import seqmodels as sm
+from seqmodels.neural import module
+from seqmodels.neural.ops import cross_entropy
+from seqmodels.neural.ops.cross_entropy import linear_log_prob
+
+ROWS, WIDTH, SYMBOLS = (3, 5), 4, 1_000
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+@pytest.fixture(params=[False, True], ids=["fused", "chunked"])
+def algorithm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        monkeypatch.setattr(cross_entropy, "CHUNKED_FROM", 0)
+
+
+@pytest.mark.usefixtures("algorithm")
+@pytest.mark.parametrize("at_once", [1, 7_000, 1 << 20])
+def test_values_and_gradients_are_those_of_a_softmax(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_entropy, "CHUNKED_ELEMENTS", at_once)
+    monkeypatch.setattr(cross_entropy, "FUSED_ELEMENTS", at_once)
+    inputs = drawn(*ROWS, WIDTH), drawn(SYMBOLS, WIDTH), drawn(SYMBOLS)
+    target = torch.randint(SYMBOLS, ROWS, generator=torch.Generator().manual_seed(0))
+    target[0, :3] = torch.tensor([0, 255, SYMBOLS - 1])
+    upstream = drawn(*ROWS).detach()
+    found = linear_log_prob(*inputs, target)
+    expected = -F.cross_entropy(F.linear(*inputs).movedim(-1, 1), target, reduction="none")
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    gradients = (torch.autograd.grad((x * upstream).sum(), inputs) for x in (found, expected))
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.usefixtures("algorithm")
+def test_half_precision_is_autocasts() -> None:
+    inputs = [x.detach().float() for x in (drawn(*ROWS, WIDTH), drawn(SYMBOLS, WIDTH), drawn(SYMBOLS))]
+    target = torch.zeros(ROWS, dtype=torch.int64)
+    full = linear_log_prob(*inputs, target)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = linear_log_prob(*inputs, target)
+    assert half.dtype == torch.float32
+    assert 1e-6 < float((half - full).abs().max()) < 0.1
+
+
+@pytest.mark.usefixtures("algorithm")
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("length", ["stop", "given"])
+def test_a_network_is_the_same_with_it_and_without(length: str, tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = [np.arange(n) % 11 for n in (6, 9, 4)]
+    model = sm.LSTM(d_model=8, max_steps=5, length=length, tie_embeddings=tied, training_precision="float32")
+    plain = model.clone().fit(data, validation=None)
+    monkeypatch.setattr(module, "LARGE", 2)
+    pieces = model.fit(data, validation=None)
+    np.testing.assert_allclose(pieces.log_prob(data), plain.log_prob(data), rtol=1e-5)
+    np.testing.assert_allclose(plain.log_prob(data), plain.set_params(dtype="float64").log_prob(data), rtol=1e-5)
