@@ -183,4 +183,3 @@ def _check_speech(
         raise ValueError(f"syllables is {syllables}; pass the least and the most in an utterance, at least 1")
     if sample_rate < MIN_SAMPLE_RATE:
         raise ValueError(f"sample_rate is {sample_rate} Hz; the formants need at least {MIN_SAMPLE_RATE}")
-

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.precision import is_beyond_float32, where_largest
 from seqmodels.generation import Cursor
+from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
 from seqmodels.neural.cursor import NetworkCursor
@@ -26,9 +26,9 @@ from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.trained import MAY_CHANGE, Trained
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.precision import is_beyond_float32, where_largest
 from seqmodels.preparation import MAX_HELD_OUT, Example
 from seqmodels.randomness import InitialDraws, training_draws
-from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.sequences import Kind
 from seqmodels.training import BatchResult, checkpoints_of_fit, train
 

@@ -87,7 +87,9 @@ class GaussianMixtureEmission(Emission):
         theta = (self._padded(theta, has_missing) * LOG2E).to(compute_dtype)
         space = None if scratch is None else scratch.take("components", (len(x), len(theta)), compute_dtype, x.device)
         # Of diagonal Gaussians the features are few, and the same in every E-step.
-        all_features = scratch.once(x, self._transposed) if scratch and self.diagonal and compute_dtype == x.dtype else None
+        all_features = (
+            scratch.once(x, self._transposed) if scratch and self.diagonal and compute_dtype == x.dtype else None
+        )
         for rows in row_blocks(len(x), max(theta.shape), x.device):
             if all_features is None:
                 features = self._features(quadratic.squarable(x[rows], compute_dtype), has_missing)

@@ -136,7 +136,9 @@ class _BlockObjective:
             return BatchResult(zero, portion.weight, torch.zeros(()), 0.0, torch.zeros(()))
         emission, objective = self.module.emission, self.objective
         log_b = log_densities(emission, parameters.table.to(self.dtype), block.x, block.past)
-        log_prob = log_prob_of_segments(parameters.initial, parameters.transition, log_b, block.segments, parameters.final)
+        log_prob = log_prob_of_segments(
+            parameters.initial, parameters.transition, log_b, block.segments, parameters.final
+        )
         refuse_impossible(log_prob.detach(), block)
         total = block.weight * log_prob.sum()
         share = block.weight * len(block.x) / self.n_frames

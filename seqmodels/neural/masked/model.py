@@ -160,7 +160,9 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
             rows_a_batch = self._rows_a_batch([len(row) for row in rows], self.max_length)
             batching = Batching(rows_a_batch, self.max_length, carry=False)
             data = MaskedData(rows, held_out, masking, batching, self.random_state)
-            self.history_, self.converged_ = train_masked(self.module_, data, self._train_config(), checkpoints, generator)
+            self.history_, self.converged_ = train_masked(
+                self.module_, data, self._train_config(), checkpoints, generator
+            )
         self.module_.eval()
 
     def _build(self) -> torch.Generator:
