@@ -30,7 +30,7 @@ def hard(item: Any, n: int = 24) -> Any:
 
 
 @pytest.mark.parametrize("row", HMMS, ids=str)
-def test_an_hmm_is_the_sum_over_its_paths_on_both_roads(row: Row) -> None:
+def test_an_hmm_is_the_sum_over_its_paths_batched_and_incremental(row: Row) -> None:
     x = hard(row.scored[0])
     for name in CHAINS:
         model = with_chain(rough(row), name)

@@ -63,7 +63,10 @@ def joined(rank: int, folder: str, limit: float) -> Iterator[None]:
 
 
 def trains(rank: int, folder: str, kind: str, limit: float, ignores: bool) -> None:
-    """Until it is stopped; writes how. A process that ``ignores`` SIGINT is one that a shell started in the background."""
+    """Fit until stopped, and write how it ended.
+
+    A process that ``ignores`` SIGINT is as one that a shell started in the background.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN if ignores else signal.default_int_handler)
     with joined(rank, folder, limit):
         Path(f"{folder}/begun{rank}").touch()
