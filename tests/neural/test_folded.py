@@ -12,7 +12,9 @@ from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.folded import FoldedCursor
 from seqmodels.neural.module import Ends, SequenceModule
 from seqmodels.neural.network import Network
-from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
+from seqmodels.neural.recurrent.elman import ElmanNetwork
+from seqmodels.neural.recurrent.gru import GRUNetwork
+from seqmodels.neural.recurrent.lstm import LSTMNetwork
 from seqmodels.observations import Categorical, Observation
 
 Build = Callable[..., tuple[SequenceModule, Observation]]

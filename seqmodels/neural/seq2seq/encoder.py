@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from seqmodels.neural.backwards import backwards
 from seqmodels.neural.dropout import dropout as apply_dropout
-from seqmodels.neural.recurrent.layers import between, lstm
-from seqmodels.neural.recurrent.network import open_forget_gates
+from seqmodels.neural.recurrent.lstm import lstm, open_forget_gates
+from seqmodels.neural.recurrent.stack import dropout_between
 from seqmodels.neural.seq2seq.attention import zero_masked
 
 Summary = Literal["last", "mean"]
@@ -46,7 +46,7 @@ class LSTMEncoder(nn.Module):
             n_layers,
             batch_first=True,
             bidirectional=bidirectional,
-            dropout=between(dropout, n_layers),
+            dropout=dropout_between(dropout, n_layers),
         )
         self.combine: nn.Module = nn.Linear(2 * d_model, d_model) if bidirectional else nn.Identity()
         open_forget_gates(self.lstm)

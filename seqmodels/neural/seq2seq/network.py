@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from seqmodels.neural.dropout import dropout as apply_dropout
 from seqmodels.neural.network import Memory, Network, Source
-from seqmodels.neural.recurrent.layers import between, layers_first, lstm
-from seqmodels.neural.recurrent.network import open_forget_gates
+from seqmodels.neural.recurrent.lstm import lstm, open_forget_gates
+from seqmodels.neural.recurrent.stack import dropout_between, layers_first
 from seqmodels.neural.seq2seq.attention import Attention
 from seqmodels.neural.seq2seq.encoder import LSTMEncoder, Summary
 from seqmodels.neural.seq2seq.loop import Memories, Query, Weights, attentive_lstm
@@ -64,7 +64,7 @@ class LSTMSeq2SeqNetwork(Network):
         self.bridge = nn.Linear(d_model, 2 * n_layers * d_model)
         self.attention = attention
         width = 2 * d_model if self.feeds else d_model
-        self.decoder = nn.LSTM(width, d_model, n_layers, batch_first=True, dropout=between(dropout, n_layers))
+        self.decoder = nn.LSTM(width, d_model, n_layers, batch_first=True, dropout=dropout_between(dropout, n_layers))
         self.readout = nn.Linear(2 * d_model, d_model)
         self.p = dropout
         open_forget_gates(self.decoder)

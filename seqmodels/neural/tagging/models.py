@@ -12,7 +12,9 @@ import torch
 from seqmodels.neural.batches import Reach, Span, assemble
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
-from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
+from seqmodels.neural.recurrent.elman import ElmanNetwork
+from seqmodels.neural.recurrent.gru import GRUNetwork
+from seqmodels.neural.recurrent.lstm import LSTMNetwork
 from seqmodels.neural.tagging.encoders import BothWays, OneWay, SourceEncoder, TransformerEncoder
 from seqmodels.neural.tagging.network import TaggerNetwork
 from seqmodels.neural.transformer.network import TransformerNetwork

@@ -19,7 +19,7 @@ class TaggerNetwork(Network):
     Its memory is ``(states (B, S, d), t, the decoder's memory)``.
 
     >>> import torch
-    >>> from seqmodels.neural.recurrent.network import LSTMNetwork
+    >>> from seqmodels.neural.recurrent.lstm import LSTMNetwork
     >>> from seqmodels.neural.tagging.encoders import OneWay
     >>> network = TaggerNetwork(OneWay(LSTMNetwork(8)), LSTMNetwork(8))
     >>> source = Source(torch.zeros(3, 5, 8), torch.ones(3, 5, dtype=torch.bool))

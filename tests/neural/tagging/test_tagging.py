@@ -12,7 +12,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 import seqmodels as sm
 from seqmodels.neural.model import NeuralModel, _limit
 from seqmodels.neural.network import Source
-from seqmodels.neural.recurrent.network import GRUNetwork, LSTMNetwork
+from seqmodels.neural.recurrent.gru import GRUNetwork
+from seqmodels.neural.recurrent.lstm import LSTMNetwork
 from seqmodels.neural.tagging.encoders import BothWays, OneWay, SourceEncoder, TransformerEncoder
 from seqmodels.neural.tagging.network import TaggerNetwork
 from seqmodels.neural.transformer.options import TransformerOptions
