@@ -12,7 +12,7 @@ from seqmodels.neural.module import Ends, SequenceModule
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
-from seqmodels.neural.seq2seq.additive import AdditiveAttention
+from seqmodels.neural.seq2seq.attention import AdditiveAttention
 from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.options import TransformerOptions

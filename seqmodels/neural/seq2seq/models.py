@@ -8,19 +8,23 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from seqmodels.neural.alignment import source_weights
+from seqmodels.neural.batches import Reach
+from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
-from seqmodels.neural.recurrent.models import Recurrent
-from seqmodels.neural.seq2seq.additive import AdditiveAttention
-from seqmodels.neural.seq2seq.attention import Attention
+from seqmodels.neural.seq2seq.attention import (
+    AdditiveAttention,
+    Attention,
+    GeneralAttention,
+    MultiplicativeAttention,
+)
 from seqmodels.neural.seq2seq.encoder import Summary
-from seqmodels.neural.seq2seq.network import Asks, LSTMSeq2SeqNetwork
-from seqmodels.neural.seq2seq.products import GeneralAttention, MultiplicativeAttention
+from seqmodels.neural.seq2seq.network import QueryState, LSTMSeq2SeqNetwork
 
 AttentionKind = Literal["additive", "multiplicative", "general", "location", None]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LSTMSeq2Seq(Recurrent):
+class LSTMSeq2Seq(NeuralModel):
     """An LSTM encoder and an LSTM decoder that attends to it: p(y | x).
 
     Args:
@@ -31,7 +35,7 @@ class LSTMSeq2Seq(Recurrent):
             - ``"general"``: a bilinear form ``qᵀ W k`` (Luong et al. 2015);
             - ``"location"``: additive, of a convolution of the previous step's weights too (Chorowski et al. 2015, the hybrid form);
             - ``None``: no attention but one fixed context vector (Sutskever et al. 2014, Cho et al. 2014).
-        query: the decoder's state that asks: the ``"previous"``, whose context the decoder reads with its input (Bahdanau et al.
+        query: the decoder's state that is the query: the ``"previous"``, whose context the decoder reads with its input (Bahdanau et al.
             2015), or the ``"current"``, whose context goes to the output alone (Luong et al. 2015): faster, as no step of
             attention waits for another.
         n_heads: of ``"multiplicative"``; must divide ``d_model``.
@@ -42,13 +46,13 @@ class LSTMSeq2Seq(Recurrent):
         projections: learned linear query, key and value under ``"multiplicative"``.
         bptt: steps back-propagated through at once.
 
-    On a CPU one layer under ``query="previous"`` without ``"location"`` and coverage trains by a loop of its own, which is faster.
+    On a CPU one layer under ``query="previous"`` without ``"location"`` and coverage trains by a hand-written loop, which is faster.
 
-    Fitted without ``y`` it is its decoder alone, given nothing. The other arguments are those of ``NeuralModel``.
+    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. The other arguments are those of ``NeuralModel``.
     """
 
     attention: AttentionKind = "additive"
-    query: Asks = "previous"
+    query: QueryState = "previous"
     n_heads: int = 1
     coverage: bool = False
     bidirectional: bool = True
@@ -65,7 +69,13 @@ class LSTMSeq2Seq(Recurrent):
         if self.n_heads != 1 and self.attention != "multiplicative":
             raise ValueError(f"n_heads is {self.n_heads}, but attention={self.attention!r} has one; pass n_heads=1")
         if self.coverage and self.attention is None:
-            raise ValueError("coverage=True has no attention to keep account of; pass attention='additive' or another")
+            raise ValueError("coverage=True adds up attention weights, but attention is None; pass attention='additive' or another")
+
+    def _reach(self) -> Reach:
+        return Reach()
+
+    def _chunk(self) -> int:
+        return self.bptt
 
     def _network(self) -> Network:
         return LSTMSeq2SeqNetwork(
@@ -83,9 +93,9 @@ class LSTMSeq2Seq(Recurrent):
             case None:
                 return None
             case "additive":
-                return AdditiveAttention(self.d_model, of_past="coverage" if self.coverage else None)
+                return AdditiveAttention(self.d_model, features="coverage" if self.coverage else None)
             case "location":
-                return AdditiveAttention(self.d_model, of_past="location-coverage" if self.coverage else "location")
+                return AdditiveAttention(self.d_model, features="location-coverage" if self.coverage else "location")
             case "multiplicative":
                 return MultiplicativeAttention(
                     self.d_model, n_heads=self.n_heads, projections=self.projections, coverage=self.coverage
@@ -97,7 +107,7 @@ class LSTMSeq2Seq(Recurrent):
         )
 
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
-        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: how much each step of y looked at each of x.
+        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: the weight that each step of y gave to each of x.
 
         Of several heads it is the mean. ``ValueError`` if there is no attention.
         """

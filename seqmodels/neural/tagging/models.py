@@ -15,15 +15,15 @@ from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.elman import ElmanNetwork
 from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
-from seqmodels.neural.tagging.encoders import BothWays, OneWay, SourceEncoder, TransformerEncoder
+from seqmodels.neural.tagging.encoders import BidirectionalEncoder, CausalEncoder, SourceEncoder, TransformerEncoder
 from seqmodels.neural.tagging.network import TaggerNetwork
 from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.neural.transformer.shape import TransformerShape
 from seqmodels.preparation import Example
 
-TOGETHER = 64  # sources, of like lengths, that are labelled at once
-Cell = Literal["lstm", "gru", "elman"]
-CELLS: dict[Cell, type[LSTMNetwork] | type[GRUNetwork] | type[ElmanNetwork]] = {
+SOURCES_AT_ONCE = 64  # of like lengths, labelled in one batch
+CellName = Literal["lstm", "gru", "elman"]
+NETWORKS: dict[CellName, type[LSTMNetwork] | type[GRUNetwork] | type[ElmanNetwork]] = {
     "lstm": LSTMNetwork,
     "gru": GRUNetwork,
     "elman": ElmanNetwork,
@@ -38,7 +38,7 @@ class NeuralTagger(NeuralModel, ABC):
     Lengths are given: there is no end, and ``predict``, ``sample`` and ``n_best`` need no ``length``.
 
     Args:
-        autoregressive: whether ``y_t`` is told ``y_1 .. y_{t-1}``; if not, targets are independent given the source.
+        autoregressive: whether ``y_t`` depends on ``y_1 .. y_{t-1}``; if not, targets are independent given the source.
         piece: steps of training at once: longer pairs are cut, source and target alike, at places that differ from epoch to
             epoch. Scoring reads whole sources.
 
@@ -64,7 +64,7 @@ class NeuralTagger(NeuralModel, ABC):
     def _network(self) -> Network:
         if self.tie_embeddings and not self.autoregressive:
             raise ValueError(
-                "autoregressive=False reads no targets, so there is no table of theirs to tie; pass tie_embeddings=False"
+                "autoregressive=False reads no targets, so there is no table of embeddings to tie; pass tie_embeddings=False"
             )
         return TaggerNetwork(self._encoder(), self._decoder() if self.autoregressive else None)
 
@@ -72,14 +72,14 @@ class NeuralTagger(NeuralModel, ABC):
         """Of independent targets, the most probable of each."""
         if self.autoregressive:
             return None
-        given = [source for source in sources if source is not None]
-        order = sorted(range(len(given)), key=lambda i: len(given[i]))
-        parts = [order[k : k + TOGETHER] for k in range(0, len(order), TOGETHER)]
-        found = [labels for part in parts for labels in self._each_most_probable([given[i] for i in part])]
-        return [found[place] for place in np.argsort(order)]
+        present = [source for source in sources if source is not None]
+        order = sorted(range(len(present)), key=lambda i: len(present[i]))
+        batches = [order[k : k + SOURCES_AT_ONCE] for k in range(0, len(order), SOURCES_AT_ONCE)]
+        labels = [each for batch in batches for each in self._most_probable_labels([present[i] for i in batch])]
+        return [labels[i] for i in np.argsort(order)]
 
     @torch.no_grad()
-    def _each_most_probable(self, sources: list[np.ndarray]) -> list[np.ndarray]:
+    def _most_probable_labels(self, sources: list[np.ndarray]) -> list[np.ndarray]:
         module, lengths = self._ready(), [len(source) for source in sources]
         rows = self._rows([Example(np.zeros(len(source), dtype=np.int64), source) for source in sources])
         parameter, spans = next(module.parameters()), [Span(i, 0, n) for i, n in enumerate(lengths)]
@@ -98,12 +98,12 @@ class NeuralTagger(NeuralModel, ABC):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LSTMTagger(NeuralTagger):
-    """A recurrent network reads the source, from both sides or as it comes (Graves and Schmidhuber 2005): p(y | x).
+    """A recurrent network reads the source, in both directions or from its past alone (Graves and Schmidhuber 2005): p(y | x).
 
     With ``autoregressive`` a second one of a layer reads the targets before each step, and the source's states along with them.
 
     Args:
-        bidirectional: ``y_t`` is told all of x; if not, ``x_1 .. x_t`` only.
+        bidirectional: ``y_t`` depends on all of x; if not, on ``x_1 .. x_t`` only.
         cell: ``"lstm"``, ``"gru"`` or ``"elman"``.
         n_layers: of the source's network.
 
@@ -117,32 +117,32 @@ class LSTMTagger(NeuralTagger):
     """
 
     bidirectional: bool = True
-    cell: Cell = "lstm"
+    cell: CellName = "lstm"
     d_model: int = 128
     lr: float = 6e-3
 
     def _encoder(self) -> SourceEncoder:
         if self.bidirectional:
-            return BothWays(self._decoder, self.n_layers)
-        return OneWay(self._layers(self.n_layers))
+            return BidirectionalEncoder(self._decoder, self.n_layers)
+        return CausalEncoder(self._layers(self.n_layers))
 
     def _decoder(self) -> Network:
         return self._layers(1)
 
     def _layers(self, n_layers: int) -> Network:
-        if self.cell not in CELLS:
-            raise ValueError(f"cell is {self.cell!r}; pass one of {', '.join(map(repr, CELLS))}")
-        return CELLS[self.cell](self.d_model, n_layers, dropout=self.dropout)
+        if self.cell not in NETWORKS:
+            raise ValueError(f"cell is {self.cell!r}; pass one of {', '.join(map(repr, NETWORKS))}")
+        return NETWORKS[self.cell](self.d_model, n_layers, dropout=self.dropout)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TransformerTagger(TransformerShape, NeuralTagger):
-    """A Transformer reads the source, all of it or as it comes (Vaswani et al. 2017): p(y | x).
+    """A Transformer reads the source, all of it or its past alone (Vaswani et al. 2017): p(y | x).
 
     With ``autoregressive`` one more causal layer sees the targets before each step, and the source's states along with them.
 
     Args:
-        causal: ``y_t`` is told ``x_1 .. x_t`` only; if not, all of x.
+        causal: ``y_t`` depends on ``x_1 .. x_t`` only; if not, on all of x.
         max_length: the longest sequence that learned and binary positions can place.
         n_layers: of the source's stack.
 
