@@ -6,7 +6,7 @@ import torch
 from peers.turns import Turn, serve, timed
 from torch.nn import functional as F
 
-from seqmodels.neural.large_vocabulary import linear_log_prob
+from seqmodels.neural.ops.cross_entropy import linear_log_prob
 
 ROWS, WIDTH, SYMBOLS = 2_048, 256, 50_257
 

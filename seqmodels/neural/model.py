@@ -16,10 +16,10 @@ from seqmodels.finite import is_beyond_float32, where_largest
 from seqmodels.generation import Cursor, Given, Prediction
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
-from seqmodels.neural.compiling import Compile, check_compile, compiled
+from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
 from seqmodels.neural.evaluated import evaluated
-from seqmodels.neural.folded import FoldedCursor
+from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.module import Ends, SequenceModule, Side, autocast, chunk_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
 from seqmodels.neural.scoring import log_prob_steps
@@ -219,7 +219,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
     def _cursor(self) -> Cursor:
         whole = self._network_cursor()
-        return FoldedCursor.of(whole) or whole
+        return SymbolCursor.of(whole) or whole
 
     def start(self, source: Given = None, n: int = 1) -> NetworkState:
         return self._network_cursor().start(source, n)

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from seqmodels.measure import Values
 from seqmodels.neural.batches import Chunk
-from seqmodels.neural.large_vocabulary import linear_log_prob
+from seqmodels.neural.ops.cross_entropy import linear_log_prob
 from seqmodels.neural.network import Memory, Network, Source
-from seqmodels.neural.tied import TiedLinear
+from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import Categorical, Observation
 
 LARGE = 1_024  # symbols, from which the output layer and its softmax are taken together, in pieces

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from seqmodels.observations.base import Observation
-from seqmodels.observations.chosen import chosen_log_prob
 
 
 @dataclass(eq=False, repr=False)
@@ -40,7 +40,7 @@ class Categorical(Observation):
 
     def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         if parameters.requires_grad and parameters.shape[:-1] == x.shape:
-            return chosen_log_prob(parameters, x)
+            return categorical_log_prob(parameters, x)
         log_p = self.log_probs(parameters)  # (..., V)
         shape = torch.broadcast_shapes(log_p.shape[:-1], x.shape)
         return log_p.expand(*shape, -1).gather(-1, x.expand(shape).unsqueeze(-1)).squeeze(-1)
@@ -66,3 +66,28 @@ class Categorical(Observation):
 
     def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
         return torch.zeros(parameters.shape[:-1], dtype=torch.bool, device=parameters.device)
+
+
+def categorical_log_prob(logits: Tensor, x: Tensor) -> Tensor:
+    """``log softmax(logits)_x``: logits (..., V) and symbols (...) -> nats (...); differentiable once.
+
+    The gradient ``onehot(x) - softmax(logits)`` is written into one array; autograd would first fill an array of zeros with
+    the gradient of the selected entries, then go over it again.
+    """
+    out: Tensor = _CategoricalLogProb.apply(logits, x)
+    return out
+
+
+class _CategoricalLogProb(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, x: Tensor) -> Tensor:
+        log_p = torch.log_softmax(logits, -1)
+        ctx.save_for_backward(log_p, x)
+        return log_p.gather(-1, x.unsqueeze(-1)).squeeze(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        log_p, x = ctx.saved_tensors
+        g = gradient.unsqueeze(-1)
+        return log_p.exp().mul_(-g).scatter_add_(-1, x.unsqueeze(-1), g), None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from seqmodels.neural.masked.masking import N_MARKS
-from seqmodels.neural.tied import TiedLinear
+from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.neural.transformer.feedforward import activate
 from seqmodels.neural.transformer.network import TransformerStack, norm_of
 from seqmodels.neural.transformer.options import TransformerOptions

@@ -13,7 +13,7 @@ from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.recurrent.elman import ElmanCell, ElmanNetwork
 from seqmodels.neural.recurrent.gru import GRUCell, GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMCell, LSTMNetwork
-from seqmodels.neural.recurrent.scan import Nonlinearity
+from seqmodels.neural.ops.scan import Nonlinearity
 from seqmodels.neural.recurrent.stack import CellStack, RecurrentOptions
 
 # Cells whose layers have faster networks, which compute the same.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from seqmodels.neural.dropout import dropout as apply_dropout
+from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.network import Memory, Network, Source
 from seqmodels.neural.recurrent.cell import Cell, CellState
 from seqmodels.randomness import torch_dropout

@@ -8,8 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.backwards import backwards
-from seqmodels.neural.dropout import dropout as apply_dropout
+from seqmodels.neural.ops.padding import reverse_padded
+from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.recurrent.lstm import lstm, open_forget_gates
 from seqmodels.neural.recurrent.stack import dropout_between
 from seqmodels.neural.seq2seq.attention import zero_masked
@@ -63,7 +63,7 @@ class LSTMEncoder(nn.Module):
         """(B, S, directions * d)."""
         if not self.lstm.bidirectional or bool(mask.all()):
             return lstm(self.lstm, values)[0]
-        back, below = backwards(mask), values
+        back, below = reverse_padded(mask), values
         for layer in range(self.lstm.num_layers):
             if layer:
                 below = apply_dropout(below, self.lstm.dropout, self.training)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.dropout import dropout as apply_dropout
+from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.network import Memory, Network, Source
 from seqmodels.neural.recurrent.lstm import lstm, open_forget_gates
 from seqmodels.neural.recurrent.stack import dropout_between, layers_first

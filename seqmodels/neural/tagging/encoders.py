@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.backwards import backwards
+from seqmodels.neural.ops.padding import reverse_padded
 from seqmodels.neural.network import Network
 from seqmodels.neural.transformer.network import TransformerStack
 from seqmodels.neural.transformer.options import TransformerOptions
@@ -67,7 +67,7 @@ class BidirectionalEncoder(SourceEncoder):
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         """See ``SourceEncoder``."""
-        back_to_front = backwards(mask)
+        back_to_front = reverse_padded(mask)
         for ahead, back, combine in zip(self.forwards, self.backwards, self.combine, strict=True):
             left_to_right = _run(ahead, values)
             right_to_left = _run(back, values[back_to_front])

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.dropout import dropout
+from seqmodels.neural.ops.dropout import dropout
 from seqmodels.neural.transformer.cache import Extension, KeyValue
 from seqmodels.neural.transformer.norms import RMSNorm
 from seqmodels.neural.transformer.options import TransformerOptions
 from seqmodels.neural.transformer.relative import Rotation, rotate
 from seqmodels.neural.transformer.sight import Sight
-from seqmodels.neural.transformer.written import WrittenAttention
+from seqmodels.neural.ops.attention import ExplicitAttention
 
 
 class SelfAttention(nn.Module):
@@ -113,7 +113,7 @@ def attend(
         return F.scaled_dot_product_attention(query, key, value, sight.bias, p, sight.causal), None
     assert not sight.causal, "the mask must be a bias where products are written out"
     if p == 0 and not need_weights and not torch.compiler.is_compiling():  # which would fuse what is written below
-        written: Tensor = WrittenAttention.apply(query, key, value, sight.bias)
+        written: Tensor = ExplicitAttention.apply(query, key, value, sight.bias)
         return written, None
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)  # (B, H, T, S)
     weights = (scores if sight.bias is None else scores + sight.bias).softmax(-1).to(value.dtype)

@@ -8,7 +8,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from seqmodels.neural.dropout import dropout
+from seqmodels.neural.ops.dropout import dropout
 from seqmodels.neural.network import Memory, Network, Source, Stepper
 from seqmodels.neural.transformer.cache import Cache, Extension, Fill, KeyValue, extend
 from seqmodels.neural.transformer.feedforward import FeedForward

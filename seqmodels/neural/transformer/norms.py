@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.dropout import dropout
+from seqmodels.neural.ops.dropout import dropout
 
 Norm = Literal["pre", "post", "residual"]
 NormType = Literal["layer", "rms"]

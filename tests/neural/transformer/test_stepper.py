@@ -12,7 +12,7 @@ from torch import Tensor
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Reach, Row
 from seqmodels.neural.cursor import NetworkCursor
-from seqmodels.neural.folded import FoldedCursor
+from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.module import Ends, SequenceModule
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.transformer.network import TransformerNetwork
@@ -55,8 +55,8 @@ def cursor(
     return NetworkCursor(module.double().eval(), Categorical(), reach)
 
 
-def folded(whole: NetworkCursor) -> FoldedCursor:
-    found = FoldedCursor.of(whole)
+def fast(whole: NetworkCursor) -> SymbolCursor:
+    found = SymbolCursor.of(whole)
     assert found is not None
     return found
 
@@ -77,7 +77,7 @@ def walked(walker: Cursor, x: Tensor, source: np.ndarray | None = None) -> Tenso
 @pytest.mark.parametrize("name", OPTIONS)
 def test_steps_are_those_of_the_module(name: str) -> None:
     whole, x = cursor(name, Reach()), symbols(13)
-    torch.testing.assert_close(walked(folded(whole), x), walked(whole, x), rtol=0, atol=1e-12)
+    torch.testing.assert_close(walked(fast(whole), x), walked(whole, x), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("reach", [Reach(1), Reach(2), Reach(5), Reach(5, 5), Reach(8, 3), Reach(16)])
@@ -88,24 +88,24 @@ def test_windows_are_those_of_the_batched_road(name: str, reach: Reach, conditio
     source = np.array([4, 0, 1, 3, 3, 2, 1]) if conditional else None
     rows = [Row.of(Example(each.numpy(), source), False, True) for each in x]
     expected = np.stack(log_prob_steps(whole.module, whole.observation, rows, reach))
-    found = walked(folded(whole), x, source)
+    found = walked(fast(whole), x, source)
     asked = torch.cat([x, torch.full((N, 1), V)], 1).t().unsqueeze(-1)
     np.testing.assert_allclose(found.gather(-1, asked).squeeze(-1).t(), expected, rtol=0, atol=1e-10)
 
 
 def test_tied_tables_are_read() -> None:
     whole, x = cursor("gpt2", Reach(4), tied=2.0), symbols(9)
-    torch.testing.assert_close(walked(folded(whole), x), walked(whole, x), rtol=0, atol=1e-12)
+    torch.testing.assert_close(walked(fast(whole), x), walked(whole, x), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["transformer", "no positions"])
 def test_steps_go_on_past_what_is_kept(name: str) -> None:
     whole, x = cursor(name, Reach(), max_length=3), symbols(9)
-    torch.testing.assert_close(walked(folded(whole), x), walked(whole, x), rtol=0, atol=1e-12)
+    torch.testing.assert_close(walked(fast(whole), x), walked(whole, x), rtol=0, atol=1e-12)
 
 
 def test_learned_positions_end_where_the_module_says() -> None:
-    walker = folded(cursor("gpt2", Reach(), max_length=6))
+    walker = fast(cursor("gpt2", Reach(), max_length=6))
     with pytest.raises(ValueError, match="the sequence has 7 steps but positions were learned for max_length=6"):
         walked(walker, symbols(6))
 
@@ -114,7 +114,7 @@ def test_learned_positions_end_where_the_module_says() -> None:
 def test_a_state_advanced_twice_gives_the_same_twice(reach: Reach) -> None:
     """Whoever comes first writes in place; the branch that comes later is not spoiled, nor is what was said before."""
     whole = cursor("transformer", reach)
-    walker = folded(whole)
+    walker = fast(whole)
     states = [walker.start(None, N)]
     for step in symbols(7).t():
         states.append(walker.advance(states[-1], step))
@@ -137,7 +137,7 @@ def test_a_state_advanced_twice_gives_the_same_twice(reach: Reach) -> None:
 @pytest.mark.parametrize("reach", [Reach(), Reach(4)])
 def test_beams_are_independent_copies(reach: Reach) -> None:
     whole = cursor("shared keys", reach)
-    walker, x, index = folded(whole), symbols(9), torch.tensor([2, 0, 2, 1])
+    walker, x, index = fast(whole), symbols(9), torch.tensor([2, 0, 2, 1])
     state, slow = walker.start(None, N), whole.start(None, N)
     for step in x.t():
         chosen = walker.select(state, index)
@@ -152,7 +152,7 @@ def test_beams_are_independent_copies(reach: Reach) -> None:
 
 
 def test_steps_are_written_in_place() -> None:
-    walker = folded(cursor("transformer", Reach()))
+    walker = fast(cursor("transformer", Reach()))
     state, places = walker.start(None, N), []
     for step in symbols(15).t():
         state = walker.advance(state, step)
@@ -163,7 +163,7 @@ def test_steps_are_written_in_place() -> None:
 
 def test_a_state_of_inference_mode_goes_on_outside_of_it() -> None:
     whole, x = cursor("transformer", Reach()), symbols(6)
-    walker = folded(whole)
+    walker = fast(whole)
     with torch.inference_mode():
         state = walker.start(None, N)
         for step in x[:, :4].t():
@@ -175,7 +175,7 @@ def test_a_state_of_inference_mode_goes_on_outside_of_it() -> None:
 
 def test_what_the_caller_changes_later_was_read_before() -> None:
     whole, x = cursor("transformer", Reach(4)), symbols(9)
-    walker, scratch = folded(whole), torch.zeros(N, dtype=torch.int64)
+    walker, scratch = fast(whole), torch.zeros(N, dtype=torch.int64)
     state = walker.start(None, N)
     for step in x.t():
         state = walker.advance(state, scratch.copy_(step))
@@ -191,4 +191,4 @@ def test_what_is_not_known_is_left_to_the_module(options: dict[str, Any]) -> Non
 def test_large_vocabularies_need_no_table_of_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqmodels.neural.transformer.reading.LARGEST_TABLE", V - 1)
     whole, x = cursor("transformer", Reach(8)), symbols(13)
-    torch.testing.assert_close(walked(folded(whole), x), walked(whole, x), rtol=0, atol=1e-12)
+    torch.testing.assert_close(walked(fast(whole), x), walked(whole, x), rtol=0, atol=1e-12)

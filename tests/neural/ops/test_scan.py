@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.recurrent.scan import Nonlinearity, elman_scan, gru_scan
+from seqmodels.neural.ops.scan import Nonlinearity, elman_scan, gru_scan
 
 T, B, D = 5, 3, 4
 
@@ -27,27 +27,27 @@ def test_gradients_of_a_gru_scan() -> None:
 
 def test_an_elman_scan_is_torchs() -> None:
     rnn = nn.RNN(D, D).double()
-    driven = F.linear(drawn(T, B, D), rnn.weight_ih_l0, rnn.bias_ih_l0 + rnn.bias_hh_l0)
+    projected = F.linear(drawn(T, B, D), rnn.weight_ih_l0, rnn.bias_ih_l0 + rnn.bias_hh_l0)
     expected, _ = rnn(drawn(T, B, D), drawn(1, B, D))
-    torch.testing.assert_close(elman_scan(driven, drawn(1, B, D)[0], rnn.weight_hh_l0, "tanh"), expected)
+    torch.testing.assert_close(elman_scan(projected, drawn(1, B, D)[0], rnn.weight_hh_l0, "tanh"), expected)
 
 
 def test_a_gru_scan_is_torchs() -> None:
     rnn = nn.GRU(D, D).double()
-    inside = torch.cat([rnn.bias_hh_l0[: 2 * D], torch.zeros(D)])
-    driven = F.linear(drawn(T, B, D), rnn.weight_ih_l0, rnn.bias_ih_l0 + inside)
+    gate_biases = torch.cat([rnn.bias_hh_l0[: 2 * D], torch.zeros(D)])
+    projected = F.linear(drawn(T, B, D), rnn.weight_ih_l0, rnn.bias_ih_l0 + gate_biases)
     expected, _ = rnn(drawn(T, B, D), drawn(1, B, D))
-    hidden = gru_scan(driven, drawn(1, B, D)[0], rnn.weight_hh_l0, rnn.bias_hh_l0[2 * D :])
+    hidden = gru_scan(projected, drawn(1, B, D)[0], rnn.weight_hh_l0, rnn.bias_hh_l0[2 * D :])
     torch.testing.assert_close(hidden, expected)
 
 
 @pytest.mark.parametrize("scan", ["elman", "gru"])
 def test_half_precision_is_near(scan: str) -> None:
     gates = 1 if scan == "elman" else 3
-    driven, state, weight, bias = drawn(40, B, gates * D), drawn(B, D), 0.3 * drawn(gates * D, D), drawn(D)
+    projected, state, weight, bias = drawn(40, B, gates * D), drawn(B, D), 0.3 * drawn(gates * D, D), drawn(D)
 
     def run(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        x, w = driven.detach().to(dtype).requires_grad_(), weight.detach().to(dtype)
+        x, w = projected.detach().to(dtype).requires_grad_(), weight.detach().to(dtype)
         hidden = elman_scan(x, state, w, "tanh") if scan == "elman" else gru_scan(x, state, w, bias.detach().to(dtype))
         hidden.double().square().sum().backward()
         assert hidden.dtype == dtype

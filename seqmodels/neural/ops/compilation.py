@@ -1,4 +1,4 @@
-"""Training by code that is made for one network: ``torch.compile``."""
+"""Training through ``torch.compile``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def check_compile(how: object) -> None:
-    """Raises ``ValueError`` for what is no ``Compile``, and where nothing can be compiled for want of a C++ compiler."""
+    """Raise ``ValueError`` for an unknown mode, and where there is no C++ compiler to compile with."""
     if how not in CHOICES:
         raise ValueError(f"compile is {how!r}; pass one of {', '.join(map(repr, CHOICES))}")
     if how and shutil.which(_compiler()) is None:
@@ -27,9 +27,9 @@ def check_compile(how: object) -> None:
 
 
 def compiled(function: Function, how: Compile) -> Function:
-    """The function, or what ``torch.compile`` makes of it once for all sizes of arrays but one.
+    """The function itself, or compiled with dynamic shapes.
 
-    Were sizes fixed, the first batch that is shorter would be compiled for anew, which takes longer than fixed sizes save.
+    With fixed shapes the first shorter batch would be compiled for anew, which takes longer than fixed shapes save.
     """
     if not how:
         return function

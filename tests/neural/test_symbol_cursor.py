@@ -9,7 +9,7 @@ import torch
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Reach
 from seqmodels.neural.cursor import NetworkCursor
-from seqmodels.neural.folded import FoldedCursor
+from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.module import Ends, SequenceModule
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.elman import ElmanNetwork
@@ -28,7 +28,7 @@ NETWORKS: dict[str, Callable[[], Network]] = {
 }
 
 
-def cursors(network: str, conditional: bool, stops: bool) -> tuple[NetworkCursor, FoldedCursor]:
+def cursors(network: str, conditional: bool, stops: bool) -> tuple[NetworkCursor, SymbolCursor]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = SequenceModule(
@@ -37,9 +37,9 @@ def cursors(network: str, conditional: bool, stops: bool) -> tuple[NetworkCursor
         for parameter in module.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
     whole = NetworkCursor(module.double().eval(), Categorical(), Reach())
-    folded = FoldedCursor.of(whole)
-    assert folded is not None
-    return whole, folded
+    fast = SymbolCursor.of(whole)
+    assert fast is not None
+    return whole, fast
 
 
 def walked(cursor: Cursor, source: np.ndarray | None) -> torch.Tensor:
@@ -54,10 +54,10 @@ def walked(cursor: Cursor, source: np.ndarray | None) -> torch.Tensor:
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("conditional", [False, True])
 @pytest.mark.parametrize("stops", [False, True])
-def test_folding_changes_nothing(network: str, conditional: bool, stops: bool) -> None:
-    whole, folded = cursors(network, conditional, stops)
+def test_predictions_are_the_network_cursors(network: str, conditional: bool, stops: bool) -> None:
+    whole, fast = cursors(network, conditional, stops)
     source = np.array([4, 0, 1]) if conditional else None
-    torch.testing.assert_close(walked(folded, source), walked(whole, source), rtol=0, atol=1e-12)
+    torch.testing.assert_close(walked(fast, source), walked(whole, source), rtol=0, atol=1e-12)
 
 
 def test_a_state_is_not_changed_by_what_follows() -> None:
@@ -69,6 +69,6 @@ def test_a_state_is_not_changed_by_what_follows() -> None:
         assert not first.requires_grad
 
 
-def test_what_cannot_be_folded_is_left_as_it_is(build_module: Build) -> None:
+def test_vectors_and_encoders_have_no_symbol_cursor(build_module: Build) -> None:
     for network, emits in (("gru", "vectors"), ("lstm seq2seq", "symbols"), ("transformer seq2seq", "symbols")):
-        assert FoldedCursor.of(NetworkCursor(*build_module(network, emits), Reach())) is None
+        assert SymbolCursor.of(NetworkCursor(*build_module(network, emits), Reach())) is None

@@ -29,10 +29,10 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     dropped = round(p * LEVELS)
     if dropped == LEVELS:
         return x * 0.0
-    return x * mask(x.shape, dropped).to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
+    return x * keep_mask(x.shape, dropped).to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
 
 
-def mask(shape: torch.Size, dropped: int) -> Tensor:
+def keep_mask(shape: torch.Size, dropped: int) -> Tensor:
     """Bool of this shape, on the CPU: each False with probability ``dropped / LEVELS``, independently."""
     size = shape.numel()
     draws = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(1 << 63), None, generator=fit_generator())

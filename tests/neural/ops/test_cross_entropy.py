@@ -6,8 +6,9 @@ import torch
 from torch.nn import functional as F
 
 import seqmodels as sm
-from seqmodels.neural import kept_softmax, large_vocabulary, module
-from seqmodels.neural.large_vocabulary import linear_log_prob
+from seqmodels.neural import module
+from seqmodels.neural.ops import cross_entropy
+from seqmodels.neural.ops.cross_entropy import linear_log_prob
 
 ROWS, WIDTH, SYMBOLS = (3, 5), 4, 1_000
 
@@ -17,17 +18,17 @@ def drawn(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
 
 
-@pytest.fixture(params=[False, True], ids=["kept", "recomputed"])
-def recomputed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[False, True], ids=["fused", "chunked"])
+def algorithm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param:
-        monkeypatch.setattr(large_vocabulary, "RECOMPUTED", 0)
+        monkeypatch.setattr(cross_entropy, "CHUNKED_FROM", 0)
 
 
-@pytest.mark.usefixtures("recomputed")
+@pytest.mark.usefixtures("algorithm")
 @pytest.mark.parametrize("at_once", [1, 7_000, 1 << 20])
 def test_values_and_gradients_are_those_of_a_softmax(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_vocabulary, "LOGITS_AT_ONCE", at_once)
-    monkeypatch.setattr(kept_softmax, "LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(cross_entropy, "CHUNKED_ELEMENTS", at_once)
+    monkeypatch.setattr(cross_entropy, "FUSED_ELEMENTS", at_once)
     inputs = drawn(*ROWS, WIDTH), drawn(SYMBOLS, WIDTH), drawn(SYMBOLS)
     target = torch.randint(SYMBOLS, ROWS, generator=torch.Generator().manual_seed(0))
     target[0, :3] = torch.tensor([0, 255, SYMBOLS - 1])
@@ -40,7 +41,7 @@ def test_values_and_gradients_are_those_of_a_softmax(at_once: int, monkeypatch: 
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-@pytest.mark.usefixtures("recomputed")
+@pytest.mark.usefixtures("algorithm")
 def test_half_precision_is_autocasts() -> None:
     inputs = [x.detach().float() for x in (drawn(*ROWS, WIDTH), drawn(SYMBOLS, WIDTH), drawn(SYMBOLS))]
     target = torch.zeros(ROWS, dtype=torch.int64)
@@ -51,7 +52,7 @@ def test_half_precision_is_autocasts() -> None:
     assert 1e-6 < float((half - full).abs().max()) < 0.1
 
 
-@pytest.mark.usefixtures("recomputed")
+@pytest.mark.usefixtures("algorithm")
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("length", ["stop", "given"])
 def test_a_network_is_the_same_with_it_and_without(length: str, tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from seqmodels.neural.dropout import LEVELS, dropout, mask
+from seqmodels.neural.ops.dropout import LEVELS, dropout, keep_mask
 
 
 @pytest.fixture(autouse=True)
@@ -22,13 +22,13 @@ def test_a_fraction_is_dropped_and_the_mean_is_kept(p: float) -> None:
 
 
 def test_entries_that_share_a_draw_are_independent() -> None:
-    kept = mask(torch.Size((50_000, 4)), LEVELS // 2).double()
+    kept = keep_mask(torch.Size((50_000, 4)), LEVELS // 2).double()
     correlation = torch.corrcoef(kept.T) - torch.eye(4)
     assert correlation.abs().max() < 5 / 50_000**0.5
 
 
 def test_the_ends_of_the_range() -> None:
-    assert mask(torch.Size((3, 7)), 0).all()
+    assert keep_mask(torch.Size((3, 7)), 0).all()
     assert not dropout(torch.ones(5), 1.0, True).any()
     x = torch.randn(3)
     assert dropout(x, 0.0, True) is x

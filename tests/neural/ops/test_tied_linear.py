@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.neural.folded import FoldedCursor
+from seqmodels.neural.symbol_cursor import SymbolCursor
 
 X = [np.array(x) for x in ([0, 2, 1, 1], [1], [2, 0, 0, 1, 2, 1])]
 Y = [np.array(y) for y in ([2, 1], [0, 0, 2], [1])]
@@ -51,10 +51,10 @@ def test_sources_are_read_by_the_same_table():
     assert twin.n_parameters_ - tied.n_parameters_ == 2 * V * D
 
 
-def test_single_steps_take_the_fast_road():
+def test_single_steps_are_a_symbol_cursors():
     model = sm.LSTM(**SMALL, tie_embeddings=True).fit(X, validation=None)
     cursor = model._cursor()
-    assert isinstance(cursor, FoldedCursor)
+    assert isinstance(cursor, SymbolCursor)
     state, steps = cursor.start(), []
     for x in X[0]:
         prediction = cursor.distribution(state)
@@ -88,10 +88,10 @@ def test_vectors_have_no_table():
         sm.GRU(**SMALL, tie_embeddings=True).fit([np.random.default_rng(0).normal(size=(9, 2))], validation=None)
 
 
-def test_masked_models_have_the_ends_of_bert(tmp_path):
-    ends = {"embedding_norm": True, "head_transform": True, "norm": "post", "norm_affine": False}
+def test_masked_models_have_the_embedding_and_head_of_bert(tmp_path):
+    options = {"embedding_norm": True, "head_transform": True, "norm": "post", "norm_affine": False}
     untied, tied = (
-        sm.MaskedTransformer(**SMALL, **ends, tie_embeddings=t).fit(X, validation=None) for t in (False, True)
+        sm.MaskedTransformer(**SMALL, **options, tie_embeddings=t).fit(X, validation=None) for t in (False, True)
     )
     assert untied.n_parameters_ - tied.n_parameters_ == V * D
     module = tied.module_

@@ -1,0 +1,146 @@
+"""The output layer and its cross-entropy in one: ``log softmax(W h + b)[y]`` without holding the logits of all rows.
+
+Two algorithms, by the size of the vocabulary:
+
+- below ``CHUNKED_FROM`` symbols, fused: the logits are computed for a block of rows at a time, and the probabilities are kept
+  for the backward pass in the type of the products. With ``p = softmax(W h + b)`` and g the gradient received, that of the
+  logits is ``g (onehot(y) - p)``. Its two terms enter the products apart, as ``-pᵀ (g h)`` and a row added where y is, so the
+  backward pass never goes over an array of rows times symbols;
+- from there on, chunked: nothing of that size is kept. The vocabulary goes through a block of symbols at a time, and the
+  backward pass computes the logits of each block anew, which costs one more product and saves writing and reading what would
+  be the largest array of all by far (as in Wijmans et al., 2025, *Cut your losses*).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from seqmodels.neural.ops.precision import compute_dtype
+
+CHUNKED_FROM = 8_192  # symbols
+FUSED_ELEMENTS = 1 << 18  # logits in a block of rows: few enough to stay in a core's cache while they are gone over
+CHUNKED_ELEMENTS = 1 << 20  # logits in a block of symbols
+
+
+def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
+    """Log-probability of symbols given what stands before the output layer, in float32 at least.
+
+    Args:
+        hidden: (..., d).
+        weight: (V, d).
+        bias: (V,).
+        target: (...) integers below V.
+
+    Returns:
+        (...) nats.
+    """
+    h, y = hidden.flatten(0, -2), target.flatten()
+    if len(weight) < CHUNKED_FROM:
+        product_dtype = compute_dtype(hidden)
+        sum_dtype = torch.promote_types(product_dtype, torch.float32)
+        return _FusedLogProb.apply(h, weight, bias, y, product_dtype, sum_dtype).view(target.shape)
+    return _ChunkedLogProb.apply(h, weight, bias, y).view(target.shape)
+
+
+class _FusedLogProb(torch.autograd.Function):
+    """Of ``hidden (N, d)``, ``weight (V, d)``, ``bias (V,)`` and ``target (N,)``: ``(N,)`` nats in ``sum_dtype``.
+
+    Products are taken in ``product_dtype``. It can be differentiated once.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        target: Tensor,
+        product_dtype: torch.dtype,
+        sum_dtype: torch.dtype,
+    ) -> Tensor:
+        h = hidden.to(product_dtype)
+        w = weight.to(product_dtype)
+        result = torch.empty(len(h), dtype=sum_dtype, device=h.device)
+        kept = h.new_empty(len(h), len(w)) if any(ctx.needs_input_grad) else None
+        size = max(1, FUSED_ELEMENTS // len(w))
+        for start in range(0, len(h), size):
+            rows = slice(start, start + size)
+            logits = (h[rows] @ w.t()).to(sum_dtype).add_(bias)
+            p = logits.softmax(1)
+            # The largest probability is one over the sum that the softmax divides by.
+            log_p = logits.gather(1, target[rows, None]).sub_(logits.amax(1, keepdim=True))
+            result[rows] = log_p.add_(p.amax(1, keepdim=True).log_())[:, 0]
+            if kept is not None:
+                kept[rows] = p
+        ctx.save_for_backward(hidden, weight, target, kept)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+        hidden, weight, target, p = ctx.saved_tensors
+        g = gradient[:, None]
+        weighted = hidden * g
+        d_weight = (p.t() @ -weighted.to(p.dtype)).to(weight.dtype).index_add_(0, target, weighted.to(weight.dtype))
+        d_hidden = (weight[target] - p @ weight.to(p.dtype)) * g
+        d_bias = -(p.t() @ gradient.to(p.dtype)).to(gradient.dtype)
+        return d_hidden.to(hidden.dtype), d_weight, d_bias.index_add_(0, target, gradient), None, None, None
+
+
+class _ChunkedLogProb(torch.autograd.Function):
+    """The same result; a streaming log-sum-exp over blocks of symbols."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
+        h = hidden.to(compute_dtype(hidden))
+        sum_dtype = torch.promote_types(h.dtype, torch.float32)
+        target_logit = torch.zeros(len(h), dtype=sum_dtype, device=h.device)
+        log_norm = torch.full_like(target_logit, -torch.inf)
+        for block in _blocks(len(h), len(weight)):
+            logits = _logits(h, weight[block], bias[block], sum_dtype)
+            rows, columns = _targets_within(target, block)
+            target_logit[rows] = logits[rows, columns]
+            largest = logits.amax(1)
+            total = logits.sub_(largest[:, None]).exp_().sum(1)
+            log_norm = torch.logaddexp(log_norm, total.log_().add_(largest))
+        ctx.save_for_backward(hidden, weight, bias, target, log_norm)
+        ctx.product_dtype = h.dtype
+        return target_logit.sub_(log_norm)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        hidden, weight, bias, target, log_norm = ctx.saved_tensors
+        h = hidden.to(ctx.product_dtype)
+        g = gradients[0]
+        d_hidden = torch.zeros_like(h, dtype=log_norm.dtype)
+        d_weight = torch.empty_like(weight)
+        d_bias = torch.empty_like(bias)
+        for block in _blocks(len(h), len(weight)):
+            d_logits = _logits(h, weight[block], bias[block], log_norm.dtype)
+            d_logits.sub_(log_norm[:, None]).exp_().mul_(-g[:, None])
+            rows, columns = _targets_within(target, block)
+            d_logits[rows, columns] += g[rows]
+            torch.sum(d_logits, 0, out=d_bias[block])
+            d_logits = d_logits.to(ctx.product_dtype)
+            d_weight[block] = d_logits.t() @ h
+            d_hidden += d_logits @ weight[block].to(ctx.product_dtype)
+        return d_hidden.to(hidden.dtype), d_weight, d_bias, None
+
+
+def _logits(hidden: Tensor, weight: Tensor, bias: Tensor, sum_dtype: torch.dtype) -> Tensor:
+    return (hidden @ weight.to(hidden.dtype).t()).to(sum_dtype).add_(bias)
+
+
+def _targets_within(target: Tensor, block: slice) -> tuple[Tensor, Tensor]:
+    """Rows whose target is in this block of the vocabulary, and its column in the block."""
+    rows = ((target >= block.start) & (target < block.stop)).nonzero()[:, 0]
+    return rows, target[rows] - block.start
+
+
+def _blocks(n_rows: int, n_symbols: int) -> list[slice]:
+    size = max(256, CHUNKED_ELEMENTS // n_rows)
+    return [slice(i, min(i + size, n_symbols)) for i in range(0, n_symbols, size)]

@@ -1,0 +1,145 @@
+"""Recurrences over time with a backward pass of our own: two or three operations a step in each direction.
+
+What a step back-propagates is linear in the gradient it receives. Its coefficients are computed for all steps at once
+beforehand, and the gradients of the weights afterwards, as matrix products (Rumelhart, Hinton and Williams, 1986). All is in
+the precision of the weights, but for the GRU's state, which changes by little at a step and has float32 at least.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Nonlinearity = Literal["tanh", "sigmoid", "relu", "relu6"]
+
+
+def elman_scan(projected: Tensor, state: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> Tensor:
+    """``h_t = σ(projected_t + V h_{t-1})``.
+
+    Args:
+        projected: (T, B, d), what the inputs and biases add, in the precision of ``weight``.
+        state: (B, d), ``h_0``.
+        weight: ``V`` (d, d).
+        nonlinearity: ``σ``.
+
+    Returns:
+        (T, B, d), ``h_1 .. h_T``.
+    """
+    return _ElmanScan.apply(projected, state, weight, nonlinearity)
+
+
+def gru_scan(projected: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``h_t = n + z (h_{t-1} - n)``.
+
+    ``r, z = σ(projected_rz + V_rz h_{t-1})`` and ``n = tanh(projected_n + r (V_n h_{t-1} + b))``.
+
+    Args:
+        projected: (T, B, 3 d), what the inputs and biases add to r, z and n, in the precision of ``weight``.
+        state: (B, d), ``h_0``.
+        weight: ``V`` (3 d, d), for r, z and n.
+        bias: ``b`` (d,).
+
+    Returns:
+        (T, B, d), ``h_1 .. h_T``.
+    """
+    return _GruScan.apply(projected, state, weight, bias)
+
+
+class _ElmanScan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, state: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> Tensor:
+        states, transposed = _state_buffer(projected, state, weight), weight.t()
+        activate = {
+            "tanh": torch.tanh_,
+            "sigmoid": torch.sigmoid_,
+            "relu": torch.relu_,
+            "relu6": lambda h: h.clamp_(0, 6),
+        }[nonlinearity]
+        for t, step_inputs in enumerate(projected.unbind(0)):
+            activate(torch.addmm(step_inputs, states[t], transposed, out=states[t + 1]))
+        ctx.save_for_backward(states, weight)
+        ctx.nonlinearity, ctx.precision = nonlinearity, state.dtype
+        return states[1:]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        states, weight = ctx.saved_tensors
+        slope = {
+            "tanh": lambda h: 1 - h * h,
+            "sigmoid": lambda h: h * (1 - h),
+            "relu": lambda h: (h > 0).to(h.dtype),
+            "relu6": lambda h: ((h > 0) & (h < 6)).to(h.dtype),
+        }
+        slopes = slope[ctx.nonlinearity](states[1:])
+        delta, d_state = torch.empty_like(slopes), torch.zeros_like(states[0])
+        for gradient, factor, d in reversed(
+            list(zip(gradients[0].unbind(0), slopes.unbind(0), delta.unbind(0), strict=True))
+        ):
+            torch.mul(d_state.add_(gradient), factor, out=d)
+            torch.mm(d, weight, out=d_state)
+        return delta, d_state.to(ctx.precision), _outer(delta, states), None
+
+
+class _GruScan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        n_steps, n_rows, d = len(projected), *state.shape
+        states, transposed = _state_buffer(projected, state, weight), weight.t()
+        gates, recurrent_n, candidate = (weight.new_empty(n_steps, n_rows, width) for width in (2 * d, d, d))
+        h = state.to(torch.promote_types(weight.dtype, torch.float32)).clone()
+        for t in range(n_steps):
+            product, rz, n = torch.mm(states[t], transposed), gates[t], candidate[t]
+            torch.add(projected[t, :, : 2 * d], product[:, : 2 * d], out=rz).sigmoid_()
+            torch.add(product[:, 2 * d :], bias, out=recurrent_n[t])
+            torch.addcmul(projected[t, :, 2 * d :], rz[:, :d], recurrent_n[t], out=n).tanh_()
+            torch.lerp(n.to(h.dtype), h, rz[:, d:].to(h.dtype), out=h)
+            states[t + 1].copy_(h)
+        ctx.save_for_backward(states, gates, recurrent_n, candidate, weight)
+        ctx.precision = state.dtype
+        return states[1:]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        states, gates, recurrent_n, n, weight = ctx.saved_tensors
+        d = n.shape[-1]
+        factors, candidate_slope = _gru_factors(states[:-1], gates, recurrent_n, n)
+        delta = torch.empty_like(factors)
+        d_projected = n.new_empty(*n.shape[:-1], 3 * d)
+        d_state = torch.zeros_like(states[0])
+        for t in range(len(n) - 1, -1, -1):
+            d_state.add_(gradients[0][t])
+            torch.mul(factors[t], d_state[:, None], out=delta[t])
+            torch.mul(candidate_slope[t], d_state, out=d_projected[t, :, 2 * d :])
+            torch.addmm(d_state.mul_(gates[t, :, d:]), delta[t].flatten(1), weight, out=d_state)
+        delta = delta.flatten(2)
+        d_projected[..., : 2 * d] = delta[..., : 2 * d]
+        d_bias = delta[..., 2 * d :].sum((0, 1))
+        return d_projected, d_state.to(ctx.precision), _outer(delta, states), d_bias
+
+
+def _gru_factors(before: Tensor, gates: Tensor, recurrent_n: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+    """What the gradient of ``h_t`` is multiplied by.
+
+    (T, B, 3, d) for the gradient of the products with V, (T, B, d) for that of ``projected_n``.
+    """
+    r, z = gates.chunk(2, -1)
+    factors = n.new_empty(*n.shape[:-1], 3, n.shape[-1])
+    candidate_slope = (1 - z).mul_(1 - n * n)
+    torch.mul(candidate_slope, r, out=factors[..., 2, :])
+    torch.mul((1 - r).mul_(recurrent_n), factors[..., 2, :], out=factors[..., 0, :])
+    torch.mul((before - n).mul_(z), 1 - z, out=factors[..., 1, :])
+    return factors, candidate_slope
+
+
+def _state_buffer(projected: Tensor, state: Tensor, weight: Tensor) -> Tensor:
+    """(T + 1, B, d) for the states before each step and after the last, the first of them filled."""
+    states = weight.new_empty(len(projected) + 1, *state.shape)
+    states[0].copy_(state)
+    return states
+
+
+def _outer(delta: Tensor, states: Tensor) -> Tensor:
+    """``Σ_t delta_tᵀ h_{t-1}``: (T, B, m) and (T + 1, B, d) -> (m, d)."""
+    return delta.flatten(0, 1).t() @ states[:-1].flatten(0, 1)

@@ -1,0 +1,46 @@
+"""An output layer that shares its rows with the table of the inputs: ``logits = E h + b`` (Press and Wolf, 2017)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class TiedLinear(nn.Module):
+    """``W h + b``, the first rows of W those of an embedding; the other rows and b are parameters of this layer (``own``, ``bias``).
+
+    The table remains a parameter of the embedding only: it is counted and saved once, and receives both gradients.
+
+    Args:
+        embedding: whose first ``n_tied`` rows are shared.
+        n_tied: rows shared, one a symbol.
+        n_extra: rows that no input has, for the end of a sequence.
+    """
+
+    def __init__(self, embedding: nn.Embedding, n_tied: int, n_extra: int = 0) -> None:
+        super().__init__()
+        self.n_tied = n_tied
+        self._embedding = (embedding,)  # in a tuple, so that it is not registered, and the table not saved, a second time
+        self.own = nn.Parameter(torch.empty(n_extra, embedding.embedding_dim)) if n_extra else None
+        self.bias = nn.Parameter(torch.zeros(n_tied + n_extra))
+        if self.own is not None:
+            nn.init.normal_(self.own, std=embedding.embedding_dim**-0.5)
+
+    @property
+    def shared(self) -> Tensor:
+        """The rows of W that are the table's, ``(n_tied, d)``."""
+        return self._embedding[0].weight[: self.n_tied]
+
+    @property
+    def weight(self) -> Tensor:
+        """W ``(n_tied + n_extra, d)``; a copy where there are extra rows."""
+        return self.shared if self.own is None else torch.cat([self.shared, self.own])
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(..., d) -> (..., n_tied + n_extra)."""
+        if self.own is None:
+            return F.linear(hidden, self.weight, self.bias)
+        shared, own = self.bias.split((self.n_tied, len(self.own)))
+        parts = F.linear(hidden, self.shared, shared), F.linear(hidden, self.own, own)
+        return torch.cat(parts, -1)  # the outputs are joined: joining the table would copy it at every step
