@@ -1,6 +1,6 @@
 """The network wing: history (and source) -> state -> observation."""
 
-from seqmodels.neural.gradients import gradient_by_lag
+from seqmodels.neural.inspection import gradient_by_lag
 from seqmodels.neural.huggingface.conversion import from_huggingface, to_huggingface
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.recurrent.models import GRU, LSTM, ElmanRNN

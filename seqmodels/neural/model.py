@@ -15,12 +15,12 @@ from seqmodels.encodings import Encoding
 from seqmodels.finite import is_beyond_float32, where_largest
 from seqmodels.generation import Cursor, Given, Prediction
 from seqmodels.model import DTYPES, SequenceModel
-from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
+from seqmodels.neural.batches import Batching, Windowing, Row, StepRange, assemble
 from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
-from seqmodels.neural.evaluated import evaluated
+from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.symbol_cursor import SymbolCursor
-from seqmodels.neural.module import Ends, SequenceModule, Side, autocast, chunk_log_prob
+from seqmodels.neural.io_module import IOSpec, SequenceModule, SourceSpec, autocast, batch_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.trained import Trained
@@ -32,15 +32,16 @@ from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
 from seqmodels.training import Step, train
 
-LARGE = 1 << 26  # weights of one layer, about: fewer are not asked about before they are made
-VALIDATION_PIECE = 512  # steps at most; the held-out part is scored in pieces side by side
+MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: of a smaller network the memory is not worked out before it is made
+VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out part are cut, to be scored side by side
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NeuralModel(Trained, SequenceModel, ABC):
     """A network trained by gradient on the log-likelihood.
 
-    To add one, subclass with the network's own hyperparameters and define ``_network``, ``_reach``, ``_chunk`` and ``_carries``.
+    To add one, subclass with the network's own hyperparameters and define ``_network``, ``_windowing``, ``_bptt_steps``
+    and ``_carries_state``.
 
     Args:
         d_model: width of the hidden state.
@@ -67,25 +68,25 @@ class NeuralModel(Trained, SequenceModel, ABC):
     training_precision: str = "auto"
     compile: Compile = False
 
-    _carries: ClassVar[bool] = True  # whether training hands the memory from chunk to chunk
+    _carries_state: ClassVar[bool] = True  # whether training hands the state on, from steps to the next steps
 
     @abstractmethod
     def _network(self) -> Network:
         """The untrained network."""
 
     @abstractmethod
-    def _reach(self) -> Reach:
-        """How far back it sees when it scores; raises ``ValueError`` for what cannot be."""
+    def _windowing(self) -> Windowing:
+        """How far back the model sees when it scores; raises ``ValueError`` for a context or stride that cannot be."""
 
     @abstractmethod
-    def _chunk(self) -> int:
+    def _bptt_steps(self) -> int:
         """Steps back-propagated through at once."""
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
     @property
     def context_(self) -> int | None:
-        return self._reach().context
+        return self._windowing().context
 
     @property
     def n_parameters_(self) -> int:
@@ -104,9 +105,9 @@ class NeuralModel(Trained, SequenceModel, ABC):
         if self.training_precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
         check_compile(self.compile)
-        if self._chunk() < 1:
-            raise ValueError(f"context, bptt or piece is {self._chunk()}; pass at least 1")
-        self._reach()
+        if self._bptt_steps() < 1:
+            raise ValueError(f"context, bptt or piece is {self._bptt_steps()}; pass at least 1")
+        self._windowing()
 
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
         self._check_memory()
@@ -117,14 +118,13 @@ class NeuralModel(Trained, SequenceModel, ABC):
         before = self.module_ if self.warm_start and hasattr(self, "module_") else None
         drawn = self._build()
         if self.observation_.emits == "vectors":
-            self.module_.begin_near(self.observation_, *_total(train_examples))
+            self.module_.fit_bias(self.observation_, *_total(train_examples))
         if before is not None:
             self._continue_from(before)
         self.module_.to(device, torch.float32)
         rows = self._rows(train_examples)
-        batching = Batching(
-            self._rows_a_batch([row.n_steps for row in rows], self._chunk()), self._chunk(), self._carries
-        )
+        bptt = self._bptt_steps()
+        batching = Batching(self._rows_a_batch([row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
         held_out = _limit(validation, ENOUGH, aligned=self._aligned)
         with training_draws(drawn, device, compiled=bool(self.compile)) as generator:
@@ -134,8 +134,8 @@ class NeuralModel(Trained, SequenceModel, ABC):
                 objective,
                 (lambda: self._nats_per_unit(held_out)) if held_out else None,
                 self._recipe(),
-                batching.n_chunks(rows),
-                memory=objective if self._carries else None,
+                batching.n_batches(rows),
+                memory=objective if self._carries_state else None,
                 checkpoints=checkpoints,
                 generator=generator,
             )
@@ -161,21 +161,21 @@ class NeuralModel(Trained, SequenceModel, ABC):
     def _make_module(self) -> None:
         network = self._network()
         sources = self.source_encoding_
-        ends = Ends(
+        spec = IOSpec(
             reads="vectors" if self.encoding_.reads == "vectors" else "symbols",
             size=self.encoding_.size,
             conditional=sources is not None,
             stops=self.length_ == "stop",
-            tied=self._tied(),
-            source=None if sources is None or self._shares_encoding() else _side(sources),
+            tied_scale=self._tied_scale(),
+            source=None if sources is None or self._shares_encoding() else _source_spec(sources),
         )
         generator = torch.Generator().manual_seed(self.random_state)
-        self.module_ = SequenceModule(network, self.observation_, ends, generator)
+        self.module_ = SequenceModule(network, self.observation_, spec, generator)
 
     def _shares_encoding(self) -> bool:
         return not self._has_encoder or self.tie_embeddings
 
-    def _tied(self) -> float | None:
+    def _tied_scale(self) -> float | None:
         if self.tie_embeddings and self.encoding_.reads == "vectors":
             raise ValueError("vectors have no table of embeddings to tie; pass tie_embeddings=False")
         scale = self.d_model**0.5 if self.scale_embeddings else 1.0
@@ -185,12 +185,12 @@ class NeuralModel(Trained, SequenceModel, ABC):
         return [Row.of(e, self.module_.network.reads_source, self.length_ == "stop") for e in examples]
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        return log_prob_steps(self._ready(), self.observation_, self._rows(examples), self._reach())
+        return log_prob_steps(self._ready(), self.observation_, self._rows(examples), self._windowing())
 
     def _check_memory(self) -> None:
         """Raise ``ValueError`` where the weights, their gradients and the optimizer's two moments are more than there is room for."""
         rough = self.d_model * (self.d_model + self.encoding_.size)
-        if rough < LARGE:  # not worth building the network twice
+        if rough < MIN_WEIGHTS_TO_COUNT:  # not worth building the network twice
             return
         like = copy.copy(self)
         with torch.device("meta"):
@@ -206,16 +206,16 @@ class NeuralModel(Trained, SequenceModel, ABC):
         return (total + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
 
     def _steps_as_trained(self, examples: list[Example]) -> list[np.ndarray]:
-        return log_prob_steps(self.module_.eval(), self.observation_, self._rows(examples), self._reach())
+        return log_prob_steps(self.module_.eval(), self.observation_, self._rows(examples), self._windowing())
 
     def _ready(self) -> SequenceModule:
         """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy. Not to be changed."""
-        return evaluated(self.module_, self._device(), DTYPES[self.dtype])
+        return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
     # -- the cursor ----------------------------------------------------------------------------------------
 
     def _network_cursor(self) -> NetworkCursor:
-        return NetworkCursor(self._ready(), self.observation_, self._reach())
+        return NetworkCursor(self._ready(), self.observation_, self._windowing())
 
     def _cursor(self) -> Cursor:
         whole = self._network_cursor()
@@ -245,43 +245,43 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
 
 class _Objective:
-    """Log-probability of one chunk; remembers the network's memory between the chunks of a batch."""
+    """Log-probability of some steps of a batch; keeps the network's state for the steps that follow them."""
 
     def __init__(self, model: NeuralModel, rows: list[Row], units: tuple[float, float]) -> None:
         self.module, self.observation, self.rows = model.module_, model.observation_, rows
         self.units_per_step, self.log_det_per_step = units
         self.device = model._device()
         self.precision = _precision(model.training_precision, self.device)
-        self.chunk_log_prob = compiled(chunk_log_prob, model.compile)
+        self.batch_log_prob = compiled(batch_log_prob, model.compile)
         self.memory: Memory = None
 
-    def __call__(self, batch: tuple[list[Span], bool]) -> Step:
-        spans, continues = batch
-        chunk = assemble(
+    def __call__(self, part: tuple[list[StepRange], bool]) -> Step:
+        ranges, continues = part
+        batch = assemble(
             self.rows,
-            spans,
+            ranges,
             self.observation.n_past,
             self.device,
             torch.float32,
-            cut_sources=self.module.network.aligned,
+            aligned_sources=self.module.network.aligned,
         )
         if continues:
             # A copy, since under CUDA graphs the next step is written over the last one's.
             self.memory = map_memory(lambda kept: kept.detach().clone(), self.memory)
         else:
             with autocast(self.device, self.precision):
-                self.memory = self.module.start(len(spans), chunk.source, chunk.source_mask)
-        log_prob, parameters, self.memory = self.chunk_log_prob(
-            self.module, self.observation, chunk, self.memory, self.precision
+                self.memory = self.module.start(len(ranges), batch.source, batch.source_mask)
+        log_prob, parameters, self.memory = self.batch_log_prob(
+            self.module, self.observation, batch, self.memory, self.precision
         )
-        scored = chunk.scored > 0
+        scored = batch.step_weights > 0
         kept = torch.where(scored, log_prob, 0.0)
-        hits = self.observation.floor_hits(parameters.detach(), self.module.ends.size)
+        hits = self.observation.floor_hits(parameters.detach(), self.module.spec.size)
         return Step(
-            total=(kept * chunk.scored).sum(),
-            weight=float(chunk.scored.sum()),
-            log_prob=kept.detach().double().sum() + self.log_det_per_step * chunk.n_steps,
-            n_units=self.units_per_step * chunk.n_steps,
+            total=(kept * batch.step_weights).sum(),
+            weight=float(batch.step_weights.sum()),
+            log_prob=kept.detach().double().sum() + self.log_det_per_step * batch.n_steps,
+            n_units=self.units_per_step * batch.n_steps,
             floor_hits=(hits & scored).sum(),
         )
 
@@ -296,9 +296,9 @@ def _check_float32(examples: list[Example], part: str) -> None:
                 )
 
 
-def _side(encoding: Encoding) -> Side:
+def _source_spec(encoding: Encoding) -> SourceSpec:
     vectors = encoding.reads == "vectors"
-    return Side("vectors" if vectors else "symbols", encoding.size, encoding.values() if vectors else ())
+    return SourceSpec("vectors" if vectors else "symbols", encoding.size, encoding.values() if vectors else ())
 
 
 def _total(examples: list[Example]) -> tuple[Tensor, float]:
@@ -320,15 +320,15 @@ def _limit(examples: list[Example], n_steps: int, *, aligned: bool = False) -> l
     """
     kept: list[Example] = []
     for example in examples:
-        for begin in range(0, len(example.values), VALIDATION_PIECE):
+        for begin in range(0, len(example.values), VALIDATION_STEPS):
             if sum(len(e.values) for e in kept) >= n_steps:
                 return kept
-            values = example.values[begin : begin + VALIDATION_PIECE]
+            values = example.values[begin : begin + VALIDATION_STEPS]
             part = len(values) / len(example.values)
             units = max(1, round(part * example.n_units))
             source = example.source
             if aligned and source is not None:
-                source = source[begin : begin + VALIDATION_PIECE]
+                source = source[begin : begin + VALIDATION_STEPS]
             kept.append(replace(example, values=values, source=source, log_det=part * example.log_det, n_units=units))
     return kept
 

@@ -183,5 +183,5 @@ def _check(model: TransformerSeq2Seq) -> None:
         "bias": (False,),
     }
     check_ours(model, "T5", expected)
-    if not model.module_.ends.conditional:
+    if not model.module_.spec.conditional:
         raise ValueError("T5 is p(y | x) but the model was fitted without y; fit it with one")

@@ -17,7 +17,7 @@ from seqmodels.agreement import check_held_alike
 from seqmodels.encodings import Encoding
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.neural.batches import Batching
-from seqmodels.neural.evaluated import evaluated
+from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.masked.bidirectional import BidirectionalModule
 from seqmodels.neural.masked.masking import Masking, MaskingObjective, bracket
 from seqmodels.neural.masked.training import train_masked
@@ -140,7 +140,7 @@ class MaskedModel(Trained, Configurable, ABC):
                 rows,
                 held_out,
                 masking,
-                Batching(self._rows_a_batch([len(row) for row in rows], self.max_length), self.max_length, carry=False),
+                Batching(self._rows_a_batch([len(row) for row in rows], self.max_length), self.max_length, carries_state=False),
                 self._recipe(),
                 self.random_state,
                 checkpoints,
@@ -222,7 +222,7 @@ class MaskedModel(Trained, Configurable, ABC):
 
     def _ready(self) -> BidirectionalModule:
         """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy. Not to be changed."""
-        return evaluated(self.module_, self._device(), DTYPES[self.dtype])
+        return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
     def _device(self) -> torch.device:
         if self.device == "auto":

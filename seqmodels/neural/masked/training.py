@@ -75,9 +75,9 @@ def train_masked(
         for batch, _continues in batching.epoch(spans, rng):
             yield HiddenBatch.of([rows[s.row][s.begin : s.end] for s in batch], masking, module, rng)
 
-    check = _held_out_batches(held_out, masking, module, batching.chunk, random_state)
+    check = _held_out_batches(held_out, masking, module, batching.bptt, random_state)
     evaluate = (lambda: _nats_per_symbol(module, check)) if check else None
-    n_chunks = batching.n_chunks(spans)
+    n_chunks = batching.n_batches(spans)
     return train(
         module, epoch, MaskedObjective(module), evaluate, recipe, n_chunks, checkpoints=checkpoints, generator=generator
     )

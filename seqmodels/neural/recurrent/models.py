@@ -6,7 +6,7 @@ from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from seqmodels.neural.batches import Reach
+from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.cell import Cell
@@ -43,10 +43,10 @@ class RecurrentModel(NeuralModel, ABC):
     layer_norm: bool = False
     residual: bool = False
 
-    def _reach(self) -> Reach:
-        return Reach()
+    def _windowing(self) -> Windowing:
+        return Windowing()
 
-    def _chunk(self) -> int:
+    def _bptt_steps(self) -> int:
         return self.bptt
 
     def _options(self) -> RecurrentOptions:

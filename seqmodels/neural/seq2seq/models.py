@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from seqmodels.neural.alignment import source_weights
-from seqmodels.neural.batches import Reach
+from seqmodels.neural.inspection import source_attention
+from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
 from seqmodels.neural.seq2seq.attention import (
@@ -71,10 +71,10 @@ class LSTMSeq2Seq(NeuralModel):
         if self.coverage and self.attention is None:
             raise ValueError("coverage=True adds up attention weights, but attention is None; pass attention='additive' or another")
 
-    def _reach(self) -> Reach:
-        return Reach()
+    def _windowing(self) -> Windowing:
+        return Windowing()
 
-    def _chunk(self) -> int:
+    def _bptt_steps(self) -> int:
         return self.bptt
 
     def _network(self) -> Network:
@@ -115,4 +115,4 @@ class LSTMSeq2Seq(NeuralModel):
             raise ValueError("attention is None, so there are no weights; fit with attention='additive' or another")
         network = self._ready().network
         assert isinstance(network, LSTMSeq2SeqNetwork)
-        return source_weights(self, X, y, network.attention_weights)
+        return source_attention(self, X, y, network.attention_weights)

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from seqmodels.neural.batches import Reach, Span, assemble
+from seqmodels.neural.batches import Windowing, StepRange, assemble
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.elman import ElmanNetwork
@@ -51,7 +51,7 @@ class NeuralTagger(NeuralModel, ABC):
     _aligned: ClassVar[bool] = True
     _has_encoder: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True
-    _carries: ClassVar[bool] = False
+    _carries_state: ClassVar[bool] = False
 
     @abstractmethod
     def _encoder(self) -> SourceEncoder:
@@ -82,17 +82,17 @@ class NeuralTagger(NeuralModel, ABC):
     def _most_probable_labels(self, sources: list[np.ndarray]) -> list[np.ndarray]:
         module, lengths = self._ready(), [len(source) for source in sources]
         rows = self._rows([Example(np.zeros(len(source), dtype=np.int64), source) for source in sources])
-        parameter, spans = next(module.parameters()), [Span(i, 0, n) for i, n in enumerate(lengths)]
-        chunk = assemble(rows, spans, 0, parameter.device, parameter.dtype)
-        memory = module.start(len(rows), chunk.source, chunk.source_mask)
-        outputs, _ = module(chunk.shown, chunk.is_start, chunk.is_target, memory)
+        parameter, ranges = next(module.parameters()), [StepRange(i, 0, n) for i, n in enumerate(lengths)]
+        padded = assemble(rows, ranges, 0, parameter.device, parameter.dtype)
+        memory = module.start(len(rows), padded.source, padded.source_mask)
+        outputs, _ = module(padded.inputs, padded.is_start, padded.is_target, memory)
         labels = self.observation_.log_probs(outputs).argmax(-1).cpu().numpy()  # (B, T)
         return [row[:n] for row, n in zip(labels, lengths, strict=True)]
 
-    def _reach(self) -> Reach:
-        return Reach()
+    def _windowing(self) -> Windowing:
+        return Windowing()
 
-    def _chunk(self) -> int:
+    def _bptt_steps(self) -> int:
         return self.piece
 
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from seqmodels.neural.alignment import source_weights
-from seqmodels.neural.batches import Reach
+from seqmodels.neural.inspection import source_attention
+from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Memory, Network
 from seqmodels.neural.transformer.feedforward import Activation
@@ -52,15 +52,15 @@ class Transformer(GenerativeTransformer):
 
     context: int = 128
     stride: int | None = None
-    _carries: ClassVar[bool] = False
+    _carries_state: ClassVar[bool] = False
 
-    def _reach(self) -> Reach:
-        return Reach(self.context, self.stride)
+    def _windowing(self) -> Windowing:
+        return Windowing(self.context, self.stride)
 
     def _network(self) -> Network:
         return TransformerNetwork(self._options(self.context), previous=self.previous)
 
-    def _chunk(self) -> int:
+    def _bptt_steps(self) -> int:
         return self.context
 
 
@@ -83,13 +83,13 @@ class TransformerSeq2Seq(GenerativeTransformer):
     _has_encoder: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True
 
-    def _reach(self) -> Reach:
-        return Reach()
+    def _windowing(self) -> Windowing:
+        return Windowing()
 
     def _network(self) -> Network:
         return TransformerSeq2SeqNetwork(self._options(self.max_length), previous=self.previous)
 
-    def _chunk(self) -> int:
+    def _bptt_steps(self) -> int:
         return self.max_length
 
     def align(self, X: Any, y: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
@@ -119,4 +119,4 @@ class TransformerSeq2Seq(GenerativeTransformer):
             weights = network.attention_weights(inputs, memory, layer)  # (B, H, T, S)
             return weights.mean(1) if head is None else weights[:, head]
 
-        return source_weights(self, X, y, weigh)
+        return source_attention(self, X, y, weigh)

@@ -6,7 +6,8 @@ import torch
 from numpy.testing import assert_allclose
 
 import seqmodels as sm
-from seqmodels.neural import gradient_by_lag, gradients
+from seqmodels.neural import inspection as gradients
+from seqmodels.neural import gradient_by_lag
 
 RNG = np.random.default_rng(0)
 SYMBOLS = [RNG.integers(4, size=n) for n in (12, 7, 9, 3)]
