@@ -1,6 +1,6 @@
 """Sequence models from a Gaussian-mixture HMM to a Transformer, compared by likelihoods that may stand in one table."""
 
-from seqmodels import data, distributed, forked
+from seqmodels import data, distributed, forked, presets
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
 from seqmodels.evaluation import Budget, Comparison, Search, compare, evaluate, plot_alignment, window_loss
@@ -19,20 +19,7 @@ from seqmodels.hmm import (
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.neural import (
-    GRU,
-    LSTM,
-    ElmanRNN,
-    LSTMSeq2Seq,
-    LSTMTagger,
-    MaskedTransformer,
-    Transformer,
-    TransformerSeq2Seq,
-    TransformerTagger,
-    from_huggingface,
-    presets,
-    to_huggingface,
-)
+from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, LSTMTagger, MaskedTransformer, Transformer, TransformerSeq2Seq, TransformerTagger, from_huggingface, to_huggingface
 from seqmodels.ngram import NGram
 from seqmodels.observations import (
     AutoregressiveGaussian,
@@ -65,12 +52,15 @@ __all__ = [
     "Budget",
     "Bytes",
     "Categorical",
+    "CausalModel",
+    "Cell",
     "Characters",
     "Chords",
     "Columns",
     "Comparison",
     "Cosine",
     "ElmanRNN",
+    "EncoderDecoder",
     "Encoding",
     "Features",
     "Frozen",
@@ -90,6 +80,7 @@ __all__ = [
     "Poisson",
     "PseudoFrames",
     "Pseudocounts",
+    "Recurrent",
     "Search",
     "SequenceModel",
     "Sequences",
@@ -109,6 +100,7 @@ __all__ = [
     "distributed",
     "evaluate",
     "from_huggingface",
+    "from_module",
     "load",
     "plot_alignment",
     "presets",

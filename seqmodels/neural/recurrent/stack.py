@@ -141,8 +141,8 @@ class CellStack(RecurrentNetwork):
         dropout, options: see ``RecurrentNetwork``.
 
     Raises:
-        TypeError: what ``make_cell`` makes is no ``Cell``.
-        ValueError: options that drop recurrent weights, of a cell that names none.
+        ValueError: what ``make_cell`` makes is no ``Cell``; from ``forward``, options that drop recurrent weights of a cell that names
+            none.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class _Unrolled(nn.Module):
     def __init__(self, cell: Cell) -> None:
         super().__init__()
         if not isinstance(cell, Cell):
-            raise TypeError(f"the cell is a {type(cell).__name__}; pass a subclass of Cell, or a function that makes one")
+            raise ValueError(f"the cell is a {type(cell).__name__}; pass a subclass of Cell, or a function that makes one")
         self.cell = cell
 
     def forward(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:

@@ -1,16 +1,17 @@
-"""The users' recurrent encoder-decoder."""
+"""The users' recurrent encoder-decoders."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from seqmodels.neural.inspection import source_attention
 from seqmodels.neural.batches import Windowing
+from seqmodels.neural.inspection import source_attention
 from seqmodels.neural.model import NeuralModel
-from seqmodels.neural.network import Network
+from seqmodels.neural.network import AttentiveNetwork, Network
 from seqmodels.neural.seq2seq.attention import (
     AdditiveAttention,
     Attention,
@@ -18,7 +19,8 @@ from seqmodels.neural.seq2seq.attention import (
     MultiplicativeAttention,
 )
 from seqmodels.neural.seq2seq.encoder import Summary
-from seqmodels.neural.seq2seq.network import QueryState, LSTMSeq2SeqNetwork
+from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork, QueryState
+from seqmodels.neural.seq2seq.textbook import BahdanauNetwork
 
 AttentionKind = Literal["additive", "multiplicative", "general", "location", None]
 
@@ -114,5 +116,48 @@ class LSTMSeq2Seq(NeuralModel):
         if self.attention is None:
             raise ValueError("attention is None, so there are no weights; fit with attention='additive' or another")
         network = self._ready().network
-        assert isinstance(network, LSTMSeq2SeqNetwork)
+        assert isinstance(network, AttentiveNetwork)
+        return source_attention(self, X, y, network.attention_weights)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class EncoderDecoder(NeuralModel):
+    """Any network that reads a source, such as ``BahdanauNetwork`` and ``LuongNetwork``: p(y | x).
+
+    Args:
+        network: a subclass of ``Network`` with ``reads_source``, or a function, that makes one of ``(d_model, n_layers, dropout)``.
+        bptt: steps back-propagated through at once.
+
+    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. The other arguments are those of
+    ``NeuralModel``. A saved model names its network; ``load`` is told what the name stands for, unless it is one of the two.
+    """
+
+    network: Callable[[int, int, float], Network] = BahdanauNetwork
+    bptt: int = 256
+    dropout: float = 0.0
+    lr: float = 3e-3
+
+    _has_encoder: ClassVar[bool] = True
+    _pads_sources: ClassVar[bool] = True
+
+    def _windowing(self) -> Windowing:
+        return Windowing()
+
+    def _bptt_steps(self) -> int:
+        return self.bptt
+
+    def _network(self) -> Network:
+        network = self.network(self.d_model, self.n_layers, self.dropout)
+        if not network.reads_source:
+            raise ValueError(f"{type(network).__name__} reads no source; pass a network with reads_source = True")
+        return network
+
+    def align(self, X: Any, y: Any) -> list[np.ndarray]:
+        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: the weight that each step of y gave to each of x.
+
+        ``ValueError`` where the network is no ``AttentiveNetwork``.
+        """
+        network = self._ready().network
+        if not isinstance(network, AttentiveNetwork):
+            raise ValueError(f"{type(network).__name__} has no attention to show; subclass AttentiveNetwork")
         return source_attention(self, X, y, network.attention_weights)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
-from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.network import AttentiveNetwork, Memory, Source
 from seqmodels.neural.recurrent.lstm import lstm, open_forget_gates
 from seqmodels.neural.recurrent.stack import dropout_between, layers_first
 from seqmodels.neural.seq2seq.attention import Attention
@@ -20,7 +20,7 @@ QueryState = Literal["previous", "current"]
 Decoded = tuple[Tensor, Tensor, Tensor, Memory]  # states (B, T, d), contexts (B, T, d), weights (B, T, S), memory
 
 
-class LSTMSeq2SeqNetwork(Network):
+class LSTMSeq2SeqNetwork(AttentiveNetwork):
     """An LSTM reads the source, another writes (Sutskever et al., 2014; with attention Bahdanau et al., 2015).
 
     The decoder's previous state is the query: ``c_t = attention(h_{t-1}, source)``, ``h_t = LSTM([x_t, c_t], h_{t-1})``; or its current one:
@@ -40,8 +40,6 @@ class LSTMSeq2SeqNetwork(Network):
     Raises:
         ValueError: for an unknown choice.
     """
-
-    reads_source = True
 
     def __init__(
         self,
