@@ -19,7 +19,24 @@ from seqmodels.hmm import (
 from seqmodels.loading import load
 from seqmodels.measure import IncomparableError, Measure
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, LSTMTagger, MaskedTransformer, Transformer, TransformerSeq2Seq, TransformerTagger, from_huggingface, to_huggingface
+from seqmodels.neural import (
+    GRU,
+    LSTM,
+    CausalModel,
+    Cell,
+    ElmanRNN,
+    EncoderDecoder,
+    LSTMSeq2Seq,
+    LSTMTagger,
+    MaskedTransformer,
+    Recurrent,
+    Transformer,
+    TransformerSeq2Seq,
+    TransformerTagger,
+    from_huggingface,
+    from_module,
+    to_huggingface,
+)
 from seqmodels.ngram import NGram
 from seqmodels.observations import (
     AutoregressiveGaussian,

@@ -44,9 +44,10 @@ def log_probs(model: Any, hidden: Tensor, y: np.ndarray) -> np.ndarray:
 
 
 def check(model: Any, hidden: Callable[[Any, Tensor, Tensor], Tensor]) -> None:
-    table, scale = model.module_.embedding.map.weight, model.module_.embedding.scale
+    module = model.module_
+    table = (module.source_embedding or module.embedding).map.weight
     for x, y, steps in zip(X, Y, model.log_prob_steps(X, Y), strict=True):
-        states = hidden(model.module_.network, table[torch.from_numpy(x)] * scale, embedded(model, y))
+        states = hidden(module.network, table[torch.from_numpy(x)] * module.embedding.scale, embedded(model, y))
         np.testing.assert_allclose(steps, log_probs(model, states, y), rtol=0, atol=1e-10)
 
 

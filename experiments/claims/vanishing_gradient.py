@@ -21,8 +21,8 @@ from material import asks_for_text, whole_text
 
 from seqmodels import GRU, LSTM, ElmanRNN, Sequences
 from seqmodels.neural.inspection import gradient_by_lag
-from seqmodels.neural.recurrent.models import RecurrentModel
 from seqmodels.neural.recurrent.elman import ElmanNetwork
+from seqmodels.neural.recurrent.models import RecurrentModel
 from seqmodels.neural.untrained import untrained
 
 CLAIM = (

@@ -67,7 +67,9 @@ class CausalModel(NeuralModel):
             return copy.deepcopy(self.module)
         made = self.module(self.d_model)
         if not isinstance(made, nn.Module):
-            raise ValueError(f"module makes a {type(made).__name__}; pass an nn.Module, or a function that makes one of d_model")
+            raise ValueError(
+                f"module makes a {type(made).__name__}; pass an nn.Module, or a function that makes one of d_model"
+            )
         return made
 
 
@@ -139,7 +141,9 @@ def check_causal(module: nn.Module, d_model: int) -> None:
             f"the module maps inputs of shape {shape} to {tuple(outputs.shape)}; they should be of one shape, (B, T, d_model)"
         )
     if not torch.equal(module(x), outputs):
-        raise ValueError("the module gives two outputs for one input in evaluation mode; let eval() turn off what is random")
+        raise ValueError(
+            "the module gives two outputs for one input in evaluation mode; let eval() turn off what is random"
+        )
     for t in range(1, STEPS_CHECKED):
         changed = torch.cat([x[:, :t], other[:, t:]], 1)
         if not _close(module(changed)[:, :t], outputs[:, :t]):
@@ -152,7 +156,9 @@ def check_causal(module: nn.Module, d_model: int) -> None:
                 f"the module's outputs change when its inputs end after {t} steps; let no output depend on the number of steps"
             )
     if not _close(module(x[:1]), outputs[:1]):
-        raise ValueError("the module's outputs depend on the other sequences of the batch; let them depend on their own alone")
+        raise ValueError(
+            "the module's outputs depend on the other sequences of the batch; let them depend on their own alone"
+        )
 
 
 def _close(a: Tensor, b: Tensor) -> bool:

@@ -15,14 +15,14 @@ from seqmodels.encodings import Encoding
 from seqmodels.finite import is_beyond_float32, where_largest
 from seqmodels.generation import Cursor, Given, Prediction
 from seqmodels.model import DTYPES, SequenceModel
-from seqmodels.neural.batches import Batching, Windowing, Row, StepRange, assemble
-from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
+from seqmodels.neural.batches import Batching, Row, StepRange, Windowing, assemble
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
 from seqmodels.neural.evaluation_copy import evaluation_copy
-from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.io_module import IOSpec, SequenceModule, SourceSpec, autocast, batch_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
+from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
 from seqmodels.neural.scoring import log_prob_steps
+from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.trained import Trained
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
@@ -32,7 +32,9 @@ from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
 from seqmodels.training import Step, train
 
-MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: of a smaller network the memory is not worked out before it is made
+MIN_WEIGHTS_TO_COUNT = (
+    1 << 26
+)  # of one layer, about: of a smaller network the memory is not worked out before it is made
 VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out part are cut, to be scored side by side
 
 

@@ -67,7 +67,9 @@ class SymbolCursor:
             recent = (*recent, x.clone())  # what is kept must not change when the caller's does
             window = self.base.windowing.window_of(position, state.window)
             if window != state.window:
-                return self._in_new_window(torch.stack(recent[window - position - 1 :], 1), position, window, state.first)
+                return self._in_new_window(
+                    torch.stack(recent[window - position - 1 :], 1), position, window, state.first
+                )
         hidden, memory = self.stepper.step(x, state.memory)
         return SymbolState(memory, self._head(hidden), position, state.window, state.first, recent)
 

@@ -121,7 +121,9 @@ def test_batches_are_of_like_sources_and_among_those_of_like_targets() -> None:
     rows = sourced(*np.random.default_rng(1).permutation(lengths).tolist())
     batches = [ranges for ranges, _ in Batching(10, 64, carries_state=False).epoch(rows, np.random.default_rng(0))]
     for ranges in batches:
-        sources, targets = ([f(rows[s.row]) for s in ranges] for f in (lambda r: len(r.source), lambda r: len(r.values)))
+        sources, targets = (
+            [f(rows[s.row]) for s in ranges] for f in (lambda r: len(r.source), lambda r: len(r.values))
+        )
         assert len(set(sources)) == 1
         assert len({t > 2 for t in targets}) == 1
     assert sorted(s.row for ranges in batches for s in ranges) == list(range(60))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodels.neural.batches import Windowing, Row
+from seqmodels.neural.batches import Row, Windowing
 from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.io_module import SequenceModule
 from seqmodels.neural.scoring import log_prob_steps
@@ -48,7 +48,9 @@ def step_by_step(cursor: NetworkCursor, values: list[np.ndarray], source: np.nda
 @pytest.mark.parametrize(("network", "windowing"), CASES)
 @pytest.mark.parametrize("emits", ["symbols", "vectors", "autoregressive"])
 @pytest.mark.parametrize("conditional", [False, True])
-def test_incremental_and_batched_evaluation_agree(build_module: Build, network: str, windowing: Windowing, emits: str, conditional: bool) -> None:
+def test_incremental_and_batched_evaluation_agree(
+    build_module: Build, network: str, windowing: Windowing, emits: str, conditional: bool
+) -> None:
     module, observation = build_module(network, emits, conditional=conditional)
     values = sequences(emits, 3, 19)
     for n_source in (1, 6, 11) if conditional else (0,):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqmodels.neural import scoring
-from seqmodels.neural.batches import Windowing, Row, StepRange, assemble
+from seqmodels.neural.batches import Row, StepRange, Windowing, assemble
 from seqmodels.neural.io_module import SequenceModule, batch_log_prob
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.observations import Observation

@@ -9,12 +9,12 @@ import torch
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.cursor import NetworkCursor
-from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.io_module import IOSpec, SequenceModule
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.elman import ElmanNetwork
 from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
+from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.observations import Categorical, Observation
 
 Build = Callable[..., tuple[SequenceModule, Observation]]

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodels.neural.network import Memory, Stepper
-from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.ops.scan import Nonlinearity, elman_scan
+from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.recurrent.stack import (
     NO_OPTIONS,
     RecurrentOptions,

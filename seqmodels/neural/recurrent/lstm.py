@@ -94,7 +94,9 @@ class LSTMStepper(Stepper):
     """The steps of ``rnn`` in evaluation, on ``inputs (R, d)``, of which each step names one."""
 
     def __init__(self, rnn: nn.RNNBase, inputs: Tensor) -> None:
-        weights = [[_with_doubled_candidate(w, rnn.hidden_size) for w in (u, v, b + c)] for u, v, b, c in rnn.all_weights]
+        weights = [
+            [_with_doubled_candidate(w, rnn.hidden_size) for w in (u, v, b + c)] for u, v, b, c in rnn.all_weights
+        ]
         self.layers = [StepWeights.of(inputs if i == 0 else None, *layer) for i, layer in enumerate(weights)]
 
     def begin(self, memory: Memory) -> Memory:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
+from seqmodels.neural.ops.scan import Nonlinearity
 from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.recurrent.elman import ElmanCell, ElmanNetwork
 from seqmodels.neural.recurrent.gru import GRUCell, GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMCell, LSTMNetwork
-from seqmodels.neural.ops.scan import Nonlinearity
 from seqmodels.neural.recurrent.stack import CellStack, RecurrentOptions
 
 # Cells whose layers have faster networks, which compute the same.
@@ -82,7 +82,9 @@ class Recurrent(RecurrentModel):
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()
         if not callable(self.cell):
-            raise ValueError(f"cell is {self.cell!r}; pass a subclass of Cell, or a function that makes a cell of two widths")
+            raise ValueError(
+                f"cell is {self.cell!r}; pass a subclass of Cell, or a function that makes a cell of two widths"
+            )
 
     def _network(self) -> Network:
         if self.cell in FASTER:

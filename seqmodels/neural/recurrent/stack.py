@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.recurrent.cell import Cell, CellState
 from seqmodels.randomness import torch_dropout
 
@@ -99,9 +99,7 @@ class RecurrentNetwork(Network, ABC):
     def layers(self) -> Iterator[Layer]:
         """The layers of one window, from the lowest; what is dropped of a layer's weights is drawn as it is yielded."""
 
-    def run_layers(
-        self, layers: Iterable[Layer], inputs: Tensor, states: Iterable[Any]
-    ) -> tuple[Tensor, list[Any]]:
+    def run_layers(self, layers: Iterable[Layer], inputs: Tensor, states: Iterable[Any]) -> tuple[Tensor, list[Any]]:
         """Outputs (B, T, d) of the last layer, and each layer's state after the last step.
 
         Args:
@@ -193,16 +191,22 @@ class CellStack(RecurrentNetwork):
 
 
 class _Unrolled(nn.Module):
-    """A cell over all steps, as a module that ``functional_call`` can give other weights."""
+    """A cell over all steps, as a module that ``functional_call`` can give other weights.
+
+    In the precision of its weights, whatever autocast says: not every operation takes two precisions.
+    """
 
     def __init__(self, cell: Cell) -> None:
         super().__init__()
         if not isinstance(cell, Cell):
-            raise ValueError(f"the cell is a {type(cell).__name__}; pass a subclass of Cell, or a function that makes one")
+            raise ValueError(
+                f"the cell is a {type(cell).__name__}; pass a subclass of Cell, or a function that makes one"
+            )
         self.cell = cell
 
     def forward(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        return self.cell.unroll(inputs, state)
+        with torch.autocast(inputs.device.type, enabled=False):
+            return self.cell.unroll(inputs.to(torch.promote_types(inputs.dtype, torch.float32)), state)
 
 
 def _with_weights(

@@ -261,7 +261,9 @@ class _AttentiveLSTM(torch.autograd.Function):
         weight_t, feed_t = weight.t(), feed.t()
         for t in range(len(driven)):
             state, context, weights = trace.states[t], trace.contexts[t], trace.weights[t]
-            products = torch.mm(state, weight_t, out=trace.products[t if keep else 0])  # addmm first copies the bias to every row
+            products = torch.mm(
+                state, weight_t, out=trace.products[t if keep else 0]
+            )  # addmm first copies the bias to every row
             query = (products[:, four:].add_(bias) if len(weight) > four else state).reshape(len(key), -1)
             torch.softmax(scoring.score(query, t) + mask_bias, -1, dtype=mask_bias.dtype, out=weights)
             torch.bmm(weights[:, None].to(value.dtype), value, out=context.view(len(key), 1, -1))

@@ -8,8 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.ops.padding import reverse_padded
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
+from seqmodels.neural.ops.padding import reverse_padded
 from seqmodels.neural.recurrent.lstm import lstm, open_forget_gates
 from seqmodels.neural.recurrent.stack import dropout_between
 from seqmodels.neural.seq2seq.attention import zero_masked

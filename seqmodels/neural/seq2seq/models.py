@@ -71,7 +71,9 @@ class LSTMSeq2Seq(NeuralModel):
         if self.n_heads != 1 and self.attention != "multiplicative":
             raise ValueError(f"n_heads is {self.n_heads}, but attention={self.attention!r} has one; pass n_heads=1")
         if self.coverage and self.attention is None:
-            raise ValueError("coverage=True adds up attention weights, but attention is None; pass attention='additive' or another")
+            raise ValueError(
+                "coverage=True adds up attention weights, but attention is None; pass attention='additive' or another"
+            )
 
     def _windowing(self) -> Windowing:
         return Windowing()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.network import AttentiveNetwork, Memory, Source
+from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.recurrent.lstm import lstm, open_forget_gates
 from seqmodels.neural.recurrent.stack import dropout_between, layers_first
 from seqmodels.neural.seq2seq.attention import Attention

@@ -68,7 +68,9 @@ class BahdanauNetwork(AttentiveNetwork):
     def __init__(self, d_model: int, n_layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
         if n_layers != 1 or dropout:
-            raise ValueError(f"RNNsearch has one layer and no dropout; pass n_layers=1, dropout=0.0, not {n_layers}, {dropout}")
+            raise ValueError(
+                f"RNNsearch has one layer and no dropout; pass n_layers=1, dropout=0.0, not {n_layers}, {dropout}"
+            )
         self.d_model = d = d_model
         self.forwards = GatedUnit(d, d)
         self.backwards = GatedUnit(d, d)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.ops.padding import reverse_padded
 from seqmodels.neural.network import Network
+from seqmodels.neural.ops.padding import reverse_padded
 from seqmodels.neural.transformer.network import TransformerStack
 from seqmodels.neural.transformer.options import TransformerOptions
 from seqmodels.neural.transformer.positions import make_positions

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from seqmodels.neural.batches import Windowing, StepRange, assemble
+from seqmodels.neural.batches import StepRange, Windowing, assemble
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.elman import ElmanNetwork

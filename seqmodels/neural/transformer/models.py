@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from seqmodels.neural.inspection import source_attention
 from seqmodels.neural.batches import Windowing
+from seqmodels.neural.inspection import source_attention
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Memory, Network
 from seqmodels.neural.transformer.feedforward import Activation

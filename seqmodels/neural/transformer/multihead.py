@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqmodels.neural.ops.attention import ExplicitAttention
 from seqmodels.neural.ops.dropout import dropout
 from seqmodels.neural.transformer.cache import Extension, KeyValue
 from seqmodels.neural.transformer.norms import RMSNorm
 from seqmodels.neural.transformer.options import TransformerOptions
 from seqmodels.neural.transformer.relative import Rotation, rotate
 from seqmodels.neural.transformer.sight import Sight
-from seqmodels.neural.ops.attention import ExplicitAttention
 
 
 class SelfAttention(nn.Module):

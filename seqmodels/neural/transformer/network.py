@@ -8,8 +8,8 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from seqmodels.neural.ops.dropout import dropout
 from seqmodels.neural.network import Memory, Network, Source, Stepper
+from seqmodels.neural.ops.dropout import dropout
 from seqmodels.neural.transformer.cache import Cache, Extension, Fill, KeyValue, extend
 from seqmodels.neural.transformer.feedforward import FeedForward
 from seqmodels.neural.transformer.gathered import Heads, Layer, norm_of_rows

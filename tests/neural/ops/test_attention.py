@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqmodels.neural.ops.attention import ExplicitAttention
 from seqmodels.neural.transformer.multihead import attend
 from seqmodels.neural.transformer.sight import Sight
-from seqmodels.neural.ops.attention import ExplicitAttention
 
 B, H, T, S, D = 2, 3, 4, 5, 6
 SHAPES = {"none": None, "every": (B, H, T, S), "of heads": (H, T, S), "of keys": (B, 1, 1, S)}

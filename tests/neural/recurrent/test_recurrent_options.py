@@ -90,7 +90,10 @@ def test_recurrent_dropout_drops_the_same_features_and_states_at_all_steps() -> 
     options = RecurrentOptions(recurrent_dropout=0.5)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        steps, v = options.variational_dropout(torch.ones(B, T, D), True), options.drop_weights(torch.ones(4 * D, D), True)
+        steps, v = (
+            options.variational_dropout(torch.ones(B, T, D), True),
+            options.drop_weights(torch.ones(4 * D, D), True),
+        )
     assert torch.equal(steps, steps[:, :1].expand(B, T, D))
     assert not torch.equal(steps[0], steps[1])
     assert set(steps.unique().tolist()) == set(v.unique().tolist()) == {0.0, 2.0}

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.seq2seq.attention import AdditiveAttention, Attention, MultiplicativeAttention
-from tests.neural.seq2seq.attentions import WITHOUT_EARLIER_WEIGHTS, WITH_EARLIER_WEIGHTS
+from tests.neural.seq2seq.attentions import WITH_EARLIER_WEIGHTS, WITHOUT_EARLIER_WEIGHTS
 
 B, T, S, D = 3, 4, 6, 8
 MASK = torch.arange(S) < torch.tensor([[6], [2], [4]])

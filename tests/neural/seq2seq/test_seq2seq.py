@@ -8,11 +8,13 @@ from seqmodels.neural.network import Source, select
 from seqmodels.neural.seq2seq.attention import AdditiveAttention
 from seqmodels.neural.seq2seq.encoder import LSTMEncoder
 from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
-from tests.neural.seq2seq.attentions import WITHOUT_EARLIER_WEIGHTS, WITH_EARLIER_WEIGHTS
+from tests.neural.seq2seq.attentions import WITH_EARLIER_WEIGHTS, WITHOUT_EARLIER_WEIGHTS
 
 B, S, T, D = 3, 5, 7, 6
 MASK = torch.arange(S) < torch.tensor([[5], [2], [3]])
-MAKERS = WITHOUT_EARLIER_WEIGHTS | {name: WITH_EARLIER_WEIGHTS[name] for name in ("additive coverage", "location", "general coverage")}
+MAKERS = WITHOUT_EARLIER_WEIGHTS | {
+    name: WITH_EARLIER_WEIGHTS[name] for name in ("additive coverage", "location", "general coverage")
+}
 CASES = [
     *product(["additive", "multiplicative", None], ["last", "mean"], [True, False], ["previous"], [2]),
     *product(MAKERS, ["last"], [True], ["previous", "current"], [1]),

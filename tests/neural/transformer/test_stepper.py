@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import Cursor
-from seqmodels.neural.batches import Windowing, Row
+from seqmodels.neural.batches import Row, Windowing
 from seqmodels.neural.cursor import NetworkCursor
-from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.io_module import IOSpec, SequenceModule
 from seqmodels.neural.scoring import log_prob_steps
+from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.neural.transformer.options import TransformerOptions
 from seqmodels.observations import Categorical
