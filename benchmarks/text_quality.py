@@ -62,7 +62,7 @@ def run(name: str, train: np.ndarray, test: np.ndarray, seconds: float) -> dict[
 
 def _windows(model: NeuralModel, test: np.ndarray) -> float:
     """Nats a symbol in windows side by side."""
-    rows = model._rows(model._setting().examples(model._scorable([test], None)))
+    rows = model._rows(model._setting().examples(model._checked_data([test], None)))
     (steps,) = log_prob_steps(model._ready(), model.observation_, rows, Windowing(WINDOW, WINDOW))
     return float(steps.mean())
 

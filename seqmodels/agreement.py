@@ -1,4 +1,4 @@
-"""That all processes hold the same model, data and version before they fit together: compared by SHA-256."""
+"""Before several processes fit together: that all hold the same model, data and version, compared by SHA-256."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from seqmodels.training.resuming import hash_of
 from seqmodels.version import __version__
 
 # What may differ: where each process computes, and what it shows and writes.
-OWN = {"device", "verbose", "callbacks", "checkpoint", "checkpoint_seconds"}
+MAY_DIFFER = {"device", "verbose", "callbacks", "checkpoint", "checkpoint_seconds"}
 
-LONG = 60  # characters of a setting's value from which on an error shows its SHA-256
+LONGEST_SHOWN = 60  # characters of a setting's value; of longer ones an error shows the SHA-256
 
 
-def check_held_alike(model: Configurable, data: Data, validation: Any = None) -> None:
-    """Raise ``ValueError`` in every process, naming what differs and where, unless all would fit the same model to the same data."""
+def check_processes_agree(model: Configurable, data: Data, validation: Any = None) -> None:
+    """Raise ``ValueError`` in every process, naming what differs and where, unless all would fit alike."""
     if not distributed.several():
         return
-    params = {name: value for name, value in model.get_params(deep=False).items() if name not in OWN}
+    params = {name: value for name, value in model.get_params(deep=False).items() if name not in MAY_DIFFER}
     distributed.check_alike(
         {
             "the version of seqmodels": f"{__version__} with torch {torch.__version__}",
@@ -53,9 +53,9 @@ def _short(value: Any) -> str:
     shown = " ".join(repr(value).split())
     if " at 0x" in shown:  # an address differs from process to process and says nothing
         return type(value).__name__
-    return shown if len(shown) < LONG else f"SHA-256 {_digest(value)}"
+    return shown if len(shown) < LONGEST_SHOWN else f"SHA-256 {_digest(value)}"
 
 
 def _digest(value: Any) -> str:
-    """The first 16 digits."""
+    """The first 16 digits of the SHA-256."""
     return hash_of(value)[:16]

@@ -1,7 +1,7 @@
 """Worker processes that are forked: torch computes on one thread there, for the others did not come along.
 
-Threads that computed in a parent do not exist in its forks, and OpenMP waits for them for ever. On one thread nothing waits.
-Spawned workers are not concerned; they are the way to several threads a worker.
+Threads that computed in a parent do not exist in its forks, and OpenMP waits for them for ever. On one thread nothing
+waits. Spawned workers are not concerned; they are the way to several threads a worker.
 """
 
 from __future__ import annotations

@@ -2,85 +2,70 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from seqmodels import storage
+from seqmodels import classification, encodings, hmm, neural, ngram, observations, storage, training
 from seqmodels.annotations import check
 from seqmodels.classification import GenerativeClassifier
-from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
-from seqmodels.hmm import HMM, AlignmentHMM, Arcs, Banded, Frozen, HMMTagger, LeftToRight, Pseudocounts, Series
+from seqmodels.encodings import Encoding
 from seqmodels.measure import Measure
 from seqmodels.model import SequenceModel
-from seqmodels.neural import (
-    GRU,
-    LSTM,
-    ElmanRNN,
-    LSTMSeq2Seq,
-    LSTMTagger,
-    MaskedTransformer,
-    Transformer,
-    TransformerSeq2Seq,
-    TransformerTagger,
-)
-from seqmodels.ngram import NGram
-from seqmodels.observations import (
-    AutoregressiveGaussian,
-    Bernoulli,
-    Categorical,
-    Chords,
-    Columns,
-    GaussianMixture,
-    Observation,
-    Poisson,
-    PseudoFrames,
-)
+from seqmodels.neural import MaskedTransformer
+from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable
-from seqmodels.training import AdamW, Cosine, Muon, Trapezoid
+from seqmodels.training import callbacks
 
-LATENT = (HMM, AlignmentHMM, HMMTagger)
-NETWORKS = (
-    ElmanRNN,
-    LSTM,
-    GRU,
-    LSTMSeq2Seq,
-    LSTMTagger,
-    Transformer,
-    TransformerSeq2Seq,
-    TransformerTagger,
-    MaskedTransformer,
-)
-MODELS = (*LATENT, NGram, *NETWORKS)
-ENCODINGS = (BPE, Bytes, Characters, Features, Standardize, Symbols)
-OBSERVATIONS = (AutoregressiveGaussian, Bernoulli, Categorical, Chords, Columns, GaussianMixture, Poisson)
-CHAINS = (Arcs, Banded, Frozen, LeftToRight, Pseudocounts, PseudoFrames, Series)
-TRAINING = (AdamW, Muon, Trapezoid, Cosine)
-CLASSES: dict[str, type[Configurable]] = {
-    cls.__name__: cls for cls in (*MODELS, GenerativeClassifier, *ENCODINGS, *OBSERVATIONS, *CHAINS, *TRAINING)
-}
+# A class is known to ``load`` by being a public name of one of these, and in no other way.
+PACKAGES = (classification, encodings, hmm, neural, ngram, observations, training)
 
-# What Python raises where content is not of the kind that a saved model has: a list for a dictionary, a name that is not there, ...
+# What Python raises where content is not of the kind that a saved model has: a list for a dictionary, no such name, ...
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def _public_classes() -> dict[str, type]:
+    """By name; but for callbacks, which no file keeps."""
+    public = [getattr(package, name) for package in PACKAGES for name in package.__all__]
+    return {thing.__name__: thing for thing in public if _is_class(thing) and thing.__module__ != callbacks.__name__}
+
+
+def _is_class(thing: Any) -> bool:
+    return isinstance(thing, type) and thing.__module__.startswith("seqmodels.")
+
+
+PUBLIC = _public_classes()
+CLASSES: dict[str, type[Configurable]] = {
+    name: cls for name, cls in PUBLIC.items() if issubclass(cls, Configurable) and not inspect.isabstract(cls)
+}
+MODELS = tuple(cls for cls in CLASSES.values() if issubclass(cls, SequenceModel | MaskedTransformer))
+
+
+def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Any:
     """The fitted model that ``save`` wrote, by this version or an older one; the same figures to the last bit.
 
-    A ``SequenceModel``, or a ``MaskedTransformer`` or a ``GenerativeClassifier``, which are none: only the file knows. Files from
-    strangers may be loaded: nothing in one can run code, take much more memory than it has bytes, or say where the next ``fit``
-    writes: ``checkpoint``, ``resume_from`` and ``callbacks`` are at their defaults.
+    A ``SequenceModel``, or a ``MaskedTransformer`` or a ``GenerativeClassifier``, which are none: only the file knows.
+    Files from strangers may be loaded: nothing in one can run code, take much more memory than it has bytes, or say
+    where the next ``fit`` writes: ``checkpoint``, ``resume_from`` and ``callbacks`` are at their defaults.
+
+    Args:
+        path: of the file.
+        classes: classes of one's own that the file holds: a model, an observation, an encoding, an optimizer, ... A
+            file names them; they are found here and nowhere else.
 
     Raises:
-        ValueError: another file, a damaged one, one of a newer version, or one whose numbers no fit could have found.
+        ValueError: another file, a damaged one, one of a newer version, one that holds a class which is not known, or
+            one whose numbers no fit could have found.
     """
-    return restored(storage.read(path), path)
+    return restored(storage.read(path), path, classes)
 
 
-def restored(content: dict[str, Any], path: str | os.PathLike[str]) -> Any:
+def restored(content: dict[str, Any], path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Any:
     """The model of what ``storage.read`` found in a file; ``ValueError``, naming it, where there is none."""
+    known = {**PUBLIC, **storage.given_classes(classes)}
     try:
-        return _restored(content)
+        return _restored(content, known)
     except ValueError as error:
         raise ValueError(f"{path} cannot be loaded: {error}") from error
     except MALFORMED as error:
@@ -89,14 +74,14 @@ def restored(content: dict[str, Any], path: str | os.PathLike[str]) -> Any:
         ) from error
 
 
-def _restored(content: dict[str, Any]) -> Any:
-    model = storage.build(content["model"], CLASSES)
+def _restored(content: dict[str, Any], known: Mapping[str, type]) -> Any:
+    model = storage.build(content["model"], known)
     if isinstance(model, GenerativeClassifier):
-        return model._load(content, [_restored(part) for part in content["models"].values()])
-    if not isinstance(model, MODELS):
+        return model._load(content, [_restored(part, known) for part in content["models"].values()])
+    if not isinstance(model, SequenceModel | MaskedTransformer):
         raise ValueError(f"the file holds a {type(model).__name__}, which is no model")
-    encoding = _of(Encoding, storage.build(content["encoding"], CLASSES))
-    observation = _of(Observation, storage.build(content["observation"], CLASSES))
+    encoding = _of(Encoding, storage.build(content["encoding"], known))
+    observation = _of(Observation, storage.build(content["observation"], known))
     _check_fit(content)
     if (observation.emits == "vectors") != (encoding.reads == "vectors"):
         raise ValueError(
@@ -107,7 +92,7 @@ def _restored(content: dict[str, Any]) -> Any:
     for name, value in content["measure"].items():
         check(Measure, name, value)
     sources = content.get("source_encoding")
-    sources = None if sources is None else _of(Encoding, storage.build(sources, CLASSES))
+    sources = None if sources is None else _of(Encoding, storage.build(sources, known))
     return model._load(content, encoding, observation, sources)
 
 

@@ -1,4 +1,4 @@
-"""``SequenceModel``: raw sequences in, comparable log-probabilities out. The roof over both wings."""
+"""``SequenceModel``: raw sequences in, comparable log-probabilities out; the interface of every family of models."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import os
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,15 +16,30 @@ import torch
 from torch import Tensor
 
 from seqmodels import distributed, storage
-from seqmodels.agreement import check_held_alike
+from seqmodels.agreement import check_processes_agree
 from seqmodels.encodings import Encoding
 from seqmodels.finite import finite_steps
-from seqmodels.generation import Drawing, Marginal, Searching
+from seqmodels.generation import (
+    Candidate,
+    Cursor,
+    CursorState,
+    Decoding,
+    MergedStates,
+    PruningName,
+    SamplingOptions,
+    Stream,
+    generate,
+    log_prob_marginal,
+    n_best,
+    predict,
+    predict_next,
+    sample,
+)
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
-from seqmodels.parameters import undone_on_failure
+from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, Sources, choose_sources, default_encoding, hold_out
-from seqmodels.sequences import Kind, Sequences
+from seqmodels.sequences import Item, Kind, Sequences
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
 from seqmodels.training import interruption
 
@@ -31,19 +47,21 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class NotFittedError(ValueError, AttributeError):
-    """A model was asked for something that only a fitted one has."""
+    """A model was called for something that only a fitted one has."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceModel(Drawing, Searching, Marginal, ABC):
+class SequenceModel(Configurable, ABC):
     """``log p(x_1 .. x_T) = Σ_t log p(x_t | x_<t)``, in raw units, for every model alike.
 
     Args:
         length: ``"given"``: p(x | T); ``"stop"``: the end of a sequence is an event with a probability; ``"auto"``:
             ``"given"`` for vectors and for taggers, ``"stop"`` for text and symbols.
-        encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text as bytes.
-        source_encoding: how what a target is given is read by a model with an encoder; ``"auto"``: as the targets where both are of
-            one kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by one encoding.
+        encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text
+            as bytes.
+        source_encoding: how what a target is given is read by a model with an encoder; ``"auto"``: as the targets where
+            both are of one kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by
+            one encoding.
         ignore_source: p(y) in the place of p(y | x), as a baseline: the sources, of whatever kind, are not looked at.
         observation: how a state emits a step; ``"auto"``: ``Categorical`` for symbols, ``GaussianMixture`` for vectors.
         random_state: seed of everything random.
@@ -52,11 +70,13 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         warm_start: ``fit`` continues from where the model stands.
         verbose: show progress.
 
-    To add a model, define the abstract methods: fit encoded examples, score them in batches (``_steps``), and the cursor
-    (``start``, ``advance``, ``distribution``) that predicts one step at a time. Both roads must agree.
+    To add a model, define the abstract methods: fit encoded examples, score them in batches (``_steps``), and predict
+    them one step at a time (``cursor``). Both must give the same log-probabilities; ``tests/test_contract.py`` holds
+    them to it.
 
-    Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step, seconds, log_prob,
-    validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
+    Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step,
+    seconds, log_prob, validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``,
+    ``interrupted_``, ``fit_seconds_``.
     """
 
     length: Length | Literal["auto"] = "auto"
@@ -70,17 +90,18 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
     warm_start: bool = False
     verbose: bool = False
 
-    _holds_out: ClassVar[bool] = True  # whether validation="auto" takes sequences away from training
-    _sums_out_missing: ClassVar[bool] = False
+    # What a subclass sets otherwise where it differs.
+    _uses_validation: ClassVar[bool] = True  # whether validation="auto" takes sequences away from training
+    _sums_out_missing: ClassVar[bool] = False  # whether frames may have missing values, where the observation allows it
     _has_encoder: ClassVar[bool] = False  # whether sources are read apart from targets, and so may be of another kind
-    _reads_slices: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
-    _adds_up: ClassVar[bool] = (
-        False  # whether several processes share the work of ``_fit``; else the first does it for all
-    )
+    _pads_sources: ClassVar[bool] = False  # whether a cursor starts from sources of several lengths at once
+    _is_tagger: ClassVar[bool] = False  # whether targets have a step for each of their source's
+    _reads_from_disk: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
+    _fits_in_parallel: ClassVar[bool] = False  # whether several processes share ``_fit``; else the first does it alone
 
     @property
     def interrupted_(self) -> bool:
-        """Whether Ctrl-C or SIGTERM ended ``fit``; the last line of ``history_`` then has 1 in a column ``interrupted``."""
+        """Whether Ctrl-C or SIGTERM ended ``fit``; the last row of ``history_`` then has ``interrupted`` 1."""
         return interruption.was_interrupted(self.history_)
 
     # -- what a model defines ------------------------------------------------------------------------------
@@ -108,12 +129,46 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         """Fit encoded examples; sets ``history_`` and ``converged_``."""
 
     @abstractmethod
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps."""
+
+    @abstractmethod
+    def cursor(self) -> Cursor:
+        """The fitted model as a chain of one-step predictions, over encoded steps, for several sequences at once.
+
+        What all steps share is computed here, once; many sequences may start from one cursor.
+
+        >>> from seqmodels import HMM
+        >>> model = HMM.from_parameters([1.0], [[1.0]], emission=[[0.75, 0.25]])
+        >>> cursor = model.cursor()
+        >>> state = cursor.start(n=2)
+        >>> state = cursor.advance(state, torch.tensor([0, 1]))
+        >>> cursor.distribution(state).log_probs().exp()
+        tensor([[0.7500, 0.2500],
+                [0.7500, 0.2500]], dtype=torch.float64)
+
+        Raises:
+            NotFittedError: a model that is not fitted.
+        """
+
+    @abstractmethod
     def _state(self) -> dict[str, Any]:
         """Fitted numbers, as arrays and JSON values."""
 
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None:
         """Take back what ``_state`` returned; ``encoding_``, ``observation_`` and ``length_`` are set before."""
+
+    def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+        """For each encoded source the most probable target, encoded, where it is found without a search; else None."""
+        return None
+
+    def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
+        """Histories merged in groups, where ``Σ_i w_i p(future | state_i)`` of a group stays what it is.
+
+        By default each is a group of its own.
+        """
+        return [([i], state) for i, state in enumerate(states)]
 
     # -- fitting -------------------------------------------------------------------------------------------
 
@@ -123,15 +178,16 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         Args:
             X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
             y: targets, one for each of ``X``: the model then is p(y | x).
-            validation: ``"auto"`` lets networks hold out a tenth, 10,000 units at most, for early stopping (the head of a
-                single sequence); ``None`` holds out nothing; or sequences (a pair if there are targets).
+            validation: ``"auto"`` lets networks hold out a tenth, 10,000 units at most, for early stopping (the head of
+                a single sequence); ``None`` holds out nothing; or sequences (a pair if there are targets).
             sample_weight: ``(n,)`` weight of each sequence in the objective.
 
         The first Ctrl-C or SIGTERM ends training: ``fit`` returns with a warning, the best so far and ``interrupted_``.
 
         Raises:
             ValueError: bad input, named by sequence and position, before any work; an earlier fit stays as it was.
-            KeyboardInterrupt: a second Ctrl-C, or a first before there is anything to keep; an earlier fit stays as it was.
+            KeyboardInterrupt: a second Ctrl-C, or a first before there is anything to keep; an earlier fit stays as it
+                was.
         """
         with distributed.together():
             return self._fit_to(Data.of(X, y, sample_weight), validation)
@@ -139,7 +195,7 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
     def learned_encoding(self, X: Any, y: Any = None) -> Encoding:
         """The encoding that ``fit`` would learn from these sequences, for ``fit_encoded``; raises as ``fit`` does."""
         self._check_choices()
-        return self._settle(Data.of(X, y)).encoding
+        return self._learn_setting(Data.of(X, y)).encoding
 
     def fit_encoded(self, encoding: Encoding, X: Any, y: Any = None, *, validation: Any = "auto") -> Self:
         """``fit`` in an ``encoding`` that is fitted already, so that several models share alphabet and units.
@@ -157,19 +213,19 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
     def _fit_to(self, data: Data, validation: Any, encoding: Encoding | None = None) -> Self:
         self._check_choices()
         self._check_hyperparameters()
-        check_held_alike(self, data, validation)
-        train, held_out = hold_out(data, validation, self._holds_out, self.random_state)
-        setting = self._settle(train, encoding)
+        check_processes_agree(self, data, validation)
+        train, held_out = hold_out(data, validation, self._uses_validation, self.random_state)
+        setting = self._learn_setting(train, encoding)
         for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
             if part is not None:
                 self._check_readable(setting, part)
         held = [] if held_out is None else setting.examples(held_out)
-        examples = setting.examples(train, on_disk=self._reads_slices), held
+        examples = setting.examples(train, on_disk=self._reads_from_disk), held
         began = time.perf_counter()
         with undone_on_failure(self):
             with interruption.interruptible() as interrupted:
-                self._set(setting)
-                if self._adds_up or not distributed.several():
+                self._apply_setting(setting)
+                if self._fits_in_parallel or not distributed.several():
                     self._fit(*examples)
                 else:
                     if not distributed.is_first():
@@ -179,19 +235,19 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
                 self.history_: pd.DataFrame = interruption.marked(self.history_)
                 self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
-            self._take_from_first()
+            self._load_from_first_process()
         if interrupted.asked and interrupted.signal is not None:
             interruption.tell(interrupted.signal, self.fit_seconds_, self._checkpoint_path(), stacklevel=3)
         return self
 
-    def _take_from_first(self) -> None:
+    def _load_from_first_process(self) -> None:
         """Under several processes all end with the model of the first, to the last bit."""
         content = distributed.content_of_first(self.content)
         if content is not None:
             own = None if content["source_encoding"] is None else self.source_encoding_
             self._load(content, self.encoding_, self.observation_, own)
 
-    def _settled(self) -> dict[str, Any]:
+    def _resolved_choices(self) -> dict[str, Any]:
         """What a checkpoint must agree with, beside the hyperparameters: what ``"auto"`` came to."""
         encodings = {"encoding": self.encoding_, "source_encoding": self.source_encoding_}
         return {**encodings, "observation": self.observation_, "length": self.length_}
@@ -212,14 +268,14 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
             choice = getattr(self, name)
             if choice != "auto" and not isinstance(choice, kind):
                 raise ValueError(f"{name} is {choice!r}; pass 'auto' or an object such as {example}")
-        if self._aligned:
+        if self._is_tagger:
             check_choices(type(self).__name__, self.length, self.ignore_source)
 
-    def _settle(self, train: Data, fitted: Encoding | None = None) -> Setting:
+    def _learn_setting(self, train: Data, fitted: Encoding | None = None) -> Setting:
         kind = train.scored.kind
-        if self._aligned:
+        if self._is_tagger:
             check_has_targets(type(self).__name__, train)
-        given = kind == "vectors" or self._aligned
+        given = kind == "vectors" or self._is_tagger
         length = self.length if self.length != "auto" else "given" if given else "stop"
         observation = self._default_observation(kind) if self.observation == "auto" else self.observation.clone()
         if self.warm_start and self.__sklearn_is_fitted__():
@@ -237,19 +293,19 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         if self.ignore_source:
             return "ignored"
         # A label and what it labels are two things, also where both are integers: each has an encoding of its own.
-        like_targets, default = None if self._aligned else encoding, self._default_source_encoding(train.X)
-        name, shared = type(self).__name__, self._shares_encoding()
+        like_targets, default = None if self._is_tagger else encoding, self._default_source_encoding(train.X)
+        name, shared = type(self).__name__, self._source_shares_encoding()
         return choose_sources(train, self.source_encoding, like_targets, default, model=name, shared=shared)
 
     def _default_source_encoding(self, X: Sequences) -> Encoding:
         """What ``source_encoding="auto"`` means where sources are not read as targets are."""
         return default_encoding(X.kind)
 
-    def _shares_encoding(self) -> bool:
+    def _source_shares_encoding(self) -> bool:
         """Whether sources and targets are read alike."""
         return not self._has_encoder
 
-    def _set(self, setting: Setting) -> None:
+    def _apply_setting(self, setting: Setting) -> None:
         self.encoding_, self.observation_ = setting.encoding, setting.observation
         self.source_encoding_ = setting.source_encoding
         self.measure_, self.length_ = setting.measure, setting.measure.length
@@ -269,10 +325,11 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         float32 cannot hold are computed in float64.
 
         Raises:
-            ValueError: sequences that cannot be read, or a log-probability that float64 cannot hold, by sequence and position.
+            ValueError: sequences that cannot be read, or a log-probability that float64 cannot hold, by sequence and
+                position.
         """
-        data, setting = self._scorable(X, y), self._setting()
-        examples = setting.examples(data, on_disk=self._reads_slices)
+        data, setting = self._checked_data(X, y), self._setting()
+        examples = setting.examples(data, on_disk=self._reads_from_disk)
         names = "X" if data.y is None else "y"
         steps = finite_steps(examples, self._steps, lambda some: self._in_float64()._steps(some), names)
         return [setting.in_raw_units(item, s) for item, s in zip(data.scored, steps, strict=True)]
@@ -283,15 +340,48 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
 
     def score(self, X: Any, y: Any = None) -> float:
         """Nats per frame, byte or symbol: ``Σ log p / Σ units``. Higher is better."""
-        data = self._scorable(X, y)
+        data = self._checked_data(X, y)
         return float(self.log_prob(data.X, data.y).sum() / data.scored.n_units.sum())
 
-    def _scorable(self, X: Any, y: Any) -> Data:
+    def log_prob_marginal(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        beam: int | None = 8,
+        pruning: PruningName = "best",
+        random_state: int = 0,
+    ) -> np.ndarray:
+        """``(n,)`` nats of each text (of ``y`` given ``X``), summed over its tokenisations; at least ``log_prob``.
+
+        ``log_prob`` is that of the canonical tokenisation, which the merges of a ``BPE`` give. The model may also spell
+        the text in other pieces, so the probability of the text is larger (Cao & Rimell 2021, *You should evaluate your
+        language model on marginal likelihood over tokenisations*). The figure is one a text: a tokenisation has its
+        steps, a sum over tokenisations has none. Under ``length="given"`` it is that of the text as the beginning of an
+        endless one, with a piece's end at its end. The cost is that of ``beam`` steps of the model for each byte, one
+        after the other. Where symbols have one spelling: ``log_prob``.
+
+        Args:
+            beam: beginnings of tokenisations that are continued from each byte, besides the canonical one. None: all,
+                which is exact; their number doubles with every byte or so, but an HMM merges all into one belief, and
+                an n-gram those that end alike, so these two are exact for long texts too.
+            pruning: ``"best"`` keeps the most probable: a lower bound for certain. In a long text a beam holds few of
+                the combinations of its choices, so the gain a byte goes to nothing. ``"drawn"`` draws which to keep, so
+                that the probability is unbiased: then the logarithm lies below the truth in the mean, and above it by x
+                nats with probability ``exp(-x)`` at most. For long texts take that.
+            random_state: seed of the draws; a text's figure does not depend on which others there are.
+
+        Raises:
+            ValueError: a tagger, whose pieces are as many as its source's steps; a beam below 1; another ``pruning``.
+        """
+        return log_prob_marginal(self, X, y, beam=beam, pruning=pruning, random_state=random_state)
+
+    def _checked_data(self, X: Any, y: Any) -> Data:
         data = Data.of(X, y)
-        self._check_scorable(data)
+        self._check_data(data)
         return data
 
-    def _check_scorable(self, data: Data) -> None:
+    def _check_data(self, data: Data) -> None:
         setting = self._setting()
         if (data.y is not None) != setting.measure.conditional:
             says = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
@@ -300,7 +390,7 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
 
     def _check_readable(self, setting: Setting, data: Data) -> None:
         setting.check(data, self._missing_is_summed_out(setting.observation))
-        if self._aligned:
+        if self._is_tagger:
             check_aligned(setting, data)
 
     def _in_float64(self) -> Self:
@@ -316,11 +406,177 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
         dtype, device = DTYPES[self.dtype], self._device()
         return torch.as_tensor(shift, dtype=dtype, device=device), torch.as_tensor(scale, dtype=dtype, device=device)
 
+    # -- what comes next -----------------------------------------------------------------------------------
+
+    def predict_next(self, prefix: Any = None, *, source: Any = None) -> Any:
+        """A Pyro distribution over the raw step after ``prefix`` (None: the first step), given ``source``.
+
+        Its ``p_end`` is the probability that the sequence ends here instead, 0 under ``length="given"``. Symbols under
+        ``"stop"`` have the end as one more category, the last, so that ``log_prob(x)`` is what ``stream().update(x)``
+        returns. A density has no such place: of vectors the distribution is given that the sequence goes on, and
+        ``update(x) == log(1 - p_end) + log_prob(x)``.
+        """
+        return predict_next(self, prefix, source)
+
+    def stream(self, *, source: Any = None) -> Stream:
+        """Reads one sequence as it comes: ``update(x_t)`` is ``log p(x_t | past)``, ``predict_next()`` what is next."""
+        return Stream.of(self, source)
+
+    def sample(
+        self,
+        n: int = 1,
+        *,
+        length: int | None = None,
+        prefix: Any = None,
+        source: Any = None,
+        max_length: int = 1000,
+        random_state: int | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        stop: Sequence[str] | None = None,
+    ) -> list[Item]:
+        """Draw ``n`` raw sequences that begin with ``prefix``, given ``source``.
+
+        Args:
+            length: number of encoded steps; None draws until the end (``length="stop"`` only), at most ``max_length``.
+                A given length masks the end, which is not p(x | T). A tagger needs none: its source has it.
+            random_state: seed; None takes the model's.
+            temperature, top_k, top_p, min_p: what is drawn from instead of the model's own distribution: see
+                ``seqmodels.generation.Decoding``.
+            stop: strings, for text: a text ends after the first of them that is completed by what is drawn, and
+                contains it.
+
+        >>> from seqmodels import HMM
+        >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
+        >>> model.sample(temperature=0)  # after a symbol the end is likelier than another
+        [array([0])]
+        """
+        decoding = Decoding(temperature, top_k, top_p, min_p)
+        return sample(self, n, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop))
+
+    def generate(
+        self,
+        prefix: Any = None,
+        *,
+        source: Any = None,
+        length: int | None = None,
+        max_length: int = 1000,
+        random_state: int | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        stop: Sequence[str] | None = None,
+    ) -> Iterator[Any]:
+        """What ``sample(1)`` of the same arguments draws after ``prefix``, as it is drawn.
+
+        Frames ``(D,)``, symbols, or strings of whole characters (the bytes of an unfinished one are held back), never
+        empty.
+
+        >>> from seqmodels import HMM
+        >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
+        >>> [int(symbol) for symbol in model.generate([1], length=4, top_k=1)]
+        [0, 0, 0]
+        """
+        decoding = Decoding(temperature, top_k, top_p, min_p)
+        return generate(self, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop))
+
+    def n_best(
+        self,
+        n: int = 5,
+        *,
+        prefix: Any = None,
+        source: Any = None,
+        n_beams: int | None = None,
+        length: int | None = None,
+        max_length: int = 1000,
+        alpha: float | Literal["mean"] = 0.0,
+    ) -> list[Candidate]:
+        """The ``n`` most probable whole sequences of symbols or text that begin with ``prefix``, given ``source``.
+
+        Found by beam search, so they are the most probable of those that it comes upon.
+
+        Args:
+            n_beams: partial sequences that are kept at each step; None: n, and at least 5.
+            length: number of encoded steps; under ``length="stop"`` None searches all that end after at most
+                ``max_length``.
+            alpha: normalisation by length (Wu et al. 2016): see ``seqmodels.generation.BeamSearch``.
+
+        Raises:
+            ValueError: a model of vectors, which cannot be listed; nothing possible begins with the prefix.
+
+        >>> from seqmodels import HMM
+        >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
+        >>> [(each.item.tolist(), round(each.log_prob, 2)) for each in model.n_best(3)]
+        [([0], -0.8), ([0, 0], -1.6), ([0, 0, 0], -2.4)]
+        """
+        return n_best(
+            self,
+            n,
+            prefix=prefix,
+            source=source,
+            n_beams=n_beams,
+            length=length,
+            max_length=max_length,
+            alpha=alpha,
+        )
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        n_beams: int | None = None,
+        n_best: int | None = None,
+        prefix: Any = None,
+        length: int | Sequence[int] | None = None,
+        max_length: int = 1000,
+        max_ratio: float = 0.0,
+        alpha: float | Literal["mean"] = 0.0,
+        batch_size: int = 64,
+    ) -> list[Any]:
+        """The target that the model finds most probable for each source.
+
+        Args:
+            n_beams: partial sequences that are kept at each step (see ``n_best``); None: one, which is greedy, unless
+                the model can find the most probable of all, as an ``HMMTagger`` and taggers of independent labels can.
+            n_best: instead of a target, a list of so many ``Candidate`` for each source, best first (fewer if there are
+                no more); at least as many partial sequences are kept.
+            prefix: raw beginning of every target, or a list with one for each.
+            length: steps of the targets, one number or one for each; needed under ``length="given"``, but not by
+                taggers.
+            max_ratio: steps that a target may have for each step of its source, besides ``max_length``; under
+                ``length="stop"``.
+            batch_size: sources that are searched at once; of equal length, unless a network's encoder or a neural
+                tagger reads them.
+
+        Raises:
+            ValueError: a model that was fitted without ``y``; one of vectors; nothing possible begins with the prefix.
+        """
+        return predict(
+            self,
+            X,
+            n_beams=n_beams,
+            n_best=n_best,
+            prefix=prefix,
+            length=length,
+            max_length=max_length,
+            max_ratio=max_ratio,
+            alpha=alpha,
+            batch_size=batch_size,
+        )
+
     # -- keeping -------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it."""
-        storage.write(path, self.content())
+        """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it.
+
+        Warns of classes that are not seqmodels' own, which ``load`` must be given: ``load(path, classes=[MyModel])``.
+        """
+        content = self.content()
+        storage.warn_of_classes_to_give(self, self.encoding_, self.source_encoding_, self.observation_)
+        storage.write(path, content)
 
     def content(self) -> dict[str, Any]:
         """What ``save`` writes: nested dictionaries of arrays and JSON values."""
@@ -357,7 +613,10 @@ class SequenceModel(Drawing, Searching, Marginal, ABC):
     # -- inside --------------------------------------------------------------------------------------------
 
     def _with_floor(self, factor: float) -> Self:
-        """The fitted model with the floors of its variances times ``factor``, to see what of a score they made; nothing is fitted."""
+        """The fitted model with the floors of its variances times ``factor``; nothing is fitted anew.
+
+        The change of a score tells how much of it the floors made.
+        """
         other = copy.copy(self)
         other.observation_ = self.observation_.with_floor(factor)
         return other

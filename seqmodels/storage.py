@@ -1,8 +1,9 @@
-"""Files: written beside the old one and swapped in whole, and models as one safetensors file. Nothing in it can run code.
+"""Files: written beside the old one and swapped in whole, and models as one safetensors file, which cannot run code.
 
-A saved model is a safetensors file: arrays are tensors and the rest is JSON in its header, beside a SHA-256 of every tensor and of the
-header itself, so that no bit of it can change unnoticed. Hashes tell of damage, not of who wrote the file: whoever changes it on
-purpose can compute them anew, so what is read is checked as well, by ``seqmodels.loading`` and by each class.
+A saved model is a safetensors file: arrays are tensors and the rest is JSON in its header, beside a SHA-256 of every
+tensor and of the header itself, so that no bit of it can change unnoticed. Hashes tell of damage, not of who wrote the
+file: whoever changes it on purpose can compute them anew, so what is read is checked as well, by ``seqmodels.loading``
+and by each class.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -58,11 +60,13 @@ NOT_KEPT = (
 
 @contextmanager
 def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A file to write in the place of ``path``: afterwards that is the new one, whole and on the disk; if anything fails, the old one.
+    """A file to write in the place of ``path``, which afterwards is the new one, whole and on the disk.
 
-    What is written lies beside it, under a name of its own with the same suffix, until it is renamed. A process that is killed
-    leaves that behind; whoever writes the same ``path`` next removes it. A link is followed; what is no ordinary file
-    (``/dev/stdout``) is written to as it is.
+    If anything fails, it is the old one.
+
+    What is written lies beside it, under a name of its own with the same suffix, until it is renamed. A process that is
+    killed leaves that behind; whoever writes the same ``path`` next removes it. A link is followed; what is no ordinary
+    file (``/dev/stdout``) is written to as it is.
 
     Raises:
         IsADirectoryError: ``path`` is a folder.
@@ -140,7 +144,7 @@ def _begin_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that what was renamed in it is so on the disk too; where a system opens no folders there is nothing to do."""
+    """Make sure that what was renamed in it is so on the disk too; does nothing on systems that open no folders."""
     if os.name == "nt":
         return
     held = os.open(folder, os.O_RDONLY)
@@ -307,8 +311,8 @@ def _format(said: Mapping[str, str], path: str | os.PathLike[str]) -> int:
     number = int(found[1])
     if number > FORMAT:
         raise ValueError(
-            f"{path} was written by a newer version of seqmodels ({said.get('version', 'unknown')}), in format {number}; this "
-            f"one reads formats {OLDEST} to {FORMAT}: upgrade with pip install -U seqmodels"
+            f"{path} was written by a newer version of seqmodels ({said.get('version', 'unknown')}), in format "
+            f"{number}; this one reads formats {OLDEST} to {FORMAT}: upgrade with pip install -U seqmodels"
         )
     return number
 
@@ -339,8 +343,8 @@ def _read_tensor(
     dtype, shape = np.dtype(DTYPES[tensor["dtype"]]), tensor["shape"]
     if begin != end or not begin <= after <= n_bytes or math.prod(shape) * dtype.itemsize != after - begin:
         raise ValueError(
-            f"{path} is not a saved model: the tensor {name!r} of shape {shape} does not fit in its place; if it was one, the file "
-            "is damaged or cut off: copy it again"
+            f"{path} is not a saved model: the tensor {name!r} of shape {shape} does not fit in its place; if it was "
+            "one, the file is damaged or cut off: copy it again"
         )
     flat = np.empty(after - begin, np.uint8)
     if file.readinto(flat.data) != len(flat):
@@ -408,41 +412,128 @@ def _join(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
 
 # -- configurables --------------------------------------------------------------------------------------------
 
+GIVEN = "*."  # before the name of a class that the caller of ``load`` gives
+
+
+def name_of(thing: Any) -> str:
+    """How a file names a class: seqmodels' own by its bare name, any other with its module, which is never imported.
+
+    >>> import collections
+    >>> name_of(Configurable), name_of(collections.Counter)
+    ('Configurable', 'collections.Counter')
+    """
+    is_own = thing.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return str(thing.__name__ if is_own else f"{thing.__module__}.{thing.__qualname__}")
+
 
 def describe(thing: Configurable) -> dict[str, Any]:
     """A configurable as JSON: its class's name and its hyperparameters, nested; but for ``NOT_KEPT``."""
     params = thing.get_params(deep=False).items()
-    return {"class": type(thing).__name__, "params": {k: _described(v) for k, v in params if k not in NOT_KEPT}}
+    return {"class": name_of(type(thing)), "params": {k: _described(v) for k, v in params if k not in NOT_KEPT}}
 
 
 def _described(value: Any) -> Any:
     """As JSON, which has no tuples; functions in a list are left out, for a file holds no code."""
     if isinstance(value, Configurable):
         return describe(value)
+    if isinstance(value, dict):
+        return {"dict": {key: _described(v) for key, v in value.items()}}
+    if isinstance(value, type):
+        return {"type": name_of(value)}
     if not isinstance(value, list | tuple):
         return value
     kept = [_described(v) for v in value if isinstance(v, Configurable) or not callable(v)]
     return {"tuple": kept} if isinstance(value, tuple) else kept
 
 
-def build(description: Mapping[str, Any], classes: Mapping[str, type[Configurable]]) -> Any:
-    """The configurable that ``describe`` described, from a closed table of classes.
+def warn_of_classes_to_give(*things: Any) -> None:
+    """Warn, before they are saved, of classes in these things that are not seqmodels' own: ``load`` must be given them.
 
-    ``NOT_KEPT``, which older versions described, are left at their defaults: a file does not say where the next ``fit`` writes.
+    Raises:
+        ValueError: two classes of one name, which ``load`` could not tell apart.
+    """
+    to_give: dict[str, type] = {}
+    for cls in (cls for thing in things for cls in _classes_in(thing) if "." in name_of(cls)):
+        if to_give.setdefault(cls.__name__, cls) is not cls:
+            raise ValueError(
+                f"{name_of(cls)} and {name_of(to_give[cls.__name__])} have one name, so that a file with both could "
+                "not be loaded; rename one"
+            )
+    if to_give:
+        names = ", ".join(to_give)
+        warnings.warn(
+            f"what is saved holds {', '.join(map(name_of, to_give.values()))}, which seqmodels does not know: load it "
+            f"with seqmodels.load(path, classes=[{names}]), and a comparison with Comparison.load(folder, "
+            f"classes=[{names}])",
+            stacklevel=3,
+        )
+
+
+def _classes_in(value: Any) -> Iterator[type]:
+    """Of a value and all hyperparameters in it that are kept."""
+    if isinstance(value, type):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _classes_in(each)
+    elif isinstance(value, dict):
+        yield from _classes_in(list(value.values()))
+    elif isinstance(value, Configurable):
+        yield type(value)
+        for name, inner in value.get_params(deep=False).items():
+            if name not in NOT_KEPT:
+                yield from _classes_in(inner)
+
+
+def given_classes(classes: Iterable[type]) -> dict[str, type]:
+    """The table, for ``build``, of classes that are not seqmodels' own; ``ValueError`` for two of one name."""
+    table: dict[str, type] = {}
+    for cls in classes:
+        if not isinstance(cls, type):
+            raise ValueError(f"classes has {cls!r:.100}, which is no class; pass a list such as [MyModel]")
+        if table.setdefault(f"{GIVEN}{cls.__name__}", cls) is not cls:
+            raise ValueError(f"classes has two of the name {cls.__name__!r}; rename one")
+    return table
+
+
+def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
+    """The configurable that ``describe`` described, from a closed table of classes; nothing is imported by its name.
+
+    ``NOT_KEPT``, which older versions described, are left at their defaults: a file does not say where the next ``fit``
+    writes.
+
+    Args:
+        classes: seqmodels' own by name, and those of ``given_classes``.
 
     Raises:
         ValueError: an unknown class or hyperparameter, or a value of another type than the hyperparameter's.
     """
-    name = description["class"]
-    if name not in classes:
-        raise ValueError(f"the file holds a {name}, which this version of seqmodels does not know")
+    cls = _class_named(description["class"], classes)
+    if not issubclass(cls, Configurable):
+        raise ValueError(f"the file holds a {cls.__name__}, which has no hyperparameters")
     params = {k: _built(v, classes) for k, v in description["params"].items() if k not in NOT_KEPT}
     for key, value in params.items():
-        check(classes[name], key, value, any_number=True)
-    return classes[name](**params)
+        check(cls, key, value, any_number=True)
+    return cls(**params)
 
 
-def _built(value: Any, classes: Mapping[str, type[Configurable]]) -> Any:
-    if isinstance(value, dict):
-        return tuple(_built(v, classes) for v in value["tuple"]) if "tuple" in value else build(value, classes)
-    return [_built(v, classes) for v in value] if isinstance(value, list) else value
+def _class_named(name: str, classes: Mapping[str, type]) -> type:
+    bare = name.rpartition(".")[2]
+    known = classes.get(name, classes.get(f"{GIVEN}{bare}"))
+    if known is None and bare != name:
+        raise ValueError(f"the file holds a {name}, which is not one of seqmodels' classes; pass classes=[{bare}]")
+    if known is None:
+        raise ValueError(f"the file holds a {name}, which this version of seqmodels does not know")
+    return known
+
+
+def _built(value: Any, classes: Mapping[str, type]) -> Any:
+    if isinstance(value, list):
+        return [_built(v, classes) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if "tuple" in value:
+        return tuple(_built(v, classes) for v in value["tuple"])
+    if "dict" in value:
+        return {key: _built(v, classes) for key, v in value["dict"].items()}
+    return _class_named(value["type"], classes) if "type" in value else build(value, classes)

@@ -1,4 +1,4 @@
-"""Targets as long as their sources, ``y_t`` beside ``x_t``: what models of them refuse, in words that both wings share."""
+"""Taggers, whose targets are as long as their sources, ``y_t`` beside ``x_t``: checks that all of them share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WAY_OUT = "pass targets with a step for each of their source's, or take an encod
 
 
 def check_choices(name: str, length: str, ignore_source: bool) -> None:
-    """Raise ``ValueError`` for what a tagger cannot be told."""
+    """Raise ``ValueError`` for choices that a tagger does not have."""
     if length == "stop":
         raise ValueError(
             f"length is 'stop', but the targets of {name} are as long as their sources, so that their end is no event; "
@@ -26,7 +26,7 @@ def check_choices(name: str, length: str, ignore_source: bool) -> None:
 
 
 def check_has_targets(name: str, data: Data) -> None:
-    """Raise ``ValueError`` where there is nothing to fit to."""
+    """Raise ``ValueError`` where there are no targets."""
     if data.y is None:
         raise ValueError(f"{name} is p(y | x); pass y, with a step for each of X's")
 
@@ -36,22 +36,23 @@ def check_aligned(setting: Setting, data: Data) -> None:
     assert data.y is not None, "a tagger is p(y | x)"
     assert setting.source_encoding is not None, "a tagger reads its sources"
     for i, (x, y) in enumerate(zip(data.X, data.y, strict=True)):
-        there, here = _n_steps(setting.source_encoding, x), _n_steps(setting.encoding, y)
-        if there != here:
-            raise ValueError(f"sequence {i} has {there} steps in X but {here} in y; {WAY_OUT}")
+        n_source, n_target = _n_steps(setting.source_encoding, x), _n_steps(setting.encoding, y)
+        if n_source != n_target:
+            raise ValueError(f"sequence {i} has {n_source} steps in X but {n_target} in y; {WAY_OUT}")
 
 
 def length_like(source: np.ndarray, length: int | None) -> int:
     """The steps that a target has, given its encoded source; ``ValueError`` if another ``length`` is asked for."""
     if length is not None and length != len(source):
         raise ValueError(
-            f"length is {length}, but the source has {len(source)} steps and its target as many; leave length out, or {WAY_OUT}"
+            f"length is {length}, but the source has {len(source)} steps and its target as many; leave length out, or "
+            f"{WAY_OUT}"
         )
     return len(source)
 
 
 def past_the_source(n_steps: int) -> ValueError:
-    """For what is asked of a step that there is not."""
+    """The error for a step after the last one."""
     return ValueError(
         f"the source has {n_steps} steps and so has its target: there is no step {n_steps}, nothing comes next"
     )

@@ -212,7 +212,7 @@ class Row:
         return (make_data(given, lengths, SOURCES, 1, self.n_features), x) if self.conditional else (x, None)
 
     def source(self, n: int) -> Any:
-        """One source of a target of ``n`` steps, or None: always the same, but for taggers, where it is cut to this length."""
+        """One source of a target of ``n`` steps, or None: always the same; of taggers cut to this length."""
         X, y = self.data
         if y is None:
             return None
@@ -285,7 +285,10 @@ def fitted(row: Row) -> sm.SequenceModel:
 
 @cache
 def rough(row: Row) -> sm.SequenceModel:
-    """The fitted model with noise in every weight of a network, every share of an n-gram: near its gentle start much would look alike."""
+    """The fitted model with noise in every weight of a network, every share of an n-gram.
+
+    Near their initial values, models would differ too little for errors to show.
+    """
     model = copy.deepcopy(fitted(row))
     if isinstance(model, NeuralModel):
         generator = torch.Generator().manual_seed(3)

@@ -98,7 +98,7 @@ def walked(model: Any, x: Any, source: Any = None) -> np.ndarray:
         (example,) = model._setting().examples(Data.of([x]))
     else:
         (example,) = model._setting().examples(Data.of([source], [x]))
-    cursor, steps = model._cursor(), []
+    cursor, steps = model.cursor(), []
     with torch.inference_mode():
         state = cursor.start(example.source, 1)
         for value in torch.as_tensor(example.values):

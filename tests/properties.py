@@ -184,22 +184,22 @@ def check_vectors(case: tuple[Chain, list[np.ndarray]]) -> None:
             slack
         )  # else the value is lost in the rounding, and only the height of the density bounds it
         with np.errstate(invalid="ignore"):
-            low = _total(*chain.log_prob(np.where(held, log_b - slack, -np.inf)))
-            high = _total(*chain.log_prob(np.where(held, log_b + slack, chain.height)))
-        assert low == total or low - _more(low) <= total
-        assert high == total or total <= high + _more(high)
+            low, low_rounding = _total(*chain.log_prob(np.where(held, log_b - slack, -np.inf)))
+            high, high_rounding = _total(*chain.log_prob(np.where(held, log_b + slack, chain.height)))
+        assert low == total or low - low_rounding <= total
+        assert high == total or total <= high + high_rounding
     kept = [i for i, steps in enumerate(found) if steps is not None]
     if kept:
         alone = [found[i][0] for i in kept]  # type: ignore[index]
         check_alike(model, [items[i] for i in kept], alone)
 
 
-def _more(bound: float) -> float:
-    return 1e-9 * max(1.0, abs(bound)) if np.isfinite(bound) else 0.0
-
-
-def _total(steps: np.ndarray, end: float) -> float:
-    return float(steps.sum() + end)
+def _total(steps: np.ndarray, end: float) -> tuple[float, float]:
+    """Nats of the whole, and by how much they may be rounded: a total may be small beside the steps whose sum it is."""
+    each = np.append(steps, end)
+    total = float(each.sum())
+    largest = np.abs(each[np.isfinite(each)]).max(initial=1.0)
+    return total, 1e-9 * max(1.0, abs(total)) + 8 * EPS * len(each) * float(largest) if np.isfinite(total) else 0.0
 
 
 def _rounding(chain: Chain, model: sm.HMM, x: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
+from seqmodels.generation import CursorState, encode_source
 from seqmodels.hmm import blocks
 from seqmodels.measure import check_comparable
 from seqmodels.neural import scoring
@@ -178,7 +179,7 @@ def test_batches_order_and_padding_change_nothing(
 
 
 @every()
-def test_the_cursor_agrees_with_the_batched_road(row: Row) -> None:
+def test_the_cursor_agrees_with_the_evaluation_in_batches(row: Row) -> None:
     model, (X, y) = rough(row), row.data
     for i in (3, 4):
         item = row.scored[i]
@@ -393,13 +394,37 @@ def test_the_widest_beam_finds_the_most_probable_strings(row: Row) -> None:
 @pytest.mark.parametrize("row", [row for row in rows() if row.conditional and not row.model.ignore_source], ids=str)
 def test_sources_of_one_length_start_together(row: Row) -> None:
     model = rough(row)
-    cursor, sources = model._cursor(), [model._encode_source(row.data[0][i][:4]) for i in (0, 6)]
+    cursor, sources = model.cursor(), [encode_source(model, row.data[0][i][:4]) for i in (0, 6)]
     together, alone = cursor.start(sources, 2), [cursor.start(source, 1) for source in sources]
     for step in model.encoding_.encode(row.scored[2])[:4]:
         x = torch.as_tensor(step).unsqueeze(0)
         expected = torch.cat([cursor.distribution(state).log_prob(x) for state in alone])
         assert_allclose(cursor.distribution(together).log_prob(torch.cat([x, x])), expected, rtol=0, atol=1e-9)
         together, alone = cursor.advance(together, torch.cat([x, x])), [cursor.advance(s, x) for s in alone]
+
+
+@every()
+def test_states_of_a_cursor_are_values(row: Row) -> None:
+    """Many sequences start from one cursor, and what is advanced or selected stays as it was."""
+    model, item = rough(row), row.scored[3]
+    cursor, steps = model.cursor(), [torch.as_tensor(step) for step in model.encoding_.encode(item)[:3]]
+    source = encode_source(model, row.source(len(item))) if row.conditional else None
+
+    def log_prob(state: CursorState, x: torch.Tensor) -> np.ndarray:
+        return cursor.distribution(state).log_prob(x.expand(3, *x.shape)).double().numpy()
+
+    def advanced(state: CursorState, x: torch.Tensor, n: int) -> CursorState:
+        return cursor.advance(state, x.expand(n, *x.shape))
+
+    state = advanced(cursor.start(source, 2), steps[0], 2)
+    chosen = cursor.select(state, torch.tensor([1, 0, 1]))
+    before = log_prob(chosen, steps[1])
+    after = log_prob(advanced(chosen, steps[1], 3), steps[2])
+    advanced(chosen, steps[2], 3)
+    assert_array_equal(log_prob(chosen, steps[1]), before)
+    assert_array_equal(log_prob(advanced(chosen, steps[1], 3), steps[2]), after)
+    again = advanced(cursor.start(source, 3), steps[0], 3)
+    assert_allclose(log_prob(again, steps[1]), before, rtol=0, atol=1e-10 * max(1.0, float(np.abs(before).max())))
 
 
 @every("symbols", "text")
@@ -618,9 +643,13 @@ def test_a_model_is_asked_for_what_it_was_fitted_to(row: Row) -> None:
 
 
 def test_what_is_not_fitted_says_so() -> None:
-    for ask in (lambda m: m.log_prob(["a"]), lambda m: m.sample(), lambda m: m.stream(), lambda m: m.save("nowhere")):
+    calls = (
+        *(lambda m: m.log_prob(["a"]), lambda m: m.sample(), lambda m: m.stream(), lambda m: m.save("nowhere")),
+        lambda m: m.cursor(),
+    )
+    for model, call in product((sm.LSTM(), sm.HMM(), sm.NGram(), sm.HMMTagger(), sm.AlignmentHMM()), calls):
         with pytest.raises(sm.NotFittedError, match="not fitted; call fit first"):
-            ask(sm.LSTM())
+            call(model)
 
 
 # -- scikit-learn's tools ----------------------------------------------------------------------------------------

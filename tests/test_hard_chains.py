@@ -10,7 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 
 import seqmodels as sm
-from seqmodels.generation.cursor import begin
+from seqmodels.generation.cursor import start_after
 from seqmodels.hmm.parameters import Parameters
 from tests.families import Row, rough, rows
 from tests.hard_chains import CHAINS, batched, deviation, log_steps, walked, with_chain
@@ -71,22 +71,22 @@ def test_what_goes_on_from_it_is_right() -> None:
 
 def test_beams_are_selected_with_their_beliefs() -> None:
     model = two_states()
-    cursor = model._cursor()
+    cursor = model.cursor()
     states = cursor.start(n=2)
     for t in range(400):
         states = cursor.advance(states, torch.tensor([0, 1]) if t < 380 else torch.tensor([1, 0]))
     picked = cursor.select(states, torch.tensor([1, 1, 0]))
-    alone = begin(cursor, None, np.repeat([1, 0], [380, 20]), 1)
+    alone = start_after(cursor, None, np.repeat([1, 0], [380, 20]), 1)
     assert_allclose(picked.log_belief[:2], alone.log_belief.expand(2, -1), rtol=1e-12)
     assert_allclose(picked.log_belief[2], alone.log_belief[0].flip(0), rtol=1e-12)
 
 
 def test_beliefs_merge_in_logarithms() -> None:
     model = two_states()
-    cursor = model._cursor()
-    one, other = (begin(cursor, None, np.full(n, symbol), 1) for n, symbol in ((300, 0), (300, 1)))
-    ((_, state),) = model._merged([0.0, -900.0], [one, other])
-    after = begin(cursor, None, [], 1)
+    cursor = model.cursor()
+    one, other = (start_after(cursor, None, np.full(n, symbol), 1) for n, symbol in ((300, 0), (300, 1)))
+    ((_, state),) = model._merge_states([0.0, -900.0], [one, other])
+    after = start_after(cursor, None, [], 1)
     lasting = np.full(600, 1)
     log_probs = []
     for start in (one, other, state, after):

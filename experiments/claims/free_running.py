@@ -66,13 +66,15 @@ BEGINNINGS: dict[str, Choose] = {"the truth": the_truth, "its own draws": own_dr
 @torch.no_grad()
 def divergences(model: SequenceModel, truth: HMM, x: Tensor, choose: Choose) -> np.ndarray:
     """KL(truth || model) in nats (n, T) of the next letter, along n beginnings that go on as ``choose`` says; ``x`` (n, T) is the truth's."""
-    guessed, known, found = model.start(None, len(x)), truth.start(None, len(x)), []
+    model_cursor, true_cursor, found = model.cursor(), truth.cursor(), []
+    guessed, known = model_cursor.start(None, len(x)), true_cursor.start(None, len(x))
     generator = torch.Generator().manual_seed(0)
     for t in range(x.shape[1]):
-        log_q, log_p = model.distribution(guessed).log_probs(), truth.distribution(known).log_probs()  # (n, V)
+        log_q = model_cursor.distribution(guessed).log_probs()  # (n, V)
+        log_p = true_cursor.distribution(known).log_probs()
         found.append((log_p.exp() * (log_p - log_q)).sum(-1))
         letter = x[:, t] if t < TRUE_START else choose(log_q, x[:, t], generator)
-        guessed, known = model.advance(guessed, letter), truth.advance(known, letter)
+        guessed, known = model_cursor.advance(guessed, letter), true_cursor.advance(known, letter)
     return torch.stack(found, 1).numpy()
 
 

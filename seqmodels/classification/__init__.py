@@ -1,4 +1,4 @@
-"""Which label has a sequence? A model for each label, and Bayes' rule."""
+"""Classification of sequences: a model for each label, and Bayes' rule."""
 
 from seqmodels.classification.model import GenerativeClassifier
 

@@ -1,4 +1,4 @@
-"""A temperature for a classifier's probabilities: ``p(c | x) ∝ exp(joint_c / temperature)``, learned from held-out sequences."""
+"""A classifier's temperature, ``p(c | x) ∝ exp(joint_c / temperature)``, learned from held-out sequences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_softmax, softmax
 
-COLDEST, HOTTEST = 1e-6, 1e6  # beyond them probabilities are 0 and 1, or all alike
+MIN_TEMPERATURE = 1e-6  # below it probabilities are 0 and 1
+MAX_TEMPERATURE = 1e6  # above it they are all equal
 
 
 def log_posterior(joint: np.ndarray, temperature: float, log_priors: np.ndarray) -> np.ndarray:
@@ -18,36 +19,44 @@ def log_posterior(joint: np.ndarray, temperature: float, log_priors: np.ndarray)
 
 
 def learned_temperature(joint: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature of least log-loss on held-out sequences (Guo et al. 2017, *On calibration of modern neural networks*).
+    """The temperature of least log-loss on held-out sequences.
 
-    Where every held-out sequence is told rightly that would be 0. So one error more than was seen is counted, as in Platt (1999,
-    *Probabilistic outputs for support vector machines*): of n sequences each counts ``1 / (n + 2)`` for its strongest rival. The
-    loss is convex in ``1 / temperature``, and where its slope is zero is found by bisection.
+    Guo et al. 2017, *On calibration of modern neural networks*.
+
+    Where every held-out sequence is told rightly that would be 0. So one error more than was seen is counted, as in
+    Platt (1999, *Probabilistic outputs for support vector machines*): of n sequences each counts ``1 / (n + 2)`` for
+    its strongest rival. The loss is convex in ``1 / temperature``, and where its slope is zero is found by bisection.
 
     Args:
-        joint: ``(n, K)`` nats, ``log p(x | c) + log p(c)``. A sequence to which its own label, or every other label, gives no
-            probability says nothing of the temperature.
+        joint: ``(n, K)`` nats, ``log p(x | c) + log p(c)``. A sequence to which its own label, or every other label,
+            gives no probability says nothing of the temperature.
         labels: ``(n,)`` column of the true label.
     """
-    own = joint[np.arange(len(joint)), labels]
+    log_true = joint[np.arange(len(joint)), labels]
     others = np.where(np.arange(joint.shape[1]) == labels[:, None], -np.inf, joint)
-    told = np.isfinite(own) & np.isfinite(others.max(axis=1))
-    if not told.any() or (own[told] == others[told].max(axis=1)).all():
+    log_rival = others.max(axis=1)
+    counts = np.isfinite(log_true) & np.isfinite(log_rival)
+    if not counts.any() or (log_true[counts] == log_rival[counts]).all():
         return 1.0
-    smoothing = 1 / (told.sum() + 2)
-    wanted = (1 - smoothing) * own[told] + smoothing * others[told].max(axis=1)
-    finite = np.where(np.isneginf(joint[told]), -np.inf, joint[told] - own[told, None])
-    return 1 / _least(finite, wanted - own[told])
+    smoothing = 1 / (counts.sum() + 2)
+    target = (1 - smoothing) * log_true[counts] + smoothing * log_rival[counts]
+    relative = np.where(np.isneginf(joint[counts]), -np.inf, joint[counts] - log_true[counts, None])
+    return 1 / _best_inverse(relative, target - log_true[counts])
 
 
-def _least(joint: np.ndarray, wanted: np.ndarray) -> float:
-    """The inverse temperature at which the loss has no slope; the ends of its range where it falls all the way."""
-    values = np.where(np.isneginf(joint), 0.0, joint)  # of no weight
+def _best_inverse(joint: np.ndarray, target: np.ndarray) -> float:
+    """The inverse temperature at which the loss has no slope; an end of its range where the loss falls up to there.
+
+    Args:
+        joint: ``(N, K)`` nats.
+        target: ``(N,)`` nats that the labels have in the mean of the smoothed targets.
+    """
+    values = np.where(np.isneginf(joint), 0.0, joint)  # these have no weight
 
     def slope(inverse: float) -> float:
-        return float(((softmax(inverse * joint, axis=1) * values).sum(axis=1) - wanted).mean())
+        return float(((softmax(inverse * joint, axis=1) * values).sum(axis=1) - target).mean())
 
-    low, high = 1 / HOTTEST, 1 / COLDEST
+    low, high = 1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE
     if slope(low) >= 0:
         return low
     return high if slope(high) <= 0 else float(brentq(slope, low, high, xtol=1e-12, rtol=1e-10))
@@ -56,8 +65,8 @@ def _least(joint: np.ndarray, wanted: np.ndarray) -> float:
 def folds(labels: np.ndarray, clusters: np.ndarray | None, n: int, random_state: int) -> list[np.ndarray]:
     """At most ``n`` parts to hold out, ``(N,)`` bool each; in none is what would leave a label nothing to be fitted to.
 
-    Whole clusters, as what is asked about later is of others (speakers, say); where there are none, or every label lies within
-    one, single sequences, with about the same share of each label in every part.
+    Whole clusters, as what is asked about later is of others (speakers, say); where there are none, or every label lies
+    within one, single sequences, with about the same share of each label in every part.
     """
     if clusters is not None:
         _, number = np.unique(clusters, return_inverse=True)
@@ -72,8 +81,8 @@ def _stratified(labels: np.ndarray, n: int, rng: np.random.Generator) -> np.ndar
     """``(N,)`` number of the part of each sequence."""
     fold = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
-        own = rng.permutation(np.flatnonzero(labels == label))
-        fold[own] = (np.arange(len(own)) + rng.integers(n)) % n
+        members = rng.permutation(np.flatnonzero(labels == label))
+        fold[members] = (np.arange(len(members)) + rng.integers(n)) % n
     return fold
 
 

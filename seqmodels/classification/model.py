@@ -17,31 +17,34 @@ from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.sequences import Sequences, as_sequences
 
-TINY = float(np.nextafter(0, 1))
+SMALLEST_POSITIVE = float(np.nextafter(0, 1))
 
 
 @dataclass(eq=False, repr=False)
 class GenerativeClassifier(Configurable):
     """Bayes' rule over one clone of ``model`` a label: ``p(c | x) ∝ (p(x | c) p(c))^(1/temperature)``.
 
-    The encoding is fitted once, on the sequences of all labels, and each model is given it fitted. A text's alphabet or pieces must be
-    the same for likelihoods to be of the same thing; vectors could be standardised for each label, as the log-determinant makes up for
-    it, but a feature may be constant within one label, and variance floors are in standardised units, which then are the same for all.
+    The encoding is fitted once, on the sequences of all labels, and each model is given it fitted. A text's alphabet or
+    pieces must be the same for likelihoods to be of the same thing; vectors could be standardised for each label, as
+    the log-determinant makes up for it, but a feature may be constant within one label, and variance floors are in
+    standardised units, which then are the same for all.
 
-    A model that treats frames as less dependent than they are is surer than it is right, the more so the longer the sequence. Likelihood and
-    prior are tempered together, so the most probable label stays what it was; ``predict`` and ``decision_function`` know no temperature.
+    A model that treats frames as less dependent than they are is surer than it is right, the more so the longer the
+    sequence. Likelihood and prior are tempered together, so the most probable label stays what it was; ``predict`` and
+    ``decision_function`` know no temperature.
 
     Args:
         model: any ``SequenceModel``, unfitted; it stays as it is. Its parameters are reached as ``model__n_states``.
-        priors: ``"data"``: the share of each label in training; ``"uniform"``; or probabilities, in the order of ``classes_``.
-        calibrate: learn the temperature, by the log-loss of each of ``n_folds`` parts under models fitted on the others. It takes
-            ``n_folds`` more fits of each label. False leaves it at 1.
-        n_folds: parts: of the clusters that ``X`` carries (speakers, documents), unless every label lies within one; otherwise of
-            the sequences, with about the same share of each label.
+        priors: ``"data"``: the share of each label in training; ``"uniform"``; or probabilities, in the order of
+            ``classes_``.
+        calibrate: learn the temperature, by the log-loss of each of ``n_folds`` parts under models fitted on the
+            others. It takes ``n_folds`` more fits of each label. False leaves it at 1.
+        n_folds: parts: of the clusters that ``X`` carries (speakers, documents), unless every label lies within one;
+            otherwise of the sequences, with about the same share of each label.
         random_state: seed of what goes into which part.
 
-    Attributes (fitted): ``classes_ (K,)`` the labels in order, ``models_`` one for each, ``encoding_`` which they share,
-    ``priors_ (K,)``, ``temperature_``, ``fit_seconds_``.
+    Attributes (fitted): ``classes_ (K,)`` the labels in order, ``models_`` one for each, ``encoding_`` which they
+    share, ``priors_ (K,)``, ``temperature_``, ``fit_seconds_``.
 
     >>> from seqmodels import HMM
     >>> x = [np.array([0, 0, 1, 0]), np.array([1, 1, 1]), np.array([0, 0, 0]), np.array([1, 0, 1, 1, 1])]
@@ -65,7 +68,8 @@ class GenerativeClassifier(Configurable):
         Args:
             X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
             y: ``(n,)`` labels; None: those that ``X`` carries.
-            validation: ``"auto"``: networks hold out a tenth of each label for early stopping; ``None`` holds out nothing.
+            validation: ``"auto"``: networks hold out a tenth of each label for early stopping; ``None`` holds out
+                nothing.
 
         Raises:
             ValueError: no labels, or one of a kind only; what ``model.fit`` raises, with the label it came from.
@@ -133,7 +137,7 @@ class GenerativeClassifier(Configurable):
             raise KeyboardInterrupt
         return model
 
-    # -- asking --------------------------------------------------------------------------------------------
+    # -- predictions ---------------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> np.ndarray:
         """``(n,)`` the most probable label of each sequence; of equal ones the first of ``classes_``."""
@@ -175,9 +179,13 @@ class GenerativeClassifier(Configurable):
     # -- keeping -------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted classifier to one safetensors file; ``seqmodels.load`` reads it."""
+        """Write the fitted classifier to one safetensors file; ``seqmodels.load`` reads it.
+
+        Warns of classes that are not seqmodels' own, which ``load`` must be given: ``load(path, classes=[MyModel])``.
+        """
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
+        storage.warn_of_classes_to_give(self, self.encoding_, *(model.observation_ for model in self.models_))
         storage.write(
             path,
             {
@@ -195,7 +203,7 @@ class GenerativeClassifier(Configurable):
         self.priors_ = check_between("priors", array_of(content, "priors", np.float64, self.classes_.shape), 0)
         check_sums("priors", self.priors_.sum(keepdims=True))
         self.temperature_ = float(
-            check_between("temperature", np.array(content["temperature"], dtype=np.float64), TINY)
+            check_between("temperature", np.array(content["temperature"], dtype=np.float64), SMALLEST_POSITIVE)
         )
         if len(models) != len(self.classes_) or not all(isinstance(model, SequenceModel) for model in models):
             raise ValueError(f"there should be a model with a likelihood for each of {len(self.classes_)} labels")
@@ -220,7 +228,7 @@ class GenerativeClassifier(Configurable):
 
 
 def _restored_labels(values: list[Any], dtype: str) -> np.ndarray:
-    """Labels that ``tolist`` gave, of the dtype that they had; ``ValueError`` for a wider one, which could take any memory."""
+    """Labels that ``tolist`` gave, of their dtype; ``ValueError`` for a wider one, which could take much memory."""
     labels = np.array(values, dtype=object if dtype == "|O" else None)
     wanted = np.dtype(dtype)
     if labels.ndim != 1 or wanted.kind not in "biufUO" or (wanted.kind == "U" and wanted != labels.dtype):

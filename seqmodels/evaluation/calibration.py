@@ -102,18 +102,18 @@ def pit(
     found = [np.empty((0, size))]
     for walk in walks(model, X, y, n_steps, random_state):
         for prediction, x, real in walk.steps(model):
-            found += [_cdfs(prediction, row, x[row]).numpy()[None] for row in real if not prediction.stuck[row]]
+            found += [_cdfs(prediction, row, x[row]).numpy()[None] for row in real if not prediction.has_no_next_step[row]]
     return np.concatenate(found)
 
 
 def _cdfs(prediction: Prediction, row: int, x: Tensor) -> Tensor:
     """``(D,)`` float64 of one frame, in encoded units: an affine map changes no probability."""
     past = None if prediction.past is None else prediction.past[row : row + 1]
-    parameters = prediction.parameters[row].double()
+    output_parameters = prediction.output_parameters[row].double()
     none, one = torch.zeros_like(x, dtype=torch.float64), torch.ones_like(x, dtype=torch.float64)
     log_weights = prediction.weights()[row].double().log()
     past = None if past is None else past.double()
-    distribution = prediction.observation.distribution(parameters, log_weights, past, none, one)
+    distribution = prediction.observation.distribution(output_parameters, log_weights, past, none, one)
     return marginal_cdf(distribution, x.double()).cpu()
 
 

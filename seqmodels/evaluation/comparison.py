@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -180,8 +180,12 @@ class Comparison:
             }
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Comparison:
+    def load(cls, folder: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Comparison:
         """What ``save`` wrote: the same figures to the last bit; folders from strangers may be loaded (see ``seqmodels.load``).
+
+        Args:
+            folder: that of ``save``.
+            classes: classes of one's own that its models hold, as of ``seqmodels.load``.
 
         Raises:
             ValueError: any other folder, a damaged one (naming the file), or one of a newer version.
@@ -197,7 +201,7 @@ class Comparison:
                 Measure(**content["measure"]),
                 steps,
                 {name: saved.frame_from_json(history) for name, history in content["histories"].items()},
-                saved.read_models(files, content["models"]),
+                saved.read_models(files, content["models"], classes),
                 test,
                 source=saved.read_sequences(files, "source") if content["measure"]["conditional"] else None,
                 provenance=content["provenance"],

@@ -14,7 +14,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -332,6 +332,6 @@ def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
     return files
 
 
-def read_models(folder: Path, files: Mapping[str, str]) -> dict[str, Any]:
-    """The inverse of ``write_models``."""
-    return {name: load(folder / file) for name, file in files.items()}
+def read_models(folder: Path, files: Mapping[str, str], classes: Iterable[type] = ()) -> dict[str, Any]:
+    """The inverse of ``write_models``; ``classes`` as of ``load``."""
+    return {name: load(folder / file, classes=classes) for name, file in files.items()}

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Given, Prediction
+from seqmodels.generation import Prediction, Source
 from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data, Example
 from seqmodels.sequences import Sequences
@@ -29,7 +29,7 @@ class Walk:
 
     values: Tensor
     lengths: np.ndarray
-    source: Given
+    source: Source
     warm_up: int
 
     @classmethod
@@ -44,7 +44,7 @@ class Walk:
     @torch.inference_mode()
     def steps(self, model: SequenceModel) -> Iterator[tuple[Prediction, Tensor, np.ndarray]]:
         """At each judged step what was predicted for n sequences, what came ``(n, ...)``, and which rows are real ``(m,)``."""
-        cursor = model._cursor()
+        cursor = model.cursor()
         state = cursor.start(self.source, len(self.lengths))
         for t in range(self.values.shape[1]):
             if t >= self.warm_up:

@@ -1,37 +1,55 @@
-"""Sampling, streaming and beam search, written once on the cursor that every model has."""
+"""What a fitted model generates, written once on its cursor: sampling, streaming, beam search, marginals of texts."""
 
-from seqmodels.generation.beam import Hypothesis, Search, beam_search, beam_searches
-from seqmodels.generation.cursor import Cursor, CursorState, select_rows
+from seqmodels.generation.beam import (
+    BeamSearch,
+    Candidate,
+    Hypothesis,
+    beam_search,
+    beam_searches,
+    n_best,
+    predict,
+)
+from seqmodels.generation.cursor import (
+    Cursor,
+    CursorState,
+    MergedStates,
+    Source,
+    select_rows,
+    source_of_each,
+    stacked_sources,
+)
 from seqmodels.generation.decoding import Decoding
-from seqmodels.generation.drawing import Drawing
-from seqmodels.generation.generative import Generative
-from seqmodels.generation.given import Given, given_each, given_rows
-from seqmodels.generation.marginal import Marginal
+from seqmodels.generation.inputs import GenerativeModel, encode_source
+from seqmodels.generation.marginal import PruningName, log_prob_marginal
 from seqmodels.generation.prediction import Prediction
-from seqmodels.generation.sampling import sample_steps
-from seqmodels.generation.searching import Candidate, Searching
-from seqmodels.generation.spellings import Merged
-from seqmodels.generation.stream import Stream
+from seqmodels.generation.sampling import SamplingOptions, generate, sample, sample_steps
+from seqmodels.generation.stream import Stream, predict_next
 
 __all__ = [
+    "BeamSearch",
     "Candidate",
     "Cursor",
     "CursorState",
     "Decoding",
-    "Drawing",
-    "Generative",
-    "Given",
+    "GenerativeModel",
     "Hypothesis",
-    "Marginal",
-    "Merged",
+    "MergedStates",
     "Prediction",
-    "Search",
-    "Searching",
+    "PruningName",
+    "SamplingOptions",
+    "Source",
     "Stream",
     "beam_search",
     "beam_searches",
-    "given_each",
-    "given_rows",
+    "encode_source",
+    "generate",
+    "log_prob_marginal",
+    "n_best",
+    "predict",
+    "predict_next",
+    "sample",
     "sample_steps",
     "select_rows",
+    "source_of_each",
+    "stacked_sources",
 ]

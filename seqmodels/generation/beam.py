@@ -1,38 +1,39 @@
-"""Beam search on the cursor: the most probable whole sequences that a beam of ``width`` beginnings comes upon, for many sources at once."""
+"""Beam search: the most probable whole sequences of symbols that a beam of partial sequences leads to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.generation.cursor import Cursor, CursorState
+from seqmodels.generation.inputs import (
+    GenerativeModel,
+    encode_prefix,
+    encode_source,
+    target_length,
+    with_enough_precision,
+)
+from seqmodels.preparation import Data, Example
+from seqmodels.sequences import Item, Sequences
 
 
 @dataclass(frozen=True)
-class Hypothesis:
-    """A whole sequence of encoded ``steps (T,)``, prefix included; ``log_prob`` in nats, with the end where ends are events."""
-
-    steps: np.ndarray
-    log_prob: float
-
-
-@dataclass(frozen=True)
-class Search:
+class BeamSearch:
     """What is searched for, and how.
 
     Args:
-        width: beginnings that are followed at once.
-        n_best: how many sequences are wanted.
+        width: partial sequences that are kept at each step.
+        n_best: how many sequences are returned.
         length: number of steps; None: where ends are events, sequences of at most ``max_length`` steps.
         max_length: see ``length``.
-        alpha: sequences of several lengths are compared by ``log_prob / ((5 + units) / 6)^alpha``, units being the steps and one for
-            the end (Wu et al. 2016, *Google's neural machine translation system*, eq. 14). 0: the most probable wins, which is
-            often a short one. ``"mean"``: by ``log_prob / units``.
+        alpha: sequences of several lengths are compared by ``log_prob / ((5 + units) / 6)^alpha``, units being the
+            steps and one for the end (Wu et al. 2016, *Google's neural machine translation system*, eq. 14). 0: the
+            most probable wins, which is often a short one. ``"mean"``: by ``log_prob / units``.
 
     Raises:
         ValueError: a number out of its range.
@@ -47,13 +48,13 @@ class Search:
     def __post_init__(self) -> None:
         if self.width < 1 or self.n_best < 1:
             raise ValueError(f"n_beams is {self.width} and n is {self.n_best}; pass at least 1 of each")
-        if self.longest < 1:
-            raise ValueError(f"sequences of {self.longest} steps are asked for; pass a length of at least 1")
+        if self.max_steps < 1:
+            raise ValueError(f"sequences of {self.max_steps} steps are asked for; pass a length of at least 1")
         if self.alpha != "mean" and not (isinstance(self.alpha, int | float) and 0 <= self.alpha < float("inf")):
             raise ValueError(f"alpha is {self.alpha!r}; pass a finite number, 0 (no normalisation) or more, or 'mean'")
 
     @property
-    def longest(self) -> int:
+    def max_steps(self) -> int:
         """Most steps of a sequence."""
         return self.max_length if self.length is None else self.length
 
@@ -64,34 +65,219 @@ class Search:
         return float(log_prob / ((6 + n_steps) / 6) ** self.alpha)
 
 
+# -- raw sequences ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A raw sequence that was found; ``log_prob`` in nats, as the model's; ``score``, higher is better, what ranked it.
+
+    Where a text has several tokenisations (byte pairs) ``log_prob`` is that of the one found.
+    """
+
+    item: Item
+    log_prob: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is searched for one source: encoded ``source (S, ...)``, ``prefix (P,)`` of the target, its length if given.
+
+    The source is None to a model that ignores it.
+    """
+
+    source: np.ndarray | None
+    prefix: np.ndarray
+    length: int | None
+
+    @property
+    def n_source(self) -> int:
+        """Steps of the source."""
+        return 0 if self.source is None else len(self.source)
+
+    def batch_key(self, *, pads: bool) -> tuple[bool, int, int]:
+        """What requests that are searched together have in common; ``pads``: their sources may have several lengths."""
+        return self.length is None, len(self.prefix), 0 if pads else self.n_source
+
+
+def n_best(
+    model: GenerativeModel,
+    n: int,
+    *,
+    prefix: Any,
+    source: Any,
+    n_beams: int | None,
+    length: int | None,
+    max_length: int,
+    alpha: float | Literal["mean"],
+) -> list[Candidate]:
+    """``SequenceModel.n_best``: the ``n`` most probable whole sequences, best first."""
+    steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
+    _check_listable(model)
+    length = target_length(model, length, encoded_source)
+    search = BeamSearch(max(n, 5) if n_beams is None else n_beams, n, length, max_length, alpha)
+    cursor = with_enough_precision(model, encoded_source).cursor()
+    found = beam_search(cursor, search, prefix=steps, source=encoded_source)
+    _refuse_nothing(found)
+    return _candidates(model, found, encoded_source, search)
+
+
+def predict(
+    model: GenerativeModel,
+    X: Any,
+    *,
+    n_beams: int | None,
+    n_best: int | None,
+    prefix: Any,
+    length: int | Sequence[int] | None,
+    max_length: int,
+    max_ratio: float,
+    alpha: float | Literal["mean"],
+    batch_size: int,
+) -> list[Any]:
+    """``SequenceModel.predict``: for each source the most probable target, or its ``n_best`` candidates."""
+    sources = Data.of(X).X
+    if not model._setting().measure.conditional:
+        raise ValueError(
+            "the model was fitted without y, so there are no targets to predict; n_best(prefix=) continues"
+        )
+    requests = _requests(model, sources, prefix, length)
+    if n_beams is None and n_best is None and not any(len(request.prefix) for request in requests):
+        exact = model._most_probable_targets([request.source for request in requests])
+        if exact is not None:
+            return [model.encoding_.decode(steps) for steps in exact]
+    width = max(n_best or 1, n_beams or 1)
+    cursor = with_enough_precision(model, *(request.source for request in requests)).cursor()
+    results: list[Any] = [None] * len(requests)
+    for numbers in batches(requests, batch_size, pads=model._pads_sources):
+        batch = [requests[i] for i in numbers]
+        max_steps = [max_length + int(max_ratio * r.n_source) if r.length is None else r.length for r in batch]
+        search = BeamSearch(width, 1 if n_best is None else n_best, batch[0].length, min(max_steps), alpha)
+        found = beam_searches(
+            cursor,
+            search,
+            prefixes=[request.prefix for request in batch],
+            sources=[request.source for request in batch if request.source is not None] or None,
+            max_steps=max_steps,
+        )
+        for i, hypotheses in zip(numbers, found, strict=True):
+            _refuse_nothing(hypotheses, f"source {i}: ")
+            if n_best is None:
+                results[i] = model.encoding_.decode(hypotheses[0].steps)
+            else:
+                results[i] = _candidates(model, hypotheses, requests[i].source, search)
+    return results
+
+
+def batches(requests: Sequence[Request], size: int, *, pads: bool) -> Iterator[list[int]]:
+    """Numbers of requests that are searched together, at most ``size``.
+
+    Their sources are of equal length, or where the model ``pads`` them of similar lengths.
+    """
+    if size < 1:
+        raise ValueError(f"batch_size is {size}; pass at least 1")
+    keys = [request.batch_key(pads=pads) for request in requests]
+    for key in sorted(set(keys)):
+        alike = sorted((i for i, each in enumerate(keys) if each == key), key=lambda i: requests[i].n_source)
+        yield from (alike[k : k + size] for k in range(0, len(alike), size))
+
+
+def _requests(
+    model: GenerativeModel, sources: Sequences, prefix: Any, length: int | Sequence[int] | None
+) -> list[Request]:
+    lengths = [length] * len(sources) if length is None or isinstance(length, int | np.integer) else list(length)
+    if len(lengths) != len(sources):
+        raise ValueError(f"there are {len(sources)} sources but {len(lengths)} lengths; pass one for each")
+    prefixes = list(prefix) if _is_several(prefix) else [prefix] * len(sources)
+    if len(prefixes) != len(sources):
+        raise ValueError(f"there are {len(sources)} sources but {len(prefixes)} prefixes; pass one, or one for each")
+    _check_listable(model)
+    encoded_prefixes = [encode_prefix(model, each) for each in prefixes]
+    encoded_sources = [encode_source(model, each) for each in sources]
+    return [
+        Request(source, begun, target_length(model, n, source))
+        for source, begun, n in zip(encoded_sources, encoded_prefixes, lengths, strict=True)
+    ]
+
+
+def _is_several(prefix: Any) -> bool:
+    """Whether it is a list of prefixes, rather than one."""
+    several = isinstance(prefix, list | tuple) and len(prefix) > 0
+    return several and any(each is None or isinstance(each, str) or np.ndim(each) > 0 for each in prefix)
+
+
+def _candidates(
+    model: GenerativeModel, found: list[Hypothesis], source: np.ndarray | None, search: BeamSearch
+) -> list[Candidate]:
+    # Scored in a batch, so that the figures are those of log_prob.
+    steps = with_enough_precision(model, source)._steps([Example(h.steps, source) for h in found])
+    log_probs = [float(each.sum()) for each in steps]
+    return [
+        Candidate(model.encoding_.decode(h.steps), log_prob, search.score(log_prob, len(h.steps)))
+        for h, log_prob in zip(found, log_probs, strict=True)
+    ]
+
+
+def _check_listable(model: GenerativeModel) -> None:
+    if model.encoding_.reads == "vectors":
+        raise ValueError("vectors have densities, which a search cannot list; draw from the model with sample()")
+
+
+def _refuse_nothing(found: list[Hypothesis], where: str = "") -> None:
+    if not found:
+        raise ValueError(
+            f"{where}nothing that the model holds possible begins with the prefix; pass another prefix or length"
+        )
+
+
+# -- encoded steps ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A whole sequence of encoded ``steps (T,)``, prefix included.
+
+    ``log_prob``: nats, with the end's where ends are events.
+    """
+
+    steps: np.ndarray
+    log_prob: float
+
+
 @dataclass(frozen=True)
 class Beam:
-    """The beginnings that are alive, ``steps (r, t)``, their ``log_prob (r,)`` float64, whose they are and the cursor's state.
+    """The partial sequences that are kept, of all sources: those of one source stand together, best first.
 
-    ``owner (r,)``: number of the source, ascending: those of one source stand together, best first. ``longest (r,)``: most steps of
-    its sequences. ``stops``: whether ends are events.
+    Args:
+        steps: ``(r, t)``.
+        log_prob: ``(r,)`` float64.
+        source: ``(r,)`` number of the source of each, ascending.
+        max_steps: ``(r,)`` most steps of each.
+        state: the cursor's.
+        stops: whether ends are events.
     """
 
     steps: Tensor
     log_prob: Tensor
-    owner: Tensor
-    longest: Tensor
+    source: Tensor
+    max_steps: Tensor
     state: CursorState
     stops: bool
 
     def take(self, rows: Tensor) -> Beam:
-        """These rows; the state is for the cursor to select."""
-        steps, log_prob, owner = self.steps[rows], self.log_prob[rows], self.owner[rows]
-        return replace(self, steps=steps, log_prob=log_prob, owner=owner, longest=self.longest[rows])
+        """These rows; the state is left to be selected by the cursor."""
+        steps, log_prob, source = self.steps[rows], self.log_prob[rows], self.source[rows]
+        return replace(self, steps=steps, log_prob=log_prob, source=source, max_steps=self.max_steps[rows])
 
     @property
-    def done(self) -> Tensor:
-        """``(r,)`` whether this was the last step there may be."""
-        return self.longest == self.steps.shape[1]
+    def is_full(self) -> Tensor:
+        """``(r,)`` whether a sequence has the most steps it may have."""
+        return self.max_steps == self.steps.shape[1]
 
 
 def beam_search(
-    cursor: Cursor, search: Search, *, prefix: np.ndarray, source: np.ndarray | None = None
+    cursor: Cursor, search: BeamSearch, *, prefix: np.ndarray, source: np.ndarray | None = None
 ) -> list[Hypothesis]:
     """``beam_searches`` of one source, or of none."""
     return beam_searches(cursor, search, prefixes=[prefix], sources=None if source is None else [source])[0]
@@ -100,84 +286,90 @@ def beam_search(
 @torch.inference_mode()
 def beam_searches(
     cursor: Cursor,
-    search: Search,
+    search: BeamSearch,
     *,
     prefixes: Sequence[np.ndarray],
     sources: list[np.ndarray] | None = None,
-    longest: Sequence[int] | None = None,
+    max_steps: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each source the best of the sequences of symbols found, best first; fewer than asked for if there are no more.
+    """For each source the best whole sequences of symbols that were found, best first; at most ``search.n_best``.
 
-    At each step the most probable ways on are kept, ``width`` a source; one that ends leaves the beam. Where ends are events a sequence
-    is whole with its end, and the probability of that end counts, also where ``length`` or ``max_length`` sets it. The search
-    for a source stops when what is alive can no longer better what has ended. Width 1 is greedy; a width of all beginnings is exhaustive.
+    At each step the ``width`` most probable extensions of each source are kept; one that ends leaves the beam. Where
+    ends are events a sequence is whole with its end, and the probability of that end counts, also where ``length`` or
+    ``max_length`` sets it. The search for a source is over when nothing in its beam can become better than what has
+    ended. Width 1 is greedy; a width of all partial sequences is exhaustive.
 
     Args:
         prefixes: with which each source's sequences begin, all of one length.
-        sources: of one length, unless the cursor takes several; None: sequences are given nothing.
-        longest: most steps of each source's sequences, under ``search.length`` their number; None: as ``search`` says, of all alike.
+        sources: of one length, unless the cursor takes several; None: sequences are unconditional.
+        max_steps: most steps of each source's sequences, under ``search.length`` their number; None:
+            ``search.max_steps`` of all.
 
     Raises:
         ValueError: prefixes longer than the sequences.
     """
-    n_prefix, limits = len(prefixes[0]), [search.longest] * len(prefixes) if longest is None else list(longest)
+    n_prefix = len(prefixes[0])
+    limits = [search.max_steps] * len(prefixes) if max_steps is None else list(max_steps)
     if n_prefix > min(limits):
         raise ValueError(f"the prefix has {n_prefix} steps, the sequences at most {min(limits)}; raise the length")
-    found: list[list[Hypothesis]] = [[] for _ in prefixes]
-    beam = _first(cursor, torch.as_tensor(np.stack(prefixes)), sources, torch.tensor(limits))
-    while not bool(beam.done.all()):
-        beam = _extend(cursor, beam, search, found)
-    if len(beam.owner):
-        # Of the step after the last a tagger says nothing, so it is asked only if the end is one.
-        _finish(beam, cursor.distribution(beam.state).log_end if beam.stops else None, found)
-    return [_best(each, search) for each in found]
+    finished: list[list[Hypothesis]] = [[] for _ in prefixes]
+    beam = _initial_beam(cursor, torch.as_tensor(np.stack(prefixes)), sources, torch.tensor(limits))
+    while not bool(beam.is_full.all()):
+        beam = _extend(cursor, beam, search, finished)
+    if len(beam.source):
+        # A tagger has no prediction after its last step, so the cursor is asked for one only where there are ends.
+        _finish_full(beam, cursor.distribution(beam.state).log_end if beam.stops else None, finished)
+    return [_best(each, search) for each in finished]
 
 
-def _best(found: list[Hypothesis], search: Search) -> list[Hypothesis]:
-    return sorted(found, key=lambda h: search.score(h.log_prob, len(h.steps)), reverse=True)[: search.n_best]
+def _best(finished: list[Hypothesis], search: BeamSearch) -> list[Hypothesis]:
+    return sorted(finished, key=lambda h: search.score(h.log_prob, len(h.steps)), reverse=True)[: search.n_best]
 
 
-def _first(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None, longest: Tensor) -> Beam:
-    """One beginning a source: the prefix, with its own log-probability."""
+def _initial_beam(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None, max_steps: Tensor) -> Beam:
+    """One partial sequence a source: the prefix, with its log-probability."""
     n, stops = len(prefixes), False
     state, log_prob = cursor.start(sources, n), torch.zeros(n, dtype=torch.float64)
     for symbols in prefixes.unbind(1):
         prediction = cursor.distribution(state)
-        log_prob = log_prob + prediction.log_prob(symbols.to(prediction.parameters.device)).double().cpu()
+        log_prob = log_prob + prediction.log_prob(symbols.to(prediction.output_parameters.device)).double().cpu()
         state, stops = cursor.advance(state, symbols), prediction.log_end is not None
-    return Beam(prefixes, log_prob, torch.arange(n), longest, state, stops)
+    return Beam(prefixes, log_prob, torch.arange(n), max_steps, state, stops)
 
 
-def _extend(cursor: Cursor, beam: Beam, search: Search, found: list[list[Hypothesis]]) -> Beam:
-    """The most probable ways on; those that ended instead are ``found``. The end counts against going on even where it may not come."""
+def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[Hypothesis]]) -> Beam:
+    """The most probable extensions by one symbol; those that end instead are ``finished``.
+
+    The probability of the end is taken from that of going on even where the sequence may not end yet.
+    """
     prediction = cursor.distribution(beam.state)
-    n_symbols, device = prediction.parameters.shape[-1], prediction.parameters.device
-    rows = _finish(beam, prediction.log_end, found)
+    n_symbols, device = prediction.output_parameters.shape[-1], prediction.output_parameters.device
+    rows = _finish_full(beam, prediction.log_end, finished)
     log_probs = prediction.log_probs().cpu()[rows]  # (r, V), or (r, V + 1) with the end
     if search.length is not None:
         log_probs = log_probs[:, :n_symbols]
-    parent, symbol, log_prob = _ways_on(beam.take(rows), log_probs, search.width)
+    parent, symbol, log_prob = _top_extensions(beam.take(rows), log_probs, search.width)
     parent, ends = rows[parent], symbol == n_symbols
-    _collect(replace(beam.take(parent[ends]), log_prob=log_prob[ends]), found)
+    _collect(replace(beam.take(parent[ends]), log_prob=log_prob[ends]), finished)
     parent, symbol, log_prob = parent[~ends], symbol[~ends], log_prob[~ends]
-    grown = replace(beam.take(parent), log_prob=log_prob, stops=prediction.log_end is not None)
-    open_ = ~_settled(found, grown, search)
-    parent, symbol, grown = parent[open_], symbol[open_], grown.take(open_)
-    grown = replace(grown, steps=torch.cat([grown.steps, symbol.unsqueeze(1)], dim=1), state=None)
+    extended = replace(beam.take(parent), log_prob=log_prob, stops=prediction.log_end is not None)
+    is_open = ~_is_over(finished, extended, search)
+    parent, symbol, extended = parent[is_open], symbol[is_open], extended.take(is_open)
+    extended = replace(extended, steps=torch.cat([extended.steps, symbol.unsqueeze(1)], dim=1), state=None)
     if not len(parent):
-        return grown
+        return extended
     state = beam.state
-    if not torch.equal(parent, torch.arange(len(beam.owner))):  # a greedy search hardly ever needs to move its memory
+    if not torch.equal(parent, torch.arange(len(beam.source))):  # a greedy search hardly ever reorders its state
         state = cursor.select(state, parent.to(device))
-    return replace(grown, state=cursor.advance(state, symbol.to(device)))
+    return replace(extended, state=cursor.advance(state, symbol.to(device)))
 
 
-def _ways_on(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each source the ``width`` most probable: the row that each comes from, its symbol, its log-probability.
+def _top_extensions(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The ``width`` most probable of each source: the row that each extends, its symbol, its log-probability.
 
-    By source, best first; of equal ones those of better beginnings and lower symbols.
+    By source, best first; of equal ones those of better partial sequences and lower symbols first.
     """
-    _, number, counts = beam.owner.unique_consecutive(return_inverse=True, return_counts=True)
+    _, number, counts = beam.source.unique_consecutive(return_inverse=True, return_counts=True)
     first = counts.cumsum(0) - counts  # (m,) of m sources, the row at which each begins
     n, rank = log_probs.shape[1], torch.arange(len(number)) - first[number]
     table = log_probs.new_full((len(counts), int(counts.max()), n), -torch.inf)
@@ -190,29 +382,30 @@ def _ways_on(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, Tensor,
     return (first.unsqueeze(1) + place // n)[possible], (place % n)[possible], log_prob[possible]
 
 
-def _finish(beam: Beam, log_end: Tensor | None, found: list[list[Hypothesis]]) -> Tensor:
-    """What has come to its last step ends there; the rows ``(m,)`` of the others."""
-    done = beam.done
+def _finish_full(beam: Beam, log_end: Tensor | None, finished: list[list[Hypothesis]]) -> Tensor:
+    """Sequences that have the most steps they may have end; the rows ``(m,)`` of the others."""
+    is_full = beam.is_full
     log_prob = beam.log_prob if log_end is None else beam.log_prob + log_end.double().cpu()
-    ended = done & (log_prob > -torch.inf)
-    _collect(replace(beam.take(ended), log_prob=log_prob[ended]), found)
-    return (~done).nonzero()[:, 0]
+    ended = is_full & (log_prob > -torch.inf)
+    _collect(replace(beam.take(ended), log_prob=log_prob[ended]), finished)
+    return (~is_full).nonzero()[:, 0]
 
 
-def _collect(ended: Beam, found: list[list[Hypothesis]]) -> None:
-    for owner, steps, log_prob in zip(ended.owner.tolist(), ended.steps.numpy(), ended.log_prob.tolist(), strict=True):
-        found[owner].append(Hypothesis(steps, log_prob))
+def _collect(ended: Beam, finished: list[list[Hypothesis]]) -> None:
+    rows = zip(ended.source.tolist(), ended.steps.numpy(), ended.log_prob.tolist(), strict=True)
+    for source, steps, log_prob in rows:
+        finished[source].append(Hypothesis(steps, log_prob))
 
 
-def _settled(found: list[list[Hypothesis]], beam: Beam, search: Search) -> Tensor:
-    """``(r,)`` whether nothing alive of the row's source can come to be among the best."""
-    settled = torch.zeros(len(beam.owner), dtype=torch.bool)
-    owners, counts = beam.owner.unique_consecutive(return_counts=True)
-    for owner, end, count in zip(owners.tolist(), counts.cumsum(0).tolist(), counts.tolist(), strict=True):
-        if len(found[owner]) < search.n_best:
+def _is_over(finished: list[list[Hypothesis]], beam: Beam, search: BeamSearch) -> Tensor:
+    """``(r,)`` whether no partial sequence of the row's source can come to be among the best."""
+    over = torch.zeros(len(beam.source), dtype=torch.bool)
+    sources, counts = beam.source.unique_consecutive(return_counts=True)
+    for source, end, count in zip(sources.tolist(), counts.cumsum(0).tolist(), counts.tolist(), strict=True):
+        if len(finished[source]) < search.n_best:
             continue
-        scores = sorted((search.score(h.log_prob, len(h.steps)) for h in found[owner]), reverse=True)
-        # Log-probabilities are not positive: divided by the most they come nearest to zero.
-        most = search.score(float(beam.log_prob[end - count]), int(beam.longest[end - count]))
-        settled[end - count : end] = scores[search.n_best - 1] >= most
-    return settled
+        scores = sorted((search.score(h.log_prob, len(h.steps)) for h in finished[source]), reverse=True)
+        # Log-probabilities are not positive: divided by the most steps they come nearest to zero.
+        bound = search.score(float(beam.log_prob[end - count]), int(beam.max_steps[end - count]))
+        over[end - count : end] = scores[search.n_best - 1] >= bound
+    return over

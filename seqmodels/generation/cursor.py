@@ -1,4 +1,4 @@
-"""The cursor that every model has: a chain of one-step predictions, for n sequences at once."""
+"""``Cursor``: a model as a chain of one-step predictions, for n sequences at once."""
 
 from __future__ import annotations
 
@@ -10,18 +10,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation.given import Given
 from seqmodels.generation.prediction import Prediction
+
+# What generated sequences are conditioned on: one encoded source for all n; a list of n, one each; or none.
+Source = np.ndarray | list[np.ndarray] | None
 
 # A tensor whose first axis is the batch, or a tuple or a frozen dataclass of such, of None and of plain numbers.
 CursorState = Any
 
+# Histories merged in groups: the numbers of the histories in each group, and one state for them all.
+MergedStates = list[tuple[list[int], CursorState]]
+
 
 class Cursor(Protocol):
-    """A model as a chain of one-step predictions, over encoded steps, for ``n`` sequences at once."""
+    """A fitted model as a chain of one-step predictions, over encoded steps, for ``n`` sequences at once.
 
-    def start(self, source: Given = None, n: int = 1) -> CursorState:
-        """The state before the first step; ``source`` is one encoded sequence for all n, or a list of n of equal length."""
+    ``SequenceModel.cursor()`` makes one. What all steps share (tables of inputs, packed weights) is computed then,
+    once, and many sequences can start from it. States are values: ``advance`` and ``select`` leave the state they are
+    given as it was, so that several continuations can go on from one.
+    """
+
+    def start(self, source: Source = None, n: int = 1) -> CursorState:
+        """The state before the first step; ``source`` is one encoded sequence for all n, or a list of n.
+
+        The sources of a list are of equal length, unless the model pads sources.
+        """
 
     def advance(self, state: CursorState, x: Tensor) -> CursorState:
         """The state after each sequence's next step, ``x (n, D)`` or ``(n,)``."""
@@ -44,9 +57,36 @@ def select_rows(state: CursorState, index: Tensor) -> CursorState:
     return state
 
 
-def begin(cursor: Cursor, source: Given, prefix: Sequence[Any] | np.ndarray, n: int) -> CursorState:
-    """The state of ``n`` sequences that all began with ``prefix``."""
+def start_after(cursor: Cursor, source: Source, prefix: Sequence[Any] | np.ndarray, n: int) -> CursorState:
+    """The state of ``n`` sequences that all begin with ``prefix``."""
     state = cursor.start(source, n)
     for step in prefix:
         state = cursor.advance(state, torch.as_tensor(step).expand(n, *step.shape))
     return state
+
+
+def source_of_each(source: Source, n: int) -> list[np.ndarray | None]:
+    """The source of each of ``n`` sequences, of whatever lengths; ``ValueError`` for a list of another number."""
+    if not isinstance(source, list):
+        return [source] * n
+    if len(source) != n:
+        raise ValueError(f"{len(source)} sources for {n} sequences; pass one each")
+    return [*source]
+
+
+def stacked_sources(source: Source, n: int) -> Tensor | None:
+    """``(n, S, D)`` or ``(n, S)``: the source of each of ``n`` sequences; None where there is none.
+
+    Raises:
+        ValueError: a list that has not n sources, or sources of several lengths.
+    """
+    if source is None:
+        return None
+    if not isinstance(source, list):
+        return torch.as_tensor(source).expand(n, *source.shape)
+    lengths = {len(each) for each in source}
+    if len(source) != n or len(lengths) != 1:
+        raise ValueError(
+            f"{len(source)} sources of {sorted(lengths)} steps for {n} sequences; pass one each, all of one length"
+        )
+    return torch.as_tensor(np.stack(source))

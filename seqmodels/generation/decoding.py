@@ -1,4 +1,4 @@
-"""How the next step is chosen from what a model says of it. It changes what is drawn, never what is scored."""
+"""How the next step is drawn from a model's prediction. It changes what is drawn, never what is scored."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ BELOW_ONE = 1 - 2.0**-52  # a uniform number times this, times a total, is below
 class Decoding:
     """The distribution that is drawn from; by default the model's own.
 
-    Of symbols, the end among them where ends are events: first ``p^(1/temperature)``, normalised; of these a symbol stays if it
-    passes every one of ``top_k``, ``top_p`` and ``min_p``, and what stays is normalised again. The symbols of an HMM are judged
-    with the states summed out.
+    Of symbols, the end among them where ends are events: first ``p^(1/temperature)``, normalised; of these a symbol
+    stays if it passes every one of ``top_k``, ``top_p`` and ``min_p``, and what stays is normalised again. The
+    probabilities of an HMM's symbols are those with the states summed out.
 
     Args:
-        temperature: 0 takes the most probable symbol (greedy). Of vectors, ``weights^(1/temperature)`` of states and of mixture
-            components, and covariances times ``temperature``, log-odds of bits divided by it; ends are drawn as they are.
+        temperature: 0 takes the most probable symbol (greedy). Of vectors, ``weights^(1/temperature)`` of states and of
+            mixture components, and covariances times ``temperature``, log-odds of bits divided by it; ends are drawn as
+            they are.
         top_k: the k most probable symbols stay; of equal ones the lowest.
         top_p: the fewest most probable symbols that together have at least this probability (Holtzman et al. 2020, *The
             curious case of neural text degeneration*).
-        min_p: symbols at least this fraction as probable as the most probable one (Nguyen et al. 2024, *Min-p sampling*).
+        min_p: symbols at least this fraction as probable as the most probable one (Nguyen et al. 2024, *Min-p
+            sampling*).
 
     Raises:
         ValueError: a number out of its range.
@@ -41,7 +43,8 @@ class Decoding:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
             raise ValueError(
-                f"temperature is {self.temperature}; pass a finite number, 0 (greedy) or more; 1 draws as the model says"
+                f"temperature is {self.temperature}; pass a finite number, 0 (greedy) or more; 1 draws as the model "
+                "says"
             )
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k is {self.top_k}; pass at least 1, or None to keep every symbol")
@@ -59,8 +62,8 @@ class Decoding:
         """Raise ``ValueError`` for what only symbols have."""
         if self.truncates or self.temperature == 0:
             raise ValueError(
-                "vectors have a density, of which top_k, top_p, min_p and temperature=0 cannot say what stays; pass a temperature "
-                "above 0, or none of them"
+                "vectors have a density, of which top_k, top_p, min_p and temperature=0 cannot say what stays; pass a "
+                "temperature above 0, or none of them"
             )
 
     def probabilities(self, log_probs: Tensor) -> Tensor:
@@ -83,7 +86,7 @@ class Decoding:
         return torch.where(torch.zeros_like(kept).scatter(-1, order, kept), p, 0.0)
 
 
-PLAIN = Decoding()
+ANCESTRAL = Decoding()  # ancestral sampling: the model's own distribution
 
 
 @dataclass(frozen=True)
@@ -103,9 +106,9 @@ def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator,
     log_end = prediction.log_end if may_end else None
     if prediction.observation.emits == "vectors":
         return _draw_vectors(prediction, log_end, decoding.temperature, generator)
-    if decoding == PLAIN:
+    if decoding == ANCESTRAL:
         return _draw_symbols(prediction, log_end, generator)
-    n_symbols = prediction.parameters.shape[-1]
+    n_symbols = prediction.output_parameters.shape[-1]
     index, total = inverse_cdf(decoding.probabilities(prediction.log_probs(with_end=may_end)), generator)
     ended = None if log_end is None else index == n_symbols
     return Draw(index.clamp_(max=n_symbols - 1), ended, None if prediction.log_weights is None else total == 0)
@@ -113,7 +116,7 @@ def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator,
 
 def _draw_symbols(prediction: Prediction, log_end: Tensor | None, generator: torch.Generator) -> Draw:
     """From the model's own distribution."""
-    p, n_symbols = _one_component(prediction, generator), prediction.parameters.shape[-1]
+    p, n_symbols = _probabilities_of_one_component(prediction, generator), prediction.output_parameters.shape[-1]
     index, total = inverse_cdf(p, generator, log_end)
     impossible = None
     if prediction.log_weights is not None:
@@ -139,30 +142,30 @@ def inverse_cdf(p: Tensor, generator: torch.Generator, log_end: Tensor | None = 
     return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1), total.squeeze(-1)
 
 
-def _one_component(prediction: Prediction, generator: torch.Generator) -> Tensor:
-    """``(n, V)`` probabilities of the symbols of one component each, drawn by its weight; zeros where stuck."""
+def _probabilities_of_one_component(prediction: Prediction, generator: torch.Generator) -> Tensor:
+    """``(n, V)`` probabilities of the symbols of one component each, drawn by its weight; zeros if there is none."""
     if prediction.log_weights is None:
-        return torch.softmax(prediction.parameters.squeeze(1), dim=-1)
+        return torch.softmax(prediction.output_parameters.squeeze(1), dim=-1)
     chosen, total = inverse_cdf(prediction.log_weights.exp(), generator)
     rows = torch.arange(len(chosen), device=chosen.device)
-    table = prediction.parameters[rows, chosen.clamp(max=prediction.log_weights.shape[-1] - 1)]
+    table = prediction.output_parameters[rows, chosen.clamp(max=prediction.log_weights.shape[-1] - 1)]
     return torch.softmax(table, dim=-1) * (total > 0).unsqueeze(-1)
 
 
 def _draw_vectors(
     prediction: Prediction, log_end: Tensor | None, temperature: float, generator: torch.Generator
 ) -> Draw:
-    ended, parameters, weights = None, prediction.parameters, prediction.weights()
+    ended, output_parameters, weights = None, prediction.output_parameters, prediction.weights()
     if log_end is not None:
-        chance = torch.rand(len(parameters), generator=generator, dtype=torch.float64, device=generator.device)
+        chance = torch.rand(len(output_parameters), generator=generator, dtype=torch.float64, device=generator.device)
         ended = chance < log_end.exp()
     if temperature != 1:
-        parameters = prediction.observation.tempered(parameters, temperature)
+        output_parameters = prediction.observation.tempered(output_parameters, temperature)
         weights = (weights.log() / temperature).softmax(-1)
     chosen = inverse_cdf(weights, generator)[0]
     rows = torch.arange(len(chosen), device=chosen.device)
-    x = prediction.observation.sample(parameters[rows, chosen], prediction.past, generator)
+    x = prediction.observation.sample(output_parameters[rows, chosen], prediction.past, generator)
     impossible = None
     if prediction.log_weights is not None:
-        impossible = prediction.stuck if ended is None else prediction.stuck & ~ended
+        impossible = prediction.has_no_next_step if ended is None else prediction.has_no_next_step & ~ended
     return Draw(x, ended, impossible)

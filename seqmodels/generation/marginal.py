@@ -1,96 +1,226 @@
-"""The probability of a text over all its spellings, of any fitted model of text."""
+"""The probability of a text over all its tokenisations: ``p(text) = Σ_z Π_i p(z_i | z_1 .. z_i-1)``.
+
+A tokenisation ``z`` is a sequence of symbols (byte pairs, characters) that spell the text. They are summed by a beam
+that goes over the bytes of the text.
+"""
 
 from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from scipy.special import logsumexp
 
 from seqmodels.encodings.text import Text
-from seqmodels.generation.cursor import CursorState
-from seqmodels.generation.generative import Generative
-from seqmodels.generation.spellings import Best, Drawn, Lattice, Merged, Pruning, log_prob_of_spellings
-from seqmodels.preparation import Data, Example
+from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
+from seqmodels.generation.inputs import GenerativeModel, with_enough_precision
+from seqmodels.preparation import Data
+
+# Merges histories, given their log-weights and states, where ``Σ_i w_i p(future | state_i)`` stays what it is.
+MergeStates = Callable[[list[float], list[CursorState]], MergedStates]
+PruningName = Literal["best", "drawn"]
 
 
-class Marginal(Generative, ABC):
-    """``log_prob_marginal``. What a model defines is what ``Generative`` asks for, and ``log_prob``.
+def log_prob_marginal(
+    model: GenerativeModel, X: Any, y: Any, *, beam: int | None, pruning: PruningName, random_state: int
+) -> np.ndarray:
+    """``SequenceModel.log_prob_marginal``: ``(n,)`` nats of each text, summed over its tokenisations."""
+    _check_arguments(model, beam, pruning)
+    canonical = model.log_prob(X, y)
+    if model.measure_.kind == "exact":
+        return canonical
+    encoding = model.encoding_
+    assert isinstance(encoding, Text), "only text has several tokenisations"
+    found = [
+        log_prob_over_tokenisations(
+            with_enough_precision(model, example.source).cursor(),
+            model._merge_states,
+            Lattice.of(example.values, encoding.spelling()),
+            _pruning(pruning, random_state, example.values),
+            beam,
+            stops=model.length_ == "stop",
+            source=example.source,
+        )
+        for example in model._setting().examples(Data.of(X, y))
+    ]
+    return np.maximum(canonical, found)  # the cursor may round lower than the evaluation in batches
 
-    It is the model's and not the encoding's: how much the other spellings weigh is for the model to say.
+
+def _check_arguments(model: GenerativeModel, beam: int | None, pruning: str) -> None:
+    if beam is not None and beam < 1:
+        raise ValueError(f"beam is {beam}; pass at least 1, or None for all spellings")
+    if pruning not in ("best", "drawn"):
+        raise ValueError(f"pruning is {pruning!r}; pass 'best' or 'drawn'")
+    if model._is_tagger:
+        raise ValueError(
+            f"the targets of a {type(model).__name__} have a piece for each step of their source, so other spellings "
+            "are other targets; take log_prob"
+        )
+
+
+def _pruning(name: PruningName, random_state: int, steps: np.ndarray) -> Pruning:
+    if name == "best":
+        return KeepBest()
+    return UnbiasedResampling(np.random.default_rng([random_state, zlib.crc32(steps.tobytes())]))
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The symbols that can stand in a text of N bytes, by where they begin.
+
+    Args:
+        edges: for each byte the ``(symbol, end)`` of all symbols that begin there and agree with the text.
+        canonical: for each byte at which the encoding's own tokenisation has a symbol, that symbol.
+    """
+
+    edges: list[list[tuple[int, int]]]
+    canonical: dict[int, int]
+
+    @classmethod
+    def of(cls, canonical: np.ndarray, spelling: Sequence[bytes]) -> Lattice:
+        """Of the text whose tokenisation by the encoding this is; ``spelling``: the bytes of each symbol."""
+        parts = [spelling[symbol] for symbol in canonical.tolist()]
+        begins = np.cumsum([0, *map(len, parts)])[:-1].tolist()
+        symbols: dict[bytes, list[int]] = {}
+        for symbol, part in enumerate(spelling):
+            symbols.setdefault(part, []).append(symbol)
+        text, longest = b"".join(parts), max(map(len, spelling))
+        edges = [
+            [(s, end) for end in range(at + 1, min(at + longest, len(text)) + 1) for s in symbols.get(text[at:end], ())]
+            for at in range(len(text))
+        ]
+        return cls(edges, dict(zip(begins, canonical.tolist(), strict=True)))
+
+
+@dataclass(frozen=True)
+class Partial:
+    """The beginning of a tokenisation, whose last symbol is ``symbol``, or several of them merged.
+
+    Args:
+        log_weight: nats; after resampling, of all the beginnings that this one stands for.
+        state: the cursor's before ``symbol``, or if that is None, after the last symbol.
+        canonical: whether the beginning of the encoding's own tokenisation is among them.
+    """
+
+    log_weight: float
+    state: CursorState
+    symbol: int | None
+    canonical: bool
+
+
+class Pruning(ABC):
+    """Which of the beginnings that meet at a byte are continued. To add one, define ``keep``.
+
+    The canonical one is always continued.
     """
 
     @abstractmethod
-    def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
-        """``(n,)`` nats of each sequence."""
+    def keep(self, partials: list[Partial], n: int) -> list[Partial]:
+        """At most ``n`` of these."""
 
-    def log_prob_marginal(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        beam: int | None = 8,
-        pruning: Literal["best", "drawn"] = "best",
-        random_state: int = 0,
-    ) -> np.ndarray:
-        """``(n,)`` nats of each text (of ``y`` given ``X``), summed over its spellings in pieces; never less than ``log_prob``.
+    def __call__(self, partials: list[Partial], beam: int | None) -> list[Partial]:
+        """The canonical one, and ``beam`` of the others."""
+        others = [partial for partial in partials if not partial.canonical]
+        kept = others if beam is None or len(others) <= beam else self.keep(others, beam)
+        return [partial for partial in partials if partial.canonical] + kept
 
-        ``log_prob`` is that of the usual spelling, which the merges of a ``BPE`` give. The model may also write the text in other
-        pieces, so what is said of the text is more (Cao & Rimell 2021, *You should evaluate your language model on marginal
-        likelihood over tokenisations*). The figure is one a text: a spelling has its steps, a sum over spellings has none. Under
-        ``length="given"`` it is that of the text as the beginning of an endless one, with a piece's end at its end. The cost is
-        that of ``beam`` steps of the model for each byte, one after the other. Where symbols have one spelling: ``log_prob``.
 
-        Args:
-            beam: beginnings of spellings that go on from each byte, besides the usual one. None: all, which is exact; their number
-                doubles with every byte or so, but an HMM makes all into one belief, and an n-gram those that end alike, so these
-                two are exact for long texts too.
-            pruning: ``"best"`` follows the most probable: a lower bound for certain. In a long text a beam holds few of the
-                combinations of its choices, so the gain a byte goes to nothing. ``"drawn"`` draws which to follow, so that the
-                probability is right in the mean: then the logarithm lies below the truth in the mean, and above it by x nats with
-                probability ``exp(-x)`` at most. For long texts take that.
-            random_state: seed of the drawing; a text's figure does not depend on which others there are.
+class KeepBest(Pruning):
+    """The most probable are kept: the sum is a lower bound for certain."""
 
-        Raises:
-            ValueError: a tagger, whose pieces are as many as its source's steps; a beam below 1; another ``pruning``.
-        """
-        self._check_marginal(beam, pruning)
-        usual = self.log_prob(X, y)
-        if self.measure_.kind == "exact":
-            return usual
-        assert isinstance(self.encoding_, Text), "only text has several spellings"
-        examples, spelling = self._setting().examples(Data.of(X, y)), self.encoding_.spelling()
-        found = [self._over_spellings(e, spelling, _pruning(pruning, random_state, e.values), beam) for e in examples]
-        return np.maximum(usual, found)  # the cursor's road may round lower than the batched one
+    def keep(self, partials: list[Partial], n: int) -> list[Partial]:
+        return sorted(partials, key=lambda partial: partial.log_weight, reverse=True)[:n]
 
-    def _merged(self, log_weights: list[float], states: list[CursorState]) -> Merged:
-        """Histories made one, where ``Σ_i w_i p(future | state_i)`` stays what it is; as they are, if nothing is known of that."""
-        return [([i], state) for i, state in enumerate(states)]
 
-    def _over_spellings(self, example: Example, spelling: list[bytes], pruning: Pruning, beam: int | None) -> float:
-        lattice, stops = Lattice.of(example.values, spelling), self.length_ == "stop"
-        return log_prob_of_spellings(
-            self._holding(example.source)._cursor(),
-            self._merged,
-            lattice,
-            pruning,
-            beam,
-            stops=stops,
-            source=example.source,
+@dataclass
+class UnbiasedResampling(Pruning):
+    """Resampled so that the sum is unbiased.
+
+    Fearnhead & Clifford 2003, *On-line inference for hidden Markov models via particle filters*.
+    Beginnings of weight ``c`` or more stay as they are; each other one stays with probability ``weight / c``, and then
+    has weight ``c``.
+    """
+
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+
+    def keep(self, partials: list[Partial], n: int) -> list[Partial]:
+        ordered = sorted(partials, key=lambda partial: partial.log_weight, reverse=True)
+        largest = ordered[0].log_weight
+        weights = np.exp(np.array([partial.log_weight for partial in ordered]) - largest)
+        tail = weights[::-1].cumsum()[::-1]  # (r,) of this one and those below
+        n_kept = next(k for k in range(n) if weights[k] * (n - k) <= tail[k])
+        threshold = tail[n_kept] / (n - n_kept)
+        if threshold == 0:  # so improbable that they have no weight beside the largest
+            return ordered[:n]
+        positions = (self.rng.uniform() + np.arange(n - n_kept)) * threshold
+        drawn = n_kept + np.searchsorted(weights[n_kept:].cumsum(), positions, side="right")
+        log_weight = largest + float(np.log(threshold))
+        resampled = [replace(ordered[min(i, len(ordered) - 1)], log_weight=log_weight) for i in drawn.tolist()]
+        return ordered[:n_kept] + resampled
+
+
+@torch.inference_mode()
+def log_prob_over_tokenisations(
+    cursor: Cursor,
+    merge_states: MergeStates,
+    lattice: Lattice,
+    pruning: Pruning,
+    beam: int | None,
+    *,
+    stops: bool,
+    source: np.ndarray | None = None,
+) -> float:
+    """Nats of a text, over the tokenisations that are kept; the canonical one always is.
+
+    Every tokenisation passes each byte at most once, so what is kept is a set of tokenisations, or with resampling an
+    unbiased estimate of the sum over all. The model reads a symbol only when the beginning that ends with it is kept,
+    so the cost is ``beam`` steps of the model for each byte.
+
+    Args:
+        cursor: over the lattice's symbols.
+        merge_states: makes histories one whose futures are the same up to their weights.
+        beam: beginnings that are continued from each byte besides the canonical one; None: all.
+        stops: whether the end is an event, which then counts.
+        source: what the text is conditioned on, encoded.
+    """
+    waiting: list[list[Partial]] = [[] for _ in range(len(lattice.edges) + 1)]
+    waiting[0] = [Partial(0.0, cursor.start(source, 1), None, canonical=True)]
+    for at, edges in enumerate(lattice.edges):
+        for partial in _advanced(cursor, merge_states, pruning(waiting[at], beam)):
+            log_probs = cursor.distribution(partial.state).log_probs()[0].cpu()
+            for symbol, end in edges:
+                log_weight = partial.log_weight + float(log_probs[symbol])
+                if log_weight > -np.inf:
+                    canonical = partial.canonical and lattice.canonical.get(at) == symbol
+                    waiting[end].append(Partial(log_weight, partial.state, symbol, canonical))
+        waiting[at] = []
+    whole = waiting[-1]
+    if stops:
+        whole = [_ended(cursor, partial) for partial in _advanced(cursor, merge_states, pruning(whole, beam))]
+    return float(logsumexp([partial.log_weight for partial in whole])) if whole else -np.inf
+
+
+def _advanced(cursor: Cursor, merge_states: MergeStates, partials: list[Partial]) -> list[Partial]:
+    """The cursor advanced by the last symbol of each, and those merged whose futures allow it."""
+    states = [
+        partial.state if partial.symbol is None else cursor.advance(partial.state, torch.tensor([partial.symbol]))
+        for partial in partials
+    ]
+    log_weights = [partial.log_weight for partial in partials]
+    return [
+        Partial(
+            float(logsumexp([log_weights[i] for i in group])), state, None, any(partials[i].canonical for i in group)
         )
-
-    def _check_marginal(self, beam: int | None, pruning: str) -> None:
-        if beam is not None and beam < 1:
-            raise ValueError(f"beam is {beam}; pass at least 1, or None for all spellings")
-        if pruning not in ("best", "drawn"):
-            raise ValueError(f"pruning is {pruning!r}; pass 'best' or 'drawn'")
-        if self._aligned:
-            raise ValueError(
-                f"the targets of a {type(self).__name__} have a piece for each step of their source, so other spellings "
-                "are other targets; take log_prob"
-            )
+        for group, state in merge_states(log_weights, states)
+    ]
 
 
-def _pruning(name: Literal["best", "drawn"], random_state: int, steps: np.ndarray) -> Pruning:
-    return Best() if name == "best" else Drawn(np.random.default_rng([random_state, zlib.crc32(steps.tobytes())]))
+def _ended(cursor: Cursor, partial: Partial) -> Partial:
+    log_end = cursor.distribution(partial.state).log_end
+    assert log_end is not None, "ends are events"
+    return replace(partial, log_weight=partial.log_weight + float(log_end))

@@ -1,29 +1,109 @@
-"""Sampling, written once on the cursor: step by step, for n sequences at once."""
+"""Drawing sequences from a model, step by step: n at once, or one as it comes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation.cursor import Cursor, CursorState, begin
-from seqmodels.generation.decoding import PLAIN, Decoding, Draw, draw
-from seqmodels.generation.text import Watch
+from seqmodels.encodings.text import Text
+from seqmodels.generation.cursor import Cursor, CursorState, start_after
+from seqmodels.generation.decoding import ANCESTRAL, Decoding, Draw, draw
+from seqmodels.generation.inputs import (
+    GenerativeModel,
+    encode_prefix,
+    encode_source,
+    target_length,
+    with_enough_precision,
+)
+from seqmodels.generation.text import StopStrings, decode_stream
+from seqmodels.sequences import Item
 
-CHECK_EVERY = 16  # steps between looks at whether all sequences have ended: a look waits for the device
+CHECK_EVERY = 16  # steps between checks whether all sequences have ended: a check waits for the device
+
+# -- raw sequences ------------------------------------------------------------------------------------------------
 
 
-def draws(
-    cursor: Cursor, state: CursorState, decoding: Decoding, generator: torch.Generator, *, may_end: bool
-) -> Iterator[Draw]:
-    """Step after step, for as long as they are asked for; sequences that have ended are carried along."""
-    while True:
-        drawn = draw(cursor.distribution(state), decoding, generator, may_end=may_end)
-        yield drawn
-        state = cursor.advance(state, drawn.x)
+@dataclass(frozen=True)
+class SamplingOptions:
+    """What is drawn, and how: the arguments of ``SequenceModel.sample`` and ``generate``."""
+
+    prefix: Any = None
+    source: Any = None
+    length: int | None = None
+    max_length: int = 1000
+    random_state: int | None = None
+    decoding: Decoding = ANCESTRAL
+    stop: Sequence[str] | None = None
+
+
+def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Item]:
+    """``SequenceModel.sample``: ``n`` raw sequences."""
+    if not (isinstance(n, int | np.integer) and n >= 0):
+        raise ValueError(f"n is {n!r}; pass a number of sequences")
+    prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
+    length, stop = target_length(model, options.length, source), _stop_strings(model, options.stop, prefix, n)
+    _check_decoding(model, options.decoding)
+    drawn = sample_steps(
+        with_enough_precision(model, prefix, source).cursor(),
+        n,
+        prefix=prefix,
+        source=source,
+        length=length,
+        max_length=options.max_length,
+        generator=_generator(model, options.random_state),
+        decoding=options.decoding,
+        stop=stop,
+    )
+    if stop is not None:
+        return [stop.truncate(steps).decode(errors="replace") for steps in drawn]
+    return [model.encoding_.decode(steps) for steps in drawn]
+
+
+def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
+    """``SequenceModel.generate``: raw steps, or the characters of a text, as they are drawn."""
+    prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
+    length, stop = target_length(model, options.length, source), _stop_strings(model, options.stop, prefix, 1)
+    _check_decoding(model, options.decoding)
+    drawn = stream_steps(
+        with_enough_precision(model, prefix, source).cursor(),
+        prefix=prefix,
+        source=source,
+        length=length,
+        max_length=options.max_length,
+        generator=_generator(model, options.random_state),
+        decoding=options.decoding,
+    )
+    encoding = model.encoding_
+    if isinstance(encoding, Text):
+        return decode_stream(drawn, encoding.spelling(), stop)
+    return (encoding.decode(step[None])[0] for step in drawn)
+
+
+def _generator(model: GenerativeModel, random_state: int | None) -> torch.Generator:
+    seed = model.random_state if random_state is None else random_state
+    return torch.Generator(model._device()).manual_seed(seed)
+
+
+def _check_decoding(model: GenerativeModel, decoding: Decoding) -> None:
+    if model.encoding_.reads == "vectors":
+        decoding.check_for_vectors()
+
+
+def _stop_strings(model: GenerativeModel, stop: Sequence[str] | None, prefix: np.ndarray, n: int) -> StopStrings | None:
+    if stop is None:
+        return None
+    if not isinstance(model.encoding_, Text):
+        raise ValueError(f"stop is for text, but the model was fitted on {model.encoding_.reads}; leave it out")
+    return StopStrings(stop, model.encoding_.spelling(), prefix, n)
+
+
+# -- encoded steps ------------------------------------------------------------------------------------------------
 
 
 @torch.inference_mode()  # small networks spend less between operations than under no_grad
@@ -36,12 +116,12 @@ def sample_steps(
     length: int | None,
     max_length: int,
     generator: torch.Generator,
-    decoding: Decoding = PLAIN,
-    watch: Watch | None = None,
+    decoding: Decoding = ANCESTRAL,
+    stop: StopStrings | None = None,
 ) -> list[np.ndarray]:
     """Draw n sequences of encoded steps that begin with ``prefix``; with ``length`` the end is masked.
 
-    ``watch`` ends a sequence after the step with which it says so.
+    ``stop`` ends a sequence after the step that completes one of its strings.
 
     Raises:
         ValueError: a sequence that has not ended can neither go on nor end.
@@ -49,43 +129,13 @@ def sample_steps(
     total = max_length if length is None else length
     if len(prefix) >= total:
         return [prefix[:total] for _ in range(n)]
-    steps = draws(cursor, begin(cursor, source, prefix, n), decoding, generator, may_end=length is None)
-    drawn, closed = _collect(islice(steps, total - len(prefix)), n, watch)
-    n_drawn = _lengths([d.ended for d in drawn], n)
-    _refuse_impossible(_lengths([d.impossible for d in drawn], n), n_drawn, len(drawn), len(prefix))
-    n_drawn = np.minimum(n_drawn, _lengths(closed, n) + 1)
+    steps = _draws(cursor, start_after(cursor, source, prefix, n), decoding, generator, may_end=length is None)
+    drawn, stopped = _collect(islice(steps, total - len(prefix)), n, stop)
+    n_drawn = _first_true([d.ended for d in drawn], n)
+    _refuse_impossible(_first_true([d.impossible for d in drawn], n), n_drawn, len(drawn), len(prefix))
+    n_drawn = np.minimum(n_drawn, _first_true(stopped, n) + 1)
     values = torch.stack([d.x for d in drawn], dim=1).cpu().numpy()  # (n, T, ...)
     return [np.concatenate([prefix, row[:size]]) for row, size in zip(values, n_drawn, strict=True)]
-
-
-def _collect(steps: Iterator[Draw], n: int, watch: Watch | None) -> tuple[list[Draw], list[Tensor | None]]:
-    """Draws until all sequences are over, and for each whether the watch closed it."""
-    drawn: list[Draw] = []
-    closed: list[Tensor | None] = []
-    over, seen = np.zeros(n, dtype=bool), 0
-    for each in steps:
-        drawn.append(each)
-        closed.append(None if watch is None else _closed(watch, each.x))
-        if len(drawn) % CHECK_EVERY == 0:
-            over |= _lengths([d.ended for d in drawn[seen:]], n) < CHECK_EVERY
-            over |= _lengths(closed[seen:], n) < CHECK_EVERY
-            seen = len(drawn)
-            if over.all():
-                break
-    return drawn, closed
-
-
-def _closed(watch: Watch, x: Tensor) -> Tensor:
-    return torch.tensor([watch.take(i, symbol) is not None for i, symbol in enumerate(x.tolist())])
-
-
-def _lengths(marks: list[Tensor | None], n: int) -> np.ndarray:
-    """``(n,)`` how many steps come before a sequence's first mark, of ``marks`` (T) of ``(n,)`` bool; T if there is none."""
-    real = [mark for mark in marks if mark is not None]
-    if not real:
-        return np.full(n, len(marks))
-    table = torch.stack(real).cpu().numpy()  # (T, n)
-    return np.where(table.any(0), table.argmax(0), len(marks))
 
 
 @torch.inference_mode()
@@ -97,23 +147,64 @@ def stream_steps(
     length: int | None,
     max_length: int,
     generator: torch.Generator,
-    decoding: Decoding = PLAIN,
+    decoding: Decoding = ANCESTRAL,
 ) -> Iterator[np.ndarray]:
-    """The encoded steps that ``sample_steps`` of one sequence draws after the prefix, as they come; errors are the same."""
+    """The encoded steps that ``sample_steps`` of one sequence draws after the prefix, as they come; the same errors."""
     total = max_length if length is None else length
-    steps = draws(cursor, begin(cursor, source, prefix, 1), decoding, generator, may_end=length is None)
-    for t, each in enumerate(islice(steps, max(0, total - len(prefix)))):
-        if each.impossible is not None and bool(each.impossible):
+    steps = _draws(cursor, start_after(cursor, source, prefix, 1), decoding, generator, may_end=length is None)
+    for t, drawn in enumerate(islice(steps, max(0, total - len(prefix)))):
+        if drawn.impossible is not None and bool(drawn.impossible):
             _refuse_step(len(prefix) + t)
-        if each.ended is not None and bool(each.ended):
+        if drawn.ended is not None and bool(drawn.ended):
             return
-        yield each.x[0].cpu().numpy()
+        yield drawn.x[0].cpu().numpy()
 
 
-def _refuse_impossible(first: np.ndarray, ended: np.ndarray, n_drawn: int, n_prefix: int) -> None:
-    stuck = (first < n_drawn) & (first <= ended)
-    if stuck.any():
-        _refuse_step(n_prefix + int(first[stuck].min()))
+def _draws(
+    cursor: Cursor, state: CursorState, decoding: Decoding, generator: torch.Generator, *, may_end: bool
+) -> Iterator[Draw]:
+    """Step after step, without end; sequences that have ended are carried along with the others."""
+    while True:
+        drawn = draw(cursor.distribution(state), decoding, generator, may_end=may_end)
+        yield drawn
+        state = cursor.advance(state, drawn.x)
+
+
+def _collect(steps: Iterator[Draw], n: int, stop: StopStrings | None) -> tuple[list[Draw], list[Tensor | None]]:
+    """Draws until all sequences are over, and for each step which sequences it completes a stop string of."""
+    drawn: list[Draw] = []
+    stopped: list[Tensor | None] = []
+    over, n_checked = np.zeros(n, dtype=bool), 0
+    for step in steps:
+        drawn.append(step)
+        stopped.append(None if stop is None else _completes_string(stop, step.x))
+        if len(drawn) % CHECK_EVERY == 0:
+            over |= _first_true([d.ended for d in drawn[n_checked:]], n) < CHECK_EVERY
+            over |= _first_true(stopped[n_checked:], n) < CHECK_EVERY
+            n_checked = len(drawn)
+            if over.all():
+                break
+    return drawn, stopped
+
+
+def _completes_string(stop: StopStrings, x: Tensor) -> Tensor:
+    return torch.tensor([stop.advance(i, symbol) is not None for i, symbol in enumerate(x.tolist())])
+
+
+def _first_true(masks: list[Tensor | None], n: int) -> np.ndarray:
+    """``(n,)`` the step at which each sequence is first True, of T ``masks (n,)`` (None: all False); T if never."""
+    there = [mask for mask in masks if mask is not None]
+    if not there:
+        return np.full(n, len(masks))
+    table = torch.stack(there).cpu().numpy()  # (T, n)
+    return np.where(table.any(0), table.argmax(0), len(masks))
+
+
+def _refuse_impossible(impossible: np.ndarray, ended: np.ndarray, n_drawn: int, n_prefix: int) -> None:
+    """Raise ``ValueError`` where a sequence's first impossible step is reached before it ends."""
+    reached = (impossible < n_drawn) & (impossible <= ended)
+    if reached.any():
+        _refuse_step(n_prefix + int(impossible[reached].min()))
 
 
 def _refuse_step(t: int) -> None:

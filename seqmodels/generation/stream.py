@@ -1,8 +1,10 @@
-"""A model listening to one sequence."""
+"""What comes next, after a prefix or after each step of one sequence as it comes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,35 +12,66 @@ import torch
 from torch import Tensor
 
 from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
-from seqmodels.generation.cursor import Cursor
+from seqmodels.generation.cursor import Cursor, start_after
+from seqmodels.generation.inputs import (
+    GenerativeModel,
+    encode_prefix,
+    encode_source,
+    encode_step,
+    with_enough_precision,
+)
 from seqmodels.generation.prediction import Prediction
 
-LEAST = -1e29  # nats: a step that has fewer is looked into; encoded values that float32 can be trusted with have more
+# Nats below which a step is checked for lost precision: encoded values that float32 holds well have more.
+LOWEST_UNCHECKED = -1e29
+
+
+def predict_next(model: GenerativeModel, prefix: Any, source: Any) -> Any:
+    """``SequenceModel.predict_next``: a Pyro distribution over the raw step after ``prefix``, given ``source``."""
+    steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
+    precise = with_enough_precision(model, steps, encoded_source)
+    cursor = precise.cursor()
+    state = start_after(cursor, encoded_source, steps, 1)
+    return cursor.distribution(state).as_distribution(*precise._affine())
 
 
 class Stream:
-    """A model listening to one sequence: the log-probability of each step as it comes.
+    """A model that reads one sequence: the log-probability of each step as it comes.
 
     Made by ``SequenceModel.stream``. ``encode`` maps one raw step to encoded steps and the log-determinants to add.
     """
 
-    def __init__(self, cursor: Cursor, encode: Any, affine: tuple[Tensor, Tensor], source: np.ndarray | None) -> None:
+    def __init__(
+        self,
+        cursor: Cursor,
+        encode: Callable[[Any], tuple[np.ndarray, np.ndarray]],
+        affine: tuple[Tensor, Tensor],
+        source: np.ndarray | None,
+    ) -> None:
         self._cursor, self._encode, self._affine = cursor, encode, affine
         self._state = cursor.start(source, 1)
+
+    @classmethod
+    def of(cls, model: GenerativeModel, source: Any) -> Stream:
+        """Of a fitted model, given a raw ``source``."""
+        encoded_source = encode_source(model, source)
+        precise = with_enough_precision(model, encoded_source)
+        return cls(precise.cursor(), partial(encode_step, model), precise._affine(), encoded_source)
 
     def update(self, x: Any) -> float:
         """Take the next step (a frame ``(D,)``, a symbol, or a piece of text); returns its log p given the past, nats.
 
         Raises:
-            ValueError: what cannot be read, or has a log-probability that the precision cannot hold; the stream is as before.
+            ValueError: what cannot be read, or has a log-probability that the precision cannot hold; the stream then is
+                as before.
         """
         steps, log_dets = self._encode(x)
         total, state = 0.0, self._state
         for step, log_det in zip(steps, log_dets, strict=True):
             value = torch.as_tensor(step).unsqueeze(0)
             prediction = self._cursor.distribution(state)
-            nats = float(prediction.log_prob(value.to(prediction.parameters.device)))
-            if not LEAST < nats < math.inf:
+            nats = float(prediction.log_prob(value.to(prediction.output_parameters.device)))
+            if not LOWEST_UNCHECKED < nats < math.inf:
                 _refuse_unless_zero(prediction, value, nats)
             total += nats + float(log_det)
             state = self._cursor.advance(state, value)
@@ -61,13 +94,13 @@ def _refuse_unless_zero(prediction: Prediction, value: Tensor, nats: float) -> N
     """Raise ``ValueError`` unless the model itself gives this step so little."""
     step = value.cpu().numpy()  # (1, D) or (1,)
     refuse_beyond_float64(step, "the step")
-    narrow = prediction.parameters.dtype == torch.float32
-    lost = math.isnan(nats) or nats == math.inf or (narrow and is_beyond_float32(step))
+    in_float32 = prediction.output_parameters.dtype == torch.float32
+    lost = math.isnan(nats) or nats == math.inf or (in_float32 and is_beyond_float32(step))
     if not lost and prediction.observation.emits == "vectors":
-        each = prediction.each(value.to(prediction.parameters.device))
-        lost = not bool(torch.isfinite(each).all())  # in every state, whatever its probability
+        log_prob = prediction.log_prob_by_component(value.to(prediction.output_parameters.device))
+        lost = not bool(torch.isfinite(log_prob).all())  # in every state, whatever its probability
     if lost:
-        way_out = "set_params(dtype='float64') and begin a new stream, or rescale it" if narrow else "rescale it"
+        way_out = "set_params(dtype='float64') and begin a new stream, or rescale it" if in_float32 else "rescale it"
         raise ValueError(
-            f"the step has a log-probability that {'float32' if narrow else 'float64'} cannot hold; {way_out}"
+            f"the step has a log-probability that {'float32' if in_float32 else 'float64'} cannot hold; {way_out}"
         )

@@ -1,4 +1,4 @@
-"""Text while it is written: strings that end it, and whole characters of unfinished bytes."""
+"""Text that is generated symbol by symbol: strings that end it, and UTF-8 characters of its bytes as they come."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 
-class Watch:
+class StopStrings:
     """Ends texts with the symbol that completes one of some strings; the text is cut after the string.
 
     Args:
         stop: the strings.
         spelling: the bytes of each symbol.
         prefix: symbols with which all texts begin: a string may begin in it, but not end.
-        n: how many texts are written at once.
+        n: how many texts are generated at once.
 
     Raises:
         ValueError: no string, or an empty one.
@@ -32,8 +32,8 @@ class Watch:
     def _last(self, text: bytes) -> bytes:
         return text[-self._kept :] if self._kept else b""
 
-    def take(self, i: int, symbol: int) -> int | None:
-        """Take the next symbol of text ``i``: how many of its bytes complete a string, None if it completes none."""
+    def advance(self, i: int, symbol: int) -> int | None:
+        """Read the next symbol of text ``i``: how many of its bytes complete a string, None if it completes none."""
         tail, part = self._tails[i], self._spelling[symbol]
         self._tails[i] = self._last(tail + part)
         end = self._end(tail + part, len(tail))
@@ -48,30 +48,30 @@ class Watch:
                 ends.append(at + len(stop))
         return min(ends, default=None)
 
-    def cut(self, symbols: np.ndarray) -> bytes:
-        """The bytes of a text, prefix included, up to the end of the first string that ends in what was written."""
+    def truncate(self, symbols: np.ndarray) -> bytes:
+        """The bytes of a text, prefix included, up to the end of the first string that ends after the prefix."""
         text = b"".join(self._spelling[s] for s in symbols.tolist())
         return text[: self._end(text, len(self._prefix))]
 
 
-def pieces_of_text(steps: Iterator[np.ndarray], spelling: Sequence[bytes], watch: Watch | None) -> Iterator[str]:
-    """What can be read after each of some symbols, where there is something, until the watch ends the text."""
-    characters = Characters()
+def decode_stream(steps: Iterator[np.ndarray], spelling: Sequence[bytes], stop: StopStrings | None) -> Iterator[str]:
+    """The characters that each symbol completes, where it completes any, until a stop string ends the text."""
+    characters = IncrementalDecoder()
     for step in steps:
         symbol = int(step)
-        end = None if watch is None else watch.take(0, symbol)
-        part = characters.add(spelling[symbol][:end])
+        end = None if stop is None else stop.advance(0, symbol)
+        part = characters.decode(spelling[symbol][:end])
         if part:
             yield part
         if end is not None:
             break
-    rest = characters.add(b"", last=True)
+    rest = characters.decode(b"", last=True)
     if rest:
         yield rest
 
 
-class Characters:
-    """Whole characters out of bytes as they come; those of an unfinished character are held back.
+class IncrementalDecoder:
+    """UTF-8 characters of bytes as they come; the bytes of an unfinished character are held back.
 
     Bytes that are no UTF-8 become U+FFFD, as when the whole text is decoded at once.
     """
@@ -79,6 +79,6 @@ class Characters:
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def add(self, part: bytes, *, last: bool = False) -> str:
-        """What can be read now; after the ``last`` part everything."""
+    def decode(self, part: bytes, *, last: bool = False) -> str:
+        """The characters that ``part`` completes; after the ``last`` part all that is left."""
         return self._decoder.decode(part, final=last)

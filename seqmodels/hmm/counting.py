@@ -15,7 +15,7 @@ def parameters_by_states(model: HMM, data: Data) -> Callable[[int], int]:
         ValueError: from the function too: a ``topology`` or ``tied`` that is of one number of states only.
     """
     like = model.clone()
-    like._set(like._settle(data))
+    like._apply_setting(like._learn_setting(data))
 
     def count(n_states: int) -> int:
         return like._learning(n_states, like.length_).n_parameters(like.length_, like._emission())

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Given, Merged, Prediction, given_rows, select_rows
+from seqmodels.generation import MergedStates, Prediction, Source, select_rows, stacked_sources
 from seqmodels.hmm.log_product import LogProduct
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Observation
@@ -31,8 +31,8 @@ class HMMState:
     n_scored: int
 
 
-def merged(log_weights: list[float], states: list[HMMState]) -> Merged:
-    """All as one, with the mean of their beliefs: what an HMM says of the future is linear in its belief."""
+def merged_states(log_weights: list[float], states: list[HMMState]) -> MergedStates:
+    """All as one, with the mean of their beliefs: the probability of the future is linear in the belief."""
     first = states[0]
     if len(states) == 1 or first.log_belief is None:
         return [([i], state) for i, state in enumerate(states)]
@@ -52,12 +52,12 @@ class HMMCursor:
     size: int
     dtype: torch.dtype
 
-    def start(self, source: Given = None, n: int = 1) -> HMMState:
+    def start(self, source: Source = None, n: int = 1) -> HMMState:
         """The state before the first scored step of ``n`` sequences; a ``source`` runs through the same chain."""
         device, width = self.parameters.initial.device, self.size if self.observation.emits == "vectors" else 1
         past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=device)
         state = HMMState(None, self._log_initial.expand(n, -1), past, 0)
-        rows = given_rows(source, n)
+        rows = stacked_sources(source, n)
         for step in rows.unbind(1) if rows is not None else []:
             state = self.advance(state, step)
         return replace(state, n_scored=0)
@@ -71,7 +71,7 @@ class HMMCursor:
         each = self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()  # (n, K)
         joint = state.log_coming + each
         total = torch.logsumexp(joint, -1, keepdim=True)
-        # After an impossible step no state is left: all that follows is impossible too, as in the batched road.
+        # After an impossible step no state is left: all that follows is impossible too, as in the evaluation in batches.
         log_belief = joint - torch.where(total == -torch.inf, 0.0, total)
         kept = state.past
         if self.observation.n_past:
@@ -86,12 +86,12 @@ class HMMCursor:
             return Prediction(self.observation, table, log_weights, past, None)
         total = torch.logsumexp(log_weights, -1)  # (n,)
         log_end = torch.full_like(total, -torch.inf)
-        log_going = torch.zeros_like(total)
+        log_continue = torch.zeros_like(total)
         if state.log_belief is not None and state.n_scored:
             # Either from its own terms: a difference from one would lose a small one.
-            log_end, log_going = torch.logsumexp(state.log_belief + self._log_final, -1), total
+            log_end, log_continue = torch.logsumexp(state.log_belief + self._log_final, -1), total
         log_weights = log_weights - torch.where(total == -torch.inf, 0.0, total).unsqueeze(-1)
-        return Prediction(self.observation, table, log_weights, past, log_end, log_going)
+        return Prediction(self.observation, table, log_weights, past, log_end, log_continue)
 
     def select(self, state: HMMState, index: Tensor) -> HMMState:
         """The state of the sequences ``index (m,)``, in this order."""

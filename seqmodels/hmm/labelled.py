@@ -27,7 +27,7 @@ def fit_labelled(
         n_each: states i n_each to i n_each + n_each - 1 are label i's.
     """
     hmm._check_hyperparameters()
-    hmm._set(setting)
+    hmm._apply_setting(setting)
     states: list[np.ndarray | None] = [parts_of_runs(each, n_each) for each in labels]
     if n_each > 1:
         after = {name: getattr(hmm, name) for name in ("max_iter", "checkpoint", "resume_from")}

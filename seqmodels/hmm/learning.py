@@ -82,7 +82,7 @@ class Learning:
 
 def check_observation(wanted: Observation, fitted: Observation, size: int) -> None:
     """Raise ``ValueError`` if one has no place for the other's parameters."""
-    if type(wanted) is not type(fitted) or wanted.n_parameters(size) != fitted.n_parameters(size):
+    if type(wanted) is not type(fitted) or wanted.n_output_parameters(size) != fitted.n_output_parameters(size):
         raise _differs("observation", wanted)
 
 

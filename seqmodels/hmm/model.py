@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
-from seqmodels.agreement import check_held_alike
+from seqmodels.agreement import check_processes_agree
 from seqmodels.distributed import together
 from seqmodels.encodings import Encoding
-from seqmodels.generation import Given, Merged, Prediction
+from seqmodels.generation import CursorState, MergedStates
 from seqmodels.hmm.baum_welch import Memory, Schedule
 from seqmodels.hmm.blocks import Block
 from seqmodels.hmm.constraints import Frozen
-from seqmodels.hmm.cursor import HMMCursor, HMMState, merged
+from seqmodels.hmm.cursor import HMMCursor, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.fitting import Fitting, check_states, corpus_of, raw_size
 from seqmodels.hmm.given import given_chain, given_table
@@ -38,11 +37,11 @@ from seqmodels.parameters import undone_on_failure
 from seqmodels.preparation import Data, Example, Setting
 from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
-from seqmodels.training import Resumable
+from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 
 
 @dataclass(eq=False, repr=False)
-class HMM(Resumable, Queries):
+class HMM(Queries):
     """``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, fitted by EM (Rabiner 1989).
 
     Args:
@@ -65,7 +64,7 @@ class HMM(Resumable, Queries):
         step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
 
-    The other arguments are those of ``Resumable`` and ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing, and
+    The other arguments are those of ``training.Resumable`` and ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing, and
     what is passed is scored once, at the end. With targets EM fits p(x, y), so the figures of ``history_`` are of x and y
     together. States that end on the floor of a variance are warned of. Parameters are kept in float64.
 
@@ -92,11 +91,15 @@ class HMM(Resumable, Queries):
     batches: int = 6
     step_decay: float = 0.7
     lr: float = 0.05
+    _: KW_ONLY
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
 
-    _holds_out: ClassVar[bool] = False
+    _uses_validation: ClassVar[bool] = False
     _sums_out_missing: ClassVar[bool] = True
-    _reads_slices: ClassVar[bool] = True
-    _adds_up: ClassVar[bool] = True
+    _reads_from_disk: ClassVar[bool] = True
+    _fits_in_parallel: ClassVar[bool] = True
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -117,7 +120,7 @@ class HMM(Resumable, Queries):
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
-        self._check_checkpoints()
+        check_checkpoint_arguments(self)
         learning = self._learning(self.n_states, self.length)
         if self._continues():
             learning.check_start(self.parameters_, self.length)
@@ -157,13 +160,13 @@ class HMM(Resumable, Queries):
     def _fit_partly(self, data: Data) -> Self:
         self._check_choices()
         self._check_hyperparameters()
-        check_held_alike(self, data)
+        check_processes_agree(self, data)
         began = time.perf_counter()
         with undone_on_failure(self):
             if not self.__sklearn_is_fitted__():
-                self._set(self._settle(data))
+                self._apply_setting(self._learn_setting(data))
                 self.history_, self.fit_seconds_ = pd.DataFrame(), 0.0
-            self._check_scorable(data)
+            self._check_data(data)
             self._one_step(self._setting().examples(data, on_disk=True))
         self.fit_seconds_ += time.perf_counter() - began
         return self
@@ -181,7 +184,7 @@ class HMM(Resumable, Queries):
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         check_states(train, self.n_states)
         self._check_table()
-        checkpoints = self._checkpoints(self, self._settled(), train, validation)
+        checkpoints = checkpoints_of_fit(self, self._resolved_choices(), train, validation)
         fitting, corpus = self._fitting(train), self._corpus(train, self.n_states)
         generator = torch.Generator().manual_seed(self.random_state)
         starts = self._starts(fitting, corpus) if checkpoints.state is None else iter(())
@@ -192,7 +195,7 @@ class HMM(Resumable, Queries):
         warn_of_floor(best, self.observation_)
 
     def _check_table(self) -> None:
-        width = self.observation_.n_parameters(self.encoding_.size)
+        width = self.observation_.n_output_parameters(self.encoding_.size)
         refuse_beyond_memory(
             f"the emissions of {self.n_states} states, {width} numbers each,",
             24.0 * self.n_states * width,  # a table, its statistics and the table after
@@ -244,21 +247,12 @@ class HMM(Resumable, Queries):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def _cursor(self) -> HMMCursor:
+    def cursor(self) -> HMMCursor:
         parameters = self._parameters().to(self._device())
         return HMMCursor(parameters, self.observation_, self.encoding_.size, DTYPES[self.dtype])
 
-    def start(self, source: Given = None, n: int = 1) -> HMMState:
-        return self._cursor().start(source, n)
-
-    def advance(self, state: HMMState, x: Tensor) -> HMMState:
-        return self._cursor().advance(state, x)
-
-    def distribution(self, state: HMMState) -> Prediction:
-        return self._cursor().distribution(state)
-
-    def _merged(self, log_weights: list[float], states: list[HMMState]) -> Merged:
-        return merged(log_weights, states)
+    def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
+        return merged_states(log_weights, states)
 
     # -- parameters ----------------------------------------------------------------------------------------
 
@@ -339,7 +333,7 @@ class HMM(Resumable, Queries):
         parameters = given_chain(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
         model = cls(k, observation=emits, length=length, **options)
-        model._set(Setting.of(reader, emits.clone(), length, conditional=False))
+        model._apply_setting(Setting.of(reader, emits.clone(), length, conditional=False))
         model.parameters_ = parameters
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         return model

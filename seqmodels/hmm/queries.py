@@ -121,7 +121,7 @@ class Queries(SequenceModel, ABC):
             raise ValueError(
                 f"sequence {impossible[0]} has probability zero under this HMM; nothing can be said of what follows"
             )
-        examples = self._setting().examples(self._scorable(X, y))
+        examples = self._setting().examples(self._checked_data(X, y))
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in self.encoding_.affine())
         return [
             Forecast.of(parameters, self.observation_, torch.from_numpy(belief), _joined(e), k, shift, scale)
@@ -131,7 +131,7 @@ class Queries(SequenceModel, ABC):
     def _by_state(
         self, X: Any, y: Any, algorithm: Callable[[Parameters, Densities, Block], list[Tensor]]
     ) -> list[np.ndarray]:
-        data = self._scorable(X, y)
+        data = self._checked_data(X, y)
         parameters = self._parameters().to(self._device())
         results: list[np.ndarray] = [np.empty(0)] * len(data.X)
         examples = self._setting().examples(data, on_disk=True)
@@ -146,8 +146,8 @@ class Queries(SequenceModel, ABC):
         return results
 
     def as_pyro(self, length: int, *, source: Any = None) -> Any:
-        """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.programs``), for Pyro programs."""
-        from seqmodels.programs import SequenceDistribution  # lazily: Pyro is slow to import
+        """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.pyro_distribution``), for Pyro programs."""
+        from seqmodels.pyro_distribution import SequenceDistribution  # lazily: Pyro is slow to import
 
         return SequenceDistribution(self, length, source)
 
@@ -198,7 +198,7 @@ class Queries(SequenceModel, ABC):
 
         Lower is better. Steps of a sequence are not independent, so n is generous (Schwarz 1978; hmmlearn counts likewise).
         """
-        data = self._scorable(X, y)
+        data = self._checked_data(X, y)
         n = float(data.scored.n_units.sum())
         return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.generation import Given, Prediction
+from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.labelled import fit_labelled, states_of
 from seqmodels.hmm.learning import check_numbers
 from seqmodels.hmm.messages import log_belief, log_messages, log_next, log_steps
@@ -23,7 +24,7 @@ from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.preparation import Example, Setting, default_encoding
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.tagging import past_the_source
-from seqmodels.training import Resumable
+from seqmodels.training import check_checkpoint_arguments
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,53 @@ class TaggerState:
         return self.position >= self.messages.shape[1]
 
 
+@dataclass(frozen=True)
+class TaggerCursor:
+    """The labels of given sources as a chain of one-step predictions.
+
+    Args:
+        parameters: of the HMM of the sources, K S states.
+        log_messages: encoded sources -> ``log_b`` and messages ``(T, K S)`` of each.
+        observation: of the labels.
+        n_states_per_label: S.
+    """
+
+    parameters: Parameters
+    log_messages: Callable[[list[np.ndarray]], tuple[list[Tensor], list[Tensor]]]
+    observation: Observation
+    n_states_per_label: int
+
+    def start(self, source: Source = None, n: int = 1) -> TaggerState:
+        """Before the first label of ``n`` targets, of one source or of a list of ``n`` of equal length."""
+        sources = source if isinstance(source, list) else [_source(source)]
+        log_b, messages = (torch.stack(each) for each in self.log_messages(sources))
+        return TaggerState(log_b.expand(n, *log_b.shape[1:]), messages.expand(n, *messages.shape[1:]), None, 0)
+
+    def advance(self, state: TaggerState, x: Tensor) -> TaggerState:
+        """After the labels ``x (n,)``."""
+        _check_going_on(state)
+        labels = x.to(state.log_b.device)
+        possible = states_of(labels, self.n_states_per_label, len(self.parameters.initial))
+        log_b = state.log_b[:, state.position].masked_fill(~possible, -torch.inf)
+        return replace(state, belief=log_belief(self.parameters, log_b, state.belief), position=state.position + 1)
+
+    def distribution(self, state: TaggerState) -> Prediction:
+        """The label of the next step; ``ValueError`` where the source has none."""
+        _check_going_on(state)
+        of_states = log_next(self.parameters, state.messages[:, state.position], state.belief)
+        log_prob = of_states.unflatten(-1, (-1, self.n_states_per_label)).logsumexp(-1)  # (n, K)
+        impossible = torch.isneginf(log_prob).all(-1, keepdim=True)
+        log_weights = torch.where(impossible, -torch.inf, 0.0)
+        table = torch.where(impossible, 0.0, log_prob).unsqueeze(1)
+        return Prediction(self.observation, table, log_weights, None, None)
+
+    def select(self, state: TaggerState, index: Tensor) -> TaggerState:
+        """The state of the targets ``index (m,)``, in this order."""
+        return select_rows(state, index)
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class HMMTagger(Resumable, SequenceModel):
+class HMMTagger(SequenceModel):
     """``p(x, y) = π(y_1) b_{y_1}(x_1) Π_t a(y_{t-1}, y_t) b_{y_t}(x_t)``, and by it ``p(y | x) = p(x, y) / p(x)``, exactly.
 
     The states of an ``HMM`` of the sources are the labels ``y_t``, integers from 0; it is fitted to both, which is counting (Rabiner
@@ -64,7 +110,7 @@ class HMMTagger(Resumable, SequenceModel):
         pseudocount: added to every count of first states and of transitions, or a ``Pseudocounts``.
 
     Labels are as many as ``encoding=Symbols(n_symbols=...)`` says, or the largest that was seen and one. The other arguments
-    are those of ``Resumable`` and ``SequenceModel``. It is fitted to p(x, y), and figures of ``history_`` are of both together.
+    are those of ``training.Resumable`` and ``SequenceModel``. It is fitted to p(x, y), and figures of ``history_`` are of both together.
 
     Attributes: ``hmm_``, the fitted ``HMM`` of the sources, with ``transition_`` and all else that can be asked of one.
 
@@ -82,10 +128,13 @@ class HMMTagger(Resumable, SequenceModel):
     max_iter: int = 100
     tol: float = 1e-4
     pseudocount: float | Pseudocounts = 0.01
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
 
-    _aligned: ClassVar[bool] = True
+    _is_tagger: ClassVar[bool] = True
     _has_encoder: ClassVar[bool] = True
-    _holds_out: ClassVar[bool] = False
+    _uses_validation: ClassVar[bool] = False
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -122,7 +171,7 @@ class HMMTagger(Resumable, SequenceModel):
         if not (self.emission == "auto" or isinstance(self.emission, Observation)):
             raise ValueError(f"emission is {self.emission!r}; pass 'auto' or an object such as GaussianMixture(4)")
         check_numbers(1, 1, self.max_iter, self.tol)
-        self._check_checkpoints()
+        check_checkpoint_arguments(self)
         if self.n_states_per_label < 1:
             raise ValueError(f"n_states_per_label is {self.n_states_per_label}; pass at least 1")
 
@@ -178,7 +227,7 @@ class HMMTagger(Resumable, SequenceModel):
     def posterior(self, X: Any) -> list[np.ndarray]:
         return [gamma.reshape(len(gamma), self.encoding_.size, -1).sum(-1) for gamma in self._chain().posterior(X)]
 
-    def _most_probable(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+    def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
         """By Viterbi: the most probable labels, or where a label has several states, those of the most probable path."""
         paths = self._chain().decode([self._reads().decode(_source(x)) for x in sources])
         return [path // self.n_states_per_label for path in paths]
@@ -219,26 +268,9 @@ class HMMTagger(Resumable, SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def start(self, source: Given = None, n: int = 1) -> TaggerState:
-        log_b, messages = (
-            torch.stack(each) for each in self._messages(source if isinstance(source, list) else [_source(source)])
-        )
-        return TaggerState(log_b.expand(n, *log_b.shape[1:]), messages.expand(n, *messages.shape[1:]), None, 0)
-
-    def advance(self, state: TaggerState, x: Tensor) -> TaggerState:
-        _check_going_on(state)
-        possible = self._possible(x.to(state.log_b.device))
-        seen = state.log_b[:, state.position].masked_fill(~possible, -torch.inf)
-        return replace(state, belief=log_belief(self._parameters(), seen, state.belief), position=state.position + 1)
-
-    def distribution(self, state: TaggerState) -> Prediction:
-        """The label of the next step; ``ValueError`` where the source has none."""
-        _check_going_on(state)
-        each = log_next(self._parameters(), state.messages[:, state.position], state.belief)
-        log_prob = each.unflatten(-1, (self.encoding_.size, -1)).logsumexp(-1)  # (n, K)
-        stuck = torch.isneginf(log_prob).all(-1, keepdim=True)
-        log_weights = torch.where(stuck, -torch.inf, 0.0)
-        return Prediction(self.observation_, torch.where(stuck, 0.0, log_prob).unsqueeze(1), log_weights, None, None)
+    def cursor(self) -> TaggerCursor:
+        self._setting()
+        return TaggerCursor(self._parameters(), self._messages, self.observation_, self.n_states_per_label)
 
     def _parameters(self) -> Parameters:
         return self.hmm_.parameters_.to(self._device())
@@ -251,7 +283,7 @@ class HMMTagger(Resumable, SequenceModel):
     def _restore(self, state: dict[str, Any]) -> None:
         reads = self._reads()
         self.hmm_ = self._new()
-        self.hmm_._set(Setting.of(reads, self._emission(reads.reads), "given", conditional=False))
+        self.hmm_._apply_setting(Setting.of(reads, self._emission(reads.reads), "given", conditional=False))
         self.hmm_._restore(state)
         self.hmm_.history_, self.hmm_.converged_, self.hmm_.fit_seconds_ = self.history_, self.converged_, 0.0
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodels.generation import Given, Prediction, given_each, given_rows
+from seqmodels.generation import Prediction, Source, source_of_each, stacked_sources
 from seqmodels.neural.batches import Windowing, pad_sources
 from seqmodels.neural.io_module import SequenceModule, split_end
 from seqmodels.neural.network import Memory, select
@@ -53,7 +53,7 @@ class NetworkCursor:
     windowing: Windowing
 
     @torch.no_grad()
-    def start(self, source: Given = None, n: int = 1) -> NetworkState:
+    def start(self, source: Source = None, n: int = 1) -> NetworkState:
         """Before the first scored step; a network without an encoder reads the source as the row's beginning.
 
         Sources for an encoder may be of several lengths.
@@ -63,12 +63,12 @@ class NetworkCursor:
         dtype = parameter.dtype if vectors else torch.int64
         width = (self.module.spec.size,) if vectors else ()
         if source is None or self.module.network.reads_source:
-            padded, mask = pad_sources(given_each(source, n), parameter.device, parameter.dtype)
+            padded, mask = pad_sources(source_of_each(source, n), parameter.device, parameter.dtype)
             memory = self.module.start(n, padded, mask)
             recent = torch.zeros(n, 0, *width, dtype=dtype, device=parameter.device)
             n_steps = None if padded is None or not self.module.network.aligned else padded.shape[1]
             return self._read(NetworkState(memory, recent, recent, 0, 0, 0, n_steps), 1)
-        rows = given_rows(source, n)
+        rows = stacked_sources(source, n)
         assert rows is not None, "there is a source"
         rows = rows.to(parameter.device, parameter.dtype if rows.is_floating_point() else torch.int64)
         first = rows.shape[1]
@@ -112,10 +112,10 @@ class NetworkCursor:
         if state.n_steps is not None and state.is_over:
             raise past_the_source(state.n_steps)
         may_end = torch.full((len(state.outputs),), state.position > state.first, device=state.outputs.device)
-        parameters, end = split_end(state.outputs, may_end, self.module.spec.stops)
+        output_parameters, end = split_end(state.outputs, may_end, self.module.spec.stops)
         log_end = None if end is None else F.logsigmoid(end)
         observation = self.observation.bound(self.module.shared)
-        return Prediction(observation, parameters.unsqueeze(1), None, self._past(state), log_end)
+        return Prediction(observation, output_parameters.unsqueeze(1), None, self._past(state), log_end)
 
     def select(self, state: NetworkState, index: Tensor) -> NetworkState:
         """The state of the sequences ``index (m,)``, in this order."""

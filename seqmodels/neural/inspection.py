@@ -54,7 +54,7 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
 def _examples(model: NeuralModel, X: Any) -> list[Example]:
     if model._setting().measure.conditional:
         raise ValueError("the model was fitted as p(y | x), but the gradient by lag is of p(x); fit without y")
-    examples = model._setting().examples(model._scorable(X, None))
+    examples = model._setting().examples(model._checked_data(X, None))
     longest = max(len(example.values) for example in examples)
     if model.context_ is not None and longest > model.context_:
         raise ValueError(
@@ -123,7 +123,7 @@ def source_attention(
         y: targets; step t has the weights that it was predicted with.
         attention_weights: embedded inputs (1, T, d) and the network's state before them -> weights (1, T, S).
     """
-    examples = model._setting().examples(model._scorable(X, y))
+    examples = model._setting().examples(model._checked_data(X, y))
     rows, module = model._rows(examples), model._ready()
     parameter, result = next(module.parameters()), []
     for i, (row, example) in enumerate(zip(rows, examples, strict=True)):

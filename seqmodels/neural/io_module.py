@@ -1,4 +1,4 @@
-"""A network between its embedding and its head: raw steps in, observation parameters out."""
+"""A network between its embedding and its head: raw steps in, output parameters of the observation out."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class SequenceModule(nn.Module):
 
     def __init__(self, network: Network, observation: Observation, spec: IOSpec, generator: torch.Generator) -> None:
         super().__init__()
-        d, n_outputs = network.d_model, observation.n_parameters(spec.size) + spec.stops
+        d, n_outputs = network.d_model, observation.n_output_parameters(spec.size) + spec.stops
         self.network = network
         self.spec = spec
         self.shared = observation.shared(spec.size)
@@ -164,7 +164,7 @@ class SequenceModule(nn.Module):
         return self.network(self.embed(inputs, is_start, is_target), memory)
 
     def forward(self, inputs: Tensor, is_start: Tensor, is_target: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """Observation parameters (and the end's logit) of each step, ``(B, T, P)``, and the network's state after the last."""
+        """Output parameters (and the end's logit) of each step, ``(B, T, P)``, and the network's state after the last."""
         hidden, memory = self.hidden(inputs, is_start, is_target, memory)
         outputs = self.head(hidden)
         if self.skip is not None:
@@ -187,11 +187,12 @@ def _head(embedding: Embedding, n_outputs: int, spec: IOSpec, d_model: int) -> n
 
 
 def split_end(outputs: Tensor, may_end: Tensor, stops: bool) -> tuple[Tensor, Tensor | None]:
-    """Observation parameters and the log-odds of the end (-inf where it cannot be; None where lengths are given)."""
+    """Output parameters and the log-odds of the end (-inf where it cannot be; None where lengths are given)."""
     if not stops:
         return outputs, None
-    parameters, end = outputs.split((outputs.shape[-1] - 1, 1), -1)  # whose gradients are joined, not padded with zeros
-    return parameters, torch.where(may_end, end[..., 0], -torch.inf)
+    # The gradients of a split are joined, those of slices padded with zeros.
+    output_parameters, end = outputs.split((outputs.shape[-1] - 1, 1), -1)
+    return output_parameters, torch.where(may_end, end[..., 0], -torch.inf)
 
 
 def autocast(device: torch.device, precision: torch.dtype | None) -> torch.autocast:
@@ -210,21 +211,21 @@ def batch_log_prob(
     memory: Memory,
     precision: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, Memory]:
-    """``(B, T)`` log-probability of each step's target, the observation's parameters, and the network's state after the last step.
+    """``(B, T)`` log-probability of each step's target, the output parameters, and the network's state after the last step.
 
     ``precision`` is that of the network under autocast (training only); densities are computed in at least float32.
     """
     predict = _predict_in_blocks if has_large_vocabulary(module, observation) else _predict
-    log_prob, parameters, end, memory = predict(module, observation, batch, memory, precision)
+    log_prob, output_parameters, end, memory = predict(module, observation, batch, memory, precision)
     if end is not None:
         # log sigmoid of -inf has a NaN gradient, so the impossible end is masked before and after.
         end_logit = torch.where(batch.may_end, end, 0.0)
         log_continue = torch.where(batch.may_end, F.logsigmoid(-end_logit), 0.0)
         log_prob = torch.where(batch.is_end, F.logsigmoid(end_logit), log_prob + log_continue)
-    return log_prob, parameters, memory
+    return log_prob, output_parameters, memory
 
 
-# The log-probability of targets that are no ends, parameters, the end's log-odds, and the network's state.
+# The log-probability of targets that are no ends, output parameters, the end's log-odds, and the network's state.
 Predicted = tuple[Tensor, Tensor, Tensor | None, Memory]
 
 
@@ -234,14 +235,15 @@ def _predict(
     with autocast(batch.inputs.device, precision):
         outputs, memory = module(batch.inputs, batch.is_start, batch.is_target, memory)
     outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-    parameters, end = split_end(outputs, batch.may_end, module.spec.stops)
-    return observation.bound(module.shared).log_prob(parameters, batch.targets, batch.past), parameters, end, memory
+    output_parameters, end = split_end(outputs, batch.may_end, module.spec.stops)
+    log_prob = observation.bound(module.shared).log_prob(output_parameters, batch.targets, batch.past)
+    return log_prob, output_parameters, end, memory
 
 
 def _predict_in_blocks(
     module: SequenceModule, observation: Observation, batch: PaddedBatch, memory: Memory, precision: torch.dtype | None
 ) -> Predicted:
-    """``_predict`` without ever holding the parameters; the hidden states stand for them."""
+    """``_predict`` without ever holding the output parameters; the hidden states stand for them."""
     size, head, end = module.spec.size, module.head, None
     end_weight: Tensor | None
     if isinstance(head, TiedLinear):

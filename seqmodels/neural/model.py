@@ -13,24 +13,24 @@ from torch import Tensor
 
 from seqmodels.encodings import Encoding
 from seqmodels.finite import is_beyond_float32, where_largest
-from seqmodels.generation import Cursor, Given, Prediction
+from seqmodels.generation import Cursor
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Row, StepRange, Windowing, assemble
-from seqmodels.neural.cursor import NetworkCursor, NetworkState
+from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.io_module import IOSpec, SequenceModule, SourceSpec, autocast, batch_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
 from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.symbol_cursor import SymbolCursor
-from seqmodels.neural.trained import Trained
+from seqmodels.neural.trained import MAY_CHANGE, Trained
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.preparation import ENOUGH, Example
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
-from seqmodels.training import Step, train
+from seqmodels.training import Step, checkpoints_of_fit, train
 
 MIN_WEIGHTS_TO_COUNT = (
     1 << 26
@@ -116,7 +116,9 @@ class NeuralModel(Trained, SequenceModel, ABC):
         _check_float32(train_examples, "training")
         _check_float32(validation, "validation")
         device = self._device()
-        checkpoints = self._checkpoints(self, self._settled(), train_examples, validation)
+        checkpoints = checkpoints_of_fit(
+            self, self._resolved_choices(), train_examples, validation, may_change=MAY_CHANGE
+        )
         before = self.module_ if self.warm_start and hasattr(self, "module_") else None
         drawn = self._build()
         if self.observation_.emits == "vectors":
@@ -128,7 +130,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
         bptt = self._bptt_steps()
         batching = Batching(self._rows_a_batch([row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
-        held_out = _limit(validation, ENOUGH, aligned=self._aligned)
+        held_out = _limit(validation, ENOUGH, aligned=self._is_tagger)
         with training_draws(drawn, device, compiled=bool(self.compile)) as generator:
             self.history_, self.converged_ = train(
                 self.module_,
@@ -169,12 +171,12 @@ class NeuralModel(Trained, SequenceModel, ABC):
             conditional=sources is not None,
             stops=self.length_ == "stop",
             tied_scale=self._tied_scale(),
-            source=None if sources is None or self._shares_encoding() else _source_spec(sources),
+            source=None if sources is None or self._source_shares_encoding() else _source_spec(sources),
         )
         generator = torch.Generator().manual_seed(self.random_state)
         self.module_ = SequenceModule(network, self.observation_, spec, generator)
 
-    def _shares_encoding(self) -> bool:
+    def _source_shares_encoding(self) -> bool:
         return not self._has_encoder or self.tie_embeddings
 
     def _tied_scale(self) -> float | None:
@@ -216,21 +218,10 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
     # -- the cursor ----------------------------------------------------------------------------------------
 
-    def _network_cursor(self) -> NetworkCursor:
-        return NetworkCursor(self._ready(), self.observation_, self._windowing())
-
-    def _cursor(self) -> Cursor:
-        whole = self._network_cursor()
-        return SymbolCursor.of(whole) or whole
-
-    def start(self, source: Given = None, n: int = 1) -> NetworkState:
-        return self._network_cursor().start(source, n)
-
-    def advance(self, state: NetworkState, x: Tensor) -> NetworkState:
-        return self._network_cursor().advance(state, x)
-
-    def distribution(self, state: NetworkState) -> Prediction:
-        return self._network_cursor().distribution(state)
+    def cursor(self) -> Cursor:
+        self._setting()
+        base = NetworkCursor(self._ready(), self.observation_, self._windowing())
+        return SymbolCursor.of(base) or base
 
     # -- keeping -------------------------------------------------------------------------------------------
 
@@ -273,12 +264,12 @@ class _Objective:
         else:
             with autocast(self.device, self.precision):
                 self.memory = self.module.start(len(ranges), batch.source, batch.source_mask)
-        log_prob, parameters, self.memory = self.batch_log_prob(
+        log_prob, output_parameters, self.memory = self.batch_log_prob(
             self.module, self.observation, batch, self.memory, self.precision
         )
         scored = batch.step_weights > 0
         kept = torch.where(scored, log_prob, 0.0)
-        hits = self.observation.floor_hits(parameters.detach(), self.module.spec.size)
+        hits = self.observation.floor_hits(output_parameters.detach(), self.module.spec.size)
         return Step(
             total=(kept * batch.step_weights).sum(),
             weight=float(batch.step_weights.sum()),

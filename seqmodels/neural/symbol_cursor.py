@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodels.generation import Given, Prediction
+from seqmodels.generation import Prediction, Source
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
 from seqmodels.neural.network import Memory, Stepper
 
@@ -56,7 +56,7 @@ class SymbolCursor:
             return None
         return cls(base, stepper, module.head.weight.detach().t(), module.head.bias.detach())
 
-    def start(self, source: Given = None, n: int = 1) -> SymbolState:
+    def start(self, source: Source = None, n: int = 1) -> SymbolState:
         """Before the first scored step."""
         return self._converted(self.base.start(source, n))
 
@@ -88,11 +88,11 @@ class SymbolCursor:
 
     def distribution(self, state: SymbolState) -> Prediction:
         """The prediction of the next symbol."""
-        parameters, log_end = state.outputs, None
+        output_parameters, log_end = state.outputs, None
         if self.base.module.spec.stops:
-            parameters, end = parameters[:, :-1], parameters[:, -1]
+            output_parameters, end = output_parameters[:, :-1], output_parameters[:, -1]
             log_end = F.logsigmoid(end) if state.position > state.first else torch.full_like(end, -torch.inf)
-        return Prediction(self.base.observation, parameters.unsqueeze(1), None, None, log_end)
+        return Prediction(self.base.observation, output_parameters.unsqueeze(1), None, None, log_end)
 
     def select(self, state: SymbolState, index: Tensor) -> SymbolState:
         """The state of the sequences ``index (m,)``, in this order."""

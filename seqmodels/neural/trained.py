@@ -1,22 +1,24 @@
-"""What everything that is trained by gradient lets its users choose, and how that reads as a recipe."""
+"""The arguments of everything that is trained by gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
-from seqmodels.training import AdamW, Listener, Optimizer, Recipe, Resumable, Schedule, Trapezoid
+from seqmodels.parameters import Configurable
+from seqmodels.training import AdamW, Listener, Optimizer, Recipe, Schedule, Trapezoid, check_checkpoint_arguments
 
 DEFAULT_STEPS = 2_000
+MAY_CHANGE = frozenset({"max_steps", "max_epochs", "patience"})  # in a run that is resumed
 STEPS_A_BATCH = 1_024  # small batches learn more per second on a CPU
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Trained(Resumable):
-    """Arguments of training; those of checkpoints are ``Resumable``'s.
+class Trained(Configurable):
+    """Arguments of training; those of checkpoints are described in ``training.Resumable``.
 
     Args:
         max_steps: optimiser steps; ``"auto"``: 2000 unless epochs or seconds are given. Runs of equal steps repeat exactly.
@@ -37,6 +39,9 @@ class Trained(Resumable):
     the learning rate follows the new length.
     """
 
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
     max_steps: int | Literal["auto"] | None = "auto"
     max_epochs: int | None = None
     max_seconds: float | None = None
@@ -51,11 +56,9 @@ class Trained(Resumable):
     callbacks: Sequence[Listener] = ()
     verbose: bool = False
 
-    _may_change: ClassVar[frozenset[str]] = frozenset({"max_steps", "max_epochs", "patience"})
-
     def _check_training(self) -> None:
         """Raise ``ValueError`` for what cannot be."""
-        self._check_checkpoints()
+        check_checkpoint_arguments(self)
         for name in ("batch_size", "patience", "accumulate"):
             if getattr(self, name) != "auto" and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")

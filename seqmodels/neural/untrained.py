@@ -37,7 +37,7 @@ def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", con
     model.set_params(encoding=Symbols(n_symbols), length=length)
     model._check_hyperparameters()
     encoding = Symbols(n_symbols).restore({"size": n_symbols})
-    model._set(Setting.of(encoding, Categorical(), length, conditional, encoding if conditional else None))
+    model._apply_setting(Setting.of(encoding, Categorical(), length, conditional, encoding if conditional else None))
     model._build()
     model.module_.eval()
     _never_trained(model)
@@ -61,12 +61,12 @@ def parameters_by_width(model: NeuralModel, data: Data) -> Callable[[int], int]:
     Raises:
         ValueError: from the function too: a width that cannot be, which ``n_heads`` does not divide.
     """
-    setting = model.clone()._settle(data)
+    setting = model.clone()._learn_setting(data)
 
     def count(d_model: int) -> int:
         like = model.clone().set_params(d_model=d_model)
         like._check_hyperparameters()
-        like._set(setting)
+        like._apply_setting(setting)
         with torch.device("meta"):
             like._build()
         return like.n_parameters_

@@ -1,4 +1,4 @@
-"""The counting wing: n-grams, the floor that every other model of symbols has to beat."""
+"""n-grams, by counting: the baseline for every other model of symbols."""
 
 from seqmodels.ngram.model import NGram
 

@@ -15,15 +15,17 @@ from seqmodels.ngram.events import NONE, Events
 class Counts:
     """All contexts of one length, and all n-grams: a context and what followed it.
 
-    Both are coded by what is one shorter, so that no code outgrows 64 bits whatever the order: a context is
-    ``place of its newer symbols in the table before * (V + 1) + oldest symbol``, a gram ``place of the context * (V + 1) + event``.
+    Both are coded by what is one shorter, so that no code outgrows 64 bits whatever the order. The parent of a context
+    is
+    the context without its oldest symbol, and its id its row in the table of its length: a context is coded as
+    ``id of its parent * (V + 1) + oldest symbol``, a gram as ``id of its context * (V + 1) + event``.
 
     Args:
-        contexts: ``(C,)`` sorted codes.
+        contexts: ``(C,)`` sorted codes; the row is the id.
         grams: ``(G,)`` sorted codes.
         counts: ``(G,)`` how often; the sum of weights.
-        n_kinds: ``(G,)`` before how many different older symbols (Kneser-Ney's continuation count); ``counts`` where there
-            can be none, in the longest contexts and in those that reach back to the start.
+        n_kinds: ``(G,)`` before how many different older symbols (Kneser-Ney's continuation count); ``counts`` where
+            there can be none, in the longest contexts and in those that reach back to the start.
     """
 
     contexts: np.ndarray
@@ -31,15 +33,15 @@ class Counts:
     counts: np.ndarray
     n_kinds: np.ndarray
 
-    def context_of(self, base: int) -> np.ndarray:
-        """``(G,)`` the place of each gram's context; ``base`` is V + 1."""
+    def context_ids(self, base: int) -> np.ndarray:
+        """``(G,)`` the id of each gram's context; ``base`` is V + 1."""
         return self.grams // base
 
 
 @dataclass(frozen=True)
 class _Level:
     counts: Counts
-    shorter: np.ndarray  # (G,) the place, in the table before, of the gram without its oldest symbol
+    shorter: np.ndarray  # (G,) the row, in the table of contexts one shorter, of the gram without its oldest symbol
     starts: np.ndarray  # (G,) bool: the context reaches back to the start
 
 
@@ -54,18 +56,19 @@ def count(events: Events, order: int, size: int) -> list[Counts]:
 
 
 def _levels(events: Events, base: int) -> Iterator[_Level]:
-    alive = np.arange(len(events.event))  # the events that have so long a context
-    place = shorter = np.zeros(len(alive), np.int64)  # of their contexts; of their grams in the table before
+    rows = np.arange(len(events.event))  # of the events that have so long a context
+    context_id = shorter = np.zeros(len(rows), np.int64)  # of their contexts; of their grams one shorter
     contexts = np.zeros(1, np.int64)  # the empty one
     older = events.contexts()
     while True:
-        grams, at, now = np.unique(place * base + events.event[alive], return_index=True, return_inverse=True)
-        counts = np.bincount(now, events.weight[alive])
+        codes = context_id * base + events.event[rows]
+        grams, first, gram = np.unique(codes, return_index=True, return_inverse=True)
+        counts = np.bincount(gram, events.weight[rows])
         starts = contexts[grams // base] % base == base - 1  # the oldest symbol is the start
-        yield _Level(Counts(contexts, grams, counts, counts), shorter[at], starts)
-        symbol = next(older)[alive]
-        going = symbol != NONE
-        if not going.any():
+        yield _Level(Counts(contexts, grams, counts, counts), shorter[first], starts)
+        symbol = next(older)[rows]
+        has_longer = symbol != NONE
+        if not has_longer.any():
             return
-        alive, shorter = alive[going], now[going]
-        contexts, place = np.unique(place[going] * base + symbol[going], return_inverse=True)
+        rows, shorter = rows[has_longer], gram[has_longer]
+        contexts, context_id = np.unique(context_id[has_longer] * base + symbol[has_longer], return_inverse=True)

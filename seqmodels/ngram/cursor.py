@@ -1,4 +1,4 @@
-"""An n-gram one step at a time: the state of the cursor is the last symbols."""
+"""An n-gram one step at a time: the state of its cursor is the last symbols."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Given, Merged, Prediction, given_rows
+from seqmodels.generation import MergedStates, Prediction, Source, stacked_sources
 from seqmodels.ngram.events import NONE
 from seqmodels.ngram.tables import Tables
 from seqmodels.observations import Observation
@@ -29,8 +29,8 @@ class NGramState:
             yield np.full(len(self.recent), NONE)
 
 
-def merged(states: list[NGramState]) -> Merged:
-    """Those that end alike as one."""
+def merged_states(states: list[NGramState]) -> MergedStates:
+    """Histories that end in the same symbols are one: their futures are the same."""
     alike: dict[tuple[bytes, bool], list[int]] = {}
     for i, state in enumerate(states):
         alike.setdefault((state.recent.tobytes(), state.is_first), []).append(i)
@@ -39,29 +39,30 @@ def merged(states: list[NGramState]) -> Merged:
 
 @dataclass(frozen=True)
 class NGramCursor:
-    """Tables as a chain of one-step predictions, given on ``device`` in ``dtype``."""
+    """Tables as a chain of one-step predictions, which are on ``device`` in ``dtype``."""
 
     tables: Tables
     observation: Observation
     device: torch.device
     dtype: torch.dtype
 
-    def start(self, source: Given = None, n: int = 1) -> NGramState:
+    def start(self, source: Source = None, n: int = 1) -> NGramState:
         """Before the first scored step of ``n`` sequences, each after its ``source``."""
-        start, rows = np.full((n, 1), self.tables.size), given_rows(source, n)
-        return NGramState(self._kept(start if rows is None else np.concatenate([start, rows.numpy()], axis=1)), True)
+        start, sources = np.full((n, 1), self.tables.size), stacked_sources(source, n)
+        symbols = start if sources is None else np.concatenate([start, sources.numpy()], axis=1)
+        return NGramState(self._last(symbols), True)
 
     def advance(self, state: NGramState, x: Tensor) -> NGramState:
         """After ``x (n,)``."""
         symbols = x.cpu().numpy().astype(np.int64)
-        return NGramState(self._kept(np.column_stack([state.recent, symbols])), False)
+        return NGramState(self._last(np.column_stack([state.recent, symbols])), False)
 
     def distribution(self, state: NGramState) -> Prediction:
         """The next symbol, given that there is one, and the end."""
-        places = [place[:, None] for place in self.tables.places(state.contexts())]
+        context_ids = [ids[:, None] for ids in self.tables.context_ids(state.contexts())]
         n, size = len(state.recent), self.tables.size
         events = np.tile(np.arange(size + self.tables.stops), (n, 1))
-        p = torch.as_tensor(self.tables.probability(places, events), device=self.device)  # (n, V or V + 1)
+        p = torch.as_tensor(self.tables.probability(context_ids, events), device=self.device)  # (n, V or V + 1)
         log_weights = torch.zeros(n, 1, dtype=self.dtype, device=self.device)
         log_end = None
         if self.tables.stops:
@@ -72,6 +73,6 @@ class NGramCursor:
         """Of sequences ``index (m,)``."""
         return NGramState(state.recent[index.cpu().numpy()], state.is_first)
 
-    def _kept(self, symbols: np.ndarray) -> np.ndarray:
+    def _last(self, symbols: np.ndarray) -> np.ndarray:
         """The last that any context can hold."""
         return symbols[:, max(0, symbols.shape[1] - (len(self.tables.levels) - 1)) :]

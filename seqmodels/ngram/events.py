@@ -1,4 +1,4 @@
-"""Encoded sequences -> events: what happened at every step, and which symbols came before it, oldest last."""
+"""Encoded sequences -> events: the symbol (or the end) at every step, and the symbols before it, oldest last."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NONE = -1  # there is no symbol so far back
 class Events:
     """N events of rows that are laid end to end, each row after a start symbol of its own.
 
-    ``stream`` holds all symbols; event i comes after ``stream[at[i]]``, the ``depth[i]``-th symbol of its row, and is ``event[i]``.
-    The start (as context) and the end (as event) share the code V: neither is ever in the other's place.
+    ``stream`` holds all symbols; event i comes after ``stream[at[i]]``, the ``depth[i]``-th symbol of its row, and is
+    ``event[i]``. The start (as context) and the end (as event) share the code V: neither is ever in the other's place.
     """
 
     stream: np.ndarray
@@ -46,7 +46,7 @@ class Events:
         )
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """The symbol before each event, the one before that, and so on without end; ``NONE`` where the row had not begun."""
+        """The symbol before each event, the one before that, and so on without end; ``NONE`` before the row."""
         back = 0
         while True:
             yield np.where(back < self.depth, self.stream[np.maximum(self.at - back, 0)], NONE)

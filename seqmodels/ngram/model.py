@@ -8,12 +8,11 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
-from seqmodels.generation import Given, Merged, Prediction
+from seqmodels.generation import CursorState, MergedStates
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.ngram.counts import count
-from seqmodels.ngram.cursor import NGramCursor, NGramState, merged
+from seqmodels.ngram.cursor import NGramCursor, merged_states
 from seqmodels.ngram.events import Events
 from seqmodels.ngram.smoothing import Smoothing
 from seqmodels.ngram.tables import Tables
@@ -26,19 +25,20 @@ from seqmodels.sequences import Kind
 class NGram(SequenceModel):
     """``p(x_t | the n - 1 symbols before)``, interpolated with all shorter contexts, down to all symbols alike.
 
-    Modified Kneser-Ney (Kneser & Ney 1995; Chen & Goodman 1999) or Witten-Bell (1991). Each sequence comes after a start symbol
-    that contexts may reach back to, so the first steps have shorter ones. Every symbol of the alphabet, and under
-    ``length="stop"`` the end, has a probability above zero everywhere.
+    Modified Kneser-Ney (Kneser & Ney 1995; Chen & Goodman 1999) or Witten-Bell (1991). Each sequence comes after a
+    start symbol that contexts may reach back to, so the first steps have shorter ones. Every symbol of the alphabet,
+    and under ``length="stop"`` the end, has a probability above zero everywhere.
 
     Args:
         order: n, the longest string counted: ``n - 1`` symbols and what follows them.
-        smoothing: ``"kneser-ney"``: shorter contexts count before how many different symbols a string stood, not how often;
-            ``"witten-bell"``: what is unseen gets as much as was new.
+        smoothing: ``"kneser-ney"``: shorter contexts count before how many different symbols a string stood, not how
+            often; ``"witten-bell"``: what is unseen gets as much as was new.
 
-    The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is counted is y, in contexts
-    that reach back into x. There is nothing to start from, so ``warm_start`` is refused; ``sample_weight`` repeats sequences, so
-    under Kneser-Ney, which asks what was seen once and twice, it takes whole numbers. ``n_parameters_`` is the number of
-    different strings counted, of all lengths. Sums are float64 whatever ``dtype`` is.
+    The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is counted is y, in
+    contexts that reach back into x. There is nothing to start from, so ``warm_start`` is refused; ``sample_weight``
+    repeats sequences, so under Kneser-Ney, which asks what was seen once and twice, it takes whole numbers.
+    ``n_parameters_`` is the number of different strings counted, of all lengths. Sums are float64 whatever ``dtype``
+    is.
 
     >>> model = NGram(2, smoothing="witten-bell", length="given").fit([np.array([0, 1, 0, 1])])
     >>> [round(float(p), 3) for p in model.predict_next(np.array([0])).probs]  # after a zero: twice a one, nothing else
@@ -48,7 +48,7 @@ class NGram(SequenceModel):
     order: int = 5
     smoothing: Smoothing = "kneser-ney"
 
-    _holds_out: ClassVar[bool] = False
+    _uses_validation: ClassVar[bool] = False
 
     @property
     def context_(self) -> int | None:
@@ -73,7 +73,8 @@ class NGram(SequenceModel):
             raise ValueError("warm_start=True, but an n-gram has nothing to start from; fit on all of the data at once")
         if self.observation != "auto" and repr(self.observation) != repr(Categorical()):
             raise ValueError(
-                f"observation is {self.observation!r}, but NGram emits symbols by its own smoothing; leave observation='auto'"
+                f"observation is {self.observation!r}, but NGram emits symbols by its own smoothing; leave "
+                "observation='auto'"
             )
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
@@ -115,31 +116,22 @@ class NGram(SequenceModel):
             return []
         tables = self.tables_
         events = Events.of(examples, tables.size, tables.stops)
-        places = tables.places(events.contexts())
-        log_p = np.log(tables.probability(places, events.event))
-        if tables.stops:  # the first step goes on for certain
+        context_ids = tables.context_ids(events.contexts())
+        log_p = np.log(tables.probability(context_ids, events.event))
+        if tables.stops:  # the first step is not the end, for certain
             first = np.flatnonzero(events.is_first)
-            ends = tables.probability([place[first] for place in places], np.full(len(first), tables.size))
+            ends = tables.probability([ids[first] for ids in context_ids], np.full(len(first), tables.size))
             log_p[first] -= np.log1p(-ends)
         return events.split(log_p)
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def _cursor(self) -> NGramCursor:
+    def cursor(self) -> NGramCursor:
         self._setting()
         return NGramCursor(self.tables_, self.observation_, self._device(), DTYPES[self.dtype])
 
-    def start(self, source: Given = None, n: int = 1) -> NGramState:
-        return self._cursor().start(source, n)
-
-    def advance(self, state: NGramState, x: Tensor) -> NGramState:
-        return self._cursor().advance(state, x)
-
-    def distribution(self, state: NGramState) -> Prediction:
-        return self._cursor().distribution(state)
-
-    def _merged(self, log_weights: list[float], states: list[NGramState]) -> Merged:
-        return merged(states)
+    def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
+        return merged_states(states)
 
     # -- keeping -------------------------------------------------------------------------------------------
 

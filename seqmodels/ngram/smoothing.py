@@ -9,7 +9,7 @@ import numpy as np
 from seqmodels.ngram.counts import Counts
 
 Smoothing = Literal["kneser-ney", "witten-bell"]
-FALLBACK = np.array([0.5, 1.0, 1.5])  # discounts where too few grams are rare to estimate them
+DEFAULT_DISCOUNTS = np.array([0.5, 1.0, 1.5])  # where too few grams are rare to estimate them
 
 
 def smooth(counts: Counts, base: int, smoothing: Smoothing) -> tuple[np.ndarray, np.ndarray]:
@@ -17,34 +17,37 @@ def smooth(counts: Counts, base: int, smoothing: Smoothing) -> tuple[np.ndarray,
 
     ``backoff`` is above zero, so that nothing is impossible.
     """
-    context = counts.context_of(base)
+    context = counts.context_ids(base)
     if smoothing == "witten-bell":
         return witten_bell(counts.counts, context, len(counts.contexts))
     return kneser_ney(counts.n_kinds, context, len(counts.contexts))
 
 
 def witten_bell(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tuple[np.ndarray, np.ndarray]:
-    """``share = c(h w) / (c(h) + n(h))``, n(h) the number of different symbols seen after h (Witten & Bell 1991; Bell's method C)."""
+    """``share = c(h w) / (c(h) + n(h))``, n(h) the number of different symbols seen after h.
+
+    Witten & Bell 1991; Bell's method C.
+    """
     kinds = np.bincount(context, minlength=n_contexts)
     total = np.bincount(context, counts, n_contexts) + kinds
     return counts / total[context], kinds / total
 
 
 def kneser_ney(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tuple[np.ndarray, np.ndarray]:
-    """``share = (c(h w) - D(c)) / c(h)``, one discount each for counts 1, 2 and more (Chen & Goodman 1999, interpolated)."""
+    """``share = (c(h w) - D(c)) / c(h)``, a discount for counts 1, 2 and more (Chen & Goodman 1999, interpolated)."""
     discount = discounts(counts)[np.minimum(counts, 3).astype(np.int64) - 1]
     total = np.bincount(context, counts, n_contexts)
     return (counts - discount) / total[context], np.bincount(context, discount, n_contexts) / total
 
 
 def discounts(counts: np.ndarray) -> np.ndarray:
-    """``D_1, D_2, D_3`` for counts 1, 2, 3 and more: ``D_k = k - (k + 1) Y n_{k+1} / n_k``, ``Y = n_1 / (n_1 + 2 n_2)``.
+    """For counts of 1, 2, 3 and more ``D_k = k - (k + 1) Y n_{k+1} / n_k``, with ``Y = n_1 / (n_1 + 2 n_2)``.
 
-    Where the counts of counts n_k give none between 0 and k (few grams are rare: small alphabets, little data) it is ``k / 2``:
-    something is always left for what was not seen, and never all.
+    Where the counts of counts n_k give none between 0 and k (few grams are rare: small alphabets, little data) it is
+    ``k / 2``: something is always left for what was not seen, and never all.
     """
     n = np.bincount(np.minimum(counts, 5).astype(np.int64), minlength=6)[1:5].astype(float)
     k = np.arange(1, 4)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = k - (k + 1) * (n[0] / (n[0] + 2 * n[1])) * n[1:] / n[:3]
-    return np.where((found > 0) & (found < k), found, FALLBACK)
+        estimate = k - (k + 1) * (n[0] / (n[0] + 2 * n[1])) * n[1:] / n[:3]
+    return np.where((estimate > 0) & (estimate < k), estimate, DEFAULT_DISCOUNTS)

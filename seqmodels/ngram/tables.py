@@ -1,4 +1,4 @@
-"""The fitted tables: look contexts up, mix all orders."""
+"""The fitted tables: contexts are looked up in them, and all orders interpolated."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ class Tables:
         """Different n-grams of all orders."""
         return sum(len(level.grams) for level in self.levels)
 
-    def places(self, contexts: Iterable[np.ndarray]) -> list[np.ndarray]:
-        """The place of each context in the table of its length, for each length; ``NONE`` where it was never seen.
+    def context_ids(self, contexts: Iterable[np.ndarray]) -> list[np.ndarray]:
+        """For each length the id of each context of that length; ``NONE`` where it was never seen.
 
         ``contexts`` gives the last symbols, the ones before them, and so on; ``NONE`` where there are none.
         """
-        found: list[np.ndarray] = []
+        ids: list[np.ndarray] = []
         for level, symbols in zip(self.levels[1:], contexts, strict=False):
-            newer = found[-1] if found else np.zeros(len(symbols), np.int64)
-            real = (newer != NONE) & (symbols != NONE)
-            found.append(_find(level.contexts, np.where(real, newer * (self.size + 1) + symbols, NONE)))
-        n = len(found[0]) if found else len(next(iter(contexts)))
-        return [np.zeros(n, np.int64), *found]
+            parent = ids[-1] if ids else np.zeros(len(symbols), np.int64)
+            possible = (parent != NONE) & (symbols != NONE)
+            ids.append(_find(level.contexts, np.where(possible, parent * (self.size + 1) + symbols, NONE)))
+        n = len(ids[0]) if ids else len(next(iter(contexts)))
+        return [np.zeros(n, np.int64), *ids]
 
-    def probability(self, places: list[np.ndarray], event: np.ndarray) -> np.ndarray:
-        """Of ``event``, of a shape to which that of each of ``places`` can be broadcast."""
-        p = np.full(event.shape, 1 / (self.size + self.stops))  # below the first order: all alike
-        for level, place in zip(self.levels, places, strict=False):
-            seen = place != NONE
-            gram = _find(level.grams, np.where(seen, place * (self.size + 1) + event, NONE))
-            p = np.where(gram == NONE, 0.0, level.share[gram]) + np.where(seen, level.backoff[place], 1.0) * p
+    def probability(self, context_ids: list[np.ndarray], event: np.ndarray) -> np.ndarray:
+        """Of ``event``, of a shape to which that of each of ``context_ids`` can be broadcast."""
+        p = np.full(event.shape, 1 / (self.size + self.stops))  # below the first order: uniform
+        for level, context_id in zip(self.levels, context_ids, strict=False):
+            seen = context_id != NONE
+            gram = _find(level.grams, np.where(seen, context_id * (self.size + 1) + event, NONE))
+            p = np.where(gram == NONE, 0.0, level.share[gram]) + np.where(seen, level.backoff[context_id], 1.0) * p
         return p
 
     def to_state(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Tables:
 
 
 def _checked(state: dict[str, Any], n_before: int, base: int) -> Level:
-    """Contexts that end in ``n_before`` shorter ones."""
+    """A level from a file, whose contexts have ``n_before`` parents; ``base`` is V + 1."""
     contexts = check_codes("contexts", array_of(state, "contexts", np.int64, (None,)), n_before, base)
     grams = check_codes("grams", array_of(state, "grams", np.int64, (None,)), len(contexts), base)
     backoff = check_between("backoff", array_of(state, "backoff", np.float64, contexts.shape), 0, 1 + ROUNDING)
@@ -95,6 +95,6 @@ def _checked(state: dict[str, Any], n_before: int, base: int) -> Level:
 
 
 def _find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The place of each code in a sorted table, ``NONE`` where it is not there."""
-    place = np.minimum(np.searchsorted(table, codes), len(table) - 1)
-    return np.where(table[place] == codes, place, NONE)
+    """The row of each code in a sorted table, ``NONE`` where it is not there."""
+    row = np.minimum(np.searchsorted(table, codes), len(table) - 1)
+    return np.where(table[row] == codes, row, NONE)

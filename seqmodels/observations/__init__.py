@@ -1,4 +1,4 @@
-"""Observations: p(x_t | parameters, past), chosen independently of the dynamics."""
+"""Observations: ``p(x_t | output_parameters, past)``, chosen independently of the dynamics."""
 
 from seqmodels.observations.autoregressive import AutoregressiveGaussian
 from seqmodels.observations.base import Observation, past_steps

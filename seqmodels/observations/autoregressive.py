@@ -24,8 +24,8 @@ class AutoregressiveGaussian(Observation):
         min_covariance: floor of the innovations' variances (eigenvalues under ``full`` in EM), in standardised units.
         ridge: strength of a Gaussian prior on the coefficients in an M-step (``ridge`` pseudo-frames of unit variance).
 
-    The parameters of a state are the coefficients (D, pD), the intercept (D), the innovations' shape, and mean and
-    shape of the first steps. Reference: Hamilton (1990), *Analysis of time series subject to changes in regime*.
+    The output parameters of a state are the coefficients (D, pD), the intercept (D), the innovations' shape, and mean
+    and shape of the first steps. Reference: Hamilton (1990), *Analysis of time series subject to changes in regime*.
     """
 
     order: int = 1
@@ -46,16 +46,20 @@ class AutoregressiveGaussian(Observation):
     def sums_out_missing(self) -> bool:
         return False
 
-    def n_parameters(self, size: int) -> int:
+    def n_output_parameters(self, size: int) -> int:
         return sum(self._widths(size))
+
+    def _size(self, n_output_parameters: int) -> int:
+        """D, of P."""
+        return next(d for d in range(1, n_output_parameters) if self.n_output_parameters(d) == n_output_parameters)
 
     def _widths(self, size: int) -> list[int]:
         shape = gaussian.n_shape_parameters(self.covariance_type, size)
         return [size * size * self.order, size, shape, size, shape]
 
-    def unpack(self, parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """``(..., P)`` -> coefficients ``(..., D, pD)`` (oldest step first), intercept, shape, first mean, first shape."""
-        coefficients, *rest = parameters.split(self._widths(size), dim=-1)
+        coefficients, *rest = output_parameters.split(self._widths(size), dim=-1)
         intercept, shape, first_mean, first_shape = rest
         return coefficients.unflatten(-1, (size, size * self.order)), intercept, shape, first_mean, first_shape
 
@@ -63,37 +67,37 @@ class AutoregressiveGaussian(Observation):
         """The inverse of ``unpack``."""
         return torch.cat([coefficients.flatten(-2), *rest], dim=-1)
 
-    def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        mean, shape = self._conditional(parameters, x.shape[-1], past)
+    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        mean, shape = self._conditional(output_parameters, x.shape[-1], past)
         return gaussian.log_density(x, mean, shape, self.covariance_type, self.min_covariance)
 
-    def _conditional(self, parameters: Tensor, size: int, past: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _conditional(self, output_parameters: Tensor, size: int, past: Tensor | None) -> tuple[Tensor, Tensor]:
         assert past is not None, "an autoregressive observation is always given its past"
-        coefficients, intercept, shape, first_mean, first_shape = self.unpack(parameters, size)
+        coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
         history = past.flatten(-2)  # (..., pD)
         begun = ~torch.isnan(history).any(-1, keepdim=True)
         predicted = intercept + torch.einsum("...ij,...j->...i", coefficients, torch.where(begun, history, 0.0))
         return torch.where(begun, predicted, first_mean), torch.where(begun, shape, first_shape)
 
-    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
+    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
         """Covariances times the temperature, but not below the floor."""
-        size = next(d for d in range(1, parameters.shape[-1]) if self.n_parameters(d) == parameters.shape[-1])
-        coefficients, intercept, shape, first_mean, first_shape = self.unpack(parameters, size)
+        size = self._size(output_parameters.shape[-1])
+        coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
         wide, first_wide = (gaussian.scaled(s, size, self.covariance_type, temperature) for s in (shape, first_shape))
         return self.pack(coefficients, intercept, wide, first_mean, first_wide)
 
-    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         assert past is not None
-        mean, shape = self._conditional(parameters, past.shape[-1], past)
+        mean, shape = self._conditional(output_parameters, past.shape[-1], past)
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         return gaussian.draw(mean, shape, self.covariance_type, self.min_covariance, noise)
 
     def distribution(
-        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist
 
-        mean, shape = self._conditional(parameters, len(shift), past)  # (K, D), (K, S)
+        mean, shape = self._conditional(output_parameters, len(shift), past)  # (K, D), (K, S)
         loc = shift + scale * mean
         if self.covariance_type == "diag":
             deviation = scale * gaussian.variances_of_shape(shape, self.min_covariance).sqrt()
@@ -104,19 +108,19 @@ class AutoregressiveGaussian(Observation):
         )
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        return torch.zeros(self.n_parameters(size))
+        return torch.zeros(self.n_output_parameters(size))
 
     def with_floor(self, factor: float) -> AutoregressiveGaussian:
         return replace(self, min_covariance=factor * self.min_covariance)
 
-    def on_floor(self, parameters: Tensor, size: int, factor: float) -> Tensor:
-        matrix, intercept, shape, first_mean, first_shape = self.unpack(parameters, size)
+    def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
+        matrix, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
         shape, first_shape = (
             gaussian.on_floor(s, size, self.covariance_type, self.min_covariance, factor) for s in (shape, first_shape)
         )
         return self.pack(matrix, intercept, shape, first_mean, first_shape)
 
-    def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
-        _, _, shape, _, first_shape = self.unpack(parameters, size)
+    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
+        _, _, shape, _, first_shape = self.unpack(output_parameters, size)
         hits = (gaussian.at_floor(s, size, self.covariance_type, self.min_covariance) for s in (shape, first_shape))
         return torch.logical_or(*hits)

@@ -1,4 +1,4 @@
-"""How a state emits a step: ``log p(x_t | parameters, past)``, shared by HMM tables and network outputs."""
+"""How a state emits a step: ``log p(x_t | output_parameters, past)``, shared by HMM tables and network outputs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Observation(Configurable, ABC):
     """A density or distribution over one encoded step, given P real numbers.
 
     An HMM keeps the numbers in a ``(K, P)`` table, a network projects its hidden state to them. To add one, define
-    ``n_parameters``, ``log_prob``, ``sample``, ``distribution`` and ``starting_point``; add a file under
+    ``n_output_parameters``, ``log_prob``, ``sample``, ``distribution`` and ``starting_point``; add a file under
     ``seqmodels/hmm/emissions`` if EM is to fit it. One that needs learned weights besides, the same at every step, makes
     them in ``shared`` and gets them in ``bound``; only networks have such.
 
-    Shapes: ``parameters (..., P)``; ``x (..., D)`` for vectors, ``(...)`` integers for symbols; ``past (..., p, D)``, the
+    Shapes: ``output_parameters (..., P)``; ``x (..., D)`` for vectors, ``(...)`` integers for symbols; ``past (..., p, D)``, the
     last p steps, oldest first, NaN where the sequence had not begun. ``size`` is D, or the number of symbols V.
     """
 
@@ -35,7 +35,7 @@ class Observation(Configurable, ABC):
         """Raise ``ValueError`` for hyperparameters that cannot be, or not with ``size`` features, before any work."""
 
     def shared(self, size: int) -> nn.Module | None:
-        """New weights that every step's density has in common, learned with a network's; None: parameters say it all."""
+        """New weights that every step's density has in common, learned with a network's; None: the output parameters say it all."""
         return None
 
     def bound(self, shared: nn.Module | None) -> Observation:
@@ -43,10 +43,10 @@ class Observation(Configurable, ABC):
         return self
 
     def check_table(self, table: Tensor, size: int) -> None:
-        """Raise ``ValueError`` for parameters ``(K, P)`` from a file that describe no density or distribution."""
-        if table.shape[-1] != self.n_parameters(size):
+        """Raise ``ValueError`` for output parameters ``(K, P)`` from a file that describe no density or distribution."""
+        if table.shape[-1] != self.n_output_parameters(size):
             raise ValueError(
-                f"{self!r} of {size} features or symbols has {self.n_parameters(size)} parameters a state, but the file has "
+                f"{self!r} of {size} features or symbols has {self.n_output_parameters(size)} parameters a state, but the file has "
                 f"{table.shape[-1]}"
             )
         wrong = ~self._possible(table, size).all(-1)
@@ -68,23 +68,23 @@ class Observation(Configurable, ABC):
         """Whether NaN in ``x`` is marginalised exactly."""
 
     @abstractmethod
-    def n_parameters(self, size: int) -> int:
+    def n_output_parameters(self, size: int) -> int:
         """P, the numbers that describe one state."""
 
     @abstractmethod
-    def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        """``log p(x | parameters, past)``, shape ``(...)``."""
+    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        """``log p(x | output_parameters, past)``, shape ``(...)``."""
 
     @abstractmethod
-    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        """One draw for each of ``parameters (n, P)``: ``(n, D)`` or ``(n,)``."""
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        """One draw for each of ``output_parameters (n, P)``: ``(n, D)`` or ``(n,)``."""
 
-    def log_probs(self, parameters: Tensor) -> Tensor:
+    def log_probs(self, output_parameters: Tensor) -> Tensor:
         """``(..., V)`` log-probability of every symbol; ``ValueError`` for observations of vectors, which cannot be listed."""
         raise ValueError(f"the observation {self!r} emits vectors, which cannot be listed as symbols can")
 
-    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
-        """The parameters ``(..., P)`` of ``p^(1/temperature)``, normalised (of a mixture: its weights and its components each).
+    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
+        """The output parameters ``(..., P)`` of ``p^(1/temperature)``, normalised (of a mixture: its weights and its components each).
 
         Raises:
             ValueError: an observation that has no such parameters.
@@ -93,9 +93,16 @@ class Observation(Configurable, ABC):
 
     @abstractmethod
     def distribution(
-        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
-        """A Pyro distribution over ``shift + scale * x``: the mixture of ``parameters (K, P)`` with ``log_weights (K,)``, normalised."""
+        """A Pyro distribution over ``shift + scale * x``: the mixture of K densities with normalised weights.
+
+        Args:
+            output_parameters: ``(K, P)``.
+            log_weights: ``(K,)``, whose exponentials sum to one.
+            past: ``(K or 1, p, D)``, encoded; None where ``n_past`` is 0.
+            shift, scale: ``(D,)``, from encoded to raw units.
+        """
 
     @abstractmethod
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
@@ -109,13 +116,13 @@ class Observation(Configurable, ABC):
         """With the floor of its variances times ``factor``; the same where it has none."""
         return self
 
-    def on_floor(self, parameters: Tensor, size: int, factor: float) -> Tensor:
-        """``parameters (..., P)`` with the variances that stand on the floor moved to ``factor`` times it, and none below that."""
-        return parameters
+    def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
+        """``output_parameters (..., P)`` with variances on the floor moved to ``factor`` times it, and none below that."""
+        return output_parameters
 
     @abstractmethod
-    def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
-        """For each of ``parameters (..., P)``, whether a floor set its density: ``(...)`` bool."""
+    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
+        """For each of ``output_parameters (..., P)``, whether a floor set its density: ``(...)`` bool."""
 
 
 def past_steps(values: Tensor, n_past: int) -> Tensor | None:

@@ -14,7 +14,7 @@ from seqmodels.observations.exponential import ExponentialFamily
 
 @dataclass(eq=False, repr=False)
 class Bernoulli(ExponentialFamily):
-    """Independent bits; the parameters of a state are D log-odds.
+    """Independent bits; the output parameters of a state are D log-odds.
 
     Args:
         pseudocount: frames added to a state's expected ones in an M-step (a Beta prior), so that a feature never seen
@@ -46,17 +46,17 @@ class Bernoulli(ExponentialFamily):
     def natural(self, mean: Tensor) -> Tensor:
         return torch.logit(mean)
 
-    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
-        return parameters / temperature
+    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
+        return output_parameters / temperature
 
-    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        return torch.bernoulli(torch.sigmoid(parameters), generator=generator)
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        return torch.bernoulli(torch.sigmoid(output_parameters), generator=generator)
 
     def distribution(
-        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist
 
         # Pyro has no infinite logits; the largest finite ones are as certain.
-        each = dist.Bernoulli(logits=torch.nan_to_num(parameters)).to_event(1)
+        each = dist.Bernoulli(logits=torch.nan_to_num(output_parameters)).to_event(1)
         return dist.MixtureSameFamily(dist.Categorical(logits=log_weights), each)

@@ -1,4 +1,4 @@
-"""Symbols: ``p(x = v) = softmax(parameters)_v``."""
+"""Symbols: ``p(x = v) = softmax(logits)_v``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seqmodels.observations.base import Observation
 
 @dataclass(eq=False, repr=False)
 class Categorical(Observation):
-    """One of V symbols; the parameters are V unnormalised log-probabilities.
+    """One of V symbols; the output parameters are its V logits: unnormalised log-probabilities.
 
     Args:
         pseudocount: added to every expected count in an M-step (a symmetric Dirichlet prior with parameter
@@ -35,37 +35,38 @@ class Categorical(Observation):
     def sums_out_missing(self) -> bool:
         return False
 
-    def n_parameters(self, size: int) -> int:
+    def n_output_parameters(self, size: int) -> int:
         return size
 
-    def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        if parameters.requires_grad and parameters.shape[:-1] == x.shape:
-            return categorical_log_prob(parameters, x)
-        log_p = self.log_probs(parameters)  # (..., V)
+    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        if output_parameters.requires_grad and output_parameters.shape[:-1] == x.shape:
+            return categorical_log_prob(output_parameters, x)
+        log_p = self.log_probs(output_parameters)  # (..., V)
         shape = torch.broadcast_shapes(log_p.shape[:-1], x.shape)
         return log_p.expand(*shape, -1).gather(-1, x.expand(shape).unsqueeze(-1)).squeeze(-1)
 
-    def log_probs(self, parameters: Tensor) -> Tensor:
-        return torch.log_softmax(parameters, dim=-1)
+    def log_probs(self, output_parameters: Tensor) -> Tensor:
+        return torch.log_softmax(output_parameters, dim=-1)
 
-    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
-        return parameters / temperature
+    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
+        return output_parameters / temperature
 
-    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        return torch.multinomial(torch.softmax(parameters, dim=-1), 1, generator=generator).squeeze(-1)
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        return torch.multinomial(torch.softmax(output_parameters, dim=-1), 1, generator=generator).squeeze(-1)
 
     def distribution(
-        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist  # lazily: Pyro is slow to import and off the hot path
 
-        return dist.Categorical(logits=torch.logsumexp(log_weights.unsqueeze(-1) + self.log_probs(parameters), dim=0))
+        joint = log_weights.unsqueeze(-1) + self.log_probs(output_parameters)  # (K, V)
+        return dist.Categorical(logits=torch.logsumexp(joint, dim=0))
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return torch.zeros(size)
 
-    def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
-        return torch.zeros(parameters.shape[:-1], dtype=torch.bool, device=parameters.device)
+    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
+        return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)
 
 
 def categorical_log_prob(logits: Tensor, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Sets: the features that are on, named one after another, and an end: ``p(x) = Π_k p(n_k | parameters, n_1 .. n_{k-1})``."""
+"""Sets of features that are on, one after another, and an end: ``p(x) = Π_k p(n_k | output_parameters, n_1 .. n_{k-1})``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Chords(Observation):
         order: which notes are named first: the highest or the lowest (the last features or the first).
         dropout: fraction of the H numbers dropped in training.
 
-    The parameters of a step are H numbers, to which each note named adds its own, and D + 1 biases of notes and end. How notes
+    The output parameters of a step are H numbers, to which each note named adds its own, and D + 1 biases of notes and end. How notes
     add and are read off is learned and the same at every step (``ChordWeights``), so only networks have it: an HMM
     refuses. Missing values are refused too. References: Larochelle and Murray (2011), *The neural autoregressive
     distribution estimator*; Boulanger-Lewandowski et al. (2012) for its use after a recurrent network.
@@ -100,12 +100,12 @@ class Chords(Observation):
 
     # -- Observation ---------------------------------------------------------------------------------------
 
-    def n_parameters(self, size: int) -> int:
+    def n_output_parameters(self, size: int) -> int:
         return self.n_hidden + size + 1
 
-    def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        shape = torch.broadcast_shapes(parameters.shape[:-1], x.shape[:-1])
-        numbers, biases = self._split(parameters.expand(*shape, -1).reshape(-1, parameters.shape[-1]))
+    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        shape = torch.broadcast_shapes(output_parameters.shape[:-1], x.shape[:-1])
+        numbers, biases = self._split(output_parameters.expand(*shape, -1).reshape(-1, output_parameters.shape[-1]))
         notes, real = chains(self._in_order(x.expand(*shape, -1).reshape(-1, x.shape[-1]) > 0))  # (N, K)
         last = F.pad(notes[:, :-1], (1, 0), value=-1)
         before = self._sounding(notes[:, :-1]).cumsum(1)  # (N, K - 1, H)
@@ -117,8 +117,8 @@ class Chords(Observation):
         return torch.zeros_like(states[..., 0]).masked_scatter(real, found).sum(1).view(shape)
 
     @torch.no_grad()
-    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        numbers, biases = self._split(parameters)
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        numbers, biases = self._split(output_parameters)
         size = biases.shape[-1] - 1
         drawn = torch.zeros_like(biases)
         last = torch.full(biases.shape[:1], -1, device=biases.device)
@@ -133,20 +133,20 @@ class Chords(Observation):
         return self._in_order(drawn[:, :size])
 
     def distribution(
-        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         from seqmodels.observations.drawn import MixtureOfObservations  # lazily: it imports Pyro
 
-        return MixtureOfObservations(self, parameters, log_weights, len(shift))
+        return MixtureOfObservations(self, output_parameters, log_weights, len(shift))
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        return torch.zeros(self.n_parameters(size))
+        return torch.zeros(self.n_output_parameters(size))
 
-    def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
-        return torch.zeros(parameters.shape[:-1], dtype=torch.bool, device=parameters.device)
+    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
+        return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)
 
-    def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        return parameters[..., : self.n_hidden], parameters[..., self.n_hidden :]
+    def _split(self, output_parameters: Tensor) -> tuple[Tensor, Tensor]:
+        return output_parameters[..., : self.n_hidden], output_parameters[..., self.n_hidden :]
 
     def _in_order(self, frames: Tensor) -> Tensor:
         """Features in the order in which they are named, and back."""

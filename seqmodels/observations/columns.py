@@ -15,12 +15,12 @@ from seqmodels.observations.base import Observation
 
 @dataclass(frozen=True)
 class Group:
-    """One group: its observation, its ``columns`` of x and its ``rows`` of the parameters."""
+    """One group: its observation, its ``columns`` of x and its ``outputs``, entries of the output parameters."""
 
     observation: Observation
     size: int
     columns: slice
-    parameters: slice
+    outputs: slice
 
     def of(self, x: Tensor) -> Tensor:
         """Its features of ``x (..., D)``."""
@@ -39,12 +39,12 @@ class Columns(Observation):
     Args:
         groups: ``(observation, n_features)`` of each, in the order of the columns, of observations of vectors; together all features.
 
-    Reals are standardised, bits and counts are not, so the measure is a product too: ``R^3 x {0,1}^5``. The parameters of a
+    Reals are standardised, bits and counts are not, so the measure is a product too: ``R^3 x {0,1}^5``. The output parameters of a
     state are those of the groups, one after the other. Under an HMM they are read by name; a name that two groups share
     has the group's number: ``means_0_``, ``means_1_``.
 
     >>> from seqmodels import Bernoulli, GaussianMixture
-    >>> Columns([(GaussianMixture(2), 3), (Bernoulli(), 5)]).n_parameters(8)
+    >>> Columns([(GaussianMixture(2), 3), (Bernoulli(), 5)]).n_output_parameters(8)
     19
     """
 
@@ -83,7 +83,7 @@ class Columns(Observation):
         """The groups, with where they stand."""
         column = parameter = 0
         for observation, n in self.groups:
-            width = observation.n_parameters(n)
+            width = observation.n_output_parameters(n)
             yield Group(observation, n, slice(column, column + n), slice(parameter, parameter + width))
             column, parameter = column + n, parameter + width
 
@@ -98,25 +98,30 @@ class Columns(Observation):
         there = dict(shared.named_children())
         return Columns([(observation.bound(there.get(str(i))), n) for i, (observation, n) in enumerate(self.groups)])
 
-    def n_parameters(self, size: int) -> int:
-        return sum(observation.n_parameters(n) for observation, n in self.groups)
+    def n_output_parameters(self, size: int) -> int:
+        return sum(observation.n_output_parameters(n) for observation, n in self.groups)
 
     def _possible(self, table: Tensor, size: int) -> Tensor:
-        return torch.cat([g.observation._possible(table[:, g.parameters], g.size) for g in self.parts()], -1)
+        return torch.cat([g.observation._possible(table[:, g.outputs], g.size) for g in self.parts()], -1)
 
-    def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        each = [g.observation.log_prob(parameters[..., g.parameters], g.of(x), g.before(past)) for g in self.parts()]
+    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        each = [
+            g.observation.log_prob(output_parameters[..., g.outputs], g.of(x), g.before(past)) for g in self.parts()
+        ]
         return torch.stack(each).sum(0)
 
-    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
-        return torch.cat([g.observation.tempered(parameters[..., g.parameters], temperature) for g in self.parts()], -1)
+    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
+        each = [g.observation.tempered(output_parameters[..., g.outputs], temperature) for g in self.parts()]
+        return torch.cat(each, -1)
 
-    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        drawn = [g.observation.sample(parameters[..., g.parameters], g.before(past), generator) for g in self.parts()]
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        drawn = [
+            g.observation.sample(output_parameters[..., g.outputs], g.before(past), generator) for g in self.parts()
+        ]
         return torch.cat(drawn, dim=-1)
 
     def distribution(
-        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         from seqmodels.observations.product import MixtureOfProducts  # lazily: it imports Pyro
 
@@ -124,11 +129,11 @@ class Columns(Observation):
         states = [
             [
                 g.observation.distribution(
-                    row[:, g.parameters], one, g.before(past), shift[g.columns], scale[g.columns]
+                    row[:, g.outputs], one, g.before(past), shift[g.columns], scale[g.columns]
                 )
                 for g in self.parts()
             ]
-            for row in parameters.split(1)
+            for row in output_parameters.split(1)
         ]
         return MixtureOfProducts(log_weights, states)
 
@@ -136,16 +141,16 @@ class Columns(Observation):
         return torch.cat([g.observation.starting_point(g.size, generator) for g in self.parts()])
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        each = [g.observation.starting_near(start[g.parameters], g.of(total), n) for g in self.parts()]
+        each = [g.observation.starting_near(start[g.outputs], g.of(total), n) for g in self.parts()]
         return torch.cat(each)
 
     def with_floor(self, factor: float) -> Columns:
         return Columns([(observation.with_floor(factor), n) for observation, n in self.groups])
 
-    def on_floor(self, parameters: Tensor, size: int, factor: float) -> Tensor:
-        moved = [g.observation.on_floor(parameters[..., g.parameters], g.size, factor) for g in self.parts()]
+    def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
+        moved = [g.observation.on_floor(output_parameters[..., g.outputs], g.size, factor) for g in self.parts()]
         return torch.cat(moved, dim=-1)
 
-    def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
-        hits = [g.observation.floor_hits(parameters[..., g.parameters], g.size) for g in self.parts()]
+    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
+        hits = [g.observation.floor_hits(output_parameters[..., g.outputs], g.size) for g in self.parts()]
         return torch.stack(hits).any(0)

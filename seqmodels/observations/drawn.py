@@ -18,20 +18,23 @@ class MixtureOfObservations(TorchDistribution):
     Its mean and variance are not known in closed form, so it has none.
 
     Args:
-        parameters: ``(K, P)``.
+        output_parameters: ``(K, P)``.
         log_weights: ``(K,)``, normalised.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)
     support = constraints.real_vector
 
-    def __init__(self, observation: Observation, parameters: Tensor, log_weights: Tensor, size: int) -> None:
-        self.observation, self.parameters, self.log_weights = observation, parameters, log_weights
+    def __init__(self, observation: Observation, output_parameters: Tensor, log_weights: Tensor, size: int) -> None:
+        self.observation = observation
+        self.output_parameters = output_parameters
+        self.log_weights = log_weights
         super().__init__(event_shape=torch.Size([size]), validate_args=False)
 
     @torch.no_grad()
     def log_prob(self, value: Tensor) -> Tensor:
-        each = self.observation.log_prob(self.parameters, value.to(self.parameters.dtype).unsqueeze(-2))  # (..., K)
+        x = value.to(self.output_parameters.dtype).unsqueeze(-2)
+        each = self.observation.log_prob(self.output_parameters, x)  # (..., K)
         return torch.logsumexp(each + self.log_weights, dim=-1)
 
     @torch.no_grad()
@@ -40,4 +43,4 @@ class MixtureOfObservations(TorchDistribution):
         shape = torch.Size(sample_shape)
         chosen = torch.multinomial(self.log_weights.exp(), max(1, shape.numel()), replacement=True)
         generator = torch.Generator(self.log_weights.device).manual_seed(int(torch.randint(2**31, ())))
-        return self.observation.sample(self.parameters[chosen], None, generator).view(*shape, -1)
+        return self.observation.sample(self.output_parameters[chosen], None, generator).view(*shape, -1)

@@ -14,7 +14,7 @@ from seqmodels.observations.base import Observation
 
 
 class ExponentialFamily(Observation, ABC):
-    """The parameters of a state are the natural ones, ``η (D,)``; -inf and inf are what is certain. NaN in x is summed out.
+    """The output parameters of a state are the natural ones, ``η (D,)``; -inf and inf are what is certain. NaN in x is summed out.
 
     ``pseudocount`` and ``mean`` are the conjugate prior of an M-step, ``pseudocount · (mean · η - A(η))`` a feature (Diaconis
     and Ylvisaker 1979): as if a state had emitted ``pseudocount`` more frames, of mean ``mean``.
@@ -75,15 +75,15 @@ class ExponentialFamily(Observation, ABC):
         if not ((means > 0) & (means < self.largest_mean)).all():
             raise ValueError(f"mean is {self.mean}; pass numbers above 0 and below {self.largest_mean}")
 
-    def n_parameters(self, size: int) -> int:
+    def n_output_parameters(self, size: int) -> int:
         return size
 
     def _possible(self, table: Tensor, size: int) -> Tensor:
         return self.expected(table).isfinite()
 
-    def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         observed = ~torch.isnan(x)
-        return torch.where(observed, self.each(parameters, torch.where(observed, x, 0.0)), 0.0).sum(-1)
+        return torch.where(observed, self.each(output_parameters, torch.where(observed, x, 0.0)), 0.0).sum(-1)
 
     def prior_mean(self, size: int) -> Tensor:
         """``(D,)`` float64."""
@@ -96,5 +96,5 @@ class ExponentialFamily(Observation, ABC):
         """With one more frame, of the mean that the user gave: features that are never on stay possible."""
         return self.natural((total + self.prior_mean(len(total))) / (n + 1)).to(start)
 
-    def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
-        return torch.zeros(parameters.shape[:-1], dtype=torch.bool, device=parameters.device)
+    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
+        return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)

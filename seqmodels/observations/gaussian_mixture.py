@@ -39,10 +39,11 @@ class GaussianMixture(Observation):
         prior: what EM believes before it has seen any frames; None: nothing.
         rank: r, columns of W, under ``lowrank``: at most D.
 
-    The parameters of a state are M log-weights, M means and the numbers of its covariances (``seqmodels.observations.gaussian``):
-    under ``spherical`` M of them, under ``tied`` those of one matrix, the same in every state's row. Missing values are
-    summed out exactly under every type. Reference: Bishop (1994), *Mixture density networks*; Williams (1996) for the
-    Cholesky factor of the precision; Ghahramani and Hinton (1996), *The EM algorithm for mixtures of factor analyzers*.
+    The output parameters of a state are M log-weights, M means and the numbers of its covariances
+    (``seqmodels.observations.gaussian``): under ``spherical`` M of them, under ``tied`` those of one matrix, the same in
+    every state's row. Missing values are summed out exactly under every type. Reference: Bishop (1994), *Mixture density
+    networks*; Williams (1996) for the Cholesky factor of the precision; Ghahramani and Hinton (1996), *The EM algorithm
+    for mixtures of factor analyzers*.
     """
 
     n_components: int = 4
@@ -80,17 +81,17 @@ class GaussianMixture(Observation):
         )  # of weights -inf is a true zero
         return torch.cat([some, table[:, m:].isfinite()], -1)
 
-    def n_parameters(self, size: int) -> int:
+    def n_output_parameters(self, size: int) -> int:
         return self.n_components * (1 + size) + self._n_shape_parameters(size)
 
     def _n_shape_parameters(self, size: int) -> int:
         each = gaussian.n_shape_parameters(self.shape_type, size, self.rank)
         return {"spherical": self.n_components, "tied": each}.get(self.covariance_type, self.n_components * each)
 
-    def unpack(self, parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
         """``(..., P)`` -> log-weights ``(..., M)``, means ``(..., M, D)``, shapes ``(..., M, S)`` of ``shape_type``."""
         m = self.n_components
-        logits, means, numbers = parameters.split([m, m * size, self._n_shape_parameters(size)], dim=-1)
+        logits, means, numbers = output_parameters.split([m, m * size, self._n_shape_parameters(size)], dim=-1)
         return torch.log_softmax(logits, dim=-1), means.unflatten(-1, (m, size)), self._shapes(numbers, size)
 
     def _shapes(self, numbers: Tensor, size: int) -> Tensor:
@@ -110,33 +111,33 @@ class GaussianMixture(Observation):
             numbers = shapes.flatten(-2)
         return torch.cat([log_weights, means.flatten(-2), numbers], dim=-1)
 
-    def log_prob(self, parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        log_weights, means, shapes = self.unpack(parameters, x.shape[-1])
+    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        log_weights, means, shapes = self.unpack(output_parameters, x.shape[-1])
         density = gaussian.log_density(x.unsqueeze(-2), means, shapes, self.shape_type, self.min_covariance)
         return torch.logsumexp(log_weights + density, dim=-1)
 
-    def tempered(self, parameters: Tensor, temperature: float) -> Tensor:
+    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
         """Weights to the power of 1/temperature, covariances times it, but not below the floor."""
-        size = self._size(parameters.shape[-1])
-        log_weights, means, shapes = self.unpack(parameters, size)
+        size = self._size(output_parameters.shape[-1])
+        log_weights, means, shapes = self.unpack(output_parameters, size)
         return self.pack(log_weights / temperature, means, gaussian.scaled(shapes, size, self.shape_type, temperature))
 
-    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        size = self._size(parameters.shape[-1])
-        log_weights, means, shapes = self.unpack(parameters, size)
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        size = self._size(output_parameters.shape[-1])
+        log_weights, means, shapes = self.unpack(output_parameters, size)
         chosen = torch.multinomial(log_weights.exp(), 1, generator=generator)  # (n, 1)
-        rows = torch.arange(len(parameters), device=parameters.device).unsqueeze(-1)
+        rows = torch.arange(len(output_parameters), device=output_parameters.device).unsqueeze(-1)
         mean, shape = means[rows, chosen].squeeze(1), shapes[rows, chosen].squeeze(1)
         width = gaussian.n_noise(self.shape_type, size, self.rank)
         noise = torch.randn(len(mean), width, generator=generator, dtype=mean.dtype, device=mean.device)
         return gaussian.draw(mean, shape, self.shape_type, self.min_covariance, noise)
 
     def distribution(
-        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist
 
-        log_inner, means, shapes = self.unpack(parameters, len(shift))
+        log_inner, means, shapes = self.unpack(output_parameters, len(shift))
         logits = (log_weights.unsqueeze(-1) + log_inner).flatten()  # (K * M,)
         loc = shift + scale * means.flatten(0, 1)
         if self.shape_type == "diag":
@@ -167,15 +168,16 @@ class GaussianMixture(Observation):
     def with_floor(self, factor: float) -> GaussianMixture:
         return replace(self, min_covariance=factor * self.min_covariance)
 
-    def on_floor(self, parameters: Tensor, size: int, factor: float) -> Tensor:
+    def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
         m = self.n_components
-        logits, means, _ = parameters.split([m, m * size, self._n_shape_parameters(size)], dim=-1)
-        moved = gaussian.on_floor(self.unpack(parameters, size)[2], size, self.shape_type, self.min_covariance, factor)
+        logits, means, _ = output_parameters.split([m, m * size, self._n_shape_parameters(size)], dim=-1)
+        shapes = self.unpack(output_parameters, size)[2]
+        moved = gaussian.on_floor(shapes, size, self.shape_type, self.min_covariance, factor)
         return self.pack(logits, means.unflatten(-1, (m, size)), moved)
 
-    def floor_hits(self, parameters: Tensor, size: int) -> Tensor:
-        shapes = self.unpack(parameters, size)[2]
+    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
+        shapes = self.unpack(output_parameters, size)[2]
         return gaussian.at_floor(shapes, size, self.shape_type, self.min_covariance).any(-1)
 
-    def _size(self, n_parameters: int) -> int:
-        return next(d for d in range(1, n_parameters) if self.n_parameters(d) == n_parameters)
+    def _size(self, n_output_parameters: int) -> int:
+        return next(d for d in range(1, n_output_parameters) if self.n_output_parameters(d) == n_output_parameters)

@@ -14,7 +14,7 @@ from seqmodels.observations.exponential import ExponentialFamily
 
 @dataclass(eq=False, repr=False)
 class Poisson(ExponentialFamily):
-    """Independent counts; the parameters of a state are D log-rates.
+    """Independent counts; the output parameters of a state are D log-rates.
 
     Args:
         pseudocount: frames added to a state's expected ones in an M-step (a Gamma prior), so that no rate becomes 0.
@@ -46,12 +46,13 @@ class Poisson(ExponentialFamily):
     def natural(self, mean: Tensor) -> Tensor:
         return mean.log()
 
-    def sample(self, parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        return torch.poisson(parameters.exp(), generator=generator)
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        return torch.poisson(output_parameters.exp(), generator=generator)
 
     def distribution(
-        self, parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist
 
-        return dist.MixtureSameFamily(dist.Categorical(logits=log_weights), dist.Poisson(parameters.exp()).to_event(1))
+        each = dist.Poisson(output_parameters.exp()).to_event(1)
+        return dist.MixtureSameFamily(dist.Categorical(logits=log_weights), each)

@@ -4,7 +4,7 @@ from seqmodels.training.callbacks import TensorBoard
 from seqmodels.training.interruption import Interruption, interruptible
 from seqmodels.training.loop import Listener, Objective, Recall, Recipe, Step, train
 from seqmodels.training.optimizers import AdamW, Muon, Optimizer
-from seqmodels.training.resuming import Checkpoints, Resumable
+from seqmodels.training.resuming import Checkpoints, Resumable, check_checkpoint_arguments, checkpoints_of_fit
 from seqmodels.training.schedules import Cosine, Schedule, Trapezoid
 
 __all__ = [
@@ -23,6 +23,8 @@ __all__ = [
     "Step",
     "TensorBoard",
     "Trapezoid",
+    "check_checkpoint_arguments",
+    "checkpoints_of_fit",
     "interruptible",
     "train",
 ]

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -20,10 +20,10 @@ from seqmodels.training import checkpoint as file
 from seqmodels.version import __version__
 
 Path = str | os.PathLike[str]
-SHOWN = 80  # characters of a setting's value in an error
+LONGEST_SHOWN = 80  # characters of a setting's value in an error
 
-# Of no consequence for the steps that training takes.
-FREE = {
+# Hyperparameters that do not change the steps that training takes.
+NOT_COMPARED = {
     "checkpoint",
     "checkpoint_seconds",
     "resume_from",
@@ -79,7 +79,7 @@ class Checkpoints:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write; asked after every step."""
+        """Whether it is time to write; checked after every step."""
         return self.path is not None and time.perf_counter() - self.written[0] >= self.seconds
 
     def write(self, state: Mapping[str, Any]) -> None:
@@ -97,52 +97,64 @@ class Checkpoints:
         return Checkpoints(self.path, self.seconds, self.fingerprint, running, (*self.outer, outer), self.written)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class Resumable:
-    """Arguments of checkpoints.
+class Resumable(Protocol):
+    """A model whose ``fit`` writes checkpoints and can be resumed from one, by three arguments of its constructor.
 
     Args:
-        checkpoint: file to which the state of training is written, atomically: when ``checkpoint_seconds`` have passed, at the end,
-            and when Ctrl-C or SIGTERM ends training.
+        checkpoint: file to which the state of training is written, atomically: when ``checkpoint_seconds`` have passed,
+            at the end, and when Ctrl-C or SIGTERM ends training.
         checkpoint_seconds: from one checkpoint to the next, which a crash loses at most; 0: after every step.
-        resume_from: a checkpoint from which ``fit`` goes on, given the same data and hyperparameters, to the parameters it would have
-            reached without a break, to the last bit; ``"auto"``: from ``checkpoint`` if that file is there, else from the beginning, so that
-            a job that is started again by itself (``torchrun --max-restarts``) goes on.
+        resume_from: a checkpoint from which ``fit`` goes on, given the same data and hyperparameters, to the parameters
+            it would have reached without a break, to the last bit; ``"auto"``: from ``checkpoint`` if that file is
+            there, else from the beginning, so that a job that is restarted automatically (``torchrun --max-restarts``)
+            goes on.
     """
 
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    checkpoint: str | None
+    checkpoint_seconds: float
+    resume_from: str | None
 
-    _may_change: ClassVar[frozenset[str]] = (
-        frozenset()
-    )  # hyperparameters that a resumed run may have otherwise, beside ``FREE``
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Hyperparameters by name."""
 
-    def _check_checkpoints(self) -> None:
-        """Raise ``ValueError`` for what cannot be."""
-        if self.resume_from == "auto" and self.checkpoint is None:
-            raise ValueError(
-                "resume_from is 'auto', which goes on from checkpoint, but that is None; pass checkpoint='run.ckpt'"
-            )
-        if not self.checkpoint_seconds >= 0:
-            raise ValueError(
-                f"checkpoint_seconds is {self.checkpoint_seconds!r}; pass a number of seconds, 0 for a checkpoint after every step"
-            )
 
-    def _checkpoints(
-        self, model: Configurable, settled: Mapping[str, Any], train: Sequence[Example], validation: Sequence[Example]
-    ) -> Checkpoints:
-        """For a fit of ``model`` to these data, with what else is ``settled``, by name."""
-        if self.checkpoint is None and self.resume_from is None:
-            return Checkpoints()
-        params = {n: v for n, v in model.get_params(deep=False).items() if n not in FREE | self._may_change}
-        found = {
-            "seqmodels": __version__,
-            "model": type(model).__name__,
-            "settings": {name: _setting(value) for name, value in {**params, **settled}.items()},
-            "data": hashes(train, validation),
-        }
-        return Checkpoints.of(self.checkpoint, self.checkpoint_seconds, self.resume_from, found)
+def check_checkpoint_arguments(model: Resumable) -> None:
+    """Raise ``ValueError`` for arguments of ``Resumable`` that cannot be."""
+    if model.resume_from == "auto" and model.checkpoint is None:
+        raise ValueError(
+            "resume_from is 'auto', which goes on from checkpoint, but that is None; pass checkpoint='run.ckpt'"
+        )
+    if not model.checkpoint_seconds >= 0:
+        raise ValueError(
+            f"checkpoint_seconds is {model.checkpoint_seconds!r}; pass a number of seconds, 0 for a checkpoint after "
+            "every step"
+        )
+
+
+def checkpoints_of_fit(
+    model: Resumable,
+    resolved: Mapping[str, Any],
+    train: Sequence[Example],
+    validation: Sequence[Example],
+    *,
+    may_change: frozenset[str] = frozenset(),
+) -> Checkpoints:
+    """Where a fit of ``model`` to these data writes its state, and the state that it goes on from.
+
+    Args:
+        resolved: by name, what else the fit depends on, such as what ``"auto"`` came to.
+        may_change: hyperparameters that may differ in a resumed run, besides ``NOT_COMPARED``.
+    """
+    if model.checkpoint is None and model.resume_from is None:
+        return Checkpoints()
+    params = {n: v for n, v in model.get_params(deep=False).items() if n not in NOT_COMPARED | may_change}
+    fingerprint = {
+        "seqmodels": __version__,
+        "model": type(model).__name__,
+        "settings": {name: _setting(value) for name, value in {**params, **resolved}.items()},
+        "data": hashes(train, validation),
+    }
+    return Checkpoints.of(model.checkpoint, model.checkpoint_seconds, model.resume_from, fingerprint)
 
 
 def check_agrees(path: Path, then: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
@@ -150,26 +162,28 @@ def check_agrees(path: Path, then: Mapping[str, Any] | None, now: Mapping[str, A
     otherwise = "or start anew without resume_from"
     if then is None:
         raise ValueError(
-            f"the checkpoint {path} does not say which settings and data it is of, as those of earlier versions do not; start anew "
-            "without resume_from"
+            f"the checkpoint {path} does not say which settings and data it is of, as those of earlier versions do "
+            "not; start anew without resume_from"
         )
     for name in ("model", "seqmodels"):
         if then.get(name) != now.get(name):
             raise ValueError(
-                f"the checkpoint {path} was written by {_named(name, then)} but this is {_named(name, now)}; take the same, {otherwise}"
+                f"the checkpoint {path} was written by {_named(name, then)} but this is {_named(name, now)}; take the "
+                f"same, {otherwise}"
             )
     before, here = then.get("settings", {}), now.get("settings", {})
     for name in sorted(before.keys() | here.keys()):
         a, b = before.get(name, {"shown": "?"}), here.get(name, {"shown": "?"})
         if a.get("sha256") != b.get("sha256"):
             raise ValueError(
-                f"the checkpoint {path} was written with {name}={a['shown']} but this model has {name}={b['shown']}; set it back, "
-                f"{otherwise}"
+                f"the checkpoint {path} was written with {name}={a['shown']} but this model has {name}={b['shown']}; "
+                f"set it back, {otherwise}"
             )
     for name in sorted(then.get("data", {}).keys() | now.get("data", {}).keys()):
         if then.get("data", {}).get(name) != now.get("data", {}).get(name):
             raise ValueError(
-                f"the checkpoint {path} was written for other {name} than fit is given now; pass what it was written for, {otherwise}"
+                f"the checkpoint {path} was written for other {name} than fit is given now; pass what it was written "
+                f"for, {otherwise}"
             )
 
 
@@ -222,5 +236,5 @@ def _add(digest: Any, value: Any) -> None:
 
 def _setting(value: Any) -> dict[str, str]:
     shown = " ".join(repr(value).split())
-    short = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
+    short = shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}..."
     return {"shown": short, "sha256": hash_of(value)}

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from seqmodels.classification.calibration import COLDEST, HOTTEST, folds, learned_temperature, log_posterior
+from seqmodels.classification.calibration import (
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    folds,
+    learned_temperature,
+    log_posterior,
+)
 
 
 def over_confident(n: int = 4000, factor: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -54,8 +60,8 @@ def test_labels_without_probability_do_not_count() -> None:
 
 def test_the_temperature_is_bounded() -> None:
     joint = np.array([[0.0, -1.0], [-1.0, 0.0]])
-    assert learned_temperature(joint, np.array([1, 0])) == HOTTEST  # worse than chance
-    assert learned_temperature(1e-9 * joint, np.array([0, 1])) == COLDEST
+    assert learned_temperature(joint, np.array([1, 0])) == MAX_TEMPERATURE  # worse than chance
+    assert learned_temperature(1e-9 * joint, np.array([0, 1])) == MIN_TEMPERATURE
     assert learned_temperature(0 * joint, np.array([0, 1])) == 1.0  # nothing is told
 
 

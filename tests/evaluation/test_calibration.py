@@ -99,12 +99,13 @@ class TestPit:
     )
     def test_cdfs_agree_with_draws(self, observation):
         size, generator = 3, torch.Generator().manual_seed(0)
-        parameters = 0.3 * torch.randn(1, observation.n_parameters(size), generator=generator)
+        output_parameters = 0.3 * torch.randn(1, observation.n_output_parameters(size), generator=generator)
         past = torch.randn(1, observation.n_past, size, generator=generator) if observation.n_past else None
         draws = observation.sample(
-            parameters.expand(4000, -1), None if past is None else past.expand(4000, -1, -1), generator
+            output_parameters.expand(4000, -1), None if past is None else past.expand(4000, -1, -1), generator
         )
-        distribution = observation.distribution(parameters, torch.zeros(1), past, torch.zeros(size), torch.ones(size))
+        none, zeros, ones = torch.zeros(1), torch.zeros(size), torch.ones(size)
+        distribution = observation.distribution(output_parameters, none, past, zeros, ones)
         at = draws.median(0).values + 0.2
         shares = (draws <= at).double().mean(0)
         np.testing.assert_allclose(marginal_cdf(distribution, at.double()), shares, atol=0.03)

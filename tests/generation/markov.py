@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Given, Prediction, given_rows, select_rows
+from seqmodels.generation import Prediction, Source, select_rows, stacked_sources
 from seqmodels.observations import Categorical
 
 CHAIN = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.2, 0.3], [0.0, 1.0, 0.0]])
@@ -32,8 +32,8 @@ class Markov:
 
     end: float | None = None
 
-    def start(self, source: Given = None, n: int = 1) -> MarkovState:
-        return MarkovState(None, n, given_rows(source, n))
+    def start(self, source: Source = None, n: int = 1) -> MarkovState:
+        return MarkovState(None, n, stacked_sources(source, n))
 
     def advance(self, state: MarkovState, x: Tensor) -> MarkovState:
         return MarkovState(x, state.n, state.source)

@@ -162,7 +162,8 @@ def test_stuck_rows_end_if_they_can(decoding: Decoding) -> None:
 )
 @pytest.mark.parametrize("temperature", [0.3, 2.5])
 def test_tempered_is_the_density_to_a_power(observation: Observation, temperature: float) -> None:
-    parameters = 0.5 * torch.randn(1, observation.n_parameters(3), generator=seeded(), dtype=torch.float64)
+    width = observation.n_output_parameters(3)
+    output_parameters = 0.5 * torch.randn(1, width, generator=seeded(), dtype=torch.float64)
     past = (
         torch.randn(1, observation.n_past, 3, generator=seeded(1), dtype=torch.float64) if observation.n_past else None
     )
@@ -170,8 +171,8 @@ def test_tempered_is_the_density_to_a_power(observation: Observation, temperatur
         x = torch.arange(3)
     else:
         x = torch.tensor([[0.0, 1, 0], [1, 1, 1], [0, 0, 0]], dtype=torch.float64)
-    plain = observation.log_prob(parameters, x, past)
-    tempered = observation.log_prob(observation.tempered(parameters, temperature), x, past)
+    plain = observation.log_prob(output_parameters, x, past)
+    tempered = observation.log_prob(observation.tempered(output_parameters, temperature), x, past)
     # Up to what normalises it.
     torch.testing.assert_close(tempered.diff(), plain.diff() / temperature)
 

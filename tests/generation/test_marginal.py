@@ -1,4 +1,4 @@
-"""The probability of a text over all its spellings: enumeration of every one is the oracle."""
+"""The probability of a text over all its tokenisations: enumeration of every one is the oracle."""
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -10,7 +10,14 @@ import pytest
 from scipy.special import logsumexp
 
 import seqmodels as sm
-from seqmodels.generation.spellings import Best, Drawn, Lattice, Merged, Road, log_prob_of_spellings
+from seqmodels.generation import MergedStates
+from seqmodels.generation.marginal import (
+    KeepBest,
+    Lattice,
+    Partial,
+    UnbiasedResampling,
+    log_prob_over_tokenisations,
+)
 from seqmodels.preparation import Example
 from tests.generation.markov import CHAIN, FIRST, Markov
 
@@ -40,7 +47,7 @@ def spellings(text: bytes, spelling: list[bytes]) -> Iterator[list[int]]:
 
 
 def enumerated(model: sm.SequenceModel, text: str, source: str | None = None) -> float:
-    """By the batched road, a spelling at a time."""
+    """Scored in batches, one tokenisation at a time."""
     given = None if source is None else model.encoding_.encode(source)
     ways = list(spellings(text.encode(), model.encoding_.spelling()))
     assert len(ways) > 1
@@ -83,29 +90,29 @@ def test_what_is_drawn_is_right_in_the_mean() -> None:
     exact = sum(first[way[0]] * np.prod([going[a, b] for a, b in pairwise(way)]) * 0.3 for way in ways)
     rng, lattice = np.random.default_rng(0), Lattice.of(np.zeros(9, dtype=np.int64), spelling)
     drawn = [
-        np.exp(log_prob_of_spellings(Markov(0.3), apart, lattice, Drawn(rng), 1, stops=True)) / exact
+        np.exp(log_prob_over_tokenisations(Markov(0.3), apart, lattice, UnbiasedResampling(rng), 1, stops=True)) / exact
         for _ in range(150)
     ]
     assert np.std(drawn) > 0.1
     assert abs(np.mean(drawn) - 1) < 3 * np.std(drawn) / np.sqrt(len(drawn))
-    everything = log_prob_of_spellings(Markov(0.3), apart, lattice, Best(), None, stops=True)
+    everything = log_prob_over_tokenisations(Markov(0.3), apart, lattice, KeepBest(), None, stops=True)
     assert everything == pytest.approx(np.log(exact), rel=1e-6)
 
 
-def apart(log_weights: list[float], states: list[Any]) -> Merged:
+def apart(log_weights: list[float], states: list[Any]) -> MergedStates:
     return [([i], state) for i, state in enumerate(states)]
 
 
 def test_drawing_keeps_every_weight_in_the_mean() -> None:
     weights = np.array([0.5, 0.01, 0.2, 0.05, 0.04, 0.15, 0.05])
-    roads = [Road(float(np.log(w)), None, i, usual=False) for i, w in enumerate(weights)]
+    partials = [Partial(float(np.log(w)), None, i, canonical=False) for i, w in enumerate(weights)]
     rng, n = np.random.default_rng(0), 4000
     found = np.zeros((n, len(weights)))
     for row in found:
-        kept = Drawn(rng)(roads, 3)
+        kept = UnbiasedResampling(rng)(partials, 3)
         assert len(kept) == 3
-        for road in kept:
-            row[road.symbol] += np.exp(road.log_weight)
+        for partial_ in kept:
+            row[partial_.symbol] += np.exp(partial_.log_weight)
     np.testing.assert_allclose(found.mean(0), weights, atol=4 * found.std(0).max() / np.sqrt(n))
     assert (found[:, 0] == pytest.approx(0.5)) or (found[:, 0] > 0).all()  # the heaviest always goes on
 

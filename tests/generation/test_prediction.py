@@ -35,9 +35,9 @@ def test_as_a_distribution_the_end_is_the_last_category() -> None:
     "observation", [GaussianMixture(2, "diag"), GaussianMixture(2, "full"), AutoregressiveGaussian(2)]
 )
 def test_a_step_in_float64_meets_parameters_in_float32(observation: GaussianMixture | AutoregressiveGaussian) -> None:
-    parameters = torch.randn(1, 3, observation.n_parameters(2), generator=seeded())
+    output_parameters = torch.randn(1, 3, observation.n_output_parameters(2), generator=seeded())
     past = torch.randn(1, 2, 2, generator=seeded(1)) if observation.n_past else None
-    prediction = Prediction(observation, parameters, torch.full((1, 3), 1 / 3).double().log(), past, None)
+    prediction = Prediction(observation, output_parameters, torch.full((1, 3), 1 / 3).double().log(), past, None)
     x, shift, scale = torch.tensor([[0.3, -0.4]]), torch.tensor([5.0, -1.0]), torch.tensor([2.0, 0.5])
     found = prediction.log_prob(x.double())
     torch.testing.assert_close(found, prediction.log_prob(x))
@@ -49,7 +49,7 @@ def test_a_draw_picks_a_component_and_then_a_value() -> None:
     prediction = mixture(None)
     many = Prediction(
         Categorical(),
-        prediction.parameters[:1].expand(20_000, -1, -1),
+        prediction.output_parameters[:1].expand(20_000, -1, -1),
         prediction.log_weights[:1].expand(20_000, -1),
         None,
         None,

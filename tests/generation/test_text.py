@@ -5,7 +5,7 @@ import pytest
 
 from seqmodels.encodings import BPE, Bytes, Characters
 from seqmodels.encodings.text import Text
-from seqmodels.generation.text import Watch, pieces_of_text
+from seqmodels.generation.text import StopStrings, decode_stream
 from seqmodels.sequences import Sequences
 
 TEXTS = ("né à la fin\n\nfin €", "to be, or not", "naïve 日本", "\x00\x7f\t~")
@@ -14,8 +14,8 @@ BYTES = Bytes().fit(Sequences(["a"])).spelling()
 
 def written(text: bytes | str, stop: list[str] | None = None, prefix: str = "") -> list[str]:
     symbols = np.frombuffer(text if isinstance(text, bytes) else text.encode(), np.uint8).astype(np.int64)
-    watch = None if stop is None else Watch(stop, BYTES, np.frombuffer(prefix.encode(), np.uint8), 1)
-    return list(pieces_of_text(iter(symbols), BYTES, watch))
+    stopping = None if stop is None else StopStrings(stop, BYTES, np.frombuffer(prefix.encode(), np.uint8), 1)
+    return list(decode_stream(iter(symbols), BYTES, stopping))
 
 
 @pytest.mark.parametrize("encoding", [Bytes(), Characters(), BPE(300)], ids=repr)
@@ -57,19 +57,19 @@ def test_a_string_may_begin_in_the_prefix_but_not_end_there() -> None:
 def test_a_piece_that_runs_over_is_cut() -> None:
     spelling = [b"a", b"b\n\nc", b"\n"]
     symbols = np.array([0, 1, 0])
-    watch = Watch(["\n\n"], spelling, np.zeros(0, dtype=np.int64), 1)
-    assert "".join(pieces_of_text(iter(symbols), spelling, watch)) == "ab\n\n"
-    assert watch.cut(symbols) == b"ab\n\n"
-    assert watch.cut(np.array([0, 0])) == b"aa"
+    stopping = StopStrings(["\n\n"], spelling, np.zeros(0, dtype=np.int64), 1)
+    assert "".join(decode_stream(iter(symbols), spelling, stopping)) == "ab\n\n"
+    assert stopping.truncate(symbols) == b"ab\n\n"
+    assert stopping.truncate(np.array([0, 0])) == b"aa"
 
 
-def test_texts_are_watched_one_by_one() -> None:
-    watch = Watch(["ab"], BYTES, np.zeros(0, dtype=np.int64), 2)
-    assert [watch.take(i, s) for i, s in enumerate(b"ab")] == [None, None]
-    assert [watch.take(i, s) for i, s in enumerate(b"bb")] == [1, None]
+def test_texts_are_read_one_by_one() -> None:
+    stopping = StopStrings(["ab"], BYTES, np.zeros(0, dtype=np.int64), 2)
+    assert [stopping.advance(i, s) for i, s in enumerate(b"ab")] == [None, None]
+    assert [stopping.advance(i, s) for i, s in enumerate(b"bb")] == [1, None]
 
 
 @pytest.mark.parametrize("stop", ["ab", [], ["a", ""], [b"a"]])
 def test_what_cannot_stop_a_text_is_refused(stop: object) -> None:
     with pytest.raises(ValueError, match="pass a list of strings"):
-        Watch(stop, BYTES, np.zeros(0, dtype=np.int64), 1)  # type: ignore[arg-type]
+        StopStrings(stop, BYTES, np.zeros(0, dtype=np.int64), 1)  # type: ignore[arg-type]

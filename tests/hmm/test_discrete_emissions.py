@@ -47,7 +47,7 @@ def random_case(observation: Observation, seed: int = 0) -> tuple[Emission, Tens
     generator = torch.Generator().manual_seed(seed)
     x = frames(observation, N, generator)
     gamma = torch.rand(N, K, generator=generator, dtype=F64) ** 3
-    table = 0.5 * torch.randn(K, observation.n_parameters(D), generator=generator, dtype=F64)
+    table = 0.5 * torch.randn(K, observation.n_output_parameters(D), generator=generator, dtype=F64)
     if observation.n_past:
         table[:, -6:-1] = table[0, -6:-1]  # the Gaussian of the first frames, which all states share
     past = past_steps(x.unsqueeze(0), observation.n_past)

@@ -50,7 +50,7 @@ def random_case(observation: Observation, seed: int = 0) -> tuple[Emission, Tens
     x = torch.randn(N, D, generator=generator, dtype=F64).cumsum(0) / 4
     past = past_steps(x.unsqueeze(0), observation.n_past)
     past = None if past is None else past.squeeze(0)
-    table = 0.5 * torch.randn(K, observation.n_parameters(D), generator=generator, dtype=F64)
+    table = 0.5 * torch.randn(K, observation.n_output_parameters(D), generator=generator, dtype=F64)
     if isinstance(observation, AutoregressiveGaussian):
         table[:, -D - gaussian.n_shape_parameters(observation.covariance_type, D) :] = table[
             0, -D - gaussian.n_shape_parameters(observation.covariance_type, D) :

@@ -95,7 +95,7 @@ def test_the_estimate_is_that_of_frames_seen_and_believed(kind: Any) -> None:
     gamma = torch.as_tensor(rng.dirichlet(np.ones(K), size=30))
     plain = emission_of(GaussianMixture(1, kind), D)
     with_prior = emission_of(GaussianMixture(1, kind, prior=PseudoFrames(count, mean, variance)), D)
-    table = torch.zeros(K, plain.observation.n_parameters(D), dtype=torch.float64)
+    table = torch.zeros(K, plain.observation.n_output_parameters(D), dtype=torch.float64)
     found = with_prior.maximise(with_prior.statistics(table, seen, None, gamma), table)
     both, shares = torch.cat([seen, believed]), torch.cat([gamma, torch.ones(4, K, dtype=torch.float64)])
     expected = plain.maximise(plain.statistics(table, both, None, shares), table)

@@ -56,9 +56,10 @@ def test_a_stream_holds_the_filtered_beliefs_in_constant_memory() -> None:
     x = frames(np.random.default_rng(0), lengths=[40])
     for observation in (GaussianMixture(2), AutoregressiveGaussian(2)):
         model = HMM(3, observation=observation, max_iter=3, dtype="float64").fit(x)
-        state, encoded, sizes = model.start(), torch.as_tensor(model.encoding_.encode(x[0])), set()
+        cursor = model.cursor()
+        state, encoded, sizes = cursor.start(), torch.as_tensor(model.encoding_.encode(x[0])), set()
         for step, belief in zip(encoded, model.filter(x)[0], strict=True):
-            state = model.advance(state, step[None])
+            state = cursor.advance(state, step[None])
             assert state.log_belief is not None
             assert_allclose(state.log_belief[0].exp(), belief, atol=1e-10)
             sizes.add((state.log_belief.shape, state.past.shape, state.past.untyped_storage().nbytes()))

@@ -80,12 +80,12 @@ def test_a_state_is_not_changed_by_what_follows(build_module: Build) -> None:
     state = cursor.start(None, 1)
     for symbol in (0, 2, 1, 1, 2):
         state = cursor.advance(state, torch.tensor([symbol]))
-    before = cursor.distribution(state).parameters.clone()
+    before = cursor.distribution(state).output_parameters.clone()
     left, right = (cursor.advance(state, torch.tensor([symbol])) for symbol in (0, 1))
     again = cursor.advance(state, torch.tensor([0]))
-    assert torch.equal(cursor.distribution(state).parameters, before)
-    assert torch.equal(cursor.distribution(again).parameters, cursor.distribution(left).parameters)
-    assert not torch.equal(cursor.distribution(left).parameters, cursor.distribution(right).parameters)
+    assert torch.equal(cursor.distribution(state).output_parameters, before)
+    assert torch.equal(cursor.distribution(again).output_parameters, cursor.distribution(left).output_parameters)
+    assert not torch.equal(cursor.distribution(left).output_parameters, cursor.distribution(right).output_parameters)
 
 
 def test_memory_stays_bounded(build_module: Build) -> None:
@@ -107,6 +107,6 @@ def test_selected_rows_go_on_as_they_would_have(build_module: Build, network: st
         state = cursor.advance(state, torch.as_tensor(x))
     chosen, symbols = cursor.select(state, index), torch.tensor([1, 0, 2])
     for _ in range(2):
-        found = cursor.distribution(chosen).parameters
-        torch.testing.assert_close(found, cursor.distribution(state).parameters[index], rtol=0, atol=1e-12)
+        found = cursor.distribution(chosen).output_parameters
+        torch.testing.assert_close(found, cursor.distribution(state).output_parameters[index], rtol=0, atol=1e-12)
         chosen, state = cursor.advance(chosen, symbols[index]), cursor.advance(state, symbols)

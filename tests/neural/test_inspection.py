@@ -6,8 +6,7 @@ import torch
 from numpy.testing import assert_allclose
 
 import seqmodels as sm
-from seqmodels.neural import gradient_by_lag
-from seqmodels.neural import inspection
+from seqmodels.neural import gradient_by_lag, inspection
 
 RNG = np.random.default_rng(0)
 SYMBOLS = [RNG.integers(4, size=n) for n in (12, 7, 9, 3)]

@@ -138,9 +138,9 @@ def test_autocast_is_for_the_network_only(build_module: Build) -> None:
     batch = assemble(
         [Row(np.zeros((4, 2)), 0, None, 1.0, False)], [StepRange(0, 0, 4)], 0, torch.device("cpu"), torch.float32
     )
-    low, parameters, _ = batch_log_prob(module, observation, batch, module.start(1, None, None), torch.bfloat16)
+    low, output_parameters, _ = batch_log_prob(module, observation, batch, module.start(1, None, None), torch.bfloat16)
     full, _, _ = batch_log_prob(module, observation, batch, module.start(1, None, None))
-    assert low.dtype == parameters.dtype == torch.float32
+    assert low.dtype == output_parameters.dtype == torch.float32
     torch.testing.assert_close(low, full, rtol=0.1, atol=0.1)
     assert not torch.equal(low, full)
 

@@ -47,33 +47,34 @@ def by_hand(x: np.ndarray, kind: CovarianceType) -> list[float]:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_density_is_a_vars(kind: CovarianceType) -> None:
-    observation, parameters = var(kind)
+    observation, output_parameters = var(kind)
     assert (observation.n_past, observation.sums_out_missing) == (P, False)
     x = torch.as_tensor(simulated())
-    found = observation.log_prob(parameters, x, past_steps(x.unsqueeze(0), P)[0])  # type: ignore[index]
+    found = observation.log_prob(output_parameters, x, past_steps(x.unsqueeze(0), P)[0])  # type: ignore[index]
     np.testing.assert_allclose(found, by_hand(x.numpy(), kind), rtol=1e-10)
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_pack_undoes_unpack_and_sizes_agree(kind: CovarianceType) -> None:
-    observation, parameters = var(kind)
-    assert parameters.shape == (observation.n_parameters(D),)
-    torch.testing.assert_close(observation.pack(*observation.unpack(parameters, D)), parameters)
+    observation, output_parameters = var(kind)
+    assert output_parameters.shape == (observation.n_output_parameters(D),)
+    torch.testing.assert_close(observation.pack(*observation.unpack(output_parameters, D)), output_parameters)
     start = observation.starting_point(D, torch.Generator())
-    assert start.shape == parameters.shape
+    assert start.shape == output_parameters.shape
     assert not observation.floor_hits(start, D)
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("begun", [True, False])
 def test_draws_have_the_conditional_moments(kind: CovarianceType, begun: bool) -> None:
-    observation, parameters = var(kind)
+    observation, output_parameters = var(kind)
     x = simulated(P)
     past = torch.as_tensor(x).clone()
     if not begun:
         past[0] = math.nan  # one step of the two is missing: still the beginning
     n = 40_000
-    drawn = observation.sample(parameters.expand(n, -1), past.expand(n, -1, -1), torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    drawn = observation.sample(output_parameters.expand(n, -1), past.expand(n, -1, -1), generator)
     mean = A1 @ x[1] + A2 @ x[0] + INTERCEPT if begun else FIRST_MEAN
     np.testing.assert_allclose(drawn.mean(0), mean, atol=0.03)
     np.testing.assert_allclose(np.cov(drawn.T), (SIGMA if begun else FIRST_SIGMA)[kind], atol=0.04)
@@ -82,8 +83,8 @@ def test_draws_have_the_conditional_moments(kind: CovarianceType, begun: bool) -
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("begun", [True, False])
 def test_pyros_distribution_is_in_raw_units(kind: CovarianceType, begun: bool) -> None:
-    observation, parameters = var(kind)
-    states = torch.stack([parameters, parameters + 0.1])
+    observation, output_parameters = var(kind)
+    states = torch.stack([output_parameters, output_parameters + 0.1])
     weights = torch.tensor([0.6, 0.4]).double()
     past = torch.as_tensor(simulated(P)).unsqueeze(0) if begun else torch.full((1, P, D), math.nan).double()
     shift, scale = torch.tensor([100.0, -3.0]).double(), torch.tensor([20.0, 0.1]).double()
@@ -96,8 +97,8 @@ def test_pyros_distribution_is_in_raw_units(kind: CovarianceType, begun: bool) -
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_an_incomplete_past_leaves_gradients_finite(kind: CovarianceType) -> None:
-    observation, parameters = var(kind)
-    leaf = parameters.clone().requires_grad_()
+    observation, output_parameters = var(kind)
+    leaf = output_parameters.clone().requires_grad_()
     x = torch.as_tensor(simulated(P))
     past = past_steps(x.unsqueeze(0), P)
     observation.log_prob(leaf, x.unsqueeze(0), past).sum().backward()
@@ -111,15 +112,15 @@ def test_an_incomplete_past_leaves_gradients_finite(kind: CovarianceType) -> Non
 @pytest.mark.parametrize("kind", TYPES)
 def test_the_floor_bounds_the_density(kind: CovarianceType) -> None:
     observation = AutoregressiveGaussian(1, kind, min_covariance=1e-2)
-    parameters = torch.zeros(observation.n_parameters(D)).double()
-    coefficients, intercept, shape, *first = observation.unpack(parameters, D)
+    output_parameters = torch.zeros(observation.n_output_parameters(D)).double()
+    coefficients, intercept, shape, *first = observation.unpack(output_parameters, D)
     shape = shape.clone()
     shape[:D] = 50.0 if kind == "full" else -50.0
     narrow = observation.pack(coefficients, intercept, shape, *first)
     x = torch.zeros(D).double()
     highest = -0.5 * D * math.log(2 * math.pi * 1e-2)
     assert float(observation.log_prob(narrow, x, torch.zeros(1, D).double())) == pytest.approx(highest)
-    assert observation.floor_hits(torch.stack([narrow, parameters]), D).tolist() == [True, False]
+    assert observation.floor_hits(torch.stack([narrow, output_parameters]), D).tolist() == [True, False]
 
 
 def test_past_steps_are_oldest_first_and_nan_before_the_start() -> None:

@@ -18,7 +18,7 @@ def test_log_prob_is_a_log_softmax_looked_up() -> None:
 
 def test_sizes() -> None:
     observation = Categorical()
-    assert (observation.n_past, observation.n_parameters(7)) == (0, 7)
+    assert (observation.n_past, observation.n_output_parameters(7)) == (0, 7)
     assert observation.starting_point(7, torch.Generator()).shape == (7,)
     assert observation.floor_hits(LOGITS, 3).tolist() == [False, False]
 

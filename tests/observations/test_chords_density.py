@@ -28,21 +28,21 @@ def case(order: Any = "descending", n: int = 1) -> tuple[Chords, Tensor]:
     chords = Chords(H, order)
     weights = ChordWeights(D, H, 0.0).double()
     weights.notes.data, weights.out.weight.data = noise(D, H, seed=1), noise(D + 1, H, seed=2)
-    return chords.bound(weights), noise(n, chords.n_parameters(D), seed=3)
+    return chords.bound(weights), noise(n, chords.n_output_parameters(D), seed=3)
 
 
 @orders
 def test_all_sets_together_have_probability_one(order: Any) -> None:
-    chords, parameters = case(order, 3)
-    p = chords.log_prob(parameters.unsqueeze(1), SETS).exp()  # (3, 16)
+    chords, output_parameters = case(order, 3)
+    p = chords.log_prob(output_parameters.unsqueeze(1), SETS).exp()  # (3, 16)
     assert p.shape == (3, 16)
     np.testing.assert_allclose(p.sum(1).detach(), 1.0, rtol=1e-12)
     assert p.std() > 0.01
 
 
-def by_hand(chords: Chords, parameters: Tensor, notes: list[int]) -> float:
+def by_hand(chords: Chords, output_parameters: Tensor, notes: list[int]) -> float:
     """One softmax a note, and one for the end; in the order of naming note i is feature i, or D - 1 - i."""
-    weights, hidden, biases = chords.weights, parameters[:H], parameters[H:]
+    weights, hidden, biases = chords.weights, output_parameters[:H], output_parameters[H:]
     total, last = 0.0, -1
     for note in [*notes, D]:
         logits = (biases + weights.out.weight @ torch.relu(hidden)).detach().numpy()
@@ -55,38 +55,38 @@ def by_hand(chords: Chords, parameters: Tensor, notes: list[int]) -> float:
 
 @orders
 def test_log_prob_is_the_chain_by_hand(order: Any) -> None:
-    chords, parameters = case(order)
-    for x, log_prob in zip(SETS, chords.log_prob(parameters, SETS).detach(), strict=True):
+    chords, output_parameters = case(order)
+    for x, log_prob in zip(SETS, chords.log_prob(output_parameters, SETS).detach(), strict=True):
         on = [int(i) for i in x.nonzero()]
         notes = on if order == "ascending" else [D - 1 - i for i in reversed(on)]
-        assert float(log_prob) == pytest.approx(by_hand(chords, parameters[0], notes), rel=1e-12)
+        assert float(log_prob) == pytest.approx(by_hand(chords, output_parameters[0], notes), rel=1e-12)
 
 
 def test_steps_and_states_broadcast_and_the_rest_of_a_batch_changes_nothing() -> None:
-    chords, parameters = case(n=5)
-    together = chords.log_prob(parameters.unsqueeze(1), SETS)
+    chords, output_parameters = case(n=5)
+    together = chords.log_prob(output_parameters.unsqueeze(1), SETS)
     assert together.shape == (5, 16)
     for i, x in enumerate(SETS):
-        torch.testing.assert_close(chords.log_prob(parameters, x), together[:, i], rtol=1e-13, atol=1e-13)
-    assert chords.log_prob(parameters[0], SETS[0]).shape == ()
+        torch.testing.assert_close(chords.log_prob(output_parameters, x), together[:, i], rtol=1e-13, atol=1e-13)
+    assert chords.log_prob(output_parameters[0], SETS[0]).shape == ()
 
 
 @orders
 def test_draws_are_as_frequent_as_they_are_probable(order: Any) -> None:
-    chords, parameters = case(order)
+    chords, output_parameters = case(order)
     n = 4_000
-    drawn = chords.sample(parameters.expand(n, -1), None, torch.Generator().manual_seed(0))
+    drawn = chords.sample(output_parameters.expand(n, -1), None, torch.Generator().manual_seed(0))
     counts = np.bincount((drawn @ (2.0 ** torch.arange(D - 1, -1, -1)).double()).long(), minlength=16)
-    expected = n * chords.log_prob(parameters, SETS).exp().detach().numpy()
+    expected = n * chords.log_prob(output_parameters, SETS).exp().detach().numpy()
     assert drawn.dtype == torch.float64
     assert (np.abs(counts - expected) < 5 * np.sqrt(expected) + 1).all()
 
 
 def test_pyros_distribution_is_the_mixture() -> None:
-    chords, parameters = case(n=2)
+    chords, output_parameters = case(n=2)
     weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
-    found = chords.distribution(parameters, weights.log(), None, torch.zeros(D), torch.ones(D))
-    ours = torch.logsumexp(weights.log() + chords.log_prob(parameters, SETS.unsqueeze(1)), -1)
+    found = chords.distribution(output_parameters, weights.log(), None, torch.zeros(D), torch.ones(D))
+    ours = torch.logsumexp(weights.log() + chords.log_prob(output_parameters, SETS.unsqueeze(1)), -1)
     torch.testing.assert_close(found.log_prob(SETS.float()), ours.detach())
     torch.manual_seed(0)
     drawn = found.sample((3_000,))
@@ -100,10 +100,10 @@ def test_groups_of_columns_may_have_weights_of_their_own() -> None:
     assert isinstance(shared, nn.ModuleDict)
     assert sorted(shared) == ["1", "3"]
     bound = columns.bound(shared.double())
-    parameters = noise(1, columns.n_parameters(8))
+    output_parameters = noise(1, columns.n_output_parameters(8))
     x = torch.cat([torch.tensor([[0.3, 1.0, 0.0, 1.0]]).double().expand(16, -1), SETS], dim=1)
-    whole = bound.log_prob(parameters, x)
-    parts = [g.observation.log_prob(parameters[:, g.parameters], g.of(x)) for g in bound.parts()]
+    whole = bound.log_prob(output_parameters, x)
+    parts = [g.observation.log_prob(output_parameters[:, g.outputs], g.of(x)) for g in bound.parts()]
     torch.testing.assert_close(whole, torch.stack(parts).sum(0))
     assert Columns([(Bernoulli(), 2)]).shared(2) is None
 

@@ -23,21 +23,21 @@ COLUMNS, SIZE = Columns(GROUPS), 7
 def case(n_states: int = 3) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Parameters, a step and its past."""
     generator = torch.Generator().manual_seed(0)
-    parameters = 0.5 * torch.randn(n_states, COLUMNS.n_parameters(SIZE), generator=generator, dtype=F64)
+    output_parameters = 0.5 * torch.randn(n_states, COLUMNS.n_output_parameters(SIZE), generator=generator, dtype=F64)
     x = torch.cat([torch.randn(2, generator=generator, dtype=F64), torch.tensor([1, 0, 1, -0.7, 3], dtype=F64)])
-    return parameters, x, torch.randn(2, SIZE, generator=generator, dtype=F64)
+    return output_parameters, x, torch.randn(2, SIZE, generator=generator, dtype=F64)
 
 
 def test_log_prob_is_the_sum_of_the_groups() -> None:
-    parameters, x, past = case()
+    output_parameters, x, past = case()
     total, column, row = torch.zeros(3, dtype=F64), 0, 0
     for observation, n in GROUPS:
-        width = observation.n_parameters(n)
+        width = observation.n_output_parameters(n)
         before = past[-observation.n_past :, column : column + n] if observation.n_past else None
-        total += observation.log_prob(parameters[:, row : row + width], x[column : column + n], before)
+        total += observation.log_prob(output_parameters[:, row : row + width], x[column : column + n], before)
         column, row = column + n, row + width
-    assert (column, row) == (SIZE, COLUMNS.n_parameters(SIZE))
-    torch.testing.assert_close(COLUMNS.log_prob(parameters, x, past), total)
+    assert (column, row) == (SIZE, COLUMNS.n_output_parameters(SIZE))
+    torch.testing.assert_close(COLUMNS.log_prob(output_parameters, x, past), total)
     assert (COLUMNS.n_past, COLUMNS.sums_out_missing) == (2, False)
     assert COLUMNS.values(SIZE) == ("reals", "reals", "bits", "bits", "bits", "reals", "counts")
 
@@ -45,18 +45,18 @@ def test_log_prob_is_the_sum_of_the_groups() -> None:
 def test_missing_groups_are_summed_out() -> None:
     columns = Columns([(GaussianMixture(2), 2), (Bernoulli(), 1)])
     assert columns.sums_out_missing
-    parameters, nan = case()[0][:, : columns.n_parameters(3)], torch.nan
-    alone = GaussianMixture(2).log_prob(parameters[:, :-1], torch.tensor([0.3, nan], dtype=F64))
-    torch.testing.assert_close(columns.log_prob(parameters, torch.tensor([0.3, nan, nan], dtype=F64)), alone)
+    output_parameters, nan = case()[0][:, : columns.n_output_parameters(3)], torch.nan
+    alone = GaussianMixture(2).log_prob(output_parameters[:, :-1], torch.tensor([0.3, nan], dtype=F64))
+    torch.testing.assert_close(columns.log_prob(output_parameters, torch.tensor([0.3, nan, nan], dtype=F64)), alone)
 
 
 def test_pyros_distribution_mixes_products() -> None:
-    parameters, x, past = case()
+    output_parameters, x, past = case()
     weights = torch.tensor([0.2, 0.5, 0.3], dtype=F64)
     shift, scale = torch.zeros(SIZE, dtype=F64), torch.ones(SIZE, dtype=F64)
     shift[:2], scale[:2] = 5.0, 2.0
-    found = COLUMNS.distribution(parameters, weights.log(), past.expand(1, -1, -1), shift, scale)
-    ours = torch.logsumexp(weights.log() + COLUMNS.log_prob(parameters, x, past), 0) - 2 * np.log(2)
+    found = COLUMNS.distribution(output_parameters, weights.log(), past.expand(1, -1, -1), shift, scale)
+    ours = torch.logsumexp(weights.log() + COLUMNS.log_prob(output_parameters, x, past), 0) - 2 * np.log(2)
     torch.testing.assert_close(found.log_prob(shift + scale * x), ours)
     assert found.log_prob((shift + scale * x).expand(4, 1, -1)).shape == (4, 1)
     with torch.random.fork_rng(devices=[]):
@@ -69,12 +69,12 @@ def test_pyros_distribution_mixes_products() -> None:
 
 
 def test_draws_are_each_groups() -> None:
-    parameters, _, past = case(1)
+    output_parameters, _, past = case(1)
     n = 4_000
     generator = torch.Generator().manual_seed(1)
-    drawn = COLUMNS.sample(parameters.expand(n, -1), past.expand(n, -1, -1), generator)
+    drawn = COLUMNS.sample(output_parameters.expand(n, -1), past.expand(n, -1, -1), generator)
     ones, zeros = torch.ones(SIZE, dtype=F64), torch.zeros(SIZE, dtype=F64)
-    exact = COLUMNS.distribution(parameters, ones[:1].log(), past.expand(1, -1, -1), zeros, ones)
+    exact = COLUMNS.distribution(output_parameters, ones[:1].log(), past.expand(1, -1, -1), zeros, ones)
     assert drawn.shape == (n, SIZE)
     assert ((drawn.mean(0) - exact.mean).abs() < 4 * (exact.variance / n).sqrt()).all()
 

@@ -25,31 +25,31 @@ def mixture(rank: int = R) -> tuple[GaussianMixture, Tensor, Tensor, Tensor, Ten
     observation = GaussianMixture(M, "lowrank", FLOOR, rank=rank)
     log_weights, means = torch.log_softmax(noise(M, seed=1), -1), 2 * noise(M, D, seed=2)
     log_variances, w = noise(M, D, seed=3), 1.5 * noise(M, D, rank, seed=4)
-    parameters = observation.pack(log_weights, means, torch.cat([log_variances, w.flatten(-2)], -1))
-    return observation, parameters, log_weights, means, log_variances.exp(), w
+    output_parameters = observation.pack(log_weights, means, torch.cat([log_variances, w.flatten(-2)], -1))
+    return observation, output_parameters, log_weights, means, log_variances.exp(), w
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5])
 def test_density_is_torchs(rank: int) -> None:
-    observation, parameters, log_weights, means, variances, w = mixture(rank)
+    observation, output_parameters, log_weights, means, variances, w = mixture(rank)
     x = 2 * noise(7, D)
     theirs = LowRankMultivariateNormal(means, w, variances).log_prob(x.unsqueeze(1))
-    ours = observation.log_prob(parameters, x)
+    ours = observation.log_prob(output_parameters, x)
     torch.testing.assert_close(ours, torch.logsumexp(log_weights + theirs, -1), rtol=1e-10, atol=1e-10)
-    assert observation.log_prob(parameters.expand(4, 1, -1), x).shape == (4, 7)
-    assert parameters.shape == (observation.n_parameters(D),) == (M * (1 + D + D + D * rank),)
+    assert observation.log_prob(output_parameters.expand(4, 1, -1), x).shape == (4, 7)
+    assert output_parameters.shape == (observation.n_output_parameters(D),) == (M * (1 + D + D + D * rank),)
 
 
 def test_missing_features_are_rows_left_out() -> None:
-    observation, parameters, log_weights, means, variances, w = mixture()
+    observation, output_parameters, log_weights, means, variances, w = mixture()
     x = noise(1, D)[0]
     for seen in ([0, 2, 3], [4], [0, 1, 2, 3, 4]):
         holed = torch.full((D,), torch.nan).double()
         holed[seen] = x[seen]
         theirs = LowRankMultivariateNormal(means[:, seen], w[:, seen], variances[:, seen]).log_prob(x[seen])
         expected = torch.logsumexp(log_weights + theirs, -1)
-        torch.testing.assert_close(observation.log_prob(parameters, holed), expected, rtol=1e-10, atol=1e-10)
-    leaf = parameters.clone().requires_grad_()
+        torch.testing.assert_close(observation.log_prob(output_parameters, holed), expected, rtol=1e-10, atol=1e-10)
+    leaf = output_parameters.clone().requires_grad_()
     nothing = observation.log_prob(leaf, torch.full((D,), torch.nan).double())
     assert nothing.item() == pytest.approx(0.0, abs=1e-12)
     nothing.backward()
@@ -68,8 +68,8 @@ def test_float32_keeps_its_digits_where_one_direction_is_wide() -> None:
 
 
 def test_draws_have_the_mean_and_the_covariance() -> None:
-    observation, parameters, log_weights, means, variances, w = mixture()
-    drawn = observation.sample(parameters.expand(40_000, -1), None, torch.Generator().manual_seed(0))
+    observation, output_parameters, log_weights, means, variances, w = mixture()
+    drawn = observation.sample(output_parameters.expand(40_000, -1), None, torch.Generator().manual_seed(0))
     p = log_weights.exp()
     mean = p @ means
     matrices = torch.diag_embed(variances) + w @ w.mT + means.unsqueeze(-1) * means.unsqueeze(-2)
@@ -79,8 +79,8 @@ def test_draws_have_the_mean_and_the_covariance() -> None:
 
 
 def test_pyros_distribution_is_in_raw_units() -> None:
-    observation, parameters, *_ = mixture()
-    states = torch.stack([parameters, parameters + 0.1 * noise(len(parameters), seed=8)])
+    observation, output_parameters, *_ = mixture()
+    states = torch.stack([output_parameters, output_parameters + 0.1 * noise(len(output_parameters), seed=8)])
     weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
     shift, scale = 100 * noise(D, seed=5), noise(D, seed=6).exp()
     found = observation.distribution(states, weights.log(), None, shift, scale)
@@ -92,14 +92,14 @@ def test_pyros_distribution_is_in_raw_units() -> None:
 def test_the_floor_bounds_the_density_and_is_counted() -> None:
     observation = GaussianMixture(1, "lowrank", FLOOR, rank=R)
     shape = torch.cat([torch.full((1, D), -1e3), torch.zeros(1, D * R)], -1).double()
-    parameters = observation.pack(torch.zeros(1).double(), torch.zeros(1, D).double(), shape)
+    output_parameters = observation.pack(torch.zeros(1).double(), torch.zeros(1, D).double(), shape)
     highest = -0.5 * D * math.log(2 * math.pi * FLOOR)
-    assert float(observation.log_prob(parameters, torch.zeros(D).double())) == pytest.approx(highest)
+    assert float(observation.log_prob(output_parameters, torch.zeros(D).double())) == pytest.approx(highest)
     shape[0, 1:D] = 0.0
     one = observation.pack(torch.zeros(1).double(), torch.zeros(1, D).double(), shape)
     shape[0, 0] = math.log(FLOOR) + 1e-3
     none = observation.pack(torch.zeros(1).double(), torch.zeros(1, D).double(), shape)
-    assert observation.floor_hits(torch.stack([parameters, one, none]), D).tolist() == [True, True, False]
+    assert observation.floor_hits(torch.stack([output_parameters, one, none]), D).tolist() == [True, True, False]
 
 
 def test_networks_start_off_the_saddle_at_zero() -> None:

@@ -54,10 +54,10 @@ def by_scipy(x: Tensor, weights: Tensor, means: Tensor, matrices: Tensor) -> np.
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_density_is_scipys(kind: CovarianceType) -> None:
-    observation, parameters, *truth = mixture(kind)
+    observation, output_parameters, *truth = mixture(kind)
     x = 2 * normal(7, D)
-    np.testing.assert_allclose(observation.log_prob(parameters, x), by_scipy(x, *truth), rtol=1e-10)
-    each = observation.log_prob(parameters.expand(4, 1, -1), x)  # states by steps
+    np.testing.assert_allclose(observation.log_prob(output_parameters, x), by_scipy(x, *truth), rtol=1e-10)
+    each = observation.log_prob(output_parameters.expand(4, 1, -1), x)  # states by steps
     np.testing.assert_allclose(each, np.tile(by_scipy(x, *truth), (4, 1)), rtol=1e-10)
 
 
@@ -77,15 +77,15 @@ def test_shapes_describe_covariances(kind: CovarianceType, size: int) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_pack_undoes_unpack(kind: CovarianceType) -> None:
-    observation, parameters, *_ = mixture(kind)
-    assert parameters.shape == (observation.n_parameters(D),)
-    torch.testing.assert_close(observation.pack(*observation.unpack(parameters, D)), parameters)
+    observation, output_parameters, *_ = mixture(kind)
+    assert output_parameters.shape == (observation.n_output_parameters(D),)
+    torch.testing.assert_close(observation.pack(*observation.unpack(output_parameters, D)), output_parameters)
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_draws_have_the_mixtures_moments(kind: CovarianceType) -> None:
-    observation, parameters, weights, means, matrices = mixture(kind)
-    drawn = observation.sample(parameters.expand(40_000, -1), None, torch.Generator().manual_seed(0))
+    observation, output_parameters, weights, means, matrices = mixture(kind)
+    drawn = observation.sample(output_parameters.expand(40_000, -1), None, torch.Generator().manual_seed(0))
     mean = weights @ means
     spread = torch.einsum("m,mij->ij", weights, matrices + means.unsqueeze(-1) * means.unsqueeze(-2)) - torch.outer(
         mean, mean
@@ -99,7 +99,7 @@ def test_draws_have_the_mixtures_moments(kind: CovarianceType) -> None:
 def test_draws_have_the_right_width(kind: CovarianceType, size: int) -> None:
     observation = GaussianMixture(M, kind)
     start = observation.starting_point(size, torch.Generator().manual_seed(0))
-    assert start.shape == (observation.n_parameters(size),)
+    assert start.shape == (observation.n_output_parameters(size),)
     assert observation.sample(start.expand(4, -1), None, torch.Generator()).shape == (4, size)
     assert not observation.floor_hits(start, size)
     means = observation.unpack(start, size)[1]
@@ -107,23 +107,24 @@ def test_draws_have_the_right_width(kind: CovarianceType, size: int) -> None:
 
 
 def test_number_of_parameters() -> None:
-    assert GaussianMixture(3, "diag").n_parameters(4) == 3 * (1 + 4 + 4)
-    assert GaussianMixture(3, "full").n_parameters(4) == 3 * (1 + 4 + 10)
-    assert GaussianMixture(3, "tied").n_parameters(4) == 3 * (1 + 4) + 10
-    assert GaussianMixture(3, "spherical").n_parameters(4) == 3 * (1 + 4 + 1)
+    assert GaussianMixture(3, "diag").n_output_parameters(4) == 3 * (1 + 4 + 4)
+    assert GaussianMixture(3, "full").n_output_parameters(4) == 3 * (1 + 4 + 10)
+    assert GaussianMixture(3, "tied").n_output_parameters(4) == 3 * (1 + 4) + 10
+    assert GaussianMixture(3, "spherical").n_output_parameters(4) == 3 * (1 + 4 + 1)
 
 
 def test_a_network_shares_no_covariance_and_a_type_is_one_of_four() -> None:
     with pytest.raises(ValueError, match='a network has no states; use "full"'):
         GaussianMixture(2, "tied").starting_point(2, torch.Generator())
     with pytest.raises(ValueError, match="covariance_type is 'round'; pass one of 'diag', 'spherical', 'full', 'tied'"):
-        GaussianMixture(2, "round").n_parameters(2)  # type: ignore[arg-type]
+        GaussianMixture(2, "round").n_output_parameters(2)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_pyros_distribution_is_in_raw_units(kind: CovarianceType) -> None:
     observation = GaussianMixture(M, kind, FLOOR)
-    states = torch.stack([mixture(kind)[1], mixture(kind)[1] + 0.1 * normal(observation.n_parameters(D), seed=8)])
+    noise = normal(observation.n_output_parameters(D), seed=8)
+    states = torch.stack([mixture(kind)[1], mixture(kind)[1] + 0.1 * noise])
     if kind == "tied":
         states[1, -3:] = states[0, -3:]
     weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
@@ -136,22 +137,22 @@ def test_pyros_distribution_is_in_raw_units(kind: CovarianceType) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_missing_features_are_dropped_dimensions(kind: CovarianceType) -> None:
-    observation, parameters, weights, means, matrices = mixture(kind)
+    observation, output_parameters, weights, means, matrices = mixture(kind)
     assert observation.sums_out_missing
     x = normal(5, D)
     for kept in ([0], [1]):
         holed = torch.full_like(x, math.nan)
         holed[:, kept] = x[:, kept]
         expected = by_scipy(x[:, kept], weights, means[:, kept], matrices[:, kept][:, :, kept])
-        np.testing.assert_allclose(observation.log_prob(parameters, holed), expected, rtol=1e-10)
-    nothing = observation.log_prob(parameters, torch.full((1, D), math.nan, dtype=torch.float64))
+        np.testing.assert_allclose(observation.log_prob(output_parameters, holed), expected, rtol=1e-10)
+    nothing = observation.log_prob(output_parameters, torch.full((1, D), math.nan, dtype=torch.float64))
     torch.testing.assert_close(nothing, torch.zeros(1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_missing_features_leave_gradients_finite(kind: CovarianceType) -> None:
-    observation, parameters, *_ = mixture(kind)
-    leaf = parameters.clone().requires_grad_()
+    observation, output_parameters, *_ = mixture(kind)
+    leaf = output_parameters.clone().requires_grad_()
     observation.log_prob(leaf, torch.tensor([[math.nan, 1.0], [math.nan, math.nan]]).double()).sum().backward()
     assert leaf.grad is not None
     assert torch.isfinite(leaf.grad).all()
@@ -160,8 +161,8 @@ def test_missing_features_leave_gradients_finite(kind: CovarianceType) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_component_of_no_weight_has_no_gradient(kind: CovarianceType) -> None:
-    observation, parameters, weights, means, matrices = mixture(kind)
-    leaf = torch.cat([torch.tensor([-torch.inf]).double(), parameters[1:]]).requires_grad_()
+    observation, output_parameters, weights, means, matrices = mixture(kind)
+    leaf = torch.cat([torch.tensor([-torch.inf]).double(), output_parameters[1:]]).requires_grad_()
     x = normal(4, D)
     found = observation.log_prob(leaf, x)
     left = weights[1:] / weights[1:].sum()
@@ -180,18 +181,18 @@ def test_the_floor_bounds_the_density(kind: CovarianceType) -> None:
     narrow = 1e3 if is_full(kind) else -1e3  # log-precision or log-variance
     shape = torch.zeros(n_shape).double()
     shape[:D] = narrow
-    parameters = observation.pack(torch.zeros(1).double(), torch.zeros(1, D).double(), shape.unsqueeze(0))
+    output_parameters = observation.pack(torch.zeros(1).double(), torch.zeros(1, D).double(), shape.unsqueeze(0))
     highest = -0.5 * D * math.log(2 * math.pi * FLOOR)
-    assert float(observation.log_prob(parameters, torch.zeros(D).double())) == pytest.approx(highest)
-    assert observation.floor_hits(parameters, D)
-    drawn = observation.sample(parameters.expand(20_000, -1), None, torch.Generator().manual_seed(0))
+    assert float(observation.log_prob(output_parameters, torch.zeros(D).double())) == pytest.approx(highest)
+    assert observation.floor_hits(output_parameters, D)
+    drawn = observation.sample(output_parameters.expand(20_000, -1), None, torch.Generator().manual_seed(0))
     assert drawn.var(0).numpy() == pytest.approx([FLOOR, FLOOR], rel=0.05)
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_floor_hits_are_counted_by_state(kind: CovarianceType) -> None:
-    observation, parameters, *_ = mixture(kind)
-    log_weights, means, shapes = observation.unpack(parameters, D)
+    observation, output_parameters, *_ = mixture(kind)
+    log_weights, means, shapes = observation.unpack(output_parameters, D)
     at_floor = shapes.clone()
     # what is shared is read from the first feature or component
     place = {"tied": (0, 1), "spherical": (2, 0)}.get(kind, (2, 1))

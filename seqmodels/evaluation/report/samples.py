@@ -57,7 +57,7 @@ def _draw(model: SequenceModel, true: Item, source: Item | None) -> Item:
     given: Any = {"source": source, "random_state": 0}
     if model.length_ == "stop":
         return _head(model.sample(1, max_length=most, **given)[0])
-    length = None if model._aligned and source is not None else min(most, len(true))
+    length = None if model._is_tagger and source is not None else min(most, len(true))
     return _head(model.sample(1, length=length, **given)[0])
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Given, Prediction, select_rows
+from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.alignment.blocks import Alphabets
 from seqmodels.hmm.alignment.jumps import Jumps
 from seqmodels.hmm.alignment.ladder import Ladder
 from seqmodels.hmm.alignment.pull import Pull
 from seqmodels.hmm.log_product import LogProduct
 from seqmodels.observations import Observation
+from seqmodels.resources import refuse_beyond_memory
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,13 @@ class AlignmentCursor:
     device: torch.device
     dtype: torch.dtype
 
-    def start(self, source: Given = None, n: int = 1) -> AlignmentState:
+    def start(self, source: Source = None, n: int = 1) -> AlignmentState:
         """Before the first step of ``n`` targets, of one source or of a list of ``n``."""
         assert source is not None, "the model is fitted with sources"
-        each = [self._chain(one) for one in (source if isinstance(source, list) else [source])]
+        sources = source if isinstance(source, list) else [source]
+        for i, one in enumerate(sources):
+            check_memory(i, len(one), 1, self.jumps.null is not None)
+        each = [self._chain(one) for one in sources]
         chains = Chains(*(torch.stack(parts).to(self.device) for parts in zip(*each, strict=True)))
         if len(each) != n:
             chains = select_rows(chains, torch.zeros(n, dtype=torch.int64, device=self.device))
@@ -76,13 +80,13 @@ class AlignmentCursor:
 
     def distribution(self, state: AlignmentState) -> Prediction:
         """The next symbol, given that there is one, and the end; a target cannot end before its first step."""
-        log_going = torch.logsumexp(state.log_coming, 1)  # (n,)
-        places = self._of_places(state.log_coming - _finite(log_going).unsqueeze(1), state.chains)  # (n, S')
+        log_continue = torch.logsumexp(state.log_coming, 1)  # (n,)
+        places = self._of_places(state.log_coming - _finite(log_continue).unsqueeze(1), state.chains)  # (n, S')
         log_p = torch.logsumexp(places.unsqueeze(2) + self._emission(state).log(), 1, keepdim=True).to(
             self.dtype
         )  # (n, 1, V)
         if self.jumps.stops:
-            return Prediction(self.observation, log_p, None, None, state.log_end, log_going)
+            return Prediction(self.observation, log_p, None, None, state.log_end, log_continue)
         return Prediction(self.observation, log_p, None, None, None)
 
     def select(self, state: AlignmentState, index: Tensor) -> AlignmentState:
@@ -130,3 +134,13 @@ class AlignmentCursor:
 def _finite(values: Tensor) -> Tensor:
     """Zero in place of -inf, so that an impossible row stays -inf and does not become NaN."""
     return torch.where(values == -torch.inf, 0.0, values)
+
+
+def check_memory(i: int, n_source: int, n_target: int, null: bool) -> None:
+    """Raise ``ValueError`` for a pair whose jumps from place to place, or steps at all places, are more than there is room for."""
+    n_states = 2 * n_source + 1 if null else n_source
+    refuse_beyond_memory(
+        f"sequence {i}, a source of {n_source} steps and a target of {n_target},",
+        8.0 * n_states * (3 * n_states + 4 * n_target),
+        "align shorter pairs: cut them into sentences",
+    )

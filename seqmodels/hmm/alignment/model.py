@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from torch import Tensor
 
-from seqmodels.generation import Given, Prediction
 from seqmodels.hmm.alignment.blocks import Alphabets, Block, blocks_of
-from seqmodels.hmm.alignment.cursor import AlignmentCursor, AlignmentState
+from seqmodels.hmm.alignment.cursor import AlignmentCursor, check_memory
 from seqmodels.hmm.alignment.inference import Alignment
 from seqmodels.hmm.alignment.jumps import Jumps
 from seqmodels.hmm.alignment.ladder import Ladder, rungs
@@ -20,15 +18,14 @@ from seqmodels.hmm.alignment.training import Model, Pseudocounts, Schedule, Trai
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.preparation import Example
-from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
-from seqmodels.training import Resumable
+from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 
 WIDEST = 9_999  # of windows that are read from a file
 
 
 @dataclass(eq=False, repr=False)
-class AlignmentHMM(Resumable, SequenceModel):
+class AlignmentHMM(SequenceModel):
     """``p(y | x) = Σ_a Π_t p(a_t | a_t-1, x) p(y_t | x around a_t, y_t-1) · p(end | a_T, x)``: each step comes from a place of the source.
 
     The HMM of Vogel, Ney and Tillmann (1996) and of Och and Ney (2003), summed over all alignments ``a`` exactly, fitted by EM. Jumps
@@ -51,7 +48,7 @@ class AlignmentHMM(Resumable, SequenceModel):
         max_iter: most EM steps of each stage.
         tol: a stage ends when a step improves the objective by less, in nats per unit; 0 never ends it early.
 
-    The other arguments are those of ``Resumable`` and ``SequenceModel``. For symbols and text, as targets and as sources, of different kinds too;
+    The other arguments are those of ``training.Resumable`` and ``SequenceModel``. For symbols and text, as targets and as sources, of different kinds too;
     always fitted with ``y``. Nothing is held out unless sequences are passed as ``validation``, which are scored once. ``warm_start``
     is refused.
     ``history_`` has a line for each EM step, with columns ``level``: how many levels of contexts are open, and ``pseudocount``: what
@@ -76,8 +73,12 @@ class AlignmentHMM(Resumable, SequenceModel):
     pull_pseudocount: float = 0.5
     max_iter: int = 3
     tol: float = 1e-3
+    _: KW_ONLY
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
 
-    _holds_out: ClassVar[bool] = False
+    _uses_validation: ClassVar[bool] = False
     _has_encoder: ClassVar[bool] = True
 
     # -- SequenceModel -------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ class AlignmentHMM(Resumable, SequenceModel):
             value = getattr(self, name)
             if (name, value) != ("pseudocount", "auto") and (isinstance(value, str) or not 0 < value < np.inf):
                 raise ValueError(f"{name} is {value!r}; pass a number above 0")
-        self._check_checkpoints()
+        check_checkpoint_arguments(self)
         if self.ignore_source:
             raise ValueError("ignore_source=True, but an alignment is with a source; for p(y) use HMM or NGram")
         if self.warm_start:
@@ -120,7 +121,7 @@ class AlignmentHMM(Resumable, SequenceModel):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         self._check_sources()
-        checkpoints = self._checkpoints(self, self._settled(), train, validation)
+        checkpoints = checkpoints_of_fit(self, self._resolved_choices(), train, validation)
         assert self.source_encoding_ is not None
         steps, stops = tuple(rungs(self.window, self.previous)), self.length_ == "stop"
         drawn = tuple(rung for rung in steps if rung.columns) if self.pull else ()
@@ -162,7 +163,7 @@ class AlignmentHMM(Resumable, SequenceModel):
         alphabets = Alphabets(ladder.n_source, ladder.n_target)
         device, dtype = self._device(), DTYPES[self.dtype]
         for i, example in enumerate(examples):
-            _check_memory(i, len(np.asarray(example.source)), len(example.values), self.null)
+            check_memory(i, len(np.asarray(example.source)), len(example.values), self.null)
         return blocks_of(examples, alphabets, self.window, null=self.null, device=device, dtype=dtype)
 
     def _alignments(self, examples: list[Example]) -> Iterator[Alignment]:
@@ -189,30 +190,19 @@ class AlignmentHMM(Resumable, SequenceModel):
         With ``null`` there is one column more, the last, for none. Places that see much of the same can stand for each other: for the
         sharpest alignments, if not the best likelihood, fit with ``window=1``.
         """
-        return self._of_each(self._setting().examples(self._scorable(X, y)), Alignment.posterior)
+        return self._of_each(self._setting().examples(self._checked_data(X, y)), Alignment.posterior)
 
     def decode_alignment(self, X: Any, y: Any) -> list[np.ndarray]:
         """For each pair ``(S_y,)`` the places of the most probable alignment (Viterbi), -1 where from none."""
-        return self._of_each(self._setting().examples(self._scorable(X, y)), Alignment.best)
+        return self._of_each(self._setting().examples(self._checked_data(X, y)), Alignment.best)
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def _cursor(self) -> AlignmentCursor:
+    def cursor(self) -> AlignmentCursor:
         self._setting()
         model = self.model_
         where = self._device(), DTYPES[self.dtype]
         return AlignmentCursor(model.jumps, model.pull, model.ladder, self.window, self.observation_, *where)
-
-    def start(self, source: Given = None, n: int = 1) -> AlignmentState:
-        for i, given in enumerate(source if isinstance(source, list) else [source]):
-            _check_memory(i, 0 if given is None else len(given), 1, self.null)
-        return self._cursor().start(source, n)
-
-    def advance(self, state: AlignmentState, x: Tensor) -> AlignmentState:
-        return self._cursor().advance(state, x)
-
-    def distribution(self, state: AlignmentState) -> Prediction:
-        return self._cursor().distribution(state)
 
     # -- keeping -------------------------------------------------------------------------------------------
 
@@ -232,13 +222,3 @@ class AlignmentHMM(Resumable, SequenceModel):
             Pull.of(state["pull"], drawn, n_source),
             Ladder.of(state["ladder"], steps, n_source, n_target),
         )
-
-
-def _check_memory(i: int, n_source: int, n_target: int, null: bool) -> None:
-    """Raise ``ValueError`` for a pair whose jumps from place to place, or steps at all places, are more than there is room for."""
-    n_states = 2 * n_source + 1 if null else n_source
-    refuse_beyond_memory(
-        f"sequence {i}, a source of {n_source} steps and a target of {n_target},",
-        8.0 * n_states * (3 * n_states + 4 * n_target),
-        "align shorter pairs: cut them into sentences",
-    )

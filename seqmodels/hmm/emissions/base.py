@@ -22,7 +22,7 @@ IN_CACHE, ON_GPU = 1 << 19, 1 << 26  # numbers that a chunk of frames may need a
 
 
 class Emission(ABC):
-    """The EM side of one observation; ``table (K, P)`` are its parameters, one row a state, float64.
+    """The EM side of one observation; ``table (K, P)`` are its output parameters, one row a state, float64.
 
     To add one, define the methods below and a line in ``seqmodels.hmm.emissions.emission_of``. ``x (N, ...)`` are encoded
     frames, ``past (N, p, D)`` the steps before each or None.

@@ -36,13 +36,13 @@ class ColumnsEmission(Emission):
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         total = by_state(len(table), len(x), dtype, x.device).zero_()
         for g, part in zip(self.groups, self.parts, strict=True):
-            total += part.log_prob(table[:, g.parameters], g.of(x), g.before(past), dtype)
+            total += part.log_prob(table[:, g.outputs], g.of(x), g.before(past), dtype)
         return total
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         found: list[Tensor] = []
         for g, part in zip(self.groups, self.parts, strict=True):
-            sums = part.statistics(table[:, g.parameters], g.of(x), g.before(past), gamma)
+            sums = part.statistics(table[:, g.outputs], g.of(x), g.before(past), gamma)
             assert len(sums) == part.n_statistics
             found.extend(sums)
         return tuple(found)
@@ -57,15 +57,15 @@ class ColumnsEmission(Emission):
         rest, updated = statistics, []
         for g, part in zip(self.groups, self.parts, strict=True):
             own, rest = rest[: part.n_statistics], rest[part.n_statistics :]
-            updated.append(part.maximise(own, table[:, g.parameters]))
+            updated.append(part.maximise(own, table[:, g.outputs]))
         return torch.cat(updated, dim=1)
 
     def log_prior(self, table: Tensor) -> Tensor:
-        each = [part.log_prior(table[:, g.parameters]) for g, part in zip(self.groups, self.parts, strict=True)]
+        each = [part.log_prior(table[:, g.outputs]) for g, part in zip(self.groups, self.parts, strict=True)]
         return torch.stack(each).sum()
 
     def floor_hits(self, table: Tensor) -> Tensor:
-        hits = [part.floor_hits(table[:, g.parameters]) for g, part in zip(self.groups, self.parts, strict=True)]
+        hits = [part.floor_hits(table[:, g.outputs]) for g, part in zip(self.groups, self.parts, strict=True)]
         return torch.stack(hits).any(0)
 
     # -- the start -----------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class ColumnsEmission(Emission):
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         raw = [
-            part.raw_parameters(table[:, g.parameters], shift[g.columns], scale[g.columns])
+            part.raw_parameters(table[:, g.outputs], shift[g.columns], scale[g.columns])
             for g, part in zip(self.groups, self.parts, strict=True)
         ]
         times = Counter(name for group in raw for name in group)

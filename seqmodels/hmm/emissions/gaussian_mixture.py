@@ -259,7 +259,7 @@ class GaussianMixtureEmission(Emission):
         everywhere = sums.sum(0) / max(len(x), 1)
         # Two pseudo-frames of the whole data's statistics keep small clusters wide at first.
         sums = (sums + 2 * everywhere).view(n_states, m, -1)
-        width = self.observation.n_parameters(self.size)
+        width = self.observation.n_output_parameters(self.size)
         return self.maximise((sums,), torch.zeros(n_states, width, dtype=torch.float64, device=x.device))
 
     def _from_diagonal(self, x: Tensor, labels: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
@@ -273,7 +273,7 @@ class GaussianMixtureEmission(Emission):
     # -- for users -----------------------------------------------------------------------------------------
 
     def n_parameters(self, n_states: int) -> int:
-        return n_states * (self.observation.n_parameters(self.size) - 1)
+        return n_states * (self.observation.n_output_parameters(self.size) - 1)
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         log_weights, means, shapes = (t.cpu() for t in self.observation.unpack(table, self.size))

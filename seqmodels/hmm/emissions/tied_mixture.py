@@ -182,7 +182,7 @@ class TiedMixtureEmission(Emission):
 
     def n_parameters(self, n_states: int) -> int:
         shared = gaussian.n_shape_parameters("full", self.size)
-        return n_states * (self.observation.n_parameters(self.size) - shared - 1) + shared
+        return n_states * (self.observation.n_output_parameters(self.size) - shared - 1) + shared
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         log_weights, means, _ = (t.cpu() for t in self.observation.unpack(table, self.size))

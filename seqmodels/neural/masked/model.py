@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from seqmodels import distributed, storage
-from seqmodels.agreement import check_held_alike
+from seqmodels.agreement import check_processes_agree
 from seqmodels.encodings import Encoding
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.neural.batches import Batching
@@ -21,14 +21,14 @@ from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.masked.bidirectional import BidirectionalModule
 from seqmodels.neural.masked.masking import Masking, MaskingObjective, bracket
 from seqmodels.neural.masked.training import train_masked
-from seqmodels.neural.trained import Trained
+from seqmodels.neural.trained import MAY_CHANGE, Trained
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, Observation
 from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Sequences
-from seqmodels.training import interruption
+from seqmodels.training import checkpoints_of_fit, interruption
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -92,7 +92,7 @@ class MaskedModel(Trained, Configurable, ABC):
     def _fit_to(self, data: Data, validation: Any) -> Self:
         self._check_budget()
         self._check_architecture()
-        check_held_alike(self, data, validation)
+        check_processes_agree(self, data, validation)
         masking = self._masking()
         if data.X.kind == "vectors":
             raise ValueError(
@@ -131,7 +131,7 @@ class MaskedModel(Trained, Configurable, ABC):
     def _train(self, rows: list[np.ndarray], held_out: list[np.ndarray], masking: Masking) -> None:
         device = self._device()
         examples = [[Example(row) for row in part] for part in (rows, held_out)]
-        checkpoints = self._checkpoints(self, {"encoding": self.encoding_}, *examples)
+        checkpoints = checkpoints_of_fit(self, {"encoding": self.encoding_}, *examples, may_change=MAY_CHANGE)
         drawn = self._build()
         self.module_.to(device)
         with training_draws(drawn, device) as generator:
@@ -167,8 +167,13 @@ class MaskedModel(Trained, Configurable, ABC):
         return sum(p.numel() for p in self.module_.parameters())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it."""
-        storage.write(path, self._content())
+        """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it.
+
+        Warns of classes that are not seqmodels' own, which ``load`` must be given: ``load(path, classes=[MyModel])``.
+        """
+        content = self._content()
+        storage.warn_of_classes_to_give(self, self.encoding_)
+        storage.write(path, content)
 
     def _content(self) -> dict[str, Any]:
         self._setting()

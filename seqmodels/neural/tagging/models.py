@@ -48,7 +48,7 @@ class NeuralTagger(NeuralModel, ABC):
     autoregressive: bool = True
     piece: int = 512
 
-    _aligned: ClassVar[bool] = True
+    _is_tagger: ClassVar[bool] = True
     _has_encoder: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True
     _carries_state: ClassVar[bool] = False
@@ -68,7 +68,7 @@ class NeuralTagger(NeuralModel, ABC):
             )
         return TaggerNetwork(self._encoder(), self._decoder() if self.autoregressive else None)
 
-    def _most_probable(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+    def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
         """Of independent targets, the most probable of each."""
         if self.autoregressive:
             return None

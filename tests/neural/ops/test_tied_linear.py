@@ -53,7 +53,7 @@ def test_sources_are_read_by_the_same_table():
 
 def test_single_steps_are_a_symbol_cursors():
     model = sm.LSTM(**SMALL, tie_embeddings=True).fit(X, validation=None)
-    cursor = model._cursor()
+    cursor = model.cursor()
     assert isinstance(cursor, SymbolCursor)
     state, steps = cursor.start(), []
     for x in X[0]:

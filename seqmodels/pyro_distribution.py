@@ -14,7 +14,7 @@ from seqmodels.measure import Length
 
 
 class Scorer(Protocol):
-    """What is asked of a fitted model."""
+    """What a ``SequenceDistribution`` needs of a fitted model."""
 
     encoding_: Encoding
     length_: Length
@@ -31,8 +31,9 @@ class Scorer(Protocol):
 class SequenceDistribution(TorchDistribution):
     """p(x) of raw sequences of ``length`` steps, tensors ``(*batch, T, D)`` of vectors or ``(*batch, T)`` of symbols.
 
-    The model is a constant: no gradient flows into its parameters, nor into values, so sequences are observed (``obs=``), or sampled and
-    scored, not inferred by gradient. Under ``length="stop"`` the figure is log p(x and the end after it).
+    The model is a constant: no gradient flows into its parameters, nor into values, so sequences are observed
+    (``obs=``), or sampled and scored, not inferred by gradient. Under ``length="stop"`` the figure is log p(x and the
+    end after it).
 
     Args:
         model: fitted, on vectors or symbols.
@@ -90,8 +91,8 @@ class SequenceDistribution(TorchDistribution):
         """
         if self.model.length_ == "stop":
             raise ValueError(
-                'the model was fitted with length="stop", so its draws have no given length; observe sequences (obs=), use '
-                'model.sample(), or fit with length="given"'
+                'the model was fitted with length="stop", so its draws have no given length; observe sequences (obs=), '
+                'use model.sample(), or fit with length="given"'
             )
         shape = torch.Size(sample_shape) + self.batch_shape
         seed = int(torch.randint(2**31, ()))

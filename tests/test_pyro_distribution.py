@@ -13,7 +13,7 @@ from pyro.infer.autoguide import AutoDelta
 from pyro.optim import Adam
 
 from seqmodels import GRU, HMM, GaussianMixture
-from seqmodels.programs import SequenceDistribution
+from seqmodels.pyro_distribution import SequenceDistribution
 from tests.hmm.enumeration import enumerate_paths
 
 CHAIN: dict[str, Any] = {"initial": [0.6, 0.4], "transition": [[0.7, 0.3], [0.2, 0.8]]}

@@ -1,0 +1,127 @@
+"""Raw prefixes, sources and steps -> what a cursor reads; and what generation needs of a fitted model."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings import Encoding
+from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
+from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
+from seqmodels.measure import Length, Measure
+from seqmodels.observations import Observation
+from seqmodels.preparation import Data, Example, Setting
+from seqmodels.sequences import Sequences, as_array
+from seqmodels.tagging import length_like
+
+
+class GenerativeModel(Protocol):
+    """What generation needs of a fitted model: encodings, a cursor and its scores; every ``SequenceModel`` has it."""
+
+    encoding_: Encoding
+    source_encoding_: Encoding | None
+    measure_: Measure
+    length_: Length
+    random_state: int
+    _is_tagger: ClassVar[bool]
+    _pads_sources: ClassVar[bool]
+
+    def cursor(self) -> Cursor:
+        """The model as a chain of one-step predictions."""
+
+    def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
+        """``(n,)`` nats of each raw sequence."""
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        """For each example the float64 log-probabilities of its encoded steps."""
+
+    def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+        """For each encoded source the most probable target, where it is found without a search; None: it is not."""
+
+    def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
+        """Histories whose future is the same up to their weights, merged."""
+
+    def _setting(self) -> Setting:
+        """How data are encoded and measured; raises ``NotFittedError``."""
+
+    def _missing_is_summed_out(self, observation: Observation) -> bool:
+        """Whether frames may have missing values."""
+
+    def _device(self) -> torch.device:
+        """Where the model computes."""
+
+    def _in_float64(self) -> Self:
+        """The same model, computing in float64."""
+
+    def _affine(self) -> tuple[Tensor, Tensor]:
+        """``(shift, scale)`` from encoded to raw values."""
+
+
+def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
+    """The encoded steps ``(P, ...)`` of a raw prefix; none of None or of an empty one."""
+    setting, encoding = model._setting(), model.encoding_
+    if item is None or (isinstance(item, Sized) and len(item) == 0):
+        if encoding.reads == "vectors":
+            return np.zeros((0, encoding.size), dtype=np.float64)
+        return np.zeros(0, dtype=np.int64)
+    sequences = Sequences([item])
+    setting.check(Data.of(sequences), model._missing_is_summed_out(setting.observation))
+    return encoding.encode(sequences.items[0])
+
+
+def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:
+    """The encoded steps ``(S, ...)`` of a raw source; None for a model without sources, or one that ignores them.
+
+    Raises:
+        ValueError: a source that is missing, that the model was not fitted with, or that cannot be read.
+    """
+    setting = model._setting()
+    if (source is not None) != setting.measure.conditional:
+        expected = "p(y | x): pass source=" if setting.measure.conditional else "p(x): leave source out"
+        raise ValueError(f"the model was fitted as {expected}")
+    encoding = model.source_encoding_
+    if source is None or encoding is None:
+        return None
+    sequences = Sequences([source])
+    setting.check_sources(sequences, model._missing_is_summed_out(setting.observation))
+    return encoding.encode(sequences.items[0])
+
+
+def encode_step(model: GenerativeModel, x: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The encoded steps ``(S, ...)`` of one raw step (of text perhaps several), and their log-determinants ``(S,)``."""
+    item = x if isinstance(x, str) else as_array(0, x)[None]
+    if not isinstance(item, str) and np.ma.is_masked(item):
+        item = np.ma.filled(item.astype(np.float64), np.nan)
+    steps = encode_prefix(model, item)
+    return steps, np.broadcast_to(model.encoding_.log_det(item), len(steps))
+
+
+def target_length(model: GenerativeModel, length: int | None, source: np.ndarray | None) -> int | None:
+    """How many encoded steps a generated sequence has: ``length``, or of a tagger its source's; None: until its end.
+
+    Raises:
+        ValueError: no number of steps, another than the source's, or none where the model has no ends.
+    """
+    if not (length is None or (isinstance(length, int | np.integer) and length >= 0)):
+        raise ValueError(f"length is {length!r}; pass a number of steps")
+    if model._is_tagger and source is not None:
+        return length_like(source, length)
+    if length is None and model.length_ == "given":
+        raise ValueError('the model was fitted with length="given", so it has no ends; pass length=')
+    return length
+
+
+def with_enough_precision(model: GenerativeModel, *encoded: np.ndarray | None) -> GenerativeModel:
+    """This model, or the same in float64 where float32 cannot hold what it is to read.
+
+    Raises:
+        ValueError: float64 cannot hold it either.
+    """
+    large = [values for values in encoded if values is not None and is_beyond_float32(values)]
+    for values in large:
+        refuse_beyond_float64(values, "what comes before")
+    return model._in_float64() if large else model

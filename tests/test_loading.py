@@ -1,0 +1,166 @@
+"""Classes of one's own are saved and loaded; a file names them and cannot make anything be imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import seqmodels as sm
+from seqmodels import storage
+from seqmodels.encodings import Symbols
+from seqmodels.loading import CLASSES, MODELS, PUBLIC
+from seqmodels.observations import Categorical
+from seqmodels.parameters import Configurable
+from seqmodels.training import AdamW
+
+X = [np.array([0, 1, 2, 1]), np.array([2, 0]), np.array([1, 1, 0])]
+SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 2, "batch_size": 2}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SlowGRU(sm.GRU):
+    """A subclass with a hyperparameter and defaults of its own."""
+
+    lr: float = 1e-4
+    warm: Any = None
+
+
+@dataclass(eq=False, repr=False)
+class Flat(Categorical):
+    """An observation of one's own."""
+
+    flatness: float = 0.5
+
+
+@dataclass(eq=False, repr=False)
+class Letters(Symbols):
+    """An encoding of one's own."""
+
+
+@dataclass(eq=False, repr=False)
+class Careful(AdamW):
+    """An optimizer of one's own."""
+
+
+class Same:
+    """Holds a class of the same name as one of seqmodels'."""
+
+    @dataclass(kw_only=True, eq=False, repr=False)
+    class GRU(sm.GRU):
+        """Not seqmodels'."""
+
+
+def saved(thing: Any, path: Path, *names: str) -> Path:
+    with pytest.warns(UserWarning, match=rf"classes=\[{', '.join(names)}\]"):
+        thing.save(path)
+    return path
+
+
+def test_a_subclass_is_saved_with_a_warning_and_loaded_with_help(tmp_path: Path) -> None:
+    model = SlowGRU(**SMALL, warm={"a": (1, 2)}).fit(X, validation=None)
+    path = saved(model, tmp_path / "model", "SlowGRU")
+    loaded = sm.load(path, classes=[SlowGRU])
+    assert type(loaded) is SlowGRU
+    assert (loaded.lr, loaded.warm) == (1e-4, {"a": (1, 2)})
+    np.testing.assert_array_equal(loaded.log_prob(X), model.log_prob(X))
+    with pytest.raises(ValueError, match=r"holds a .*\.SlowGRU, which is not one of seqmodels' .*classes=\[SlowGRU\]"):
+        sm.load(path)
+
+
+def test_what_a_model_is_made_of_may_be_ones_own(tmp_path: Path) -> None:
+    parts = {"observation": Flat(flatness=0.25), "encoding": Letters(), "optimizer": Careful()}
+    model = sm.GRU(**SMALL, **parts).fit(X, validation=None)
+    path = saved(model, tmp_path / "model", "Letters", "Flat", "Careful")
+    loaded = sm.load(path, classes=[Flat, Letters, Careful])
+    found = [type(each) for each in (loaded.observation_, loaded.encoding_, loaded.optimizer)]
+    assert found == [Flat, Letters, Careful]
+    assert loaded.observation_.flatness == 0.25
+    np.testing.assert_array_equal(loaded.log_prob(X), model.log_prob(X))
+    with pytest.raises(ValueError, match=r"classes=\[\w+\]"):
+        sm.load(path, classes=[Flat])
+
+
+def test_a_class_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    path = saved(Same.GRU(**SMALL).fit(X, validation=None), tmp_path / "model", "GRU")
+    assert type(sm.load(path, classes=[Same.GRU])) is Same.GRU
+    with pytest.raises(ValueError, match=r"Same\.GRU, which is not one of seqmodels' classes"):
+        sm.load(path)
+    sm.GRU(**SMALL).fit(X, validation=None).save(tmp_path / "other")
+    assert type(sm.load(tmp_path / "other", classes=[Same.GRU])) is sm.GRU
+
+
+def test_two_classes_of_one_name_cannot_be_told_apart() -> None:
+    @dataclass(kw_only=True, eq=False, repr=False)
+    class SlowGRU(sm.LSTM):
+        """Another."""
+
+    with pytest.raises(ValueError, match="have one name"):
+        storage.warn_of_classes_to_give(globals()["SlowGRU"](), SlowGRU())
+    with pytest.raises(ValueError, match="two of the name 'SlowGRU'"):
+        storage.given_classes([globals()["SlowGRU"], SlowGRU])
+    with pytest.raises(ValueError, match="which is no class"):
+        storage.given_classes([SlowGRU()])  # type: ignore[list-item]
+
+
+def test_a_classifier_and_a_comparison_of_ones_own_models(tmp_path: Path) -> None:
+    y = np.array(["a", "b", "a"])
+    classifier = sm.GenerativeClassifier(SlowGRU(**SMALL), calibrate=False).fit(X, y, validation=None)
+    path = saved(classifier, tmp_path / "classifier", "SlowGRU")
+    loaded = sm.load(path, classes=[SlowGRU])
+    np.testing.assert_array_equal(loaded.predict_proba(X), classifier.predict_proba(X))
+    rng = np.random.default_rng(0)
+    train, test = ([rng.integers(0, 3, 20) for _ in range(8)] for _ in range(2))
+    comparison = sm.compare({"own": SlowGRU(**SMALL)}, train, test=test, validation=None)
+    folder = saved(comparison, tmp_path / "comparison", "SlowGRU")
+    assert type(sm.Comparison.load(folder, classes=[SlowGRU]).models["own"]) is SlowGRU
+    with pytest.raises(ValueError, match=r"classes=\[SlowGRU\]"):
+        sm.Comparison.load(folder)
+
+
+def test_what_is_seqmodels_own_needs_no_help(recwarn: pytest.WarningsRecorder) -> None:
+    storage.warn_of_classes_to_give(sm.HMM(topology=sm.LeftToRight(), observation=sm.GaussianMixture()), [sm.LSTM()])
+    assert not recwarn.list
+
+
+def test_a_class_may_be_a_hyperparameter() -> None:
+    @dataclass(eq=False, repr=False)
+    class Holder(Configurable):
+        """Of a class."""
+
+        held: type
+
+    for held in (sm.GRU, SlowGRU):
+        known = {**PUBLIC, **storage.given_classes([Holder, SlowGRU])}
+        assert storage.build(storage.describe(Holder(held)), known).held is held
+    with pytest.raises(ValueError, match="held of Holder is 3"):
+        storage.build({"class": "a.Holder", "params": {"held": 3}}, known)
+
+
+@pytest.mark.parametrize("name", ["os.system", "torch.nn.Linear", "subprocess.Popen", "seqmodels.neural.GRU"])
+def test_a_name_in_a_file_is_looked_up_and_never_imported(name: str) -> None:
+    for value in ({"class": name, "params": {}}, {"class": "HMM", "params": {"topology": {"type": name}}}):
+        with pytest.raises(ValueError, match="is not one of seqmodels' classes"):
+            storage.build(value, PUBLIC)
+    with pytest.raises(ValueError, match="has no hyperparameters"):
+        storage.build({"class": "t.Linear", "params": {}}, storage.given_classes([torch.nn.Linear]))
+
+
+def subclasses(cls: type) -> Iterator[type]:
+    for each in cls.__subclasses__():
+        yield each
+        yield from subclasses(each)
+
+
+def test_load_knows_every_class_that_a_model_is_made_of() -> None:
+    elsewhere = ("seqmodels.data", "seqmodels.evaluation", "seqmodels.cli", "seqmodels.training.callbacks")
+    own = {c for c in subclasses(Configurable) if c.__module__.startswith("seqmodels.")}
+    leaves = {c for c in own if not any(issubclass(other, c) for other in own - {c})}
+    made_of = {c for c in leaves if not c.__module__.startswith(elsewhere)}
+    assert {c.__name__ for c in made_of - set(CLASSES.values())} == set()
+    assert {sm.HMM, sm.NGram, sm.GRU, sm.MaskedTransformer} <= set(MODELS)
