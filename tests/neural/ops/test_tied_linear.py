@@ -58,7 +58,7 @@ def test_single_steps_are_a_symbol_cursors():
     state, steps = cursor.start(), []
     for x in X[0]:
         prediction = cursor.distribution(state)
-        steps.append(float(prediction.observation.log_prob(prediction.parameters[:, 0], torch.tensor([x]))))
+        steps.append(float(prediction.observation.log_prob(prediction.output_parameters[:, 0], torch.tensor([x]))))
         state = cursor.advance(state, torch.tensor([x]))
     assert steps[0] == pytest.approx(model.log_prob_steps(X)[0][0])  # the first cannot be the end
 
