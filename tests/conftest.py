@@ -14,16 +14,18 @@ from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
 from seqmodels.neural.seq2seq.attention import AdditiveAttention
 from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
+from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
-from seqmodels.neural.transformer.options import TransformerOptions
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 
 NETWORKS: dict[str, Callable[[], Network]] = {
     "gru": lambda: GRUNetwork(8),
     "lstm": lambda: LSTMNetwork(8, 2, dropout=0.3),
-    "transformer": lambda: TransformerNetwork(TransformerOptions(d_model=8, n_layers=2, n_heads=2)),
+    "transformer": lambda: TransformerNetwork(TransformerConfig(d_model=8, n_layers=2, n_heads=2, dropout=0.0)),
     "lstm seq2seq": lambda: LSTMSeq2SeqNetwork(8, attention=AdditiveAttention(8)),
-    "transformer seq2seq": lambda: TransformerSeq2SeqNetwork(TransformerOptions(d_model=8, n_layers=1, n_heads=2)),
+    "transformer seq2seq": lambda: TransformerSeq2SeqNetwork(
+        TransformerConfig(d_model=8, n_layers=1, n_heads=2, dropout=0.0)
+    ),
 }
 OBSERVATIONS: dict[str, Observation] = {
     "symbols": Categorical(),

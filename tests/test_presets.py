@@ -9,7 +9,7 @@ import seqmodels as sm
 from seqmodels import presets
 from seqmodels.neural.untrained import untrained, untrained_masked
 
-N_MARKS = 3
+N_SPECIAL = 3
 
 
 def gpt2_sum(d, layers, symbols=50_257, context=1024):
@@ -41,11 +41,11 @@ def test_bert_is_as_large_as_published(size, published):
     with torch.device("meta"):
         model = untrained_masked(presets.bert(size), 30_522)
     d, module = model.d_model, model.module_
-    pooler, segments, marks = d * d + d, 2 * d, N_MARKS * d
+    pooler, segments, special = d * d + d, 2 * d, N_SPECIAL * d
     head = sum(p.numel() for p in [*module.transform.parameters(), module.head.bias])
     assert head == d * d + d + 2 * d + 30_522  # published apart from the 110 M and 335 M
     assert published == bert_sum(d, model.n_layers) + pooler
-    assert model.n_parameters_ == published - pooler - segments + marks + head
+    assert model.n_parameters_ == published - pooler - segments + special + head
 
 
 @pytest.mark.parametrize(("size", "published"), [("small", 60_506_624), ("base", 222_903_552), ("large", 737_668_096)])

@@ -17,18 +17,20 @@ from curves import Panel, drawn
 from material import asks_for_text, whole_text
 
 from seqmodels import Transformer, Trapezoid
-from seqmodels.neural.transformer.norms import Norm
+from seqmodels.neural.transformer.layers import NormPlacement
 
 CLAIM = (
     "A Transformer with the norm after each sublayer is hard to train without warm-up, the more so the deeper; with the norm before, "
     "warm-up can be left out (Xiong et al., 2020)."
 )
-PLACES: dict[str, Norm] = {"norm after": "post", "norm before": "pre"}
+PLACES: dict[str, NormPlacement] = {"norm after": "post", "norm before": "pre"}
 WARM_UPS = {"no warm-up": 0.0, "warm-up": 0.2}  # part of the steps
 FAR = 0.1
 
 
-def final_nats(norm: Norm, warm_up: float, n_layers: int, steps: int, seed: int, parts: tuple[str, str]) -> float:
+def final_nats(
+    norm: NormPlacement, warm_up: float, n_layers: int, steps: int, seed: int, parts: tuple[str, str]
+) -> float:
     """Nats a byte on the test part after training; NaN if a gradient was not finite."""
     model = Transformer(
         norm=norm,

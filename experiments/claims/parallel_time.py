@@ -24,8 +24,8 @@ from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.elman import ElmanNetwork
 from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
+from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork
-from seqmodels.neural.transformer.options import TransformerOptions
 
 CLAIM = (
     "Self-attention takes a constant number of sequential operations where recurrence takes one for every step, so a Transformer "
@@ -36,7 +36,7 @@ ALONE, TOGETHER = "one sequence", f"batches of {STEPS_IN_ALL:,} steps"
 
 
 def networks(width: int) -> dict[str, Network]:
-    transformer = TransformerOptions(d_model=width, n_layers=1, n_heads=4)
+    transformer = TransformerConfig(d_model=width, n_layers=1, n_heads=4, dropout=0.0)
     return {
         "Elman RNN": ElmanNetwork(width, nonlinearity="relu6"),
         "LSTM": LSTMNetwork(width),

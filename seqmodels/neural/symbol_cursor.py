@@ -17,8 +17,8 @@ from seqmodels.neural.network import Memory, Stepper
 class SymbolState:
     """The state before step ``position`` of the row.
 
-    ``outputs (n, P)`` are those of the network's head; ``window`` and ``first`` are as in ``NetworkState``; ``recent``, the
-    last symbols, each ``(n,)``, is what a new window reads again, and empty where there are no windows.
+    ``outputs (n, P)`` are those of the network's head; ``window`` and ``first`` are as in ``NetworkState``; ``recent``,
+    the last symbols, each ``(n,)``, is what a new window reads again, and empty where there are no windows.
     """
 
     memory: Memory
@@ -61,15 +61,14 @@ class SymbolCursor:
         return self._converted(self.base.start(source, n))
 
     def advance(self, state: SymbolState, x: Tensor) -> SymbolState:
-        """Take each sequence's next symbol, ``x (n,)``; at the end of a window the next is entered by the whole network."""
+        """Take each sequence's next symbol, ``x (n,)``; past the end of a window, enter the next one."""
         x, recent, position = x.to(self.bias.device), state.recent, state.position + 1
         if self.base.windowing.context is not None:
             recent = (*recent, x.clone())  # what is kept must not change when the caller's does
             window = self.base.windowing.window_of(position, state.window)
             if window != state.window:
-                return self._in_new_window(
-                    torch.stack(recent[window - position - 1 :], 1), position, window, state.first
-                )
+                read_again = torch.stack(recent[window - position - 1 :], 1)
+                return self._in_new_window(read_again, position, window, state.first)
         hidden, memory = self.stepper.step(x, state.memory)
         return SymbolState(memory, self._head(hidden), position, state.window, state.first, recent)
 

@@ -10,13 +10,12 @@ import torch
 
 from seqmodels.encodings import Symbols
 from seqmodels.measure import Length
-from seqmodels.neural.masked.model import MaskedModel
+from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.model import NeuralModel
 from seqmodels.observations import Categorical
 from seqmodels.preparation import Data, Setting
 
 AnyNeural = TypeVar("AnyNeural", bound=NeuralModel)
-AnyMasked = TypeVar("AnyMasked", bound=MaskedModel)
 
 
 def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", conditional: bool = False) -> AnyNeural:
@@ -44,7 +43,7 @@ def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", con
     return model
 
 
-def untrained_masked(model: AnyMasked, n_symbols: int) -> AnyMasked:
+def untrained_masked(model: MaskedTransformer, n_symbols: int) -> MaskedTransformer:
     """The same of a masked model."""
     model.set_params(encoding=Symbols(n_symbols))
     model._check_architecture()
@@ -74,5 +73,5 @@ def parameters_by_width(model: NeuralModel, data: Data) -> Callable[[int], int]:
     return count
 
 
-def _never_trained(model: NeuralModel | MaskedModel) -> None:
+def _never_trained(model: NeuralModel | MaskedTransformer) -> None:
     model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), False, 0.0

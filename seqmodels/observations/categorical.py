@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,17 +70,13 @@ class Categorical(Observation):
         return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)
 
 
-def categorical_log_prob(logits: Tensor, x: Tensor) -> Tensor:
+class _CategoricalLogProb(torch.autograd.Function):
     """``log softmax(logits)_x``: logits (..., V) and symbols (...) -> nats (...); differentiable once.
 
-    The gradient ``onehot(x) - softmax(logits)`` is written into one array; autograd would first fill an array of zeros with
-    the gradient of the selected entries, then go over it again.
+    The gradient ``onehot(x) - softmax(logits)`` is written into one array; autograd would first fill an array of zeros
+    with the gradient of the selected entries, then go over it again.
     """
-    out: Tensor = _CategoricalLogProb.apply(logits, x)
-    return out
 
-
-class _CategoricalLogProb(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, x: Tensor) -> Tensor:
         log_p = torch.log_softmax(logits, -1)
@@ -92,3 +89,6 @@ class _CategoricalLogProb(torch.autograd.Function):
         log_p, x = ctx.saved_tensors
         g = gradient.unsqueeze(-1)
         return log_p.exp().mul_(-g).scatter_add_(-1, x.unsqueeze(-1), g), None
+
+
+categorical_log_prob: Callable[[Tensor, Tensor], Tensor] = _CategoricalLogProb.apply

@@ -58,10 +58,10 @@ def test_budgets_that_cannot_be(options, message):
 def test_heads_that_do_not_divide():
     with pytest.raises(ValueError, match="n_heads=3 does not divide d_model=8"):
         small(sm.Transformer, n_heads=3).fit(SYMBOLS)
-    assert small(sm.Transformer, d_model=96)._heads() == 3
-    assert small(sm.Transformer, d_model=7)._heads() == 1
-    assert small(sm.Transformer, d_model=66)._heads() == 1  # two heads of 33 have no pairs to turn
-    assert small(sm.Transformer, d_model=66, positions=None)._heads() == 2
+    assert small(sm.Transformer, d_model=96).n_query_heads == 3
+    assert small(sm.Transformer, d_model=7).n_query_heads == 1
+    assert small(sm.Transformer, d_model=66).n_query_heads == 1  # two heads of 33 have no pairs to turn
+    assert small(sm.Transformer, d_model=66, positions=None).n_query_heads == 2
 
 
 ALIGNED = {

@@ -9,30 +9,31 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqmodels.neural.huggingface.parts import (
-    THEIR_ACTIVATIONS,
+from seqmodels.neural.huggingface.common import (
+    PUBLISHED_ACTIVATIONS,
     Weights,
     activation_of,
-    check_ours,
+    check_convertible,
     check_published,
-    chosen_row,
-    part,
+    is_tied,
+    required_weight,
+    resolved_row,
     row_of,
-    same,
 )
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.untrained import untrained_masked
 
 
-class Marks(NamedTuple):
-    """Which of BERT's symbols are our marks, in the order of their rows."""
+class SpecialSymbols(NamedTuple):
+    """Which of BERT's symbols are the special symbols of ``MaskedTransformer``, in the order of their rows."""
 
     mask: int
     begin: int
     end: int
 
 
-UNCASED = Marks(mask=103, begin=101, end=102)  # of the published English vocabularies, cased ones too
+# Of the published English vocabularies, cased ones too.
+ENGLISH_VOCABULARY = SpecialSymbols(mask=103, begin=101, end=102)
 BLOCK = {
     "attention.output": "attention.output.dense",
     "attention_residual.norm": "attention.output.LayerNorm",
@@ -40,28 +41,33 @@ BLOCK = {
     "feedforward.contract": "output.dense",
     "feedforward_residual.norm": "output.LayerNorm",
 }
-ENDS = {
+EMBEDDING_AND_HEAD = {
     "embedding_norm": "bert.embeddings.LayerNorm",
     "transform.linear": "cls.predictions.transform.dense",
     "transform.norm": "cls.predictions.transform.LayerNorm",
 }
-WORDS, PLACES, SEGMENTS = (f"bert.embeddings.{kind}_embeddings.weight" for kind in ("word", "position", "token_type"))
+WORDS = "bert.embeddings.word_embeddings.weight"
+POSITIONS = "bert.embeddings.position_embeddings.weight"
+SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
 KINDS = ("weight", "bias")
 
 
-def from_bert(config: Any, weights: Mapping[str, Tensor], marks: Marks) -> MaskedTransformer:
-    """Of a ``BertForMaskedLM``."""
+def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: SpecialSymbols) -> MaskedTransformer:
+    """The model with the weights of a ``BertForMaskedLM``."""
     check_published(config, {"is_decoder": False, "position_embedding_type": "absolute"})
-    head, bias = (part(weights, f"cls.predictions.decoder.{kind}", "BertForMaskedLM") for kind in KINDS)
+    head, bias = (required_weight(weights, f"cls.predictions.decoder.{kind}", "BertForMaskedLM") for kind in KINDS)
     words = weights[WORDS]
-    rows = [chosen_row(mark, None, config.vocab_size, f"marks.{name}") for name, mark in marks._asdict().items()]
+    rows = [
+        resolved_row(symbol, None, config.vocab_size, f"special_symbols.{name}")
+        for name, symbol in special_symbols._asdict().items()
+    ]
     model = MaskedTransformer(
         d_model=config.hidden_size,
         n_layers=config.num_hidden_layers,
         n_heads=config.num_attention_heads,
         d_feedforward=config.intermediate_size,
         max_length=config.max_position_embeddings,
-        tie_embeddings=same(words, head),
+        tie_embeddings=is_tied(words, head),
         embedding_norm=True,
         head_transform=True,
         norm="post",
@@ -72,10 +78,10 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], marks: Marks) -> Maske
         attention_dropout=config.attention_probs_dropout_prob,
     )
     untrained_masked(model, config.vocab_size)
-    state = {ours: weights[theirs] for ours, theirs in _names(model)}
-    state |= {ours: torch.cat([weights[theirs] for theirs in three]) for ours, three in _projections(model)}
+    state = {name: weights[published] for name, published in _names(model)}
+    state |= {name: torch.cat([weights[published] for published in three]) for name, three in _projections(model)}
     state |= {"embedding.weight": torch.cat([words, words[rows]]), "head.bias": bias}
-    state["positions.table"] = weights[PLACES] + weights[SEGMENTS][0]  # all is of the first segment
+    state["positions.table"] = weights[POSITIONS] + weights[SEGMENTS][0]  # all is of the first segment
     if not model.tie_embeddings:
         state["head.weight"] = head
     model.module_.load_state_dict(state)
@@ -85,7 +91,8 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], marks: Marks) -> Maske
 def to_bert(model: MaskedTransformer) -> Any:
     """A ``BertForMaskedLM`` in evaluation mode; needs the package ``transformers``.
 
-    Marks that are none of the symbols become symbols V, V + 1 and V + 2 (mask, beginning, end), whose probability is zero.
+    Special symbols that are none of the V become symbols V, V + 1 and V + 2 (mask, beginning, end), of probability
+    zero.
     """
     from transformers import BertConfig, BertForMaskedLM
 
@@ -96,49 +103,49 @@ def to_bert(model: MaskedTransformer) -> Any:
         vocab_size=len(words),
         hidden_size=model.d_model,
         num_hidden_layers=model.n_layers,
-        num_attention_heads=model._heads(),
+        num_attention_heads=model.n_query_heads,
         intermediate_size=4 * model.d_model if model.d_feedforward is None else model.d_feedforward,
         max_position_embeddings=model.max_length,
-        hidden_act=THEIR_ACTIVATIONS[model.activation],
+        hidden_act=PUBLISHED_ACTIVATIONS[model.activation],
         hidden_dropout_prob=model.dropout,
         attention_probs_dropout_prob=model.attention_dropout,
         layer_norm_eps=model.norm_epsilon,
         tie_word_embeddings=model.tie_embeddings,
     )
-    weights: Weights = {theirs: state[ours] for ours, theirs in _names(model)}
-    for ours, three in _projections(model):
-        weights |= dict(zip(three, state[ours].chunk(3), strict=True))
-    weights |= {WORDS: words, PLACES: state["positions.table"], SEGMENTS: words.new_zeros(2, model.d_model)}
+    weights: Weights = {published: state[name] for name, published in _names(model)}
+    for name, three in _projections(model):
+        weights |= dict(zip(three, state[name].chunk(3), strict=True))
+    weights |= {WORDS: words, POSITIONS: state["positions.table"], SEGMENTS: words.new_zeros(2, model.d_model)}
     weights |= {"cls.predictions.decoder.weight": head}
     weights |= {f"cls.predictions.{name}": bias for name in ("bias", "decoder.bias")}
-    published = BertForMaskedLM(config)
-    published.load_state_dict(weights)
-    return published.eval()
+    converted = BertForMaskedLM(config)
+    converted.load_state_dict(weights)
+    return converted.eval()
 
 
 def _symbols(model: MaskedTransformer) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows of words, of the head and its bias: of V symbols, or of the marks too where they are none of these."""
+    """Rows of words, of the head and its bias: V, or V + 3 where the special symbols are none of the V."""
     module, n = model.module_, model.encoding_.size
     table, head, bias = module.embedding.weight.detach(), module.head.weight.detach(), module.head.bias.detach()
-    if all(row_of(table[:n], mark) is not None for mark in table[n:]):
+    special = table[n:]
+    if all(row_of(table[:n], row) is not None for row in special):
         return table[:n], head, bias
-    marks = table[n:]
-    return table, torch.cat([head, marks]), torch.cat([bias, bias.new_full((len(marks),), -torch.inf)])
+    return table, torch.cat([head, special]), torch.cat([bias, bias.new_full((len(special),), -torch.inf)])
 
 
 def _names(model: MaskedTransformer) -> Iterator[tuple[str, str]]:
-    """Ours and theirs of the weights that are the same in both."""
-    for (ours, theirs), kind in product(ENDS.items(), KINDS):
-        yield f"{ours}.{kind}", f"{theirs}.{kind}"
-    for i, (ours, theirs), kind in product(range(model.n_layers), BLOCK.items(), KINDS):
-        yield f"encoder.blocks.{i}.{ours}.{kind}", f"bert.encoder.layer.{i}.{theirs}.{kind}"
+    """Names here and there of the weights that are the same in both."""
+    for (name, published), kind in product(EMBEDDING_AND_HEAD.items(), KINDS):
+        yield f"{name}.{kind}", f"{published}.{kind}"
+    for i, (name, published), kind in product(range(model.n_layers), BLOCK.items(), KINDS):
+        yield f"encoder.blocks.{i}.{name}.{kind}", f"bert.encoder.layer.{i}.{published}.{kind}"
 
 
 def _projections(model: MaskedTransformer) -> Iterator[tuple[str, list[str]]]:
-    """Ours and the three of theirs that stand in it one below the other."""
+    """Names of each projection here, and of the three there that are stacked in it."""
     for i, kind in product(range(model.n_layers), KINDS):
-        theirs = [f"bert.encoder.layer.{i}.attention.self.{name}.{kind}" for name in ("query", "key", "value")]
-        yield f"encoder.blocks.{i}.attention.project.{kind}", theirs
+        published = [f"bert.encoder.layer.{i}.attention.self.{name}.{kind}" for name in ("query", "key", "value")]
+        yield f"encoder.blocks.{i}.attention.project.{kind}", published
 
 
 def _check(model: MaskedTransformer) -> None:
@@ -148,11 +155,11 @@ def _check(model: MaskedTransformer) -> None:
         "norm": ("post",),
         "norm_type": ("layer",),
         "norm_affine": (True,),
-        "activation": tuple(THEIR_ACTIVATIONS),
+        "activation": tuple(PUBLISHED_ACTIVATIONS),
         "positions": ("learned",),
-        "n_kv_heads": (None, model._heads()),
+        "n_kv_heads": (None, model.n_query_heads),
         "qk_norm": (False,),
         "window": (None,),
         "bias": (True,),
     }
-    check_ours(model, "BERT", expected)
+    check_convertible(model, "BERT", expected)

@@ -9,17 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.neural.huggingface.bias import with_bias
-from seqmodels.neural.huggingface.parts import (
-    THEIR_ACTIVATIONS,
+from seqmodels.neural.huggingface.common import (
+    PUBLISHED_ACTIVATIONS,
     Weights,
     activation_of,
-    check_ours,
+    check_convertible,
     check_published,
-    chosen_row,
-    part,
+    is_tied,
+    required_weight,
+    resolved_row,
     row_of,
-    same,
 )
 from seqmodels.neural.transformer.models import Transformer
 from seqmodels.neural.untrained import untrained
@@ -33,22 +32,25 @@ BLOCK = {
     "feedforward_residual.norm": "ln_2",
 }
 WORDS, LAST_NORM = "transformer.wte.weight", "transformer.ln_f"
-NEVER = -1e4  # nats
-TURNED = tuple(f"{name}.weight" for name in ("c_attn", "c_proj", "c_fc"))  # theirs are (inputs, outputs)
+NEVER_LOGIT = -1e4  # nats: of a symbol that is never drawn
+TRANSPOSED = tuple(f"{name}.weight" for name in ("c_attn", "c_proj", "c_fc"))  # published as (inputs, outputs)
 
 
 def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Transformer:
-    """Of a ``GPT2LMHeadModel``; ``start`` is the symbol whose embedding stands before the first, by default ``bos_token_id``."""
+    """The model with the weights of a ``GPT2LMHeadModel``.
+
+    ``start`` is the symbol whose embedding stands before the first, by default ``bos_token_id``.
+    """
     check_published(config, {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False})
-    output = part(weights, "lm_head.weight", "GPT2LMHeadModel")
-    before = chosen_row(start, config.bos_token_id, config.vocab_size, "start")
+    output = required_weight(weights, "lm_head.weight", "GPT2LMHeadModel")
+    before = resolved_row(start, config.bos_token_id, config.vocab_size, "start")
     model = Transformer(
         d_model=config.n_embd,
         n_layers=config.n_layer,
         n_heads=config.n_head,
         d_feedforward=config.n_inner,
         context=config.n_positions,
-        tie_embeddings=same(weights[WORDS], output),
+        tie_embeddings=is_tied(weights[WORDS], output),
         scale_embeddings=False,
         previous=0,
         positions="learned",
@@ -60,7 +62,7 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
         attention_dropout=config.attn_pdrop,
     )
     untrained(model, config.vocab_size)
-    state = {ours: _turned(theirs, weights[theirs]) for ours, theirs in _names(model)}
+    state = {name: _transposed(published, weights[published]) for name, published in _names(model)}
     state |= {"begin": state["embedding.map.weight"][before], "head.bias": torch.zeros(config.vocab_size)}
     if not model.tie_embeddings:
         state["head.weight"] = output
@@ -71,26 +73,26 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
 def to_gpt2(model: Transformer) -> Any:
     """A ``GPT2LMHeadModel`` in evaluation mode; needs the package ``transformers``.
 
-    It begins after a symbol: where the model has learned a beginning, this is one more symbol, V, whose probability is zero.
-    It has no bias of the logits: where the model has learned one, the output layer is untied and says it.
+    GPT-2 begins after a symbol: where the model has learned a beginning, this is one more symbol, V, of probability
+    zero. It has no bias of the logits: where the model has learned one, the output layer is untied and contains it.
     """
     from transformers import GPT2Config, GPT2LMHeadModel
 
     _check(model)
     state = model.module_.state_dict()
-    weights: Weights = {theirs: _turned(theirs, state[ours]) for ours, theirs in _names(model)}
+    weights: Weights = {published: _transposed(published, state[name]) for name, published in _names(model)}
     weights["lm_head.weight"] = model.module_.head.weight.detach()
     start = row_of(weights[WORDS], state["begin"])
     tied = model.tie_embeddings and start is not None and not _varies(state["head.bias"])
-    weights |= _ends(weights, state["head.bias"], state["begin"] if start is None else None)
+    weights |= _embedding_and_output(weights, state["head.bias"], state["begin"] if start is None else None)
     config = GPT2Config(
         vocab_size=len(weights[WORDS]),
         n_positions=model.context,
         n_embd=model.d_model,
         n_layer=model.n_layers,
-        n_head=model._heads(),
+        n_head=model.n_query_heads,
         n_inner=model.d_feedforward,
-        activation_function=THEIR_ACTIVATIONS[model.activation],
+        activation_function=PUBLISHED_ACTIVATIONS[model.activation],
         resid_pdrop=model.dropout,
         embd_pdrop=model.dropout,
         attn_pdrop=model.attention_dropout,
@@ -99,39 +101,39 @@ def to_gpt2(model: Transformer) -> Any:
         eos_token_id=start,
         tie_word_embeddings=tied,
     )
-    published = GPT2LMHeadModel(config)
-    published.load_state_dict(weights)
-    return published.eval()
+    converted = GPT2LMHeadModel(config)
+    converted.load_state_dict(weights)
+    return converted.eval()
 
 
-def _ends(weights: Weights, bias: Tensor, begin: Tensor | None) -> Weights:
-    """Table, output layer and last norm that have ``begin`` as one more symbol, never drawn, and ``bias`` in them."""
+def _embedding_and_output(weights: Weights, bias: Tensor, begin: Tensor | None) -> Weights:
+    """Table, output layer and last norm with ``begin`` as one more symbol, never drawn, and with ``bias`` in them."""
     words, head, shift = weights[WORDS], weights["lm_head.weight"], weights[f"{LAST_NORM}.bias"]
     if begin is not None:
         words, head = torch.cat([words, begin[None]]), torch.cat([head, torch.zeros_like(begin)[None]])
-        bias = torch.cat([bias, bias.new_tensor([NEVER])])
+        bias = torch.cat([bias, bias.new_tensor([NEVER_LOGIT])])
     if _varies(bias):
         head, shift = with_bias(head, bias, weights[f"{LAST_NORM}.weight"], shift)
     return {WORDS: words, "lm_head.weight": head, f"{LAST_NORM}.bias": shift}
 
 
 def _varies(bias: Tensor) -> bool:
-    """What is the same for all symbols is nothing."""
+    """Whether a bias has an effect: one that is the same for all symbols has none."""
     return not torch.equal(bias, bias[:1].expand_as(bias))
 
 
 def _names(model: Transformer) -> Iterator[tuple[str, str]]:
-    """Ours and theirs of every weight but those of the two ends."""
+    """Names here and there of every weight but those of the output layer and the learned beginning."""
     yield "embedding.map.weight", WORDS
     yield "network.positions.table", "transformer.wpe.weight"
-    for i, (ours, theirs), kind in product(range(model.n_layers), BLOCK.items(), ("weight", "bias")):
-        yield f"network.decoder.blocks.{i}.{ours}.{kind}", f"transformer.h.{i}.{theirs}.{kind}"
+    for i, (name, published), kind in product(range(model.n_layers), BLOCK.items(), ("weight", "bias")):
+        yield f"network.decoder.blocks.{i}.{name}.{kind}", f"transformer.h.{i}.{published}.{kind}"
     for kind in ("weight", "bias"):
         yield f"network.decoder.final_norm.{kind}", f"{LAST_NORM}.{kind}"
 
 
-def _turned(theirs: str, weight: Tensor) -> Tensor:
-    return weight.t().contiguous() if theirs.endswith(TURNED) else weight
+def _transposed(published: str, weight: Tensor) -> Tensor:
+    return weight.t().contiguous() if published.endswith(TRANSPOSED) else weight
 
 
 def _check(model: Transformer) -> None:
@@ -140,14 +142,46 @@ def _check(model: Transformer) -> None:
         "norm": ("pre",),
         "norm_type": ("layer",),
         "norm_affine": (True,),
-        "activation": tuple(THEIR_ACTIVATIONS),
+        "activation": tuple(PUBLISHED_ACTIVATIONS),
         "positions": ("learned",),
         "previous": (0,),
-        "n_kv_heads": (None, model._heads()),
+        "n_kv_heads": (None, model.n_query_heads),
         "qk_norm": (False,),
         "window": (None,),
         "bias": (True,),
     }
     if model.tie_embeddings:
         expected["scale_embeddings"] = (False,)
-    check_ours(model, "GPT-2", expected)
+    check_convertible(model, "GPT-2", expected)
+
+
+def with_bias(weight: Tensor, bias: Tensor, gain: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """W' ``(V, d)`` and s' ``(d,)`` with ``W' (g n + s') = W (g n + s) + b`` for every n that sums to zero.
+
+    A bias of the logits, expressed by an output layer that has none: what a layer norm normalises, n, sums to zero, so
+    ``(1 / g) · (g n + s) = Σ s / g``, whatever n is. With a shift s such that this sum is d, ``b_v / (d g)`` added to
+    row v of the output layer adds b_v to its logit.
+
+    Args:
+        weight: W ``(V, d)``.
+        bias: b ``(V,)``.
+        gain: g ``(d,)`` of the norm.
+        shift: s ``(d,)`` of the norm.
+
+    Raises:
+        ValueError: where a gain is zero.
+
+    >>> import torch
+    >>> W, b, g, s = torch.eye(3)[:2], torch.tensor([1.0, -1.0]), torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3)
+    >>> other, moved = with_bias(W, b, g, s)
+    >>> other @ (g * torch.tensor([1.0, 1.0, -2.0]) + moved)
+    tensor([2., 1.])
+    """
+    if not gain.all():
+        raise ValueError(
+            "the last norm has a gain of zero, so a bias of the logits cannot be expressed without one; set it to 0"
+        )
+    w, b, g, s = (x.double() for x in (weight, bias, gain, shift))
+    moved = s + (1 - (s / g).mean()) * g  # s' / g has mean one
+    added = (w @ (s - moved) + b) / len(g)
+    return (w + added[:, None] / g).to(weight.dtype), moved.to(shift.dtype)

@@ -1,7 +1,7 @@
 """T5 (Raffel et al. 2020): Hugging Face's weights <-> ``TransformerSeq2Seq``.
 
-T5 leaves its scores unscaled, so its queries are ours divided by √d_head. Its tied table is read as it is and divided by √d
-for the logits; ours is what it is divided by, and read times √d.
+T5 leaves its scores unscaled, so its queries are those here divided by √d_head. Its tied table is read as it is and
+divided by √d for the logits; here the table is the divided one, and is read times √d.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.neural.huggingface.parts import (
+from seqmodels.neural.huggingface.common import (
     Weights,
-    check_ours,
+    check_convertible,
     check_published,
-    chosen_row,
-    part,
+    is_tied,
+    required_weight,
+    resolved_row,
     row_of,
-    same,
 )
 from seqmodels.neural.transformer.models import TransformerSeq2Seq
 from seqmodels.neural.untrained import untrained
@@ -42,13 +42,17 @@ SUBLAYERS = {"encoder": (SELF, FEEDFORWARD), "decoder": (SELF, CROSS, FEEDFORWAR
 
 
 def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> TransformerSeq2Seq:
-    """Of a ``T5ForConditionalGeneration``; ``start`` is the symbol before the first, by default ``decoder_start_token_id``."""
+    """The model with the weights of a ``T5ForConditionalGeneration``.
+
+    ``start`` is the symbol before the first, by default ``decoder_start_token_id``.
+    """
     _check_published(config)
-    output = part(weights, "lm_head.weight", "T5ForConditionalGeneration")
+    output = required_weight(weights, "lm_head.weight", "T5ForConditionalGeneration")
     usual = getattr(config, "decoder_start_token_id", None)
-    before = chosen_row(start, config.pad_token_id if usual is None else usual, config.vocab_size, "start")
-    tied = same(weights["shared.weight"], output)
-    divided = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)  # before it was said, they were one
+    before = resolved_row(start, config.pad_token_id if usual is None else usual, config.vocab_size, "start")
+    tied = is_tied(weights["shared.weight"], output)
+    # Older configurations have one setting for both.
+    divided = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
     model = TransformerSeq2Seq(
         d_model=config.d_model,
         n_layers=config.num_layers,
@@ -69,10 +73,10 @@ def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Tr
     untrained(model, config.vocab_size, conditional=True)
     factor, scale = config.d_model**-0.5 if divided else 1.0, config.d_kv**0.5
     words = weights["shared.weight"] * (factor if tied else 1.0)
-    state = {ours: weights[theirs] for ours, theirs in _names(model)}
-    for ours, (query, key, value) in _projections(model):
-        state[ours] = torch.cat([weights[query] * scale, weights[key], weights[value]])
-    state |= {ours: weights[theirs] * scale for ours, theirs in _queries(model)}
+    state = {name: weights[published] for name, published in _names(model)}
+    for name, (query, key, value) in _projections(model):
+        state[name] = torch.cat([weights[query] * scale, weights[key], weights[value]])
+    state |= {name: weights[published] * scale for name, published in _queries(model)}
     state |= {"embedding.map.weight": words, "begin": words[before], "head.bias": torch.zeros(config.vocab_size)}
     if not tied:
         state |= {"source_embedding.map.weight": words, "head.weight": output * factor}
@@ -91,35 +95,35 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
     config = T5Config(
         vocab_size=model.encoding_.size,
         d_model=model.d_model,
-        d_kv=model.d_model // model._heads(),
+        d_kv=model.d_model // model.n_query_heads,
         d_ff=4 * model.d_model if model.d_feedforward is None else model.d_feedforward,
         num_layers=model.n_layers,
-        num_heads=model._heads(),
+        num_heads=model.n_query_heads,
         dropout_rate=model.dropout,
         layer_norm_epsilon=model.norm_epsilon,
         pad_token_id=start,
         decoder_start_token_id=start,
-        tie_word_embeddings=divided,  # which means to divide; tied they are always
+        tie_word_embeddings=divided,  # which means to divide; they are always tied
     )
     words = state["embedding.map.weight"] * (model.d_model**0.5 if divided else 1.0)
     scale = config.d_kv**0.5
-    weights: Weights = {theirs: state[ours] for ours, theirs in _names(model)}
-    for ours, three in _projections(model):
-        query, key, value = state[ours].chunk(3)
+    weights: Weights = {published: state[name] for name, published in _names(model)}
+    for name, three in _projections(model):
+        query, key, value = state[name].chunk(3)
         weights |= dict(zip(three, (query / scale, key, value), strict=True))
-    weights |= {theirs: state[ours] / scale for ours, theirs in _queries(model)}
+    weights |= {published: state[name] / scale for name, published in _queries(model)}
     weights |= {name: words for name in ("shared.weight", *(f"{stack}.embed_tokens.weight" for stack in STACKS))}
     weights["lm_head.weight"] = words
-    published = T5ForConditionalGeneration(config)
-    published.load_state_dict(weights)
-    return published.eval()
+    converted = T5ForConditionalGeneration(config)
+    converted.load_state_dict(weights)
+    return converted.eval()
 
 
 def _start(model: TransformerSeq2Seq) -> int:
-    """The symbol that a sequence begins after; raises ``ValueError`` where that, or a bias of the logits, was learned."""
+    """The symbol that a sequence begins after; raises ``ValueError`` if that or a bias of the logits was learned."""
     weights = model.module_.state_dict()
     bias, row = weights["head.bias"], row_of(weights["embedding.map.weight"], weights["begin"])
-    if not torch.equal(bias, bias[:1].expand_as(bias)):  # the same for all is nothing
+    if not torch.equal(bias, bias[:1].expand_as(bias)):  # the same for all has no effect
         raise ValueError("T5 has no bias of its logits but the model has learned one; set module_.head.bias to 0")
     if row is None:
         raise ValueError(
@@ -130,25 +134,25 @@ def _start(model: TransformerSeq2Seq) -> int:
 
 
 def _names(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
-    """Ours and theirs of the weights that are the same in both."""
+    """Names here and there of the weights that are the same in both."""
     for stack in STACKS:
         first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         yield f"network.{stack}.score_bias.table", first
         yield f"network.{stack}.final_norm.weight", f"{stack}.final_layer_norm.weight"
         for i, (j, sublayer) in product(range(model.n_layers), enumerate(SUBLAYERS[stack])):
-            for ours, theirs in sublayer.items():
-                yield f"network.{stack}.blocks.{i}.{ours}.weight", f"{stack}.block.{i}.layer.{j}.{theirs}.weight"
+            for name, published in sublayer.items():
+                yield f"network.{stack}.blocks.{i}.{name}.weight", f"{stack}.block.{i}.layer.{j}.{published}.weight"
 
 
 def _projections(model: TransformerSeq2Seq) -> Iterator[tuple[str, list[str]]]:
-    """Ours and the three of theirs that stand in it one below the other."""
+    """Names of each projection here, and of the three there that are stacked in it."""
     for stack, i in product(STACKS, range(model.n_layers)):
-        theirs = [f"{stack}.block.{i}.layer.0.SelfAttention.{name}.weight" for name in "qkv"]
-        yield f"network.{stack}.blocks.{i}.attention.project.weight", theirs
+        published = [f"{stack}.block.{i}.layer.0.SelfAttention.{name}.weight" for name in "qkv"]
+        yield f"network.{stack}.blocks.{i}.attention.project.weight", published
 
 
 def _queries(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
-    """Ours and theirs of what asks the encoder."""
+    """Names here and there of the projections of queries in cross-attention."""
     for i in range(model.n_layers):
         yield (
             f"network.decoder.blocks.{i}.cross_attention.query.weight",
@@ -177,11 +181,11 @@ def _check(model: TransformerSeq2Seq) -> None:
         "activation": ("relu",),
         "positions": ("t5",),
         "previous": (0,),
-        "n_kv_heads": (None, model._heads()),
+        "n_kv_heads": (None, model.n_query_heads),
         "qk_norm": (False,),
         "window": (None,),
         "bias": (False,),
     }
-    check_ours(model, "T5", expected)
+    check_convertible(model, "T5", expected)
     if not model.module_.spec.conditional:
         raise ValueError("T5 is p(y | x) but the model was fitted without y; fit it with one")

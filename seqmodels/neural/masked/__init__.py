@@ -1,5 +1,5 @@
-"""Models that see both ways: trained to predict what is hidden, without a likelihood."""
+"""Bidirectional models, trained to predict masked symbols from both sides; they have no likelihood."""
 
-from seqmodels.neural.masked.transformer import MaskedTransformer
+from seqmodels.neural.masked.model import MaskedTransformer
 
 __all__ = ["MaskedTransformer"]

@@ -1,12 +1,11 @@
-"""``MaskedModel``: trained to predict hidden symbols from both sides. It has no likelihood, so it is no ``SequenceModel``."""
+"""``MaskedTransformer``: predicts masked symbols from both sides; no ``SequenceModel``, since it has no likelihood."""
 
 from __future__ import annotations
 
 import os
 import time
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -18,39 +17,67 @@ from seqmodels.encodings import Encoding
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.neural.batches import Batching
 from seqmodels.neural.evaluation_copy import evaluation_copy
-from seqmodels.neural.masked.bidirectional import BidirectionalModule
-from seqmodels.neural.masked.masking import Masking, MaskingObjective, bracket
-from seqmodels.neural.masked.training import train_masked
+from seqmodels.neural.masked.inference import conditional_log_probs, hidden_states, sampled_positions
+from seqmodels.neural.masked.masking import MASK, Masking, MaskingObjective, with_boundaries
+from seqmodels.neural.masked.network import BidirectionalNetwork, EmbeddingAndHead
+from seqmodels.neural.masked.training import MaskedData, train_masked
 from seqmodels.neural.trained import MAY_CHANGE, Trained
+from seqmodels.neural.transformer.config import TransformerConfig, config_of
+from seqmodels.neural.transformer.positions import make_positions
+from seqmodels.neural.transformer.stack import TransformerStack
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, Observation
 from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.randomness import InitialDraws, training_draws
-from seqmodels.sequences import Sequences
+from seqmodels.sequences import Item, Sequences
 from seqmodels.training import checkpoints_of_fit, interruption
 
 
+class Filled(NamedTuple):
+    """What a model puts in the masked places of one sequence."""
+
+    item: Item
+    """The raw sequence with the most probable symbol in every masked place."""
+    symbols: np.ndarray
+    """(N,) most probable symbols, encoded."""
+    probabilities: np.ndarray
+    """(N, V) of every symbol at every masked place, each given the unmasked symbols, not the other masked ones."""
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class MaskedModel(Trained, Configurable, ABC):
-    """Symbols in, hidden ones out: how it is fitted and kept. To add one, define ``_check_architecture`` and ``_module``.
+class MaskedTransformer(TransformerConfig, Trained, Configurable):
+    """A Transformer encoder trained to predict masked symbols from both sides (BERT: Devlin et al. 2019).
+
+    Reads text and integer symbols. Its conditionals ``p(x_t | x_\\t)`` are in general those of no joint distribution,
+    so their product is no probability: over all sequences it does not sum to one, and it depends on the encoding (a
+    byte is easier to predict from its neighbours than a whole piece). Pseudo-log-likelihoods may be compared with those
+    of other masked models of the same encoding, never with likelihoods.
 
     Args:
-        max_length: encoded steps seen at once, the marks of a sequence's beginning and end counted; longer sequences are
-            cut in training, and read in windows afterwards.
+        max_length: encoded steps seen at once, the boundaries of a sequence counted; longer sequences are cut in
+            training, and read in windows afterwards.
         objective: ``"tokens"`` or ``"spans"``, see ``Masking``.
-        mask_fraction: of the symbols, hidden at a time.
+        mask_fraction: of the symbols, masked at a time.
         span_mean: mean length of a span, symbols.
-        mask_share, random_share, keep_share: of the hidden symbols, replaced by the mask, by random ones, left as they are.
+        mask_share, random_share, keep_share: of the masked symbols, replaced by the mask symbol, by random ones, kept.
         encoding: of text, ``"auto"`` is bytes; integers are read as they are.
         random_state: seed of everything random.
         device: ``"auto"`` takes a GPU where there is one.
         dtype: ``"float32"`` or ``"float64"``, of the computation once fitted; sums are float64 in both.
+        tie_embeddings: the output layer has the rows of the table of embeddings (Press and Wolf 2017).
+        embedding_norm: normalise the sum of embedding and position.
+        head_transform: a layer, an activation and a norm before the output layer.
 
-    The other arguments are those of ``Trained``; batches are of pieces.
+    Devlin et al. have the last three and ``norm="post"``. The other arguments are those of ``TransformerConfig`` and
+    ``Trained``; batches are of windows.
 
-    Attributes (fitted): ``encoding_``, ``module_``, ``history_`` (a frame: step, seconds, log_prob, validation, ...; nats
-    per hidden symbol), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
+    Attributes (fitted): ``encoding_``, ``module_``, ``history_`` (a frame: step, seconds, log_prob, validation, ...;
+    nats per masked symbol), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
+
+    >>> model = MaskedTransformer(d_model=8, n_layers=1, max_steps=2).fit(["to be", "or not"], validation=None)
+    >>> model.pseudo_log_prob(["to", "not"]).shape, model.encode(["to", "not"])[1].shape
+    ((2,), (3, 8))
     """
 
     max_length: int = 128
@@ -64,14 +91,9 @@ class MaskedModel(Trained, Configurable, ABC):
     random_state: int = 0
     device: str = "auto"
     dtype: str = "float32"
-
-    @abstractmethod
-    def _check_architecture(self) -> None:
-        """Raise ``ValueError`` for hyperparameters of the module that cannot be, before any work."""
-
-    @abstractmethod
-    def _module(self) -> BidirectionalModule:
-        """The untrained module for symbols of ``encoding_``."""
+    tie_embeddings: bool = False
+    embedding_norm: bool = False
+    head_transform: bool = False
 
     # -- fitting -------------------------------------------------------------------------------------------
 
@@ -96,7 +118,7 @@ class MaskedModel(Trained, Configurable, ABC):
         masking = self._masking()
         if data.X.kind == "vectors":
             raise ValueError(
-                f"{type(self).__name__} predicts hidden symbols but X is vectors; pass texts or integer sequences"
+                f"{type(self).__name__} predicts masked symbols but X is vectors; pass texts or integer sequences"
             )
         part, held_out = hold_out(data, validation, True, self.random_state)
         encoding = default_encoding(data.X.kind) if self.encoding == "auto" else self.encoding
@@ -125,7 +147,7 @@ class MaskedModel(Trained, Configurable, ABC):
 
     @property
     def interrupted_(self) -> bool:
-        """Whether Ctrl-C or SIGTERM ended ``fit``; the last line of ``history_`` then has 1 in a column ``interrupted``."""
+        """Whether Ctrl-C or SIGTERM ended ``fit``; the last row of ``history_`` then has 1 in its ``interrupted``."""
         return interruption.was_interrupted(self.history_)
 
     def _train(self, rows: list[np.ndarray], held_out: list[np.ndarray], masking: Masking) -> None:
@@ -135,31 +157,24 @@ class MaskedModel(Trained, Configurable, ABC):
         drawn = self._build()
         self.module_.to(device)
         with training_draws(drawn, device) as generator:
-            self.history_, self.converged_ = train_masked(
-                self.module_,
-                rows,
-                held_out,
-                masking,
-                Batching(self._rows_a_batch([len(row) for row in rows], self.max_length), self.max_length, carries_state=False),
-                self._recipe(),
-                self.random_state,
-                checkpoints,
-                generator,
-            )
+            rows_a_batch = self._rows_a_batch([len(row) for row in rows], self.max_length)
+            batching = Batching(rows_a_batch, self.max_length, carries_state=False)
+            data = MaskedData(rows, held_out, masking, batching, self.random_state)
+            self.history_, self.converged_ = train_masked(self.module_, data, self._recipe(), checkpoints, generator)
         self.module_.eval()
 
     def _build(self) -> torch.Generator:
-        """Make the untrained module; the generator that drew its weights, to go on with."""
+        """Make the untrained network; returns the generator that drew its weights, to continue with."""
         drawn = torch.Generator().manual_seed(self.random_state)
         with InitialDraws(drawn):
-            self.module_ = self._module()
+            self.module_ = self._network()
         return drawn
 
-    def _made(self) -> BidirectionalModule:
+    def _untrained(self) -> BidirectionalNetwork:
         self._build()
         return self.module_
 
-    # -- keeping -------------------------------------------------------------------------------------------
+    # -- saving -------------------------------------------------------------------------------------------
 
     @property
     def n_parameters_(self) -> int:
@@ -192,16 +207,106 @@ class MaskedModel(Trained, Configurable, ABC):
         self.history_, self.converged_ = pd.DataFrame(content["history"]), content["converged"]
         self.fit_seconds_ = content["fit_seconds"]
         sizes = self.get_params(deep=False)
-        self.module_ = load_into(self._made, content["state"], d_model=sizes["d_model"], n_layers=sizes["n_layers"])
+        self.module_ = load_into(
+            self._untrained, content["state"], d_model=sizes["d_model"], n_layers=sizes["n_layers"]
+        )
         self.module_.eval()
         return self
 
-    # -- inside --------------------------------------------------------------------------------------------
+    # -- what it says of sequences -------------------------------------------------------------------------
+
+    def pseudo_log_prob(self, X: Any, *, n_samples: int | None = None, random_state: int | None = None) -> np.ndarray:
+        """``(n,)`` pseudo-log-likelihoods ``Σ_t log p(x_t | x_\\t)`` in nats (Salazar et al. 2020).
+
+        One forward pass a symbol. In a sequence longer than ``max_length`` each symbol is predicted from a window of
+        that length around it.
+
+        Args:
+            X: sequences as in ``fit``.
+            n_samples: symbols of each sequence that are masked in turn, drawn without replacement; their mean times the
+                length is an unbiased estimate of the sum. None: all.
+            random_state: seed of the draw, which depends on the sequence too but not on its place in X; None takes the
+                model's. Equal sequences have equal draws, so their errors do not average out; change the seed for that.
+        """
+        if n_samples is not None and n_samples < 1:
+            raise ValueError(f"n_samples is {n_samples}; pass at least 1, or None for all symbols")
+        seed = self.random_state if random_state is None else random_state
+        values = self._values(self._readable(X))
+        positions = [sampled_positions(v, n_samples, seed) for v in values]
+        steps = conditional_log_probs(self._ready(), values, positions, self.max_length)
+        return np.array([len(v) * s.mean() for v, s in zip(values, steps, strict=True)])
+
+    def pseudo_score(self, X: Any, *, n_samples: int | None = None, random_state: int | None = None) -> float:
+        """Pseudo-log-likelihood per byte of text or per symbol, nats: ``Σ pseudo_log_prob / Σ units``."""
+        sequences = self._readable(X)
+        total = self.pseudo_log_prob(sequences, n_samples=n_samples, random_state=random_state).sum()
+        return float(total / sequences.n_units.sum())
+
+    def encode(self, X: Any, *, layer: int = -1, pooled: bool = False) -> Any:
+        """Hidden states of the symbols: a list of ``(S, d_model)`` arrays, S encoded steps.
+
+        Args:
+            X: sequences as in ``fit``; those longer than ``max_length`` are read in windows that overlap by half.
+            layer: 0 is the input of the first block, k the output of block k, -1 that of the last.
+            pooled: return the means over the symbols of each sequence, ``(n, d_model)``.
+        """
+        rows, network = self._rows(self._readable(X)), self._ready()
+        n = network.n_layers
+        if not -n - 1 <= layer <= n:
+            raise ValueError(f"layer is {layer} but the model has {n}; pass 0 to {n}, or -1 for the last")
+        states = hidden_states(network, rows, self.max_length, layer % (n + 1))
+        inner = [s[1:-1] for s in states]  # without the boundaries
+        return np.stack([s.mean(0, dtype=np.float64) for s in inner]) if pooled else inner
+
+    def fill(self, x: Any, mask: Any) -> Filled:
+        """The most probable symbols where ``x`` is masked, each given the unmasked ones.
+
+        Args:
+            x: one raw sequence; its symbols in masked places are ignored, but have to be there.
+            mask: positions of the masked places among the encoded steps (of text: its bytes, unless encoded otherwise).
+
+        >>> model = MaskedTransformer(d_model=8, n_layers=1, max_steps=2).fit(["to be", "or not"], validation=None)
+        >>> filled = model.fill("to b?", mask=[4])
+        >>> filled.item[:4], filled.probabilities.shape
+        ('to b', (1, 256))
+        """
+        (values,) = self._values(self._readable([x]))
+        places = np.asarray(mask)
+        if places.ndim != 1 or places.dtype.kind not in "iu" or not ((places >= 0) & (places < len(values))).all():
+            raise ValueError(f"mask is {mask!r}; pass a list of positions from 0 to {len(values) - 1}")
+        network = self._ready()
+        inputs = values.copy()
+        inputs[places] = self.encoding_.size + MASK
+        row = with_boundaries(inputs, self.encoding_.size)
+        (states,) = hidden_states(network, [row], self.max_length, network.n_layers)
+        with torch.no_grad():
+            logits = network.logits(torch.as_tensor(states[1:-1][places], device=self._device()))
+        probabilities = logits.double().softmax(-1).cpu().numpy()
+        filled, symbols = values.copy(), probabilities.argmax(1)
+        filled[places] = symbols
+        return Filled(self.encoding_.decode(filled), symbols, probabilities)
+
+    # -- checks, settings, parts ---------------------------------------------------------------------------
+
+    def _check_architecture(self) -> None:
+        for name in ("d_model", "n_layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
+        self.check_architecture(self.max_length)
+
+    def _network(self) -> BidirectionalNetwork:
+        """The untrained network for symbols of ``encoding_``."""
+        encoder = TransformerStack(config_of(self), max_length=self.max_length)
+        positions = make_positions(self.positions, self.d_model, self.max_length)
+        ends = EmbeddingAndHead(self.tie_embeddings, self.embedding_norm, self.head_transform)
+        return BidirectionalNetwork(self.encoding_.size, positions, encoder, ends)
 
     def _check_budget(self) -> None:
         self._check_training()
         if self.max_length < 3:
-            raise ValueError(f"max_length is {self.max_length}; pass at least 3, for a symbol between two marks")
+            raise ValueError(f"max_length is {self.max_length}; pass at least 3, for a symbol between the boundaries")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype is {self.dtype!r}; pass one of {', '.join(map(repr, DTYPES))}")
 
@@ -223,10 +328,10 @@ class MaskedModel(Trained, Configurable, ABC):
         return [self.encoding_.encode(item) for item in sequences]
 
     def _rows(self, sequences: Sequences) -> list[np.ndarray]:
-        return [bracket(values, self.encoding_.size) for values in self._values(sequences)]
+        return [with_boundaries(values, self.encoding_.size) for values in self._values(sequences)]
 
-    def _ready(self) -> BidirectionalModule:
-        """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy. Not to be changed."""
+    def _ready(self) -> BidirectionalNetwork:
+        """The network on its device, in the dtype of computation, in evaluation mode; it may not be changed."""
         return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
     def _device(self) -> torch.device:

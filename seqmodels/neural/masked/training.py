@@ -1,9 +1,10 @@
-"""Training by predicting hidden symbols: batches hidden anew every time, and held-out ones hidden once."""
+"""Training by predicting masked symbols: training batches are masked anew every time, held-out ones once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -11,92 +12,116 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.batches import Batching, Row
-from seqmodels.neural.masked.bidirectional import BidirectionalModule, batches, log_prob_of, pad
+from seqmodels.neural.masked.inference import MAX_BATCH_STEPS, batches_by_length
 from seqmodels.neural.masked.masking import Masking
-from seqmodels.neural.masked.pseudo import STEPS_AT_ONCE
+from seqmodels.neural.masked.network import BidirectionalNetwork, log_prob_of
+from seqmodels.neural.ops.padding import pad_right
 from seqmodels.preparation import ENOUGH
 from seqmodels.training import Checkpoints, Recipe, Step, train
 
 
 @dataclass(frozen=True)
-class HiddenBatch:
-    """What is shown (B, T), where it is real (B, T), where it is hidden (B, T), and the N hidden symbols row by row."""
+class MaskedBatch:
+    """A padded batch.
 
-    shown: Tensor
-    real: Tensor
-    hidden: Tensor
-    answers: Tensor
+    Attributes:
+        inputs: (B, T), symbols of which some are replaced.
+        mask: (B, T), True where real.
+        masked: (B, T), True where a symbol is to be predicted.
+        targets: (N,), the symbols to be predicted, row by row.
+    """
+
+    inputs: Tensor
+    mask: Tensor
+    masked: Tensor
+    targets: Tensor
 
     @classmethod
     def of(
-        cls, pieces: list[np.ndarray], masking: Masking, module: BidirectionalModule, rng: np.random.Generator
-    ) -> HiddenBatch:
-        """Hide in each piece of symbols and marks what ``masking`` says."""
-        device = module.head.weight.device
-        shown, hidden = zip(*(masking.hide(piece, module.n_symbols, rng) for piece in pieces), strict=True)
-        steps, real = pad(list(shown), device)
-        answers = np.concatenate([piece[at] for piece, at in zip(pieces, hidden, strict=True)])
-        return cls(steps, real, pad(list(hidden), device)[0], torch.as_tensor(answers, device=device))
+        cls, windows: list[np.ndarray], masking: Masking, network: BidirectionalNetwork, rng: np.random.Generator
+    ) -> MaskedBatch:
+        """Mask each window of symbols, special ones too, as ``masking`` says."""
+        device = network.head.weight.device
+        inputs, masked = zip(*(masking.apply(window, network.n_symbols, rng) for window in windows), strict=True)
+        padded, mask = pad_right(list(inputs), device)
+        targets = np.concatenate([window[at] for window, at in zip(windows, masked, strict=True)])
+        return cls(padded, mask, pad_right(list(masked), device)[0], torch.as_tensor(targets, device=device))
 
 
 @dataclass(frozen=True)
 class MaskedObjective:
-    """``Σ log p(hidden symbol | what is shown)`` of a batch."""
+    """``Σ log p(masked symbol | inputs)`` of a batch."""
 
-    module: BidirectionalModule
+    network: BidirectionalNetwork
 
-    def __call__(self, batch: HiddenBatch) -> Step:
-        """Every hidden symbol weighs the same; the units are hidden symbols."""
+    def __call__(self, batch: MaskedBatch) -> Step:
+        """Every masked symbol has the same weight; the units are masked symbols."""
         total = self.log_prob(batch).sum()
-        n = len(batch.answers)
+        n = len(batch.targets)
         return Step(total, float(n), total.detach().double(), float(n), floor_hits=torch.zeros(()))
 
-    def log_prob(self, batch: HiddenBatch) -> Tensor:
+    def log_prob(self, batch: MaskedBatch) -> Tensor:
         """(N,) nats."""
-        return log_prob_of(self.module(batch.shown, batch.real, batch.hidden), batch.answers)
+        return log_prob_of(self.network(batch.inputs, batch.mask, batch.masked), batch.targets)
+
+
+@dataclass(frozen=True)
+class MaskedData:
+    """Rows of symbols to train on and to evaluate on, what is masked in them, and how they are batched."""
+
+    rows: list[np.ndarray]
+    held_out: list[np.ndarray]
+    masking: Masking
+    batching: Batching
+    random_state: int
+
+    def epoch(self, number: int, network: BidirectionalNetwork) -> Iterator[MaskedBatch]:
+        """The training batches of one epoch."""
+        rng = np.random.default_rng([self.random_state, number])
+        for batch, _continues in self.batching.epoch(self.batching_rows, rng):
+            windows = [self.rows[span.row][span.begin : span.end] for span in batch]
+            yield MaskedBatch.of(windows, self.masking, network, rng)
+
+    @cached_property
+    def batching_rows(self) -> list[Row]:
+        """The training rows as ``Batching`` takes them."""
+        return [Row(row, 0, None, 1.0, False) for row in self.rows]
+
+    def held_out_batches(self, network: BidirectionalNetwork) -> list[MaskedBatch]:
+        """The first held-out windows, masked once: every evaluation has the same targets."""
+        length = self.batching.bptt
+        windows = [row[begin : begin + length] for row in self.held_out for begin in range(0, len(row), length)]
+        n_kept = int(np.searchsorted(np.cumsum([len(window) for window in windows]), ENOUGH)) + 1
+        kept = windows[:n_kept]
+        rng = np.random.default_rng(self.random_state)
+        parts = batches_by_length([len(window) for window in kept], MAX_BATCH_STEPS)
+        return [MaskedBatch.of([kept[i] for i in part], self.masking, network, rng) for part in parts]
 
 
 def train_masked(
-    module: BidirectionalModule,
-    rows: list[np.ndarray],
-    held_out: list[np.ndarray],
-    masking: Masking,
-    batching: Batching,
+    network: BidirectionalNetwork,
+    data: MaskedData,
     recipe: Recipe,
-    random_state: int,
     checkpoints: Checkpoints,
     generator: torch.Generator,
 ) -> tuple[pd.DataFrame, bool]:
-    """Train on rows of symbols and marks; the history (nats per hidden symbol), and whether training stopped by itself."""
-    spans = [Row(row, 0, None, 1.0, False) for row in rows]
-
-    def epoch(number: int) -> Iterator[HiddenBatch]:
-        rng = np.random.default_rng([random_state, number])
-        for batch, _continues in batching.epoch(spans, rng):
-            yield HiddenBatch.of([rows[s.row][s.begin : s.end] for s in batch], masking, module, rng)
-
-    check = _held_out_batches(held_out, masking, module, batching.bptt, random_state)
-    evaluate = (lambda: _nats_per_symbol(module, check)) if check else None
-    n_chunks = batching.n_batches(spans)
+    """Train; the history (nats per masked symbol), and whether training stopped by itself."""
+    held_out = data.held_out_batches(network)
     return train(
-        module, epoch, MaskedObjective(module), evaluate, recipe, n_chunks, checkpoints=checkpoints, generator=generator
+        network,
+        lambda number: data.epoch(number, network),
+        MaskedObjective(network),
+        (lambda: _nats_per_symbol(network, held_out)) if held_out else None,
+        recipe,
+        data.batching.n_batches(data.batching_rows),
+        checkpoints=checkpoints,
+        generator=generator,
     )
 
 
-def _held_out_batches(
-    rows: list[np.ndarray], masking: Masking, module: BidirectionalModule, length: int, random_state: int
-) -> list[HiddenBatch]:
-    """The first pieces, hidden once: every evaluation asks the same."""
-    pieces = [row[begin : begin + length] for row in rows for begin in range(0, len(row), length)]
-    enough = int(np.searchsorted(np.cumsum([len(piece) for piece in pieces]), ENOUGH)) + 1
-    rng, kept = np.random.default_rng(random_state), pieces[:enough]
-    parts = batches([len(piece) for piece in kept], STEPS_AT_ONCE)
-    return [HiddenBatch.of([kept[i] for i in part], masking, module, rng) for part in parts]
-
-
 @torch.no_grad()
-def _nats_per_symbol(module: BidirectionalModule, check: list[HiddenBatch]) -> float:
-    module.eval()
-    objective = MaskedObjective(module)
-    total = sum(float(objective.log_prob(batch).double().sum()) for batch in check)
-    return total / sum(len(batch.answers) for batch in check)
+def _nats_per_symbol(network: BidirectionalNetwork, batches: list[MaskedBatch]) -> float:
+    network.eval()
+    objective = MaskedObjective(network)
+    total = sum(float(objective.log_prob(batch).double().sum()) for batch in batches)
+    return total / sum(len(batch.targets) for batch in batches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,9 +16,9 @@ FLOAT32_SOFTMAX_LENGTHS = range(16, 32)
 class ExplicitAttention(torch.autograd.Function):
     """Context (B, H, T, d) of ``query`` (B, H, T, d), ``key`` and ``value`` (B, H, S, d).
 
-    ``bias`` is added to the scores, broadcastable to (B, H, T, S); or None. All is of the type of the inputs, but for the
-    softmax over ``FLOAT32_SOFTMAX_LENGTHS`` keys in half precision, where float32 is several times faster.
-    It can be differentiated once.
+    ``bias`` is added to the scores, broadcastable to (B, H, T, S); or None. All is of the type of the inputs, but for
+    the softmax over ``FLOAT32_SOFTMAX_LENGTHS`` keys in half precision, where float32 is several times faster. It can
+    be differentiated once.
     """
 
     @staticmethod
@@ -52,3 +53,6 @@ def _softmax_dtype(key: Tensor) -> torch.dtype:
     if key.shape[1] in FLOAT32_SOFTMAX_LENGTHS:
         return torch.promote_types(key.dtype, torch.float32)
     return key.dtype
+
+
+explicit_attention: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = ExplicitAttention.apply

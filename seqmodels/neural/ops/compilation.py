@@ -21,8 +21,8 @@ def check_compile(how: object) -> None:
         raise ValueError(f"compile is {how!r}; pass one of {', '.join(map(repr, CHOICES))}")
     if how and shutil.which(_compiler()) is None:
         raise ValueError(
-            f"compile={how!r} needs a C++ compiler, but there is no {_compiler()!r} on the path; install one, name one in "
-            "the environment variable CXX, or pass compile=False"
+            f"compile={how!r} needs a C++ compiler, but there is no {_compiler()!r} on the path; install one, name one "
+            "in the environment variable CXX, or pass compile=False"
         )
 
 

@@ -2,17 +2,18 @@
 
 Two algorithms, by the size of the vocabulary:
 
-- below ``CHUNKED_FROM`` symbols, fused: the logits are computed for a block of rows at a time, and the probabilities are kept
-  for the backward pass in the type of the products. With ``p = softmax(W h + b)`` and g the gradient received, that of the
-  logits is ``g (onehot(y) - p)``. Its two terms enter the products apart, as ``-pᵀ (g h)`` and a row added where y is, so the
-  backward pass never goes over an array of rows times symbols;
-- from there on, chunked: nothing of that size is kept. The vocabulary goes through a block of symbols at a time, and the
-  backward pass computes the logits of each block anew, which costs one more product and saves writing and reading what would
-  be the largest array of all by far (as in Wijmans et al., 2025, *Cut your losses*).
+- below ``CHUNKED_FROM`` symbols, fused: the logits are computed for a block of rows at a time, and the probabilities
+  are kept for the backward pass in the type of the products. With ``p = softmax(W h + b)`` and g the gradient received,
+  that of the logits is ``g (onehot(y) - p)``. Its two terms enter the products apart, as ``-pᵀ (g h)`` and a row added
+  where y is, so the backward pass never goes over an array of rows times symbols;
+- from there on, chunked: nothing of that size is kept. The vocabulary goes through a block of symbols at a time, and
+  the backward pass computes the logits of each block anew, which costs one more product and saves writing and reading
+  what would be the largest array of all by far (as in Wijmans et al., 2025, *Cut your losses*).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,8 +43,8 @@ def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor
     if len(weight) < CHUNKED_FROM:
         product_dtype = compute_dtype(hidden)
         sum_dtype = torch.promote_types(product_dtype, torch.float32)
-        return _FusedLogProb.apply(h, weight, bias, y, product_dtype, sum_dtype).view(target.shape)
-    return _ChunkedLogProb.apply(h, weight, bias, y).view(target.shape)
+        return _fused_log_prob(h, weight, bias, y, product_dtype, sum_dtype).view(target.shape)
+    return _chunked_log_prob(h, weight, bias, y).view(target.shape)
 
 
 class _FusedLogProb(torch.autograd.Function):
@@ -129,6 +130,10 @@ class _ChunkedLogProb(torch.autograd.Function):
             d_weight[block] = d_logits.t() @ h
             d_hidden += d_logits @ weight[block].to(ctx.product_dtype)
         return d_hidden.to(hidden.dtype), d_weight, d_bias, None
+
+
+_fused_log_prob: Callable[..., Tensor] = _FusedLogProb.apply
+_chunked_log_prob: Callable[..., Tensor] = _ChunkedLogProb.apply
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor, sum_dtype: torch.dtype) -> Tensor:

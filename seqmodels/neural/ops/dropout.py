@@ -1,4 +1,4 @@
-"""Dropout from 16 random bits an entry: on a CPU drawing torch's mask takes longer than the matrix products around it."""
+"""Dropout from 16 random bits an entry: on a CPU torch takes longer to draw a mask than to multiply matrices."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """Recurrences over time with a backward pass of our own: two or three operations a step in each direction.
 
 What a step back-propagates is linear in the gradient it receives. Its coefficients are computed for all steps at once
-beforehand, and the gradients of the weights afterwards, as matrix products (Rumelhart, Hinton and Williams, 1986). All is in
-the precision of the weights, but for the GRU's state, which changes by little at a step and has float32 at least.
+beforehand, and the gradients of the weights afterwards, as matrix products (Rumelhart, Hinton and Williams, 1986). All
+is in the precision of the weights, but for the GRU's state, which changes by little at a step and has float32 at least.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -27,7 +28,7 @@ def elman_scan(projected: Tensor, state: Tensor, weight: Tensor, nonlinearity: N
     Returns:
         (T, B, d), ``h_1 .. h_T``.
     """
-    return _ElmanScan.apply(projected, state, weight, nonlinearity)
+    return _apply_elman_scan(projected, state, weight, nonlinearity)
 
 
 def gru_scan(projected: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -44,19 +45,20 @@ def gru_scan(projected: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> 
     Returns:
         (T, B, d), ``h_1 .. h_T``.
     """
-    return _GruScan.apply(projected, state, weight, bias)
+    return _apply_gru_scan(projected, state, weight, bias)
 
 
 class _ElmanScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, projected: Tensor, state: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> Tensor:
         states, transposed = _state_buffer(projected, state, weight), weight.t()
-        activate = {
+        in_place: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {
             "tanh": torch.tanh_,
             "sigmoid": torch.sigmoid_,
             "relu": torch.relu_,
             "relu6": lambda h: h.clamp_(0, 6),
-        }[nonlinearity]
+        }
+        activate = in_place[nonlinearity]
         for t, step_inputs in enumerate(projected.unbind(0)):
             activate(torch.addmm(step_inputs, states[t], transposed, out=states[t + 1]))
         ctx.save_for_backward(states, weight)
@@ -143,3 +145,7 @@ def _state_buffer(projected: Tensor, state: Tensor, weight: Tensor) -> Tensor:
 def _outer(delta: Tensor, states: Tensor) -> Tensor:
     """``Σ_t delta_tᵀ h_{t-1}``: (T, B, m) and (T + 1, B, d) -> (m, d)."""
     return delta.flatten(0, 1).t() @ states[:-1].flatten(0, 1)
+
+
+_apply_elman_scan: Callable[[Tensor, Tensor, Tensor, Nonlinearity], Tensor] = _ElmanScan.apply
+_apply_gru_scan: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = _GruScan.apply

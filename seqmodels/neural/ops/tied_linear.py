@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class TiedLinear(nn.Module):
-    """``W h + b``, the first rows of W those of an embedding; the other rows and b are parameters of this layer (``own``, ``bias``).
+    """``W h + b``, the first rows of W those of an embedding; the others (``own``) and b are this layer's parameters.
 
     The table remains a parameter of the embedding only: it is counted and saved once, and receives both gradients.
 
@@ -21,7 +21,8 @@ class TiedLinear(nn.Module):
     def __init__(self, embedding: nn.Embedding, n_tied: int, n_extra: int = 0) -> None:
         super().__init__()
         self.n_tied = n_tied
-        self._embedding = (embedding,)  # in a tuple, so that it is not registered, and the table not saved, a second time
+        # In a tuple, so that it is not registered, and the table not saved, a second time.
+        self._embedding = (embedding,)
         self.own = nn.Parameter(torch.empty(n_extra, embedding.embedding_dim)) if n_extra else None
         self.bias = nn.Parameter(torch.zeros(n_tied + n_extra))
         if self.own is not None:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from seqmodels.neural.network import Network
 from seqmodels.neural.ops.padding import reverse_padded
-from seqmodels.neural.transformer.network import TransformerStack
-from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.positions import make_positions
+from seqmodels.neural.transformer.stack import TransformerStack
 
 
 class SourceEncoder(nn.Module, ABC):
@@ -79,15 +79,17 @@ class TransformerEncoder(SourceEncoder):
     """Self-attention over the source (Vaswani et al., 2017), masked if ``causal``.
 
     Args:
-        options: what it is made of.
+        config: of the stack.
+        max_length: the longest sequence.
         causal: the state of step t has seen the steps up to t.
     """
 
-    def __init__(self, options: TransformerOptions, *, causal: bool) -> None:
+    def __init__(self, config: TransformerConfig, *, max_length: int | None = None, causal: bool) -> None:
         super().__init__()
-        self.d_model, self.causal = options.d_model, causal
-        self.positions = make_positions(options.positions, options.d_model, options.max_length)
-        self.stack = TransformerStack(options, causal=causal)
+        config.check_architecture(max_length)
+        self.d_model, self.causal = config.d_model, causal
+        self.positions = make_positions(config.positions, config.d_model, max_length)
+        self.stack = TransformerStack(config, max_length=max_length, causal=causal)
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         """See ``SourceEncoder``."""

@@ -17,8 +17,8 @@ from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
 from seqmodels.neural.tagging.encoders import BidirectionalEncoder, CausalEncoder, SourceEncoder, TransformerEncoder
 from seqmodels.neural.tagging.network import TaggerNetwork
+from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.network import TransformerNetwork
-from seqmodels.neural.transformer.shape import TransformerShape
 from seqmodels.preparation import Example
 
 SOURCES_AT_ONCE = 64  # of like lengths, labelled in one batch
@@ -136,7 +136,7 @@ class LSTMTagger(NeuralTagger):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TransformerTagger(TransformerShape, NeuralTagger):
+class TransformerTagger(TransformerConfig, NeuralTagger):
     """A Transformer reads the source, all of it or its past alone (Vaswani et al. 2017): p(y | x).
 
     With ``autoregressive`` one more causal layer sees the targets before each step, and the source's states along with them.
@@ -146,7 +146,7 @@ class TransformerTagger(TransformerShape, NeuralTagger):
         max_length: the longest sequence that learned and binary positions can place.
         n_layers: of the source's stack.
 
-    The other arguments are those of ``TransformerShape``, ``NeuralTagger`` and ``NeuralModel``.
+    The other arguments are those of ``TransformerConfig``, ``NeuralTagger`` and ``NeuralModel``.
     """
 
     causal: bool = False
@@ -155,7 +155,7 @@ class TransformerTagger(TransformerShape, NeuralTagger):
     lr: float = 3e-3
 
     def _encoder(self) -> SourceEncoder:
-        return TransformerEncoder(self._options(self.max_length), causal=self.causal)
+        return TransformerEncoder(config_of(self), max_length=self.max_length, causal=self.causal)
 
     def _decoder(self) -> Network:
-        return TransformerNetwork(replace(self._options(self.max_length), n_layers=1))
+        return TransformerNetwork(replace(config_of(self), n_layers=1), max_length=self.max_length)

@@ -1,4 +1,4 @@
-"""The cache of a causal Transformer: keys and values of earlier steps in buffers with room for more, written in place."""
+"""The key-value cache of a causal Transformer: buffers with spare capacity, written in place."""
 
 from __future__ import annotations
 
@@ -7,51 +7,52 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-KeyValue = tuple[Tensor, Tensor]  # (B, H, room, d_head) each
-FIRST_ROOM = 64  # steps that the first buffer has room for
+KeyValue = tuple[Tensor, Tensor]  # (B, H, capacity, d_head) each
+FIRST_CAPACITY = 64  # steps that the first buffer has space for
 
 
-class Fill:
-    """How many steps of some buffers are written: one mark for all states that look into them, handed on as it is."""
+class FillLevel:
+    """How many steps of some buffers are written; one object for all states that share the buffers."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
 
-# Keys and values of each layer, of which the first `int` steps are this state's, and the mark of the buffers. Being a
-# tuple of tensors with the batch first, an integer and a mark it is a Memory: whoever selects rows of it gets new buffers
-# under the old mark, which at worst sends the next step to a copy.
-Cache = tuple[tuple[KeyValue, ...], int, Fill]
+# Keys and values of each layer, of which the first `int` steps are this state's, and the fill level of the buffers. It
+# is a Memory, as a tuple of tensors with the batch first, an integer and an object handed on as it is: selecting rows
+# of it makes new buffers under the old fill level, which at worst makes the next step copy them.
+KVCache = tuple[tuple[KeyValue, ...], int, FillLevel]
 
 
 @dataclass(frozen=True)
-class Extension:
-    """How one forward pass takes the next steps into the cache; the same for every layer.
+class CacheUpdate:
+    """How one forward pass writes the next steps into the cache; the same for every layer.
 
-    A state is a value: advanced twice from the same point it must give the same twice. So a pass writes in place only
-    if nobody has written behind this state's last step before, and if no gradient is asked for; otherwise it copies.
+    A state is a value: advanced twice from the same point it must give the same result twice. So a pass writes in place
+    only if nothing has been written behind this state's last step before, and if no gradient is needed; otherwise it
+    copies.
 
     Attributes:
         length: steps cached before.
         total: steps cached after.
         in_place: write behind the last step.
-        room: of new buffers, where it is not in place.
+        capacity: of new buffers, where it is not in place.
     """
 
     length: int
     total: int
     in_place: bool
-    room: int
+    capacity: int
 
-    def place(self, past: KeyValue | None, new: KeyValue) -> KeyValue:
-        """Buffers with the new steps (B, H, T, d_head) in them; the first steps of all are kept as they came."""
+    def write(self, past: KeyValue | None, new: KeyValue) -> KeyValue:
+        """Buffers with the new steps (B, H, T, d_head) in them; the first steps of all are kept without a copy."""
         if past is None or self.length == 0:
             return new
         if torch.is_grad_enabled():
             return self._join(past[0], new[0]), self._join(past[1], new[1])
         return self._write(past[0], new[0]), self._write(past[1], new[1])
 
-    def seen(self, buffers: KeyValue, first: int) -> KeyValue:
+    def steps_from(self, first: int, buffers: KeyValue) -> KeyValue:
         """The written steps from ``first`` on, without a copy."""
         n = self.total - first
         if n == buffers[0].shape[2]:
@@ -65,32 +66,41 @@ class Extension:
         buffer = past
         if not self.in_place:
             batch, heads, _, d_head = past.shape
-            buffer = past.new_empty(batch, heads, self.room, d_head)
+            buffer = past.new_empty(batch, heads, self.capacity, d_head)
             buffer.narrow(2, 0, self.length).copy_(past.narrow(2, 0, self.length))
         buffer.narrow(2, self.length, self.total - self.length).copy_(new)
         return buffer
 
 
-def extend(cache: Cache | None, n_new: int, limit: int | None = None) -> tuple[Extension, Fill]:
-    """How to take ``n_new`` steps in, and the mark of the buffers they will be in; ``limit``: how many there will be at most, as a rule."""
+def plan_update(cache: KVCache | None, n_new: int, max_length: int | None = None) -> tuple[CacheUpdate, FillLevel]:
+    """How to write ``n_new`` steps, and the fill level of the buffers they will be in.
+
+    ``max_length``: how many steps there will be at most, as a rule.
+    """
     if cache is None or cache[1] == 0:
-        return Extension(0, n_new, False, n_new), Fill(n_new)
+        return CacheUpdate(0, n_new, False, n_new), FillLevel(n_new)
     layers, length, fill = cache
     total = length + n_new
     if torch.is_grad_enabled():
-        return Extension(length, total, False, total), Fill(total)
-    if fill.steps == length and _has_room(layers[0][0], total):
-        fill.steps = total  # from now on this is written for nobody else
-        return Extension(length, total, True, total), fill
-    return Extension(length, total, False, room_for(total, limit)), Fill(total)
+        return CacheUpdate(length, total, False, total), FillLevel(total)
+    if fill.steps == length and _fits(layers[0][0], total):
+        fill.steps = total  # from now on no other state may write there
+        return CacheUpdate(length, total, True, total), fill
+    return CacheUpdate(length, total, False, capacity_for(total, max_length)), FillLevel(total)
 
 
-def room_for(total: int, limit: int | None) -> int:
-    """Of a new buffer for ``total`` steps and more, of which there will be ``limit`` at most, as a rule."""
-    room = max(2 * total, FIRST_ROOM)  # doubled, so that all copies of a long sequence come to less than two of its end
-    return room if limit is None or limit < total else min(room, limit)
+def capacity_for(total: int, max_length: int | None) -> int:
+    """Of a new buffer for ``total`` steps and more, of which there will be ``max_length`` at most, as a rule."""
+    # Doubled, so that all copies made for a long sequence together hold less than twice its steps.
+    capacity = max(2 * total, FIRST_CAPACITY)
+    return capacity if max_length is None or max_length < total else min(capacity, max_length)
 
 
-def _has_room(buffer: Tensor, total: int) -> bool:
-    # What was made under inference mode may not be written outside of it.
+def cached_length(cache: KVCache) -> int:
+    """How many steps a cache holds."""
+    return cache[1]
+
+
+def _fits(buffer: Tensor, total: int) -> bool:
+    # A tensor made under inference mode may not be written outside of it.
     return total <= buffer.shape[2] and buffer.is_inference() == torch.is_inference_mode_enabled()

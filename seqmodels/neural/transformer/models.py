@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,18 +12,27 @@ from seqmodels.neural.batches import Windowing
 from seqmodels.neural.inspection import source_attention
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Memory, Network
-from seqmodels.neural.transformer.feedforward import Activation
+from seqmodels.neural.transformer.config import TransformerConfig, config_of
+from seqmodels.neural.transformer.layers import Activation
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.positions import PositionKind
-from seqmodels.neural.transformer.shape import TransformerShape
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GenerativeTransformer(TransformerShape, NeuralModel, ABC):
-    """What Transformers that predict step by step share: the defaults that learned characters fastest by the second on one core.
+class Transformer(TransformerConfig, NeuralModel):
+    """A causal (decoder-only) Transformer (Vaswani et al. 2017; Radford et al. 2018).
 
-    ``experiments/transformer_tuning.py``: the previous inputs, turns in place of sinusoids, a squared ReLU, no biases, and layers
-    that add nothing at first.
+    Args:
+        context: how many steps it sees at once; longer sequences are read in windows.
+        stride: steps from a window to the next in scoring and generation; None: half the context. The cost of a long
+            sequence is proportional to context / stride; with ``stride=context`` windows do not overlap, and the first
+            steps of a window have seen little.
+        previous: how many steps before each are mixed into its embedding, by a causal convolution (after So et al. 2021
+            and Peng et al. 2023); within the context only.
+
+    The other arguments are those of ``TransformerConfig`` and ``NeuralModel``. The defaults of those listed here again
+    learned characters fastest by the second on one core (``experiments/transformer_tuning.py``): the previous inputs,
+    rotary embedding in place of sinusoids, a squared ReLU, no biases, and layers that add nothing at first.
     """
 
     previous: int = 4
@@ -34,50 +42,42 @@ class GenerativeTransformer(TransformerShape, NeuralModel, ABC):
     positions: PositionKind = "rotary"
     bias: bool = False
     zero_init: bool = True
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class Transformer(GenerativeTransformer):
-    """A causal (decoder-only) Transformer (Vaswani et al. 2017; Radford et al. 2018).
-
-    Args:
-        context: how many steps it sees at once; longer sequences are read in windows.
-        stride: steps from a window to the next in scoring and generation; None: half the context. The cost of a long sequence is
-            context / stride; with ``stride=context`` windows do not overlap, and steps early in one have seen little.
-        previous: how many steps before each are mixed into its embedding, by a causal convolution (after So et al. 2021 and
-            Peng et al. 2023); within the context only.
-
-    The other arguments are those of ``TransformerShape`` and ``NeuralModel``; the defaults are ``GenerativeTransformer``'s.
-    """
-
     context: int = 128
     stride: int | None = None
+
     _carries_state: ClassVar[bool] = False
 
     def _windowing(self) -> Windowing:
         return Windowing(self.context, self.stride)
 
     def _network(self) -> Network:
-        return TransformerNetwork(self._options(self.context), previous=self.previous)
+        return TransformerNetwork(config_of(self), max_length=self.context, previous=self.previous)
 
     def _bptt_steps(self) -> int:
         return self.context
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TransformerSeq2Seq(GenerativeTransformer):
+class TransformerSeq2Seq(TransformerConfig, NeuralModel):
     """A Transformer encoder, and a decoder with cross-attention (Vaswani et al. 2017): p(y | x).
 
     Args:
-        max_length: the longest sequence that learned and binary positions can place.
+        max_length: the longest sequence that learned and binary positions can represent.
         previous: how many steps before each are mixed into its embedding, in source and target, as in ``Transformer``.
 
-    Fitted without ``y`` it is its decoder alone, given nothing. The other arguments are those of ``TransformerShape`` and
-    ``NeuralModel``. The defaults are those of ``Transformer``; what pays most by far of them in pairs are the previous inputs
-    (``experiments/spelling_tuning.py``).
+    Fitted without ``y`` it is its decoder alone, with nothing to condition on. The other arguments are those of
+    ``TransformerConfig`` and ``NeuralModel``. The defaults are those of ``Transformer``; of them the previous inputs
+    matter most by far in pairs (``experiments/spelling_tuning.py``).
     """
 
+    previous: int = 4
     n_layers: int = 2
+    lr: float = 3e-3
+    weight_decay: float = 0.1
+    activation: Activation = "relu2"
+    positions: PositionKind = "rotary"
+    bias: bool = False
+    zero_init: bool = True
     max_length: int = 1024
 
     _has_encoder: ClassVar[bool] = True
@@ -87,13 +87,13 @@ class TransformerSeq2Seq(GenerativeTransformer):
         return Windowing()
 
     def _network(self) -> Network:
-        return TransformerSeq2SeqNetwork(self._options(self.max_length), previous=self.previous)
+        return TransformerSeq2SeqNetwork(config_of(self), max_length=self.max_length, previous=self.previous)
 
     def _bptt_steps(self) -> int:
         return self.max_length
 
     def align(self, X: Any, y: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
-        """For each pair the ``(S_y, S_x)`` weights of cross-attention: how much each encoded step of y looked at each of x.
+        """For each pair the ``(S_y, S_x)`` weights of cross-attention of each encoded step of y to each of x.
 
         Args:
             X: sources.
@@ -110,9 +110,10 @@ class TransformerSeq2Seq(GenerativeTransformer):
             raise ValueError(
                 f"layer is {layer}, but the decoder has {self.n_layers}; pass -{self.n_layers} to {self.n_layers - 1}"
             )
-        if head is not None and not 0 <= head < self._heads():
+        n_heads = self.n_query_heads
+        if head is not None and not 0 <= head < n_heads:
             raise ValueError(
-                f"head is {head}, but there are {self._heads()}; pass 0 to {self._heads() - 1}, or None for their mean"
+                f"head is {head}, but there are {n_heads}; pass 0 to {n_heads - 1}, or None for their mean"
             )
 
         def weigh(inputs: Tensor, memory: Memory) -> Tensor:

@@ -1,4 +1,8 @@
-"""Positions: what tells a Transformer the order of its inputs; here those added to them: ``x_t + p_t``."""
+"""Positions: what tells a Transformer the order of its inputs.
+
+Some are added to the inputs, ``x_t + p_t``; others act in attention and make a score depend on the distance of query
+and key only: a bias of the scores (ALiBi, T5), or a rotation of queries and keys (rotary embedding).
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,18 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
+from seqmodels.neural.ops.precision import compute_dtype
+
 PositionKind = Literal["sinusoidal", "learned", "binary", "rotary", "alibi", "t5"] | None
 KINDS: tuple[PositionKind, ...] = ("sinusoidal", "learned", "binary", "rotary", "alibi", "t5", None)
-KEPT = 1 << 10  # positions whose waves are kept where the longest sequence is not known
-MOST_KEPT = 1 << 13  # however long the longest sequence: a model of few weights has no large tables
-ENDLESS = 1 << 16  # positions of the binary kind where the longest sequence is not known
+DEFAULT_TABLE_LENGTH = 1 << 10  # positions that are computed once where the longest sequence is not known
+MAX_TABLE_LENGTH = 1 << 13  # however long the longest sequence: a model of few weights has no large tables
+DEFAULT_BINARY_LENGTH = 1 << 16  # positions of the binary kind where the longest sequence is not known
+
+Rotation = tuple[Tensor, Tensor]  # cosines and sines (T, d_head)
+
+
+# -- added to the inputs ---------------------------------------------------------------------------------------
 
 
 class Positions(nn.Module, ABC):
@@ -29,42 +40,43 @@ class NoPositions(Positions):
     """The inputs as they are: order is then known from attention (relative kinds, the causal mask) or not at all."""
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """``x``, untouched."""
+        """``x`` unchanged."""
         return x
 
 
 class SinusoidalPositions(Positions):
     """``p_t[2i] = sin(t / 10000^(2i/d))``, ``p_t[2i+1] = cos(t / 10000^(2i/d))`` (Vaswani et al., 2017).
 
-    Nothing to learn and no end. The waves have amplitude one, so inputs should be of that order too.
+    Nothing is learned, and there is no longest sequence. Sinusoids have amplitude one, so inputs should be of that
+    order.
 
     Args:
         d_model: width of the inputs.
-        max_length: how many of the first positions to keep, at most 8192; ``None``: 1024. Past them they are worked out anew.
+        max_length: length of the table, at most 8192; ``None``: 1024. Later positions are computed at each call.
     """
 
     table: Tensor
 
     def __init__(self, d_model: int, max_length: int | None = None) -> None:
         super().__init__()
-        table = sinusoids(0, min(max_length or KEPT, MOST_KEPT), d_model, like=torch.zeros(()))
+        table = sinusoids(0, min(max_length or DEFAULT_TABLE_LENGTH, MAX_TABLE_LENGTH), d_model, like=torch.zeros(()))
         self.register_buffer("table", table, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """As of any module; in another precision the waves are worked out anew, not rounded twice."""
+        """As of any module; in another precision the table is computed anew, not rounded twice."""
         before = self.table.dtype
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self.table.dtype != before:
             like = torch.zeros((), dtype=self.table.dtype)
             self.table = sinusoids(0, *self.table.shape, like=like).to(self.table.device)
         return self
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """``x`` (B, T, d) plus waves."""
-        end, kept = offset + x.shape[1], len(self.table)
+        """``x`` (B, T, d) plus sinusoids."""
+        end, length = offset + x.shape[1], len(self.table)
         rows = self.table[offset:end].to(x.dtype)
-        if end > kept:  # step by step or at once, a position's row must come from the same place
-            begin = max(offset, kept)
+        if end > length:  # step by step or at once, a position's row must come from the same place
+            begin = max(offset, length)
             rows = torch.cat([rows, sinusoids(begin, end - begin, x.shape[2], like=x)])
         return x + rows
 
@@ -93,7 +105,7 @@ class LearnedPositions(Positions):
 class BinaryPositions(Positions):
     """``p_t = W b_t``, ``b_t`` the binary digits of t as -1 and +1, lowest first; W is learned.
 
-    As many columns as digits, where a learned table has as many rows as positions.
+    W has a column for each digit, where a learned table has a row for each position.
 
     Args:
         d_model: width of the inputs.
@@ -102,13 +114,13 @@ class BinaryPositions(Positions):
 
     def __init__(self, d_model: int, max_length: int | None = None) -> None:
         super().__init__()
-        self.max_length = ENDLESS if max_length is None else max_length
+        self.max_length = DEFAULT_BINARY_LENGTH if max_length is None else max_length
         n_digits = max(1, (self.max_length - 1).bit_length())
         self.map = nn.Parameter(torch.empty(n_digits, d_model))
         nn.init.normal_(self.map, std=n_digits**-0.5)  # so that p_t is of order one
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """``x`` (B, T, d) plus digits' columns; raises ``ValueError`` past ``max_length``."""
+        """``x`` (B, T, d) plus columns; raises ``ValueError`` past ``max_length``."""
         end = offset + x.shape[1]
         if end > self.max_length:
             raise _too_long(end, self.max_length, "binary positions end at")
@@ -118,10 +130,10 @@ class BinaryPositions(Positions):
 
 
 def make_positions(kind: PositionKind, d_model: int, max_length: int | None = None) -> Positions:
-    """What positions of this kind add to the inputs: nothing for those that act in attention.
+    """The module that adds positions of this kind to the inputs; ``NoPositions`` for those that act in attention.
 
     Raises:
-        ValueError: for a kind that does not exist, or ``"learned"`` without ``max_length``.
+        ValueError: for an unknown kind, or ``"learned"`` without ``max_length``.
     """
     match kind:
         case None | "rotary" | "alibi" | "t5":
@@ -146,10 +158,146 @@ def _too_long(end: int, max_length: int, what: str) -> ValueError:
 
 def sinusoids(offset: int, length: int, d_model: int, *, like: Tensor) -> Tensor:
     """Sinusoidal positions (length, d_model) from ``offset`` on, with the type and device of ``like``."""
-    # Half precision counts no further than a few hundred, so angles take single precision at least.
+    # Half precision represents whole numbers only up to a few hundred, so angles take single precision at least.
     dtype = torch.promote_types(like.dtype, torch.float32)
     time = torch.arange(offset, offset + length, device=like.device).to(dtype)
     pairs = torch.arange(0, d_model, 2, device=like.device).to(dtype)
     angles = time[:, None] * torch.exp(pairs * (-math.log(10000.0) / d_model))  # (T, ceil(d / 2))
-    waves = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)  # sine and cosine side by side
-    return waves[:, :d_model].to(like.dtype)
+    interleaved = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+    return interleaved[:, :d_model].to(like.dtype)
+
+
+# -- biases of attention scores --------------------------------------------------------------------------------
+
+
+class ScoreBias(nn.Module, ABC):
+    """To add one, define ``forward``, a function of differences of positions only."""
+
+    @abstractmethod
+    def forward(self, distance: Tensor) -> Tensor:
+        """Position of the query minus that of the key (T, S), whole numbers, -> bias of each score (H, T, S)."""
+
+
+class AlibiBias(ScoreBias):
+    """``-m_h |i - j|`` with slopes ``m_h = 2^(-8 h / H)``, h from 1 to H (Press, Smith and Lewis, 2022).
+
+    If H is no power of two, the slopes are, as in the authors' code, those of the next lower power and then every
+    second one of the next higher power. In an encoder the bias is the same on both sides.
+
+    Args:
+        n_heads: H.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__()
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(n_heads), dtype=torch.float32), persistent=False)
+
+    def forward(self, distance: Tensor) -> Tensor:
+        """See ``ScoreBias``."""
+        return -self.slopes[:, None, None] * distance.abs()
+
+
+class T5Bias(ScoreBias):
+    """A learned number for each head and bucket of distances (Raffel et al., 2020), starting at zero.
+
+    Half of the buckets hold one distance each, the others ever wider ranges up to ``max_distance``, the last all
+    beyond. A stack has one table for all its layers. Scores are scaled by ``1 / √d_head``, which T5 itself leaves out.
+
+    Args:
+        n_heads: H.
+        causal: keys are never later than queries; if not, half of the buckets are for keys that are later (one of
+            which, as in T5's code, is for a distance of zero and never used).
+        n_buckets: rows of the table.
+        max_distance: all distances from here on share a bucket.
+    """
+
+    def __init__(self, n_heads: int, *, causal: bool, n_buckets: int = 32, max_distance: int = 128) -> None:
+        super().__init__()
+        self.causal, self.max_distance = causal, max_distance
+        self.table = nn.Parameter(torch.zeros(n_buckets, n_heads))
+
+    def forward(self, distance: Tensor) -> Tensor:
+        """See ``ScoreBias``."""
+        buckets = t5_buckets(distance, len(self.table), self.max_distance, causal=self.causal)
+        return self.table[buckets].permute(2, 0, 1)  # (T, S, H) -> (H, T, S)
+
+
+def make_score_bias(kind: PositionKind, n_heads: int, *, causal: bool) -> ScoreBias | None:
+    """The bias that positions of this kind add to attention scores; None for kinds that add none."""
+    match kind:
+        case "alibi":
+            return AlibiBias(n_heads)
+        case "t5":
+            return T5Bias(n_heads, causal=causal)
+    return None
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """``2^(-8 h / H)`` for h from 1 to H; see ``AlibiBias`` for H that is no power of two."""
+    lower = 1 << (n_heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * h / lower) for h in range(1, lower + 1)]
+    between = [2.0 ** (-4 * h / lower) for h in range(1, 2 * lower + 1, 2)]
+    return slopes + between[: n_heads - lower]
+
+
+def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, *, causal: bool) -> Tensor:
+    """Buckets of whole distances (query minus key): half hold one each, the others are spaced logarithmically."""
+    n = n_buckets if causal else n_buckets // 2
+    exact = n // 2
+    size = distance.clamp(min=0) if causal else distance.abs()
+    ratio = size.clamp(min=1).double().div(exact).log() / math.log(max_distance / exact)
+    far = (exact + (ratio * (n - exact)).long()).clamp(max=n - 1)
+    buckets = torch.where(size < exact, size, far)
+    return buckets if causal else buckets + n * (distance < 0)
+
+
+# -- rotary embedding ------------------------------------------------------------------------------------------
+
+
+class RotaryEmbedding(nn.Module):
+    """The rotations of queries and keys by their positions (Su et al., 2021, *RoFormer*).
+
+    Args:
+        d_head: width of heads, even.
+        max_length: length of the table, at most 8192; ``None``: 1024. Later positions are computed at each call.
+    """
+
+    cosine: Tensor
+    sine: Tensor
+
+    def __init__(self, d_head: int, max_length: int | None = None) -> None:
+        super().__init__()
+        length = min(max_length or DEFAULT_TABLE_LENGTH, MAX_TABLE_LENGTH)
+        cosine, sine = rotation(0, length, d_head, like=torch.zeros(()))
+        self.register_buffer("cosine", cosine, persistent=False)
+        self.register_buffer("sine", sine, persistent=False)
+
+    def forward(self, x: Tensor, offset: int = 0) -> Rotation:
+        """The rotation of the steps of ``x`` (B, T, d), which stand at ``offset``, ``offset + 1``, ..."""
+        end, length, dtype = offset + x.shape[1], len(self.cosine), compute_dtype(x)
+        cosine, sine = self.cosine[offset:end].to(dtype), self.sine[offset:end].to(dtype)
+        if end <= length:
+            return cosine, sine
+        begin = max(offset, length)  # step by step or at once, a step's rotation must come from the same place
+        later_cosine, later_sine = rotation(begin, end - begin, self.cosine.shape[1], like=cosine)
+        return torch.cat([cosine, later_cosine]), torch.cat([sine, later_sine])
+
+
+def rotation(offset: int, length: int, d_head: int, *, like: Tensor) -> Rotation:
+    """Cosines and signed sines (length, d_head) of the angles at positions from ``offset`` on, of the type of ``like``.
+
+    Pair i turns by the angle ``t / 10000^(2 i / d_head)`` at position t; its entries are i and i + d_head / 2.
+    """
+    dtype = torch.promote_types(like.dtype, torch.float32)  # as in sinusoids
+    time = torch.arange(offset, offset + length, device=like.device).to(dtype)
+    pairs = torch.arange(0, d_head, 2, device=like.device).to(dtype)
+    angles = time[:, None] * torch.exp(pairs * (-math.log(10000.0) / d_head))  # (T, d_head / 2)
+    return torch.cat([angles.cos()] * 2, -1).to(like.dtype), torch.cat([-angles.sin(), angles.sin()], -1).to(like.dtype)
+
+
+def rotate(x: Tensor, by: Rotation) -> Tensor:
+    """Queries or keys (B, H, T, d_head), each pair rotated by the angle of its position; lengths are unchanged."""
+    cosine, sine = by
+    return x * cosine + x.roll(x.shape[-1] // 2, -1) * sine

@@ -11,12 +11,12 @@ import torch
 
 import seqmodels as sm
 from seqmodels import from_huggingface, presets, to_huggingface
-from seqmodels.neural.huggingface.bert import Marks
+from seqmodels.neural.huggingface.bert import SpecialSymbols
 
 transformers = pytest.importorskip("transformers")
 
 V = 13
-MARKS = Marks(mask=11, begin=10, end=12)
+SPECIAL = SpecialSymbols(mask=11, begin=10, end=12)
 X = [np.array(x) for x in ([3, 1, 4, 1, 5, 9], [2], [6, 5, 3, 5, 8, 9, 7, 9])]
 SOURCES = [np.array(x) for x in ([1, 2, 3, 4, 5], [7, 7], [0, 12, 4, 4])]
 
@@ -62,10 +62,10 @@ def theirs(model, x, start=12, **inputs):
 
 
 @torch.no_grad()
-def their_guesses(model, x, places, marks=MARKS):
-    shown = torch.tensor([[marks.begin, *x, marks.end]])
-    shown[0, [p + 1 for p in places]] = marks.mask
-    return model(input_ids=shown).logits[0, [p + 1 for p in places]].softmax(-1).numpy()
+def their_guesses(model, x, places, special_symbols=SPECIAL):
+    inputs = torch.tensor([[special_symbols.begin, *x, special_symbols.end]])
+    inputs[0, [p + 1 for p in places]] = special_symbols.mask
+    return model(input_ids=inputs).logits[0, [p + 1 for p in places]].softmax(-1).numpy()
 
 
 # -- theirs, here ------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_gpt2_starts_after_the_symbol_that_is_asked_for():
 )
 def test_bert_guesses_the_same_here(options):
     published = bert(**options)
-    model = from_huggingface(published, marks=MARKS)
+    model = from_huggingface(published, special_symbols=SPECIAL)
     assert isinstance(model, sm.MaskedTransformer)
     for x, places in zip(X, ([0, 4], [0], [1, 2, 7]), strict=True):
         expected = their_guesses(published, x, places)
@@ -151,7 +151,7 @@ def test_presets_are_what_is_published(make, config, preset):
     with torch.device("meta"):
         found = from_huggingface(getattr(transformers, make)(getattr(transformers, config)()))
     expected = preset().get_params()
-    width = found._options(8).width, preset()._options(8).width
+    width = found.feedforward_width, preset().feedforward_width
     assert width[0] == width[1]
     unlike = {name for name, value in found.get_params().items() if repr(value) != repr(expected[name])}
     assert unlike <= {"d_feedforward"}
@@ -175,7 +175,7 @@ def test_there_and_back_nothing_changes(make, tied):
 @pytest.mark.parametrize("tied", [True, False])
 def test_there_and_back_bert_says_the_same(tied):
     published = bert(tie_word_embeddings=tied)
-    again = to_huggingface(from_huggingface(published, marks=MARKS))
+    again = to_huggingface(from_huggingface(published, special_symbols=SPECIAL))
     assert again.config.vocab_size == V
     x, places = X[2], [1, 2, 7]
     np.testing.assert_allclose(their_guesses(again, x, places), their_guesses(published, x, places), atol=1e-6)
@@ -200,8 +200,8 @@ def test_what_is_trained_here_guesses_the_same_there():
     model.fit([x for x in X if len(x) > 1], validation=None)
     n = model.encoding_.size
     published = to_huggingface(model)
-    assert published.config.vocab_size == n + 3  # the marks are none of its symbols, and never guessed
-    found = their_guesses(published, X[0], [0, 3], Marks(n, n + 1, n + 2))
+    assert published.config.vocab_size == n + 3  # the special symbols are none of its own, and never guessed
+    found = their_guesses(published, X[0], [0, 3], SpecialSymbols(n, n + 1, n + 2))
     np.testing.assert_allclose(found[:, :n], model.fill(X[0], [0, 3]).probabilities, rtol=0, atol=1e-6)
     assert not found[:, n:].any()
 
@@ -231,12 +231,12 @@ def test_what_was_converted_can_be_trained_on():
 
 def test_other_models_are_refused():
     with pytest.raises(ValueError, match=r"has no cls.predictions.decoder.weight; pass a BertForMaskedLM"):
-        from_huggingface(transformers.BertModel(bert().config), marks=MARKS)
-    with pytest.raises(ValueError, match=r"marks.mask is symbol 103 but there are 13; pass one from 0 to 12"):
+        from_huggingface(transformers.BertModel(bert().config), special_symbols=SPECIAL)
+    with pytest.raises(ValueError, match=r"special_symbols.mask is symbol 103 but there are 13; pass one from 0 to 12"):
         from_huggingface(bert())
-    with pytest.raises(ValueError, match="feed_forward_proj='gated-gelu' is not here"):
+    with pytest.raises(ValueError, match="feed_forward_proj='gated-gelu' is not supported"):
         from_huggingface(t5(feed_forward_proj="gated-gelu"))
-    with pytest.raises(ValueError, match="scale_attn_by_inverse_layer_idx=True is not here"):
+    with pytest.raises(ValueError, match="scale_attn_by_inverse_layer_idx=True is not supported"):
         from_huggingface(gpt2(scale_attn_by_inverse_layer_idx=True))
 
 

@@ -13,9 +13,9 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
-from seqmodels.neural.masked import pseudo, states
+from seqmodels.neural.masked import inference
 from seqmodels.neural.masked.masking import BEGIN, END, MASK, Masking
-from seqmodels.neural.masked.training import HiddenBatch, MaskedObjective
+from seqmodels.neural.masked.training import MaskedBatch, MaskedObjective
 
 RNG = np.random.default_rng(0)
 SYMBOLS = [RNG.integers(0, 4, size=n) for n in (12, 1, 7, 15, 2, 8)]
@@ -73,7 +73,7 @@ def test_pseudo_log_prob_is_the_sum_over_positions():
 def test_each_conditional_is_a_distribution_and_does_not_see_its_symbol():
     module, x = rough()._ready(), SYMBOLS[2]
     every = [np.array([*x[:3], v, *x[4:]]) for v in range(V)]
-    steps = pseudo.conditionals(module, every, [np.array([3])] * V, 32)
+    steps = inference.conditional_log_probs(module, every, [np.array([3])] * V, 32)
     assert np.exp(np.concatenate(steps)).sum() == pytest.approx(1, rel=1e-12)
 
 
@@ -84,7 +84,7 @@ def test_long_sequences_are_seen_through_windows_around_each_symbol():
     x = SYMBOLS[3]
     far, near = x.copy(), x.copy()
     far[-1], near[4] = (far[-1] + 1) % V, (near[4] + 1) % V
-    steps = pseudo.conditionals(model._ready(), [x, far, near], [np.array([3])] * 3, 6)
+    steps = inference.conditional_log_probs(model._ready(), [x, far, near], [np.array([3])] * 3, 6)
     assert steps[0] == pytest.approx(steps[1], rel=1e-12)
     assert abs(steps[0] - steps[2]) > 1e-6
 
@@ -96,8 +96,7 @@ def test_order_batches_and_padding_change_nothing(dtype, monkeypatch):
     alone = np.concatenate([model.pseudo_log_prob([x]) for x in SYMBOLS])
     alone_states = [model.encode([x])[0] for x in SYMBOLS]
     for at_once in (1, 40, 16_384):
-        monkeypatch.setattr(pseudo, "STEPS_AT_ONCE", at_once)
-        monkeypatch.setattr(states, "STEPS_AT_ONCE", at_once)
+        monkeypatch.setattr(inference, "MAX_BATCH_STEPS", at_once)
         assert_allclose(model.pseudo_log_prob(SYMBOLS[::-1])[::-1], alone, rtol=1e-6)
         for found, expected in zip(model.encode(SYMBOLS[::-1])[::-1], alone_states, strict=True):
             assert_allclose(found, expected, atol=1e-12 if dtype == "float64" else 1e-5)
@@ -120,8 +119,8 @@ def test_an_estimate_does_not_depend_on_the_order():
     assert (rough().pseudo_log_prob(SYMBOLS, n_samples=3, random_state=1) != found).any()
 
 
-def test_sequences_of_one_length_are_hidden_in_different_places():
-    draws = {tuple(pseudo.sampled_positions(np.full(20, v), 5, 0)) for v in range(6)}
+def test_sequences_of_one_length_are_masked_in_different_places():
+    draws = {tuple(inference.sampled_positions(np.full(20, v), 5, 0)) for v in range(6)}
     assert len(draws) == 6
     assert all(len(set(draw)) == 5 for draw in draws)
 
@@ -139,18 +138,18 @@ def test_text_is_scored_per_byte():
 
 
 @torch.no_grad()
-def test_only_hidden_positions_are_scored():
+def test_only_masked_positions_are_scored():
     model, rng = rough(), np.random.default_rng(0)
     module = model._ready()
     rows = model._rows(sm.as_sequences(SYMBOLS))
-    batch = HiddenBatch.of(rows, Masking(fraction=0.3), module, rng)
+    batch = MaskedBatch.of(rows, Masking(fraction=0.3), module, rng)
     expected, n = 0.0, 0
     for i, row in enumerate(rows):
-        shown, hidden = batch.shown[i, : len(row)], batch.hidden[i, : len(row)]
-        log_p = module.head(module.states(shown[None], torch.ones(1, len(row), dtype=torch.bool)))[0].log_softmax(-1)
-        expected += sum(float(log_p[t, row[t]]) for t in torch.nonzero(hidden).flatten())
-        n += int(hidden.sum())
-        assert not batch.hidden[i, len(row) :].any()
+        inputs, masked = batch.inputs[i, : len(row)], batch.masked[i, : len(row)]
+        log_p = module.logits(module.hidden(inputs[None], torch.ones(1, len(row), dtype=torch.bool)))[0].log_softmax(-1)
+        expected += sum(float(log_p[t, row[t]]) for t in torch.nonzero(masked).flatten())
+        n += int(masked.sum())
+        assert not batch.masked[i, len(row) :].any()
     step = MaskedObjective(module)(batch)
     assert float(step.log_prob) == pytest.approx(expected, rel=1e-10)
     assert step.n_units == step.weight == n == sum(max(1, round(0.3 * len(x))) for x in SYMBOLS)
@@ -169,7 +168,7 @@ def unseen(n):
 
 
 def test_it_sees_the_future():
-    steps = np.array(pseudo.conditionals(taught()._ready(), unseen(50), [np.arange(6)] * 50, 32))
+    steps = np.array(inference.conditional_log_probs(taught()._ready(), unseen(50), [np.arange(6)] * 50, 32))
     assert steps[:, 1:-1].mean() > -0.05  # from the left alone it could not be above -log 2
     assert_allclose(steps[:, [0, -1]].mean(0), -math.log(2), atol=0.1)  # at each end one bit is unknown
     validation = taught().history_["validation"]
@@ -183,7 +182,7 @@ def test_pseudo_log_likelihood_is_no_likelihood():
 
 
 def test_spans_are_learned_too():
-    inner = pseudo.conditionals(taught("spans", 0.3)._ready(), unseen(50), [np.arange(1, 5)] * 50, 32)
+    inner = inference.conditional_log_probs(taught("spans", 0.3)._ready(), unseen(50), [np.arange(1, 5)] * 50, 32)
     assert np.mean(inner) > -0.2
 
 
@@ -194,15 +193,14 @@ def test_it_fills_in():
         assert_array_equal(filled.symbols, x[2:3])
 
 
-def test_hidden_places_are_not_looked_at_and_filled_side_by_side():
+def test_masked_places_are_not_looked_at_and_filled_independently():
     model, x = rough(), SYMBOLS[0]
     filled = model.fill(x, mask=[1, 9, 4])
     steps = torch.tensor([[V + BEGIN, *x, V + END]])
     steps[0, [2, 10, 5]] = V + MASK
     with torch.no_grad():
-        expected = (
-            model._ready().head(model._ready().encoder(model._ready().inputs(steps))[0])[0, [2, 10, 5]].softmax(-1)
-        )
+        network = model._ready()
+        expected = network.head(network.encoder(network.embedded(steps))[0])[0, [2, 10, 5]].softmax(-1)
     assert_allclose(filled.probabilities, expected, rtol=1e-10)
     assert_array_equal(filled.item[[1, 9, 4]], filled.probabilities.argmax(1))
     others = [t for t in range(len(x)) if t not in (1, 9, 4)]
@@ -218,7 +216,7 @@ def test_text_is_filled_by_the_byte():
     assert filled.probabilities.shape == (1, 256)
 
 
-def test_one_hidden_symbol_is_filled_by_its_conditional():
+def test_one_masked_symbol_is_filled_by_its_conditional():
     x = SYMBOLS[0]
     filled = rough().fill(x, mask=[4])
     assert math.log(filled.probabilities[0, x[4]]) == pytest.approx(one_by_one(rough(), x)[4], rel=1e-10)
@@ -271,11 +269,11 @@ def test_states_of_long_sequences_are_those_of_the_window_they_are_most_central_
     module, row = model._ready(), torch.tensor([V + BEGIN, *x, V + END])
     begins = range(0, len(row) - size // 2, size // 2)
     with torch.no_grad():
-        windows = {b: module.encoder(module.inputs(row[None, b : b + size]))[0][0] for b in begins}
+        windows = {b: module.encoder(module.embedded(row[None, b : b + size]))[0][0] for b in begins}
     for t, found in enumerate(model.encode([x])[0], start=1):
-        inside = [b for b in begins if b <= t < b + size]
-        edge = {b: min(t - b if b else size, b + size - 1 - t if b + size < len(row) else size) for b in inside}
-        best = [windows[b][t - b] for b in inside if edge[b] == max(edge.values())]
+        containing = [b for b in begins if b <= t < b + size]
+        edge = {b: min(t - b if b else size, b + size - 1 - t if b + size < len(row) else size) for b in containing}
+        best = [windows[b][t - b] for b in containing if edge[b] == max(edge.values())]
         assert any(np.allclose(found, state, rtol=1e-10) for state in best), t
 
 

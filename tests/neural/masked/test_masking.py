@@ -1,4 +1,4 @@
-"""Which symbols are hidden, how many, and what stands in their place."""
+"""Which symbols are masked, how many, and what replaces them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from seqmodels.neural.masked.masking import BEGIN, END, MASK, Masking, bracket
+from seqmodels.neural.masked.masking import BEGIN, END, MASK, Masking, with_boundaries
 
 V = 5
 
@@ -20,7 +20,7 @@ def spans_of(group: np.ndarray) -> list[int]:
 @pytest.mark.parametrize(
     ("n", "fraction", "count"), [(20, 0.15, 3), (1, 0.15, 1), (3, 0.01, 1), (7, 1.0, 7), (0, 0.5, 0)]
 )
-def test_the_fraction_is_hidden(objective, n, fraction, count):
+def test_the_fraction_is_masked(objective, n, fraction, count):
     masking = Masking(objective, fraction)
     for seed in range(20):
         assert np.count_nonzero(masking.choose(n, np.random.default_rng(seed)) >= 0) == count
@@ -28,17 +28,17 @@ def test_the_fraction_is_hidden(objective, n, fraction, count):
 
 def test_the_three_shares_and_the_random_symbols():
     rng = np.random.default_rng(0)
-    steps = rng.integers(1, V, size=20_000)  # no zeros: a zero that is shown was drawn
-    shown, hidden = Masking(fraction=0.5).hide(steps, V, rng)
-    assert hidden.sum() == 10_000
-    assert (shown[~hidden] == steps[~hidden]).all()
-    masked = shown == V + MASK
-    changed = hidden & ~masked & (shown != steps)
+    steps = rng.integers(1, V, size=20_000)  # no zeros: a zero among the inputs was drawn
+    inputs, masked = Masking(fraction=0.5).apply(steps, V, rng)
+    assert masked.sum() == 10_000
+    assert (inputs[~masked] == steps[~masked]).all()
+    replaced = inputs == V + MASK
+    changed = masked & ~replaced & (inputs != steps)
     # Of the tenth that is drawn a fifth falls on the true symbol, and then looks kept.
-    counts = [masked.sum(), changed.sum(), hidden.sum() - masked.sum() - changed.sum()]
+    counts = [replaced.sum(), changed.sum(), masked.sum() - replaced.sum() - changed.sum()]
     assert chisquare(counts, [8_000, 800, 1_200]).pvalue > 0.01
     # A zero is never the true symbol, each of the others is in a quarter of the places.
-    drawn = np.bincount(shown[changed], minlength=V)
+    drawn = np.bincount(inputs[changed], minlength=V)
     assert chisquare(drawn, changed.sum() * np.array([4, 3, 3, 3, 3]) / 16).pvalue > 0.01
 
 
@@ -67,31 +67,31 @@ def test_a_span_shares_its_fate():
     masking = Masking("spans", 0.3, 3.0, mask_share=0.5, random_share=0.0, keep_share=0.5)
     for _ in range(50):
         state = rng.bit_generator.state
-        shown, hidden = masking.hide(np.zeros(40, dtype=np.int64), V, rng)
+        inputs, masked = masking.apply(np.zeros(40, dtype=np.int64), V, rng)
         again = np.random.default_rng()
         again.bit_generator.state = state
         group = masking.choose(40, again)
-        assert ((group >= 0) == hidden).all()
+        assert ((group >= 0) == masked).all()
         for k in range(group.max() + 1):
-            assert len(set((shown[group == k] == V + MASK).tolist())) == 1
+            assert len(set((inputs[group == k] == V + MASK).tolist())) == 1
 
 
-def test_marks_are_never_hidden():
-    row = bracket(np.array([0, 1, 2]), V)
+def test_boundaries_are_never_masked():
+    row = with_boundaries(np.array([0, 1, 2]), V)
     assert row.tolist() == [V + BEGIN, 0, 1, 2, V + END]
-    shown, hidden = Masking(fraction=1.0, mask_share=1.0, random_share=0.0, keep_share=0.0).hide(
+    inputs, masked = Masking(fraction=1.0, mask_share=1.0, random_share=0.0, keep_share=0.0).apply(
         row, V, np.random.default_rng(0)
     )
-    assert hidden.tolist() == [False, True, True, True, False]
-    assert shown.tolist() == [V + BEGIN, *[V + MASK] * 3, V + END]
-    assert not Masking().hide(row[-1:], V, np.random.default_rng(0))[1].any()  # a piece with a mark only
+    assert masked.tolist() == [False, True, True, True, False]
+    assert inputs.tolist() == [V + BEGIN, *[V + MASK] * 3, V + END]
+    assert not Masking().apply(row[-1:], V, np.random.default_rng(0))[1].any()  # nothing but a boundary
 
 
 def test_masks_are_drawn_anew_and_repeat_by_seed():
     rng, steps = np.random.default_rng(0), np.zeros(200, dtype=np.int64)
-    first, second = (Masking().hide(steps, V, rng)[1] for _ in range(2))
+    first, second = (Masking().apply(steps, V, rng)[1] for _ in range(2))
     assert (first != second).any()
-    assert (Masking().hide(steps, V, np.random.default_rng(0))[1] == first).all()
+    assert (Masking().apply(steps, V, np.random.default_rng(0))[1] == first).all()
 
 
 @pytest.mark.parametrize(

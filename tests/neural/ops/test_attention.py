@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodels.neural.ops.attention import ExplicitAttention
-from seqmodels.neural.transformer.multihead import attend
-from seqmodels.neural.transformer.sight import Sight
+from seqmodels.neural.ops.attention import explicit_attention
+from seqmodels.neural.transformer.attention import AttentionMask, attend
 
 B, H, T, S, D = 2, 3, 4, 5, 6
 SHAPES = {"none": None, "every": (B, H, T, S), "of heads": (H, T, S), "of keys": (B, 1, 1, S)}
@@ -35,7 +34,7 @@ def test_context_and_gradients_are_autograds(which: str) -> None:
     given = [x if x is None else x.requires_grad_() for x in inputs(which)]
     leaves = [x for x in given if x is not None]
     results = []
-    for attention in (ExplicitAttention.apply, plain):
+    for attention in (explicit_attention, plain):
         context = attention(*given)
         results.append((context, *torch.autograd.grad((context * draw(B, H, T, D, seed=4)).sum(), leaves)))
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-13)
@@ -44,7 +43,7 @@ def test_context_and_gradients_are_autograds(which: str) -> None:
 def test_what_is_barred_has_neither_weight_nor_gradient() -> None:
     query, key, value = (x.requires_grad_() for x in inputs("none")[:3] if x is not None)
     bias = torch.zeros(T, S, dtype=torch.float64).masked_fill_(torch.ones(T, S, dtype=torch.bool).triu(2), -torch.inf)
-    context = ExplicitAttention.apply(query, key, value, bias)
+    context = explicit_attention(query, key, value, bias)
     torch.testing.assert_close(context, plain(query, key, value, bias), rtol=1e-12, atol=1e-13)
     for gradient in torch.autograd.grad(context[:, :, :2].sum(), (key, value)):
         assert gradient[:, :, :3].abs().min() > 0
@@ -56,7 +55,7 @@ def test_in_bfloat16_it_is_as_near_to_double_precision_as_autograd_is(length: in
     exact = [draw(8, 4, length, 64, seed=i).bfloat16() for i in range(4)]
     errors = {}
     wanted = gradients(plain_of_width_64, [x.double() for x in exact])
-    for name, attention in {"explicit": ExplicitAttention.apply, "plain": plain_of_width_64}.items():
+    for name, attention in {"explicit": explicit_attention, "plain": plain_of_width_64}.items():
         found = gradients(attention, exact)
         errors[name] = [float((f.double() - w).norm() / w.norm()) for f, w in zip(found, wanted, strict=True)]
     assert max(errors["plain"]) > 1e-3  # it is in bfloat16
@@ -76,9 +75,9 @@ def gradients(attention, given: list[Tensor]) -> tuple[Tensor, ...]:
 def test_training_takes_it_and_weights_that_are_wanted_or_dropped_do_not() -> None:
     query, key, value, bias = inputs("every")
     query.requires_grad_()
-    sight = Sight(bias, explicit=True)
-    explicit, _ = attend(query, key, value, sight, 0.0)
-    others = attend(query, key, value, sight, 0.0, need_weights=True)[0], attend(query, key, value, sight, 0.5)[0]
+    mask = AttentionMask(bias, explicit=True)
+    explicit, _ = attend(query, key, value, mask, 0.0)
+    others = attend(query, key, value, mask, 0.0, need_weights=True)[0], attend(query, key, value, mask, 0.5)[0]
     assert "ExplicitAttention" in str(explicit.grad_fn)
     assert all("ExplicitAttention" not in str(context.grad_fn) for context in others)
     torch.testing.assert_close(explicit, others[0], rtol=1e-12, atol=1e-13)

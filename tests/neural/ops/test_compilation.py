@@ -1,4 +1,4 @@
-"""Compiled training: traced whole, once for all shapes, to the losses of eager training; and an error where nothing can be compiled."""
+"""Compiled training: traced whole, once for all shapes, to the losses of eager training; errors without a compiler."""
 
 from __future__ import annotations
 

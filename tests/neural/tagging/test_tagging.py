@@ -16,7 +16,7 @@ from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
 from seqmodels.neural.tagging.encoders import BidirectionalEncoder, CausalEncoder, SourceEncoder, TransformerEncoder
 from seqmodels.neural.tagging.network import TaggerNetwork
-from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.preparation import Example
 
 B, S, D = 3, 6, 8
@@ -35,13 +35,13 @@ def built(make: Callable[[], Any]) -> Any:
         return make().double().eval().requires_grad_(False)
 
 
-OPTIONS = TransformerOptions(d_model=D, n_heads=2)
+CONFIG = TransformerConfig(d_model=D, n_layers=2, n_heads=2, dropout=0.0)
 ENCODERS: dict[str, Callable[[], SourceEncoder]] = {
     "lstm-both": lambda: BidirectionalEncoder(lambda: LSTMNetwork(D), 2),
     "gru-both": lambda: BidirectionalEncoder(lambda: GRUNetwork(D), 1),
     "lstm-one": lambda: CausalEncoder(LSTMNetwork(D, 2)),
-    "transformer-both": lambda: TransformerEncoder(OPTIONS, causal=False),
-    "transformer-one": lambda: TransformerEncoder(OPTIONS, causal=True),
+    "transformer-both": lambda: TransformerEncoder(CONFIG, causal=False),
+    "transformer-one": lambda: TransformerEncoder(CONFIG, causal=True),
 }
 
 

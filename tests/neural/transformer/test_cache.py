@@ -9,9 +9,9 @@ from torch import Tensor
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.network import Memory, select
-from seqmodels.neural.transformer.cache import FIRST_ROOM, Extension, Fill, extend
-from seqmodels.neural.transformer.network import TransformerNetwork, cached_length
-from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.cache import FIRST_CAPACITY, CacheUpdate, FillLevel, cached_length, plan_update
+from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.network import TransformerNetwork
 
 N, H, D = 2, 2, 4
 
@@ -24,7 +24,8 @@ def steps(length: int, seed: int = 0) -> Tensor:
 def network() -> TransformerNetwork:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return TransformerNetwork(TransformerOptions(d_model=8, n_layers=2, n_heads=2, positions="rotary")).double()
+        config = TransformerConfig(d_model=8, n_layers=2, n_heads=2, dropout=0.0, positions="rotary")
+        return TransformerNetwork(config).double()
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -89,49 +90,49 @@ def test_beams_are_independent_copies(network: TransformerNetwork) -> None:
 def test_steps_are_written_in_place_and_buffers_double(network: TransformerNetwork) -> None:
     _, memory = network(draw(N, 1, 8), network.start(N))
     seen = []
-    for k in range(3 * FIRST_ROOM):
+    for k in range(3 * FIRST_CAPACITY):
         _, memory = network(draw(N, 1, 8, seed=k), memory)
         seen.append(tuple(buffers_of(memory)))
-    assert cached_length(memory[0]) == 3 * FIRST_ROOM + 1
+    assert cached_length(memory[0]) == 3 * FIRST_CAPACITY + 1
     assert len(set(seen)) == 3  # of 64, 130 and 262 steps
-    assert memory[0][0][0][0].shape == (N, 2, 2 * (2 * FIRST_ROOM + 3), 4)
+    assert memory[0][0][0][0].shape == (N, 2, 2 * (2 * FIRST_CAPACITY + 3), 4)
 
 
-def test_a_limit_bounds_the_room_until_it_is_passed() -> None:
+def test_the_longest_sequence_bounds_the_capacity_until_it_is_passed() -> None:
     layers = ((steps(5), steps(5)),)
     with torch.no_grad():
-        assert extend((layers, 5, Fill(5)), 1)[0].room == FIRST_ROOM
-        assert extend((layers, 5, Fill(5)), 1, limit=10)[0].room == 10
-        assert extend((layers, 5, Fill(5)), 1, limit=4)[0].room == FIRST_ROOM
+        assert plan_update((layers, 5, FillLevel(5)), 1)[0].capacity == FIRST_CAPACITY
+        assert plan_update((layers, 5, FillLevel(5)), 1, max_length=10)[0].capacity == 10
+        assert plan_update((layers, 5, FillLevel(5)), 1, max_length=4)[0].capacity == FIRST_CAPACITY
 
 
 def test_only_the_last_state_of_a_buffer_may_write_behind_itself() -> None:
-    buffer, fill = (steps(8), steps(8)), Fill(6)
+    buffer, fill = (steps(8), steps(8)), FillLevel(6)
     with torch.no_grad():
-        assert not extend(((buffer,), 5, fill), 1)[0].in_place  # somebody wrote step 5 before
-        assert not extend(((buffer,), 6, fill), 3)[0].in_place  # no room for three
-        assert extend(((buffer,), 6, fill), 2)[0].in_place
+        assert not plan_update(((buffer,), 5, fill), 1)[0].in_place  # somebody wrote step 5 before
+        assert not plan_update(((buffer,), 6, fill), 3)[0].in_place  # no room for three
+        assert plan_update(((buffer,), 6, fill), 2)[0].in_place
         assert fill.steps == 8
-    assert not extend(((buffer,), 8, fill), 0)[0].in_place  # a gradient needs what was there
+    assert not plan_update(((buffer,), 8, fill), 0)[0].in_place  # a gradient needs what was there
 
 
 def test_without_a_past_nothing_is_copied_and_gradients_flow_through_one() -> None:
     new = (steps(3), steps(3, 1))
-    extension, _ = extend(None, 3)
-    assert extension.place(None, new) is new
-    assert extension.seen(new, 0) is new
+    update, _ = plan_update(None, 3)
+    assert update.write(None, new) is new
+    assert update.steps_from(0, new) is new
     past = (steps(2, 2).requires_grad_(), steps(2, 3).requires_grad_())
-    extension, fill = extend(((past,), 2, Fill(2)), 3)
-    joined = extension.place(past, new)
+    update, fill = plan_update(((past,), 2, FillLevel(2)), 3)
+    joined = update.write(past, new)
     assert fill.steps == 5
     assert torch.equal(joined[0], torch.cat([past[0], new[0]], 2))
     joined[1].sum().backward()
     assert past[1].grad is not None
 
 
-def test_what_is_seen_starts_at_the_first() -> None:
+def test_steps_are_read_from_the_first_on() -> None:
     buffers = (steps(8), steps(8, 1))
-    key, value = Extension(4, 6, True, 8).seen(buffers, 2)
+    key, value = CacheUpdate(4, 6, True, 8).steps_from(2, buffers)
     assert torch.equal(key, buffers[0][:, :, 2:6])
     assert torch.equal(value, buffers[1][:, :, 2:6])
 

@@ -5,11 +5,13 @@ from torch.nn import functional as F
 
 import seqmodels as sm
 from seqmodels.neural.network import Memory, Source, select
+from seqmodels.neural.transformer import short_convolution
+from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
-from seqmodels.neural.transformer.options import TransformerOptions
-from seqmodels.neural.transformer.previous import PreviousInputs
+from seqmodels.neural.transformer.short_convolution import IncrementalConvolution, ShortConvolution
 
 B, T, D = 3, 7, 4
+R = 5  # rows of a table of inputs
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -20,7 +22,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 def network() -> TransformerNetwork:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return TransformerNetwork(TransformerOptions(d_model=D, n_heads=2), previous=2).double()
+        return TransformerNetwork(TransformerConfig(d_model=D, n_layers=2, n_heads=2, dropout=0.0), previous=2).double()
 
 
 def in_pieces(network: TransformerNetwork, x: Tensor, sizes: list[int]) -> tuple[Tensor, Memory]:
@@ -33,7 +35,7 @@ def in_pieces(network: TransformerNetwork, x: Tensor, sizes: list[int]) -> tuple
 
 @pytest.mark.parametrize("n", [1, 3, T + 2])
 def test_it_is_a_convolution_over_zeros_and_the_step_itself(n: int) -> None:
-    layer, x = PreviousInputs(D, n).double(), draw(B, T, D)
+    layer, x = ShortConvolution(D, n).double(), draw(B, T, D)
     found, recent = layer(x, layer.start(B))
     assert layer.map is not None
     kernel = layer.map.weight.view(D, n, D).transpose(1, 2).flip(2)  # (out, in, n), the most distant first
@@ -44,7 +46,7 @@ def test_it_is_a_convolution_over_zeros_and_the_step_itself(n: int) -> None:
 
 
 def test_without_previous_inputs_stay_as_they_are() -> None:
-    layer, x = PreviousInputs(D, 0), draw(B, T, D)
+    layer, x = ShortConvolution(D, 0), draw(B, T, D)
     found, recent = layer(x, layer.start(B))
     assert found is x
     assert recent.shape == (B, 0, D)
@@ -86,7 +88,7 @@ def test_a_state_is_a_value(network: TransformerNetwork) -> None:
 @pytest.mark.parametrize("n", [1, 3])
 def test_gradients_come_from_every_distance(n: int) -> None:
     layer, x, recent = (
-        PreviousInputs(2, n).double(),
+        ShortConvolution(2, n).double(),
         draw(2, 4, 2).requires_grad_(),
         draw(2, n, 2, seed=1).requires_grad_(),
     )
@@ -97,7 +99,8 @@ def test_gradients_come_from_every_distance(n: int) -> None:
 def test_an_encoder_and_its_decoder_mix_apart_and_padding_is_not_mixed_in() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        both = TransformerSeq2SeqNetwork(TransformerOptions(d_model=D, n_heads=2), previous=2).double()
+        config = TransformerConfig(d_model=D, n_layers=2, n_heads=2, dropout=0.0)
+        both = TransformerSeq2SeqNetwork(config, previous=2).double()
     x, source, mask = draw(B, T, D), draw(B, 5, D, seed=1), torch.arange(5) < torch.tensor([[5], [3], [1]])
     whole = both(x, both.start(B, Source(source, mask)))[0]
     memory, pieces = both.start(B, Source(source.masked_fill(~mask[..., None], torch.nan), mask)), []
@@ -114,3 +117,26 @@ def test_an_encoder_and_its_decoder_mix_apart_and_padding_is_not_mixed_in() -> N
         part.map.weight.zero_()
         assert not torch.equal(both(x, both.start(B, Source(source, mask)))[0], whole)
         part.map.weight.copy_(before)
+
+
+# -- step by step -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_previous", [0, 1, 3])
+@pytest.mark.parametrize("precomputed", [R, R - 1])
+def test_step_by_step_as_at_once(n_previous: int, precomputed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(short_convolution, "PRECOMPUTED_UP_TO", precomputed)
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(R, D, dtype=torch.float64, generator=generator)
+    previous, rows = ShortConvolution(D, n_previous).double(), torch.randint(R, (2, 7), generator=generator)
+    with torch.no_grad():
+        steps_of, expected = IncrementalConvolution(inputs, previous), previous(inputs[rows], previous.start(2))[0]
+        for begun in (0, 2):  # from nothing, and from what was read at once
+            found, pending = steps_of.first_steps(inputs[rows[:, :begun]])
+            steps = [*found.unbind(1)]
+            for row in rows[:, begun:].t():
+                x, pending = steps_of(row, pending)
+                steps.append(x.clone())
+                x.fill_(torch.nan)  # it is the caller's own
+            torch.testing.assert_close(torch.stack(steps, 1), expected, rtol=0, atol=1e-12)
+    assert not steps_of.table.isnan().any()

@@ -1,4 +1,4 @@
-"""Heads against torch's own, a loop over pairs, and each other: fused or written out, shared keys or not."""
+"""Heads against torch's own, a loop over pairs, and each other: fused or explicit, shared keys or not."""
 
 import math
 from dataclasses import replace
@@ -9,11 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.transformer.cache import extend
-from seqmodels.neural.transformer.multihead import CrossAttention, SelfAttention, attend
-from seqmodels.neural.transformer.options import TransformerOptions
-from seqmodels.neural.transformer.relative import AlibiBias, Rotary, T5Bias, make_score_bias
-from seqmodels.neural.transformer.sight import Outlook, Sight, explicit_pays, padding_sight
+from seqmodels.neural.transformer.attention import (
+    AttentionMask,
+    CrossAttention,
+    ForwardPass,
+    MaskBuilder,
+    SelfAttention,
+    attend,
+    explicit_is_faster,
+    padding_mask,
+)
+from seqmodels.neural.transformer.cache import plan_update
+from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.positions import AlibiBias, RotaryEmbedding, Rotation, T5Bias, make_score_bias
 
 B, T, S, D, H = 3, 4, 6, 8, 2
 MASK = torch.arange(S) < torch.tensor([[6], [2], [4]])
@@ -29,13 +37,13 @@ def filled(module: nn.Module) -> Any:
     return module
 
 
-def options(**changes: Any) -> TransformerOptions:
-    return TransformerOptions(**({"d_model": D, "n_heads": H} | changes))
+def config(**changes: Any) -> TransformerConfig:
+    return TransformerConfig(**({"d_model": D, "n_heads": H} | changes))
 
 
 def build(kind: type, **changes: Any) -> Any:
     with torch.random.fork_rng(devices=[]):
-        return filled(kind(options(**changes)))
+        return filled(kind(config(**changes)))
 
 
 # -- cross-attention ------------------------------------------------------------------------------------------
@@ -54,10 +62,10 @@ def torchs(ours: CrossAttention) -> nn.MultiheadAttention:
 @pytest.mark.parametrize("explicit", [False, True])
 def test_cross_attention_is_torchs_with_and_without_weights(explicit: bool) -> None:
     ours, query, source = build(CrossAttention), draw(B, T, D), draw(B, S, D, seed=1)
-    sight = padding_sight(MASK, query, explicit=explicit)
+    mask = padding_mask(MASK, query, explicit=explicit)
     prepared = ours.prepare(source, MASK)
-    fast, none = ours(query, *prepared, sight)
-    slow, weights = ours(query, *prepared, sight, need_weights=True)
+    fast, none = ours(query, *prepared, mask)
+    slow, weights = ours(query, *prepared, mask, need_weights=True)
     masked = torchs(ours)(query, source, source, key_padding_mask=~MASK, average_attn_weights=False)
     assert none is None
     torch.testing.assert_close((slow, weights), masked, rtol=1e-12, atol=1e-12)
@@ -68,9 +76,9 @@ def test_cross_attention_is_torchs_with_and_without_weights(explicit: bool) -> N
 @pytest.mark.parametrize("explicit", [False, True])
 def test_what_is_masked_has_no_influence_even_if_it_is_nan(explicit: bool) -> None:
     ours, query, source = build(CrossAttention, qk_norm=True), draw(B, T, D), draw(B, S, D, seed=1)
-    sight = padding_sight(MASK, query, explicit=explicit)
-    expected, _ = ours(query, *ours.prepare(source, MASK), sight)
-    found, _ = ours(query, *ours.prepare(source.masked_fill(~MASK[..., None], torch.nan), MASK), sight)
+    mask = padding_mask(MASK, query, explicit=explicit)
+    expected, _ = ours(query, *ours.prepare(source, MASK), mask)
+    found, _ = ours(query, *ours.prepare(source.masked_fill(~MASK[..., None], torch.nan), MASK), mask)
     assert torch.equal(found, expected)
     assert all(g.isfinite().all() for g in torch.autograd.grad(found.sum(), list(ours.parameters())))
 
@@ -78,8 +86,8 @@ def test_what_is_masked_has_no_influence_even_if_it_is_nan(explicit: bool) -> No
 # -- self-attention -------------------------------------------------------------------------------------------
 
 
-def self_attend(module: SelfAttention, x: Tensor, sight: Sight) -> Tensor:
-    return module(x, None, extend(None, x.shape[1])[0], sight)[0]
+def self_attend(module: SelfAttention, x: Tensor, mask: AttentionMask, rotation: Rotation | None = None) -> Tensor:
+    return module(x, None, ForwardPass(plan_update(None, x.shape[1])[0], mask, rotation))[0]
 
 
 def looped(module: SelfAttention, x: Tensor, causal: bool, window: int, bias: Any) -> Tensor:
@@ -111,15 +119,15 @@ def test_self_attention_is_its_definition(
         bias.double()
     if isinstance(bias, T5Bias):
         bias.table.data = draw(*bias.table.shape, seed=4)
-    sight = Outlook(causal, window).sight(x, 0, None, bias, explicit=explicit)
+    mask = MaskBuilder(causal, window).build(x, 0, None, bias, explicit=explicit)
     expected = looped(module, x, causal, window or S, bias)
-    torch.testing.assert_close(self_attend(module, x, sight), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(self_attend(module, x, mask), expected, rtol=0, atol=1e-12)
 
 
 def test_as_many_shared_heads_as_heads_are_plain_heads() -> None:
     plain, x = build(SelfAttention), draw(B, S, D)
-    sight = Outlook(True, None).sight(x, 0)
-    assert torch.equal(self_attend(build(SelfAttention, n_kv_heads=H), x, sight), self_attend(plain, x, sight))
+    mask = MaskBuilder(True, None).build(x, 0)
+    assert torch.equal(self_attend(build(SelfAttention, n_kv_heads=H), x, mask), self_attend(plain, x, mask))
     shared = build(SelfAttention, n_kv_heads=1)
     with torch.no_grad():  # the one head of keys and values, copied for every head of queries
         query, rest = shared.project.weight.split((D, D))
@@ -127,23 +135,23 @@ def test_as_many_shared_heads_as_heads_are_plain_heads() -> None:
         query, rest = shared.project.bias.split((D, D))
         plain.project.bias.copy_(torch.cat([query, *([rest[: D // H]] * H), *([rest[D // H :]] * H)]))
         plain.output.load_state_dict(shared.output.state_dict())
-    expected = self_attend(plain, x, sight)
-    torch.testing.assert_close(self_attend(shared, x, sight), expected, rtol=0, atol=1e-12)
+    expected = self_attend(plain, x, mask)
+    torch.testing.assert_close(self_attend(shared, x, mask), expected, rtol=0, atol=1e-12)
 
 
 def test_normalised_queries_and_keys_forget_their_lengths() -> None:
     module, x = build(SelfAttention, qk_norm=True), draw(B, S, D)
-    sight = Outlook(True, None).sight(x, 0)
-    before = self_attend(module, x, sight)
+    mask = MaskBuilder(True, None).build(x, 0)
+    before = self_attend(module, x, mask)
     with torch.no_grad():
         module.project.weight[: 2 * D] *= 1000
         module.project.bias[: 2 * D] *= 1000
-    torch.testing.assert_close(self_attend(module, x, sight), before, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(self_attend(module, x, mask), before, rtol=1e-4, atol=1e-4)
     module.norm.weight.data[0] *= 2
-    assert (self_attend(module, x, sight) - before).abs().max() > 1e-3
+    assert (self_attend(module, x, mask) - before).abs().max() > 1e-3
 
 
-# -- what is seen ---------------------------------------------------------------------------------------------
+# -- masks ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mask", [None, MASK])
@@ -151,8 +159,8 @@ def test_normalised_queries_and_keys_forget_their_lengths() -> None:
 @pytest.mark.parametrize("bias", [None, AlibiBias(H)])
 def test_an_encoder_never_looks_at_padding_nor_at_nothing(mask: Any, window: Any, bias: Any) -> None:
     x = draw(B, S, D)
-    sight = Outlook(False, window).sight(x, 0, mask, bias)
-    _, weights = attend(*(draw(B, H, S, 4, seed=i) for i in range(3)), sight, 0.0, need_weights=True)
+    built = MaskBuilder(False, window).build(x, 0, mask, bias)
+    _, weights = attend(*(draw(B, H, S, 4, seed=i) for i in range(3)), built, 0.0, need_weights=True)
     assert weights.isfinite().all()
     if mask is not None:
         real = mask[:, None, :, None] & ~mask[:, None, None, :]
@@ -160,48 +168,49 @@ def test_an_encoder_never_looks_at_padding_nor_at_nothing(mask: Any, window: Any
 
 
 def test_a_plain_square_is_left_to_the_kernel_and_one_query_sees_all() -> None:
-    x, plain = draw(B, S, D), Outlook(True, None)
-    assert plain.sight(x, 0) == Sight(causal=True)
-    assert plain.sight(x[:, :1], 5) == Sight()
-    assert Outlook(True, 3).sight(x[:, :1], 5) == Sight(first=3)
-    written = plain.sight(x, 0, explicit=True)
-    assert not written.causal
-    assert written.bias.isneginf().equal(torch.ones(1, 1, S, S, dtype=torch.bool).triu(1))
+    x, plain = draw(B, S, D), MaskBuilder(True, None)
+    assert plain.build(x, 0) == AttentionMask(causal=True)
+    assert plain.build(x[:, :1], 5) == AttentionMask()
+    assert MaskBuilder(True, 3).build(x[:, :1], 5) == AttentionMask(first_key=3)
+    explicit = plain.build(x, 0, explicit=True)
+    assert not explicit.causal
+    assert explicit.bias.isneginf().equal(torch.ones(1, 1, S, S, dtype=torch.bool).triu(1))
 
 
-def test_products_are_written_out_only_where_that_pays() -> None:
+def test_attention_is_explicit_only_where_that_is_faster() -> None:
     x = torch.zeros(1, 2, 3, dtype=torch.bfloat16)
-    assert explicit_pays(x, 0.0)
-    assert not explicit_pays(x.float(), 0.0)
-    assert explicit_pays(x.float(), 0.1)
+    assert explicit_is_faster(x, 0.0)
+    assert not explicit_is_faster(x.float(), 0.0)
+    assert explicit_is_faster(x.float(), 0.1)
     with torch.no_grad():
-        assert not explicit_pays(x, 0.0)
-        assert explicit_pays(x[:, :1].float(), 0.0)
+        assert not explicit_is_faster(x, 0.0)
+        assert explicit_is_faster(x[:, :1].float(), 0.0)
     with torch.autocast("cpu", torch.bfloat16):
-        assert explicit_pays(x.float(), 0.0)
+        assert explicit_is_faster(x.float(), 0.0)
 
 
 @pytest.mark.parametrize("kind", [None, "rotary", "alibi", "t5"])
 def test_half_precision_is_near_full_precision(kind: Any) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module = SelfAttention(options(positions=kind))
+        module = SelfAttention(config(positions=kind))
     x, bias = draw(B, S, D).float(), make_score_bias(kind, H, causal=True)
-    outlook, rotary = Outlook(True, None), Rotary(D // H)
-    turn = (lambda: rotary(x)) if kind == "rotary" else (lambda: None)
-    full = self_attend(module, x, outlook.sight(x, 0, None, bias, turn()))
+    builder, rotary = MaskBuilder(True, None), RotaryEmbedding(D // H)
+    rotation = (lambda: rotary(x)) if kind == "rotary" else (lambda: None)
+    full = self_attend(module, x, builder.build(x, 0, None, bias), rotation())
     with torch.autocast("cpu", torch.bfloat16):
-        half = self_attend(module, x, outlook.sight(x, 0, None, bias, turn(), explicit=explicit_pays(x, 0.0)))
+        mask = builder.build(x, 0, None, bias, explicit=explicit_is_faster(x, 0.0))
+        half = self_attend(module, x, mask, rotation())
     assert half.dtype == torch.bfloat16
     torch.testing.assert_close(half.float(), full, rtol=0, atol=0.02)
 
 
 def test_dropout_of_weights_is_in_training_only() -> None:
     module, x = build(SelfAttention, attention_dropout=1.0), draw(B, S, D)
-    sight = Outlook(True, None).sight(x, 0, explicit=True)
-    assert torch.equal(self_attend(module, x, sight), module.output.bias.expand(B, S, D))
+    mask = MaskBuilder(True, None).build(x, 0, explicit=True)
+    assert torch.equal(self_attend(module, x, mask), module.output.bias.expand(B, S, D))
     kept = build(SelfAttention)
     module.eval()
-    assert torch.equal(self_attend(module, x, sight), self_attend(kept, x, sight))
-    fused = replace(sight, explicit=False)
-    torch.testing.assert_close(self_attend(module, x, fused), self_attend(kept, x, sight), rtol=0, atol=1e-12)
+    assert torch.equal(self_attend(module, x, mask), self_attend(kept, x, mask))
+    fused = replace(mask, explicit=False)
+    torch.testing.assert_close(self_attend(module, x, fused), self_attend(kept, x, mask), rtol=0, atol=1e-12)

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Network, Source, select
-from seqmodels.neural.transformer.multihead import CrossAttention, SelfAttention
-from seqmodels.neural.transformer.network import TransformerBlock, TransformerNetwork, TransformerSeq2SeqNetwork
-from seqmodels.neural.transformer.options import TransformerOptions
+from seqmodels.neural.transformer.attention import CrossAttention, SelfAttention
+from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
+from seqmodels.neural.transformer.stack import TransformerBlock
 
 B, S, T, D, H, L = 3, 5, 7, 8, 2, 2
 MASK = torch.arange(S) < torch.tensor([[5], [2], [3]])
-SIZES = {"d_model": D, "n_layers": L, "n_heads": H}
+SIZES: dict[str, Any] = {"d_model": D, "n_layers": L, "n_heads": H, "dropout": 0.0}
 NETWORKS = [TransformerNetwork, TransformerSeq2SeqNetwork]
 OPTIONS: dict[str, dict[str, Any]] = {
     "pre": {"positions": "learned"},
@@ -41,7 +42,7 @@ SOURCE = Source(draw(B, S, D, seed=5), MASK)
 
 def build(make: Callable[..., Network], **options: Any) -> Network:
     with torch.random.fork_rng(devices=[]):
-        network = make(TransformerOptions(**({"max_length": T} | SIZES | options))).double()
+        network = make(TransformerConfig(**(SIZES | options)), max_length=T).double()
     # Weights of order one, biases and norms that do something: at their gentle start much would look alike.
     for i, parameter in enumerate(network.parameters()):
         parameter.data += 0.4 * draw(*parameter.shape, seed=i)
@@ -217,7 +218,8 @@ def test_learned_positions_end_at_max_length() -> None:
 def test_the_residual_stream_starts_small() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = TransformerSeq2SeqNetwork(TransformerOptions(d_model=64, n_layers=3)).requires_grad_(False)
+        config = TransformerConfig(d_model=64, n_layers=3, n_heads=4)
+        network = TransformerSeq2SeqNetwork(config).requires_grad_(False)
     decoder, encoder = network.decoder.blocks[1], network.encoder.blocks[1]
     assert float(decoder.attention.project.weight.std()) == pytest.approx(1 / 8, rel=0.05)
     for added in (decoder.attention.output, decoder.cross_attention.output):
@@ -249,8 +251,8 @@ def test_dropout_is_on_the_inputs_and_on_every_addition(make: Callable[..., Netw
 @pytest.mark.parametrize("norm", ["pre", "residual"])
 @pytest.mark.parametrize("norm_type", ["layer", "rms"])
 def test_layers_that_start_at_zero_add_nothing(make: Callable[..., Network], norm: Any, norm_type: Any) -> None:
-    options = TransformerOptions(**SIZES, norm=norm, norm_type=norm_type, positions=None, zero_init=True)
+    config = TransformerConfig(**SIZES, norm=norm, norm_type=norm_type, positions=None, zero_init=True)
     with torch.random.fork_rng(devices=[]):
-        network = make(options).double()
+        network = make(config).double()
     x = draw(B, T, D)
     torch.testing.assert_close(in_pieces(network, x, [T]), network.decoder.final_norm(x), rtol=0, atol=1e-12)

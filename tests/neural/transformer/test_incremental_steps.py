@@ -1,4 +1,4 @@
-"""Steps on gathered weights say what the module says, for every option that they know."""
+"""Single steps on packed weights are the module's, for every option that they implement."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.io_module import IOSpec, SequenceModule
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.symbol_cursor import SymbolCursor
+from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork
-from seqmodels.neural.transformer.options import TransformerOptions
 from seqmodels.observations import Categorical
 from seqmodels.preparation import Example
 
@@ -44,11 +44,11 @@ LEFT_OUT: list[dict[str, Any]] = [
 def cursor(
     name: str, windowing: Windowing, *, conditional: bool = False, tied: float | None = None, max_length: int | None = 16
 ) -> NetworkCursor:
-    options: dict[str, Any] = {"d_model": 8, "n_layers": 2, "n_heads": 2, "max_length": max_length, **OPTIONS[name]}
+    options: dict[str, Any] = {"d_model": 8, "n_layers": 2, "n_heads": 2, "dropout": 0.0, **OPTIONS[name]}
     previous = options.pop("previous", 0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = TransformerNetwork(TransformerOptions(**options), previous=previous)
+        network = TransformerNetwork(TransformerConfig(**options), max_length=max_length, previous=previous)
         module = SequenceModule(network, Categorical(), IOSpec("symbols", V, conditional, True, tied), torch.Generator())
         for parameter in module.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
@@ -65,13 +65,13 @@ def symbols(length: int, seed: int = 0) -> Tensor:
     return torch.randint(V, (N, length), generator=torch.Generator().manual_seed(seed))
 
 
-def walked(walker: Cursor, x: Tensor, source: np.ndarray | None = None) -> Tensor:
+def walked(stepping: Cursor, x: Tensor, source: np.ndarray | None = None) -> Tensor:
     """``(T + 1, n, V + 1)`` log-probabilities of every symbol and the end, at every step."""
-    state, found = walker.start(source, len(x)), []
+    state, found = stepping.start(source, len(x)), []
     for step in x.t():
-        found.append(walker.distribution(state).log_probs())
-        state = walker.advance(state, step)
-    return torch.stack([*found, walker.distribution(state).log_probs()])
+        found.append(stepping.distribution(state).log_probs())
+        state = stepping.advance(state, step)
+    return torch.stack([*found, stepping.distribution(state).log_probs()])
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -89,8 +89,8 @@ def test_windows_are_those_of_batched_evaluation(name: str, windowing: Windowing
     rows = [Row.of(Example(each.numpy(), source), False, True) for each in x]
     expected = np.stack(log_prob_steps(whole.module, whole.observation, rows, windowing))
     found = walked(fast(whole), x, source)
-    asked = torch.cat([x, torch.full((N, 1), V)], 1).t().unsqueeze(-1)
-    np.testing.assert_allclose(found.gather(-1, asked).squeeze(-1).t(), expected, rtol=0, atol=1e-10)
+    targets = torch.cat([x, torch.full((N, 1), V)], 1).t().unsqueeze(-1)
+    np.testing.assert_allclose(found.gather(-1, targets).squeeze(-1).t(), expected, rtol=0, atol=1e-10)
 
 
 def test_tied_tables_are_read() -> None:
@@ -105,90 +105,90 @@ def test_steps_go_on_past_what_is_kept(name: str) -> None:
 
 
 def test_learned_positions_end_where_the_module_says() -> None:
-    walker = fast(cursor("gpt2", Windowing(), max_length=6))
+    stepping = fast(cursor("gpt2", Windowing(), max_length=6))
     with pytest.raises(ValueError, match="the sequence has 7 steps but positions were learned for max_length=6"):
-        walked(walker, symbols(6))
+        walked(stepping, symbols(6))
 
 
 @pytest.mark.parametrize("windowing", [Windowing(), Windowing(4)])
 def test_a_state_advanced_twice_gives_the_same_twice(windowing: Windowing) -> None:
     """Whoever comes first writes in place; the branch that comes later is not spoiled, nor is what was said before."""
     whole = cursor("transformer", windowing)
-    walker = fast(whole)
-    states = [walker.start(None, N)]
+    stepping = fast(whole)
+    states = [stepping.start(None, N)]
     for step in symbols(7).t():
-        states.append(walker.advance(states[-1], step))
+        states.append(stepping.advance(states[-1], step))
     for state, after, step in zip(states, states[1:], symbols(7).t(), strict=False):
         before = state.outputs.clone()
         branches = [state, state]
         for t in range(3):  # side by side, the second ahead of the first in turn
             for i in ((0, 1), (1, 0))[t % 2]:
-                branches[i] = walker.advance(branches[i], symbols(3, seed=i)[:, t])
+                branches[i] = stepping.advance(branches[i], symbols(3, seed=i)[:, t])
         for i in (0, 1):
             alone = state
             for t in range(3):
-                alone = walker.advance(alone, symbols(3, seed=i)[:, t])
+                alone = stepping.advance(alone, symbols(3, seed=i)[:, t])
             torch.testing.assert_close(alone.outputs, branches[i].outputs, rtol=0, atol=1e-12)
         assert not torch.equal(branches[0].outputs, branches[1].outputs)
         assert torch.equal(state.outputs, before)
-        torch.testing.assert_close(walker.advance(state, step).outputs, after.outputs, rtol=0, atol=1e-12)
+        torch.testing.assert_close(stepping.advance(state, step).outputs, after.outputs, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("windowing", [Windowing(), Windowing(4)])
 def test_beams_are_independent_copies(windowing: Windowing) -> None:
     whole = cursor("shared keys", windowing)
-    walker, x, index = fast(whole), symbols(9), torch.tensor([2, 0, 2, 1])
-    state, slow = walker.start(None, N), whole.start(None, N)
+    stepping, x, index = fast(whole), symbols(9), torch.tensor([2, 0, 2, 1])
+    state, slow = stepping.start(None, N), whole.start(None, N)
     for step in x.t():
-        chosen = walker.select(state, index)
-        state, slow = walker.advance(state, step), whole.advance(slow, step)
-        beams = walker.advance(chosen, step[index])
+        chosen = stepping.select(state, index)
+        state, slow = stepping.advance(state, step), whole.advance(slow, step)
+        beams = stepping.advance(chosen, step[index])
         torch.testing.assert_close(beams.outputs, slow.outputs[index], rtol=0, atol=1e-12)
         torch.testing.assert_close(state.outputs, slow.outputs, rtol=0, atol=1e-12)
-    chosen, rest = walker.select(state, index), symbols(6, seed=1)
+    chosen, rest = stepping.select(state, index), symbols(6, seed=1)
     for step in rest.t():  # over a window's edge
-        chosen, slow = walker.advance(chosen, step[index]), whole.advance(slow, step)
+        chosen, slow = stepping.advance(chosen, step[index]), whole.advance(slow, step)
     torch.testing.assert_close(chosen.outputs, slow.outputs[index], rtol=0, atol=1e-12)
 
 
 def test_steps_are_written_in_place() -> None:
-    walker = fast(cursor("transformer", Windowing()))
-    state, places = walker.start(None, N), []
+    stepping = fast(cursor("transformer", Windowing()))
+    state, places = stepping.start(None, N), []
     for step in symbols(15).t():
-        state = walker.advance(state, step)
-        places.append(state.memory.workspace.cache.data_ptr())
+        state = stepping.advance(state, step)
+        places.append(state.memory.cache.key_value.data_ptr())
     assert len(set(places)) == 1
-    assert state.memory.workspace.cache.shape[4] == 16
+    assert state.memory.cache.key_value.shape[4] == 16
 
 
 def test_a_state_of_inference_mode_goes_on_outside_of_it() -> None:
     whole, x = cursor("transformer", Windowing()), symbols(6)
-    walker = fast(whole)
+    stepping = fast(whole)
     with torch.inference_mode():
-        state = walker.start(None, N)
+        state = stepping.start(None, N)
         for step in x[:, :4].t():
-            state = walker.advance(state, step)
+            state = stepping.advance(state, step)
     for step in x[:, 4:].t():
-        state = walker.advance(state, step)
-    torch.testing.assert_close(walker.distribution(state).log_probs(), walked(whole, x)[-1], rtol=0, atol=1e-12)
+        state = stepping.advance(state, step)
+    torch.testing.assert_close(stepping.distribution(state).log_probs(), walked(whole, x)[-1], rtol=0, atol=1e-12)
 
 
 def test_what_the_caller_changes_later_was_read_before() -> None:
     whole, x = cursor("transformer", Windowing(4)), symbols(9)
-    walker, scratch = fast(whole), torch.zeros(N, dtype=torch.int64)
-    state = walker.start(None, N)
+    stepping, scratch = fast(whole), torch.zeros(N, dtype=torch.int64)
+    state = stepping.start(None, N)
     for step in x.t():
-        state = walker.advance(state, scratch.copy_(step))
-    torch.testing.assert_close(walker.distribution(state).log_probs(), walked(whole, x)[-1], rtol=0, atol=1e-12)
+        state = stepping.advance(state, scratch.copy_(step))
+    torch.testing.assert_close(stepping.distribution(state).log_probs(), walked(whole, x)[-1], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("options", LEFT_OUT)
-def test_what_is_not_known_is_left_to_the_module(options: dict[str, Any]) -> None:
-    network = TransformerNetwork(TransformerOptions(d_model=8, n_heads=2, **options))
+def test_what_is_not_implemented_is_left_to_the_module(options: dict[str, Any]) -> None:
+    network = TransformerNetwork(TransformerConfig(d_model=8, n_heads=2, **options))
     assert network.stepper(torch.zeros(V, 8)) is None
 
 
 def test_large_vocabularies_need_no_table_of_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqmodels.neural.transformer.reading.LARGEST_TABLE", V - 1)
+    monkeypatch.setattr("seqmodels.neural.transformer.short_convolution.PRECOMPUTED_UP_TO", V - 1)
     whole, x = cursor("transformer", Windowing(8)), symbols(13)
     torch.testing.assert_close(walked(fast(whole), x), walked(whole, x), rtol=0, atol=1e-12)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.neural.transformer.feedforward import Activation
+from seqmodels.neural.transformer.layers import Activation
 from seqmodels.parameters import Configurable
 
 Weights = dict[str, Tensor]
@@ -19,29 +19,29 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu-tanh",
     "relu": "relu",
 }
-THEIR_ACTIVATIONS: dict[str, str] = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu"}
+PUBLISHED_ACTIVATIONS: dict[str, str] = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu"}
 
 
 def activation_of(name: str) -> Activation:
-    """Our name of theirs; raises ``ValueError`` for one that is not here."""
+    """The name here of a published activation; raises ``ValueError`` for one that is not supported."""
     if name not in ACTIVATIONS:
         raise ValueError(
-            f"the activation {name!r} is not here; convert a model with {', '.join(map(repr, ACTIVATIONS))}"
+            f"the activation {name!r} is not supported; convert a model with {', '.join(map(repr, ACTIVATIONS))}"
         )
     return ACTIVATIONS[name]
 
 
 def check_published(config: Any, expected: Mapping[str, object]) -> None:
-    """Raise ``ValueError`` for a choice in a published configuration that is not here; what it does not say is as expected."""
+    """Raise ``ValueError`` for a published configuration that is not supported; missing settings are as expected."""
     for name, value in expected.items():
         found = getattr(config, name, value)
         if found != value:
             raise ValueError(
-                f"{config.model_type} with {name}={found!r} is not here; convert one with {name}={value!r}"
+                f"{config.model_type} with {name}={found!r} is not supported; convert one with {name}={value!r}"
             )
 
 
-def check_ours(model: Configurable, published: str, expected: Mapping[str, tuple[object, ...]]) -> None:
+def check_convertible(model: Configurable, published: str, expected: Mapping[str, tuple[object, ...]]) -> None:
     """Raise ``ValueError`` for a hyperparameter that the published architecture does not have."""
     for name, values in expected.items():
         found = getattr(model, name)
@@ -50,27 +50,27 @@ def check_ours(model: Configurable, published: str, expected: Mapping[str, tuple
             raise ValueError(f"{published} has {known} but the model has {name}={found!r}; fit one with that")
 
 
-def part(weights: Mapping[str, Tensor], name: str, owner: str) -> Tensor:
+def required_weight(weights: Mapping[str, Tensor], name: str, owner: str) -> Tensor:
     """A weight; raises ``ValueError`` where the model is not the one that ``owner`` names."""
     if name not in weights:
         raise ValueError(f"the model has no {name}; pass a {owner}, the class with the output layer")
     return weights[name]
 
 
-def same(table: Tensor, head: Tensor) -> bool:
-    """Whether the output layer is the table; what configurations say of it has changed its meaning over time."""
+def is_tied(table: Tensor, head: Tensor) -> bool:
+    """Whether the output layer is the table; the meaning of the setting in configurations has changed over time."""
     return table.is_meta or torch.equal(table, head)
 
 
-def chosen_row(given: int | None, published: int | None, n_symbols: int, what: str) -> int:
-    """The symbol that is given, or else that of the configuration; raises ``ValueError`` where there is none."""
-    row = published if given is None else given
+def resolved_row(requested: int | None, published: int | None, n_symbols: int, what: str) -> int:
+    """The symbol passed by the caller, or else that of the configuration; raises ``ValueError`` where there is none."""
+    row = published if requested is None else requested
     if row is None or not 0 <= row < n_symbols:
         raise ValueError(f"{what} is symbol {row} but there are {n_symbols}; pass one from 0 to {n_symbols - 1}")
     return row
 
 
 def row_of(table: Tensor, vector: Tensor) -> int | None:
-    """The last row of ``table (V, d)`` that is ``vector (d,)``."""
+    """The last row of ``table (V, d)`` that equals ``vector (d,)``, or None."""
     rows = (table == vector).all(1).nonzero()
     return int(rows[-1]) if len(rows) else None

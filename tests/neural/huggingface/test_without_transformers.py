@@ -1,4 +1,4 @@
-"""Published architectures from their weights' names, without the package: against torch's own layers; and what is refused."""
+"""Published architectures by the names of their weights, without the package, against torch's functions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch.nn import functional as F
 
 import seqmodels as sm
 from seqmodels import from_huggingface, presets, to_huggingface
-from seqmodels.neural.huggingface.bert import Marks
-from seqmodels.neural.huggingface.bias import with_bias
+from seqmodels.neural.huggingface.bert import SpecialSymbols
+from seqmodels.neural.huggingface.gpt2 import with_bias
 from seqmodels.neural.untrained import untrained
 
 V, D, WIDTH, N_HEADS = 7, 8, 12, 2
-MARKS = Marks(mask=5, begin=4, end=6)
+SPECIAL = SpecialSymbols(mask=5, begin=4, end=6)
 GPT2 = {
     **{"model_type": "gpt2", "vocab_size": V, "n_embd": D, "n_layer": 2, "n_head": N_HEADS, "n_inner": WIDTH},
     **{"n_positions": 9, "activation_function": "gelu_new", "bos_token_id": 6},
@@ -124,7 +124,7 @@ def test_gpt2_is_torchs_layers_with_norms_first():
 
 def test_bert_is_torchs_layers_with_norms_last():
     logits, weights = bert()
-    model = from_huggingface(published(BERT, weights), marks=MARKS)
+    model = from_huggingface(published(BERT, weights), special_symbols=SPECIAL)
     expected = logits([4, 3, 5, 2, 5, 6])[[2, 4]].softmax(-1)
     np.testing.assert_allclose(model.fill([3, 0, 2, 1], [1, 3]).probabilities, expected, rtol=0, atol=1e-5)
 
@@ -140,9 +140,9 @@ def test_the_weights_given_are_left_alone():
     ("changed", "said"),
     [
         ({"model_type": "llama"}, "model_type is 'llama'; pass a model of type 'gpt2', 'bert' or 't5'"),
-        ({"activation_function": "silu"}, "the activation 'silu' is not here"),
+        ({"activation_function": "silu"}, "the activation 'silu' is not supported"),
         ({"bos_token_id": None}, "start is symbol None but there are 7; pass one from 0 to 6"),
-        ({"scale_attn_weights": False}, "gpt2 with scale_attn_weights=False is not here"),
+        ({"scale_attn_weights": False}, "gpt2 with scale_attn_weights=False is not supported"),
     ],
 )
 def test_what_is_not_here_is_refused(changed, said):

@@ -1,0 +1,117 @@
+"""Pseudo-log-likelihoods and hidden states of a bidirectional network, of sequences of any length."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from seqmodels.neural.batches import windows
+from seqmodels.neural.masked.masking import MASK, with_boundaries
+from seqmodels.neural.masked.network import BidirectionalNetwork, log_prob_of
+from seqmodels.neural.ops.padding import pad_right
+
+MAX_BATCH_STEPS = 16_384  # padded steps in one batch: bounds memory, changes no result
+
+
+@torch.no_grad()
+def conditional_log_probs(
+    network: BidirectionalNetwork, values: list[np.ndarray], positions: list[np.ndarray], max_length: int
+) -> list[np.ndarray]:
+    """For each sequence ``log p(x_t | x_\\t)``, float64 nats, at its ``positions`` t (Salazar et al. 2020).
+
+    Their sum over all t is the pseudo-log-likelihood, one forward pass a symbol; it is not a likelihood. For each t
+    there is a copy of the sequence in which only t is masked. A sequence longer than ``max_length`` (its two boundaries
+    counted) is seen through a window of that length with t as near the middle as the sequence's ends allow.
+
+    Args:
+        network: in evaluation mode.
+        values: symbols (T,) of each sequence.
+        positions: of each sequence, from 0.
+        max_length: steps that the network sees at once.
+    """
+    rows = [with_boundaries(v, network.n_symbols) for v in values]
+    jobs = [(i, int(t) + 1) for i, at in enumerate(positions) for t in at]  # + 1: the boundary at the beginning
+    results = np.zeros(len(jobs))
+    device = network.head.weight.device
+    for batch in batches_by_length([min(len(rows[i]), max_length) for i, _ in jobs], MAX_BATCH_STEPS):
+        inputs, steps = zip(
+            *(_masked_window(rows[i], t, max_length, network.n_symbols) for i, t in map(jobs.__getitem__, batch)),
+            strict=True,
+        )
+        padded, mask = pad_right(list(inputs), device)
+        masked = torch.arange(padded.shape[1], device=device) == torch.tensor(steps, device=device).unsqueeze(1)
+        targets = torch.tensor([int(rows[i][t]) for i, t in map(jobs.__getitem__, batch)], device=device)
+        results[batch] = log_prob_of(network(padded, mask, masked).double(), targets).cpu().numpy()
+    return np.split(results, np.cumsum([len(at) for at in positions])[:-1])
+
+
+def _masked_window(row: np.ndarray, t: int, max_length: int, n_symbols: int) -> tuple[np.ndarray, int]:
+    """The window of a row around step t, with t masked, and the position of t in it."""
+    begin = max(0, min(t - max_length // 2, len(row) - max_length))
+    window = row[begin : begin + max_length].copy()
+    window[t - begin] = n_symbols + MASK
+    return window, t - begin
+
+
+def sampled_positions(values: np.ndarray, n_samples: int | None, random_state: int) -> np.ndarray:
+    """All positions of a sequence, or ``n_samples`` of them without replacement, each equally likely.
+
+    The draw depends on the seed and on the sequence, not on its place among others.
+    """
+    if n_samples is None or n_samples >= len(values):
+        return np.arange(len(values))
+    rng = np.random.default_rng([random_state, zlib.crc32(values.tobytes())])
+    return rng.permutation(len(values))[:n_samples]
+
+
+@torch.no_grad()
+def hidden_states(
+    network: BidirectionalNetwork, rows: list[np.ndarray], max_length: int, layer: int
+) -> list[np.ndarray]:
+    """For each row of symbols (T,), special ones too, its states (T, d) after ``layer`` blocks, in the network's dtype.
+
+    Rows longer than ``max_length`` are read in windows that overlap by half; a step's state is that of the window in
+    which it is nearer the middle.
+    """
+    device, d_model = network.head.weight.device, network.embedding.embedding_dim
+    dtype = torch.empty(0, dtype=network.head.weight.dtype).numpy().dtype
+    results = [np.zeros((len(row), d_model), dtype=dtype) for row in rows]
+    jobs = [(i, *window) for i, row in enumerate(rows) for window in central_windows(len(row), max_length)]
+    for batch in batches_by_length([end - begin for _, begin, end, _, _ in jobs], MAX_BATCH_STEPS):
+        batch_jobs = [jobs[j] for j in batch]
+        padded, mask = pad_right([rows[i][begin:end] for i, begin, end, _, _ in batch_jobs], device)
+        states = network.layer_states(padded, mask, layer).cpu().numpy()
+        for (i, begin, _, first, last), window_states in zip(batch_jobs, states, strict=True):
+            results[i][first:last] = window_states[first - begin : last - begin]
+    return results
+
+
+def central_windows(n: int, length: int) -> list[tuple[int, int, int, int]]:
+    """``(begin, end, first, last)``: windows that overlap by half, and the steps ``first .. last - 1`` taken from each.
+
+    >>> central_windows(10, 4)
+    [(0, 4, 0, 3), (2, 6, 3, 5), (4, 8, 5, 7), (6, 10, 7, 10)]
+    """
+    spans = [(begin, end) for begin, end, _ in windows(n, length)]
+    cuts = [0, *((end + begin) // 2 for (_, end), (begin, _) in pairwise(spans)), n]
+    return [(*span, *cut) for span, cut in zip(spans, pairwise(cuts), strict=True)]
+
+
+def batches_by_length(lengths: list[int], max_steps: int) -> Iterator[list[int]]:
+    """Indices of rows in batches of similar length, of at most ``max_steps`` padded steps or one row.
+
+    >>> list(batches_by_length([3, 1, 4, 2], max_steps=6))
+    [[1, 3], [0], [2]]
+    """
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if batch and (len(batch) + 1) * lengths[i] > max_steps:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch

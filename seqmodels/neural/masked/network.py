@@ -1,0 +1,117 @@
+"""A Transformer encoder over symbols: ``log p(x_t | inputs)``, of past and future alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from seqmodels.neural.masked.masking import N_SPECIAL
+from seqmodels.neural.ops.tied_linear import TiedLinear
+from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.layers import activate
+from seqmodels.neural.transformer.positions import Positions
+from seqmodels.neural.transformer.stack import TransformerStack, norm_of
+
+
+@dataclass(frozen=True)
+class EmbeddingAndHead:
+    """Options of the embedding and the head of a bidirectional Transformer; BERT has all of them.
+
+    Attributes:
+        tied: the head has the rows of the symbols in the table.
+        embedding_norm: a norm on the sum of embedding and position.
+        head_transform: ``Norm(σ(W h + b))`` before the head.
+    """
+
+    tied: bool = False
+    embedding_norm: bool = False
+    head_transform: bool = False
+
+
+class HeadTransform(nn.Module):
+    """``Norm(σ(W h + b))`` of the last hidden states, before the head (Devlin et al., 2019, in their code).
+
+    Args:
+        config: of which the width, the activation σ and the norm matter here.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.activation = config.activation
+        width = config.d_model * (2 if config.activation == "swiglu" else 1)
+        self.linear = nn.Linear(config.d_model, width, bias=config.bias)
+        self.norm = norm_of(config)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(..., d) -> (..., d)."""
+        out: Tensor = self.norm(activate(self.linear(hidden), self.activation))
+        return out
+
+
+class BidirectionalNetwork(nn.Module):
+    """A table of symbols and special symbols, positions, an encoder, and a head over the symbols.
+
+    Args:
+        n_symbols: V; the table has rows for the special symbols besides.
+        positions: added to the table's rows.
+        encoder: a stack that is not causal.
+        ends: the options of embedding and head.
+    """
+
+    def __init__(self, n_symbols: int, positions: Positions, encoder: TransformerStack, ends: EmbeddingAndHead) -> None:
+        super().__init__()
+        d_model = encoder.config.d_model
+        self.n_symbols = n_symbols
+        self.embedding = nn.Embedding(n_symbols + N_SPECIAL, d_model)
+        self.positions = positions
+        self.encoder = encoder
+        self.embedding_norm = norm_of(encoder.config) if ends.embedding_norm else nn.Identity()
+        self.transform = HeadTransform(encoder.config) if ends.head_transform else nn.Identity()
+        self.head = TiedLinear(self.embedding, n_symbols) if ends.tied else nn.Linear(d_model, n_symbols)
+        # A masked symbol is told by its neighbours only, which attention finds by position: positions must stay
+        # visible.
+        nn.init.normal_(self.embedding.weight, std=min(0.3, d_model**-0.5) if ends.tied else 0.3)
+        if not ends.tied:
+            nn.init.normal_(self.head.weight, std=d_model**-0.5)
+        nn.init.zeros_(self.head.bias)
+
+    @property
+    def n_layers(self) -> int:
+        """Blocks of the encoder."""
+        return len(list(self.encoder))
+
+    def embedded(self, inputs: Tensor) -> Tensor:
+        """Symbols (B, T) -> (B, T, d), with positions."""
+        out: Tensor = self.embedding_norm(self.positions(self.embedding(inputs)))
+        return out
+
+    def hidden(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        """Hidden states (B, T, d); ``mask (B, T)`` is True where there is no padding."""
+        hidden: Tensor = self.encoder(self.embedded(inputs), mask=mask)[0]
+        return hidden
+
+    def forward(self, inputs: Tensor, mask: Tensor, masked: Tensor) -> Tensor:
+        """Logits (N, V) of the N steps where ``masked (B, T)``, row by row: the head runs nowhere else."""
+        return self.logits(self.hidden(inputs, mask)[masked])
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """States (..., d) after the last block -> logits (..., V)."""
+        logits: Tensor = self.head(self.transform(hidden))
+        return logits
+
+    def layer_states(self, inputs: Tensor, mask: Tensor, layer: int) -> Tensor:
+        """States (B, T, d) after ``layer`` blocks: 0 is the inputs; those of the last have passed the final norm."""
+        if layer == 0:
+            return self.embedded(inputs)
+        if layer == self.n_layers:
+            return self.hidden(inputs, mask)
+        states: Tensor = self.encoder(self.embedded(inputs), mask=mask, n_blocks=layer)[0]
+        return states
+
+
+def log_prob_of(logits: Tensor, targets: Tensor) -> Tensor:
+    """``log p`` (N,) of ``targets (N,)`` under ``logits (N, V)``, in at least float32."""
+    precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return precise.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,258 @@
+"""Multi-head attention ``softmax(q kᵀ / √d + bias) v``, to the same sequence and to a source, and its masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqmodels.neural.ops.attention import explicit_attention
+from seqmodels.neural.ops.dropout import dropout
+from seqmodels.neural.ops.precision import compute_dtype
+from seqmodels.neural.transformer.cache import CacheUpdate, KeyValue
+from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.layers import RMSNorm
+from seqmodels.neural.transformer.positions import Rotation, ScoreBias, rotate
+
+# -- masks -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AttentionMask:
+    """Which keys each query may attend to, and how the scores are computed.
+
+    Attributes:
+        bias: added to the scores, -inf where a key is masked; broadcastable to (B, H, T, S). ``None``: no key is
+            masked.
+        causal: queries and keys are the same steps and no query sees a later key; in place of a bias.
+        first_key: the first key that any query sees; earlier ones may be left out.
+        explicit: compute the products one by one instead of calling the fused kernel.
+    """
+
+    bias: Tensor | None = None
+    causal: bool = False
+    first_key: int = 0
+    explicit: bool = False
+
+
+@dataclass(frozen=True)
+class MaskBuilder:
+    """Builds the mask of self-attention that all layers of a stack share.
+
+    Attributes:
+        causal: no query sees a later key.
+        window: as in ``TransformerConfig``.
+    """
+
+    causal: bool
+    window: int | None
+
+    def build(
+        self,
+        x: Tensor,
+        n_past: int,
+        mask: Tensor | None = None,
+        score_bias: ScoreBias | None = None,
+        *,
+        explicit: bool = False,
+    ) -> AttentionMask:
+        """The mask of inputs (B, T, d) that come after ``n_past`` others; ``mask`` (B, T) is True where real."""
+        length = x.shape[1]
+        first = 0 if self.window is None or not self.causal else max(0, n_past - self.window + 1)
+        if mask is None and score_bias is None and self._sees_all(length, n_past + length - first):
+            return AttentionMask(None, False, first, explicit)
+        plain = self.causal and n_past == 0 and mask is None and score_bias is None and not explicit
+        if plain and (self.window is None or self.window >= length):
+            return AttentionMask(None, True, first, explicit)
+        return AttentionMask(self._bias(x, n_past, first, mask, score_bias), False, first, explicit)
+
+    def _sees_all(self, n_queries: int, n_keys: int) -> bool:
+        if self.window is not None and n_keys > self.window:
+            return False
+        return n_queries == 1 or not self.causal
+
+    def _bias(self, x: Tensor, n_past: int, first: int, mask: Tensor | None, score_bias: ScoreBias | None) -> Tensor:
+        dtype = compute_dtype(x)
+        key = torch.arange(first, n_past + x.shape[1], device=x.device)
+        query = key[n_past - first :]
+        distance = query[:, None] - key  # (T, S)
+        allowed = self._allowed(distance, mask)  # (1 or B, 1, T, S)
+        bias = x.new_zeros((), dtype=dtype) if score_bias is None else score_bias(distance).to(dtype)  # (H, T, S)
+        return torch.where(allowed, bias, -torch.inf)
+
+    def _allowed(self, distance: Tensor, mask: Tensor | None) -> Tensor:
+        allowed = torch.ones_like(distance, dtype=torch.bool) if not self.causal else distance >= 0
+        if self.window is not None:
+            allowed = allowed & (distance.abs() < self.window)
+        allowed = allowed[None, None]
+        # A padded query must see a key, itself: a softmax over none is NaN.
+        return allowed if mask is None else allowed & mask[:, None, None, :] | (distance == 0)
+
+
+def padding_mask(mask: Tensor, x: Tensor, *, explicit: bool) -> AttentionMask:
+    """The mask of cross-attention: a source's real steps, ``mask`` (B, S), for queries computed like ``x``."""
+    zero = torch.zeros((), dtype=compute_dtype(x), device=mask.device)
+    return AttentionMask(torch.where(mask[:, None, None, :], zero, -torch.inf), explicit=explicit)
+
+
+def explicit_is_faster(x: Tensor, attention_dropout: float) -> bool:
+    """Whether explicit matrix products are faster than the fused kernel.
+
+    They are on a CPU in bfloat16, where the kernel's backward pass is several times slower; with dropout, which the
+    kernel does not have; and for single queries, which it treats as a block of many. Compiled code always has them:
+    what torch knows of the kernel's strides (2.13) is right for the length it was compiled at only.
+    """
+    if x.device.type != "cpu":
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    single_query = x.shape[1] == 1 and not torch.is_grad_enabled()
+    return single_query or attention_dropout > 0 or (compute_dtype(x) == torch.bfloat16 and torch.is_grad_enabled())
+
+
+# -- attention -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ForwardPass:
+    """What all layers have in common in one forward pass of a stack.
+
+    Attributes:
+        update: how the new keys and values enter the cache.
+        mask: of self-attention.
+        rotation: of queries and keys in self-attention, of rotary embedding.
+        source_mask: of cross-attention.
+        cross_queries: a list to which each layer appends the inputs of its cross-attention (B, T, d), or None.
+    """
+
+    update: CacheUpdate
+    mask: AttentionMask
+    rotation: Rotation | None = None
+    source_mask: AttentionMask | None = None
+    cross_queries: list[Tensor] | None = None
+
+
+class SelfAttention(nn.Module):
+    """``n_heads`` scaled dot products in parallel (Vaswani et al., 2017), with one projection to queries, keys, values.
+
+    The keys' part of its bias adds the same number to all scores of a query, so it has no effect unless keys are
+    rotated or normalised.
+
+    Args:
+        config: of which ``n_heads``, ``n_kv_heads``, ``qk_norm``, ``bias`` and ``attention_dropout`` matter here.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.d_head = config.d_head
+        self.n_heads = config.n_query_heads
+        self.n_kv_heads = config.n_key_heads
+        width = (self.n_heads + 2 * self.n_kv_heads) * self.d_head
+        self.project = nn.Linear(config.d_model, width, bias=config.bias)
+        self.norm = _head_norm(config, self.n_heads + self.n_kv_heads)
+        self.p = config.attention_dropout
+        self.output = nn.Linear(config.d_model, config.d_model, bias=config.bias)
+
+    def forward(self, x: Tensor, past: KeyValue | None, shared: ForwardPass) -> tuple[Tensor, KeyValue]:
+        """Context (B, T, d) of ``x`` (B, T, d), and buffers of keys and values with those of ``x`` in them."""
+        heads = _split_heads(self.project(x), self.d_head)  # (B, H + 2 G, T, d_head)
+        query, key, value = heads.split((self.n_heads, self.n_kv_heads, self.n_kv_heads), 1)
+        if self.norm is not None or shared.rotation is not None:
+            query_and_key = self._normed_and_rotated(heads[:, : -self.n_kv_heads], shared.rotation)
+            query, key = query_and_key.split((self.n_heads, self.n_kv_heads), 1)
+        buffers = shared.update.write(past, (key, value))
+        p = self.p if self.training else 0.0
+        context, _ = attend(query, *shared.update.steps_from(shared.mask.first_key, buffers), shared.mask, p)
+        return self.output(context.transpose(1, 2).flatten(2)), buffers
+
+    def _normed_and_rotated(self, x: Tensor, rotation: Rotation | None) -> Tensor:
+        """Queries and keys (B, H + G, T, d_head), normalised first, then rotated, each if at all."""
+        if self.norm is not None:
+            x = self.norm(x)
+        return x if rotation is None else rotate(x, rotation)
+
+
+class CrossAttention(nn.Module):
+    """Attention to a source, whose keys and values are computed once by ``prepare``; it has no positions.
+
+    Args:
+        config: as of ``SelfAttention``.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.d_head = config.d_head
+        width = config.n_key_heads * config.d_head
+        self.query = nn.Linear(config.d_model, config.d_model, bias=config.bias)
+        self.key = nn.Linear(config.d_model, width, bias=False)  # a bias would have no effect, see SelfAttention
+        self.value = nn.Linear(config.d_model, width, bias=config.bias)
+        self.query_norm = _head_norm(config, config.n_query_heads)
+        self.key_norm = _head_norm(config, config.n_key_heads)
+        self.p = config.attention_dropout
+        self.output = nn.Linear(config.d_model, config.d_model, bias=config.bias)
+
+    def prepare(self, source: Tensor, mask: Tensor | None = None) -> KeyValue:
+        """Source (B, S, d) and its mask (B, S) -> keys and values (B, G, S, d_head), finite where masked."""
+        if mask is not None:  # a weight of zero times NaN is NaN
+            source = source.masked_fill(~mask[..., None], 0.0)
+        return self._split(self.key(source), self.key_norm), self._split(self.value(source), None)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, *, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Context (B, T, d) of unprojected queries (B, T, d); on request the weights (B, H, T, S), which is slower."""
+        split = self._split(self.query(query), self.query_norm)
+        context, weights = attend(split, key, value, mask, self.p if self.training else 0.0, need_weights=need_weights)
+        return self.output(context.transpose(1, 2).flatten(2)), weights
+
+    def _split(self, x: Tensor, norm: RMSNorm | None) -> Tensor:
+        heads = _split_heads(x, self.d_head)
+        return heads if norm is None else norm(heads)
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, p: float, *, need_weights: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Context (B, H, T, d_head) of queries (B, H, T, d_head), and the weights if requested.
+
+    Args:
+        query: (B, H, T, d_head).
+        key: (B, G, S, d_head); H / G neighbouring heads of queries share one.
+        value: (B, G, S, d_head).
+        mask: which keys a query sees.
+        p: fraction of the weights to drop, zero outside of training.
+        need_weights: return (B, H, T, S) before dropout; needs a mask that is not ``causal``.
+    """
+    if query.shape[1] > key.shape[1]:
+        if query.shape[2] == 1 and not need_weights:
+            return _attend_to_shared_keys(query, key, value, mask, p), None
+        key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
+    if not (mask.explicit or need_weights):
+        return F.scaled_dot_product_attention(query, key, value, mask.bias, p, mask.causal), None
+    assert not mask.causal, "explicit attention needs the mask as a bias"
+    if p == 0 and not need_weights and not torch.compiler.is_compiling():  # which would fuse the operations below
+        return explicit_attention(query, key, value, mask.bias), None
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)  # (B, H, T, S)
+    weights = (scores if mask.bias is None else scores + mask.bias).softmax(-1).to(value.dtype)
+    return dropout(weights, p, p > 0) @ value, weights if need_weights else None
+
+
+def _split_heads(x: Tensor, d_head: int) -> Tensor:
+    return x.view(*x.shape[:2], -1, d_head).transpose(1, 2)  # (B, T, H d_head) -> (B, H, T, d_head)
+
+
+def _attend_to_shared_keys(query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, p: float) -> Tensor:
+    """Single queries (B, H, 1, d_head): heads that share keys become queries of one head, so that no key is copied."""
+    shape = query.shape[0], key.shape[1], -1, query.shape[3]  # (B, G, H / G, d_head)
+    if mask.bias is not None and mask.bias.shape[1] > 1:
+        mask = replace(mask, bias=mask.bias.unflatten(1, (key.shape[1], -1)).squeeze(3))  # (., H, 1, S)
+    context, _ = attend(query.reshape(shape), key, value, mask, p)
+    return context.reshape(query.shape)
+
+
+def _head_norm(config: TransformerConfig, n_heads: int) -> RMSNorm | None:
+    if not config.qk_norm:
+        return None
+    return RMSNorm(n_heads, 1, config.d_head, affine=config.norm_affine, epsilon=config.norm_epsilon)

@@ -1,0 +1,424 @@
+"""A causal Transformer one step at a time, in few operations on plain tensors.
+
+Weights are packed: laid out so that a step needs few operations. The entries of queries and keys that rotary embedding
+rotates together are adjacent, so that a rotation is one product of complex numbers (scores are sums over a head's
+entries, in whatever order). Keys and values of all steps are written in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqmodels.neural.network import Memory, Stepper
+from seqmodels.neural.transformer.cache import capacity_for
+from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.layers import RMSNorm, activate
+from seqmodels.neural.transformer.positions import DEFAULT_TABLE_LENGTH, NoPositions, Positions, Rotation
+from seqmodels.neural.transformer.short_convolution import IncrementalConvolution
+from seqmodels.neural.transformer.stack import TransformerBlock, TransformerStack
+
+RowFunction = Callable[[Tensor], Tensor]  # (n, d) -> (n, d')
+
+
+def can_step(config: TransformerConfig) -> bool:
+    """Whether ``TransformerStepper`` implements this configuration.
+
+    It does not implement ``norm="post"`` and ``"residual"``, biases of scores (ALiBi, T5) and windows within a layer.
+    """
+    return config.norm == "pre" and config.positions not in ("alibi", "t5") and config.window is None
+
+
+# -- packed weights --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PackedLinear:
+    """``x W + b``, ``weight (in, out)``."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, linear: nn.Linear) -> PackedLinear:
+        """The same map, without a copy."""
+        return cls(linear.weight.detach().t(), None if linear.bias is None else linear.bias.detach())
+
+    def rearranged(self, order: Tensor, factor: Tensor) -> PackedLinear:
+        """The map whose output i is output ``order[i]`` of this one times ``factor[i]``."""
+        bias = None if self.bias is None else self.bias[order] * factor
+        return PackedLinear((self.weight.t()[order] * factor.unsqueeze(1)).t(), bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``(n, in)`` -> ``(n, out)``."""
+        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
+    def write(self, x: Tensor, out: Tensor) -> None:
+        """Write the map of ``x (n, in)`` to ``out (n, out)``."""
+        if self.bias is None:
+            torch.mm(x, self.weight, out=out)
+        else:
+            torch.addmm(self.bias, x, self.weight, out=out)
+
+    def add_to(self, total: Tensor, x: Tensor) -> Tensor:
+        """Add the map of ``x (n, in)`` to ``total (n, out)``, in place."""
+        if self.bias is not None:
+            total.add_(self.bias)
+        return total.addmm_(x, self.weight)
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """The order of a packed projection's outputs: ``n_heads`` H of queries, ``n_key_heads`` G of keys, G of values.
+
+    ``paired``: the two entries of a query or key that are rotated together, i and i + d_head / 2, are adjacent.
+    """
+
+    n_heads: int
+    n_key_heads: int
+    d_head: int
+    paired: bool
+
+    @classmethod
+    def of(cls, config: TransformerConfig) -> HeadLayout:
+        """The layout of a model's heads."""
+        return cls(config.n_query_heads, config.n_key_heads, config.d_head, config.positions == "rotary")
+
+    @property
+    def n_rotated(self) -> int:
+        """Heads of queries and keys."""
+        return self.n_heads + self.n_key_heads
+
+    def order(self) -> Tensor:
+        """Which output of ``SelfAttention.project`` stands at each place."""
+        entries = torch.arange((self.n_rotated + self.n_key_heads) * self.d_head).view(-1, self.d_head)
+        return torch.cat([self.pair(entries[: self.n_rotated]), entries[self.n_rotated :]]).flatten()
+
+    def scales(self, like: Tensor) -> Tensor:
+        """Factors of the outputs with which products of queries and keys are scores: ``1 / √d_head`` for queries."""
+        scales = like.new_ones((self.n_rotated + self.n_key_heads) * self.d_head)
+        scales[: self.n_heads * self.d_head] = self.d_head**-0.5
+        return scales
+
+    def pair(self, x: Tensor) -> Tensor:
+        """``(..., d_head)`` with pairs adjacent, if ``paired``."""
+        return x.unflatten(-1, (2, -1)).mT.flatten(-2) if self.paired else x
+
+    def rotation_factors(self, rotation: Rotation) -> Tensor:
+        """Complex factors ``(T, (H + 2 G) d_head / 2)`` of a rotation ``(T, d_head)``; one for values."""
+        cosine, sine = (part.chunk(2, -1)[1] for part in rotation)
+        factor = torch.complex(cosine, sine)  # (T, d_head / 2)
+        return torch.cat([factor.repeat(1, self.n_rotated), torch.ones_like(factor).repeat(1, self.n_key_heads)], 1)
+
+
+class PackedHeadNorm:
+    """``gain * x / sqrt(mean(x²) + ε)`` of each head of queries and keys, in place."""
+
+    def __init__(self, norm: RMSNorm, layout: HeadLayout, like: Tensor) -> None:
+        self.width = layout.n_rotated * layout.d_head
+        self.epsilon_root = like.new_tensor((layout.d_head * norm.epsilon) ** 0.5)
+        shape = layout.n_rotated, layout.d_head
+        self.gain = layout.scales(like)[: self.width].view(shape) * layout.d_head**0.5
+        if norm.weight is not None:
+            self.gain *= layout.pair(norm.weight.detach().flatten(1))
+
+    def __call__(self, x: Tensor) -> None:
+        """``x (n, (H + 2 G) d_head)``, changed in place."""
+        heads = x.narrow(1, 0, self.width).view(len(x), *self.gain.shape)
+        size = torch.linalg.vector_norm(heads, dim=-1, keepdim=True).hypot_(self.epsilon_root)
+        heads.div_(size).mul_(self.gain)
+
+
+@dataclass(frozen=True)
+class PackedBlock:
+    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))``; ``head_norm`` is None without ``qk_norm``."""
+
+    attention_norm: RowFunction
+    project: PackedLinear
+    head_norm: PackedHeadNorm | None
+    output: PackedLinear
+    feedforward_norm: RowFunction
+    expand: PackedLinear
+    contract: PackedLinear
+
+    @classmethod
+    def of(cls, block: TransformerBlock, layout: HeadLayout) -> PackedBlock:
+        """The weights of a block with ``norm="pre"`` and without cross-attention."""
+        attention, feedforward = block.attention, block.feedforward
+        like = attention.project.weight.detach()
+        scales = layout.scales(like) if attention.norm is None else like.new_ones(len(like))
+        return cls(
+            packed_norm(block.attention_residual.norm, like),
+            PackedLinear.of(attention.project).rearranged(layout.order().to(like.device), scales),
+            None if attention.norm is None else PackedHeadNorm(attention.norm, layout, like),
+            PackedLinear.of(attention.output),
+            packed_norm(block.feedforward_residual.norm, like),
+            PackedLinear.of(feedforward.expand),
+            PackedLinear.of(feedforward.contract),
+        )
+
+
+def packed_norm(norm: nn.Module, like: Tensor) -> RowFunction:
+    """A ``LayerNorm`` or ``RMSNorm`` as a function of ``(n, d)``, of the type and on the device of ``like``."""
+    if isinstance(norm, nn.LayerNorm):
+        shape, epsilon = list(norm.normalized_shape), norm.eps
+        weight, bias = (None if p is None else p.detach() for p in (norm.weight, norm.bias))
+        return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
+    assert isinstance(norm, RMSNorm), "there are two kinds of norms"
+    return _packed_rms_norm(norm, like)
+
+
+def _packed_rms_norm(norm: RMSNorm, like: Tensor) -> RowFunction:
+    """``sqrt(mean(x²) + ε)`` is ``hypot(|x|, sqrt(d ε)) / sqrt(d)``, in fewer operations."""
+    d = like.shape[1]
+    epsilon_root = like.new_tensor((d * norm.epsilon) ** 0.5)
+    gain = like.new_full((d,), d**0.5)
+    if norm.weight is not None:
+        gain *= norm.weight.detach()
+
+    def normed(x: Tensor) -> Tensor:
+        size = torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(epsilon_root)
+        return x.div(size).mul_(gain)
+
+    return normed
+
+
+# -- the state: keys and values so far -------------------------------------------------------------------------
+
+
+class StepBuffers:
+    """Reusable buffers for the projections of n inputs, and views of them. Nothing stays in them from block to block.
+
+    Attributes:
+        projected: ``(n, (H + 2 G) d_head)``, the outputs of a packed projection; the next three are views of it.
+        complex_pairs: ``projected`` as complex numbers, if the layout is ``paired``.
+        query: ``(n, H, d_head)``.
+        key_value: ``(2, n, G, d_head)``.
+        grouped_query: ``(n G, H / G, d_head)``, what ``group_queries`` fills.
+        grouped_context: like ``grouped_query``, for contexts; ``context (n, d_model)`` is a view of it.
+    """
+
+    def __init__(self, n: int, layout: HeadLayout, like: Tensor) -> None:
+        h, g, d = layout.n_heads, layout.n_key_heads, layout.d_head
+        self.projected = like.new_empty(n, (h + 2 * g) * d)
+        self.complex_pairs = torch.view_as_complex(self.projected.view(n, -1, 2)) if layout.paired else self.projected
+        query, key_value = self.projected.split_with_sizes((h * d, 2 * g * d), 1)
+        self.query = query.view(n, h, d)
+        self.key_value = key_value.view(n, 2, g, d).transpose(0, 1)
+        self._copies = n > 1  # the queries of a single input are contiguous as they are
+        self.grouped_query = like.new_empty(n * g, h // g, d) if self._copies else self.query.view(g, -1, d)
+        self.grouped_context = like.new_empty(n * g, h // g, d)
+        self.context = self.grouped_context.view(n, h * d)
+
+    def group_queries(self) -> Tensor:
+        """The queries ``(n G, H / G, d_head)``, those that share keys together."""
+        if self._copies:
+            self.grouped_query.view(self.query.shape).copy_(self.query)
+        return self.grouped_query
+
+
+class StepCache:
+    """Keys and values of n sequences, with spare capacity, and the buffers for their next step.
+
+    Attributes:
+        key_value: ``(L, 2, n, G, capacity, d_head)``: for each layer keys and values of each sequence, head and step.
+        n_written: how many steps are written, by whichever of the states that share this cache.
+        buffers: for the projections of a step.
+    """
+
+    def __init__(self, key_value: Tensor, n_written: int, layout: HeadLayout) -> None:
+        self.key_value = key_value
+        self.n_written = n_written
+        self.layout = layout
+        self.buffers = StepBuffers(key_value.shape[2], layout, key_value)
+
+    def may_be_extended_from(self, length: int) -> bool:
+        """Whether a state of this length may write its next step here."""
+        free = self.n_written == length < self.key_value.shape[4]
+        # A tensor made under inference mode may not be written outside of it.
+        return free and self.key_value.is_inference() == torch.is_inference_mode_enabled()
+
+    def copied(self, length: int, capacity: int) -> StepCache:
+        """A copy of the first steps, with another capacity."""
+        *outer, _, d_head = self.key_value.shape
+        key_value = self.key_value.new_empty(*outer, capacity, d_head)
+        key_value.narrow(4, 0, length).copy_(self.key_value.narrow(4, 0, length))
+        return StepCache(key_value, length, self.layout)
+
+    def slots(self, t: int) -> tuple[Tensor, ...]:
+        """Where each layer's keys and values of step t are stored, ``(2, n, G, d_head)``."""
+        return self.key_value.select(4, t).unbind(0)
+
+    def first_steps(self, length: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Each layer's keys ``(n G, d_head, S)`` and values ``(n G, S, d_head)`` of the first S steps; views."""
+        key, value = self.key_value.flatten(2, 3).narrow(3, 0, length).unbind(1)
+        return key.mT.unbind(0), value.unbind(0)
+
+
+@dataclass(frozen=True)
+class StepState:
+    """What a step needs of the steps before.
+
+    A state is a value, although its cache is written in place: the first state to continue from a step writes behind it
+    and marks that in the cache, which the states share; any later one writes into a copy.
+
+    Attributes:
+        cache: whose first ``length`` steps are this state's.
+        length: steps before.
+        pending: ``(n, p d)``, see ``IncrementalConvolution``.
+    """
+
+    cache: StepCache
+    length: int
+    pending: Tensor
+
+    def claimed_cache(self, max_length: int | None) -> StepCache:
+        """The cache to write the next step to; from now on no other state writes there."""
+        cache = self.cache
+        if not cache.may_be_extended_from(self.length):
+            cache = cache.copied(self.length, capacity_for(self.length + 1, max_length))
+        cache.n_written = self.length + 1
+        return cache
+
+    def select(self, index: Tensor) -> StepState:
+        """A copy of the sequences ``index (m,)``."""
+        key_value = self.cache.key_value.index_select(2, index)
+        cache = StepCache(key_value, self.length, self.cache.layout)
+        return StepState(cache, self.length, self.pending.index_select(0, index))
+
+
+# -- steps -----------------------------------------------------------------------------------------------------
+
+
+class TransformerStepper(Stepper):
+    """The steps of a causal Transformer in evaluation.
+
+    Args:
+        stack: causal, without cross-attention, of a configuration that ``can_step``.
+        positions: added to inputs.
+        convolution: of the inputs.
+    """
+
+    def __init__(self, stack: TransformerStack, positions: Positions, convolution: IncrementalConvolution) -> None:
+        self.config = stack.config
+        self.max_length = stack.max_length
+        self.layout = HeadLayout.of(stack.config)
+        self.blocks = tuple(PackedBlock.of(block, self.layout) for block in stack)
+        self.positions = positions
+        self.rotary = stack.rotary
+        self.convolution = convolution
+        length, d_model = self.max_length or DEFAULT_TABLE_LENGTH, self.config.d_model
+        self.like = convolution.table.new_zeros(1, 1, 1).expand(1, length, d_model)
+        self.final_norm = packed_norm(stack.final_norm, self.like[0])
+        self.position_table = self._added_positions(self.like, 0)
+        self.rotation_table = self._rotation_factors(self.like, 0)
+
+    def begin(self, memory: Memory) -> StepState:
+        """The state after the steps in the memory of a ``TransformerNetwork``."""
+        (layers, length, _), recent = memory
+        key_values = [torch.stack([self.layout.pair(key), value]) for key, value in layers]
+        written = torch.stack(key_values).narrow(4, 0, length)
+        return StepState(StepCache(written, length, self.layout), length, self.convolution.pending_after(recent))
+
+    def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """See ``Stepper``."""
+        state: StepState = memory
+        t, cache = state.length, state.claimed_cache(self.max_length)
+        buffers = cache.buffers
+        x, pending = self.convolution(rows, state.pending)
+        position, rotation = self._positions_of(t, t + 1)
+        if position is not None:
+            x.add_(position)
+        for block, slot, key, value in zip(self.blocks, cache.slots(t), *cache.first_steps(t + 1), strict=True):
+            self._project(block, x, rotation, buffers)
+            slot.copy_(buffers.key_value)
+            x = self._attend(block, x, buffers, key, value)
+        return self.final_norm(x), StepState(cache, t + 1, pending)
+
+    def enter(self, inputs: Tensor) -> tuple[Tensor, Memory]:
+        """See ``Stepper``; of the last block's states only the last are computed."""
+        n, length, d = inputs.shape
+        x, pending = self.convolution.first_steps(inputs)
+        position, rotation = self._positions_of(0, length)
+        x = (x.clone() if position is None else x + position).flatten(0, 1)  # (n T, d)
+        rotation = None if rotation is None else rotation.repeat(n, 1)
+        buffers, cache = StepBuffers(len(x), self.layout, x), self._empty_cache(n, length)
+        for block, slots in zip(self.blocks, cache.key_value.narrow(4, 0, length).unbind(0), strict=True):
+            self._project(block, x, rotation, buffers)
+            slots.copy_(buffers.key_value.unflatten(1, (n, length)).transpose(2, 3))  # (2, n, G, T, d_head)
+            if block is not self.blocks[-1]:
+                self._add(block, x, causal_context(buffers.query.unflatten(0, (n, length)), *slots))
+        cache.buffers.query.copy_(buffers.query.unflatten(0, (n, length))[:, -1])
+        x, (keys, values) = x.view(n, length, d)[:, -1].contiguous(), cache.first_steps(length)
+        x = self._attend(self.blocks[-1], x, cache.buffers, keys[-1], values[-1])
+        return self.final_norm(x), StepState(cache, length, pending)
+
+    def select(self, memory: Memory, index: Tensor) -> Memory:
+        """See ``Stepper``."""
+        state: StepState = memory
+        return state.select(index)
+
+    def _project(self, block: PackedBlock, x: Tensor, rotation: Tensor | None, buffers: StepBuffers) -> None:
+        """Write queries, keys and values of ``x (n, d)`` to the buffers; ``rotation`` is of one step, or of each."""
+        block.project.write(block.attention_norm(x), buffers.projected)
+        if block.head_norm is not None:
+            block.head_norm(buffers.projected)
+        if rotation is not None:
+            buffers.complex_pairs.mul_(rotation)
+
+    def _attend(self, block: PackedBlock, x: Tensor, buffers: StepBuffers, key: Tensor, value: Tensor) -> Tensor:
+        """The block's states: ``x (n, d)`` plus the context of the buffered queries, plus feed-forward, in place."""
+        weights = torch.bmm(buffers.group_queries(), key).softmax(-1)  # (n G, H / G, S)
+        torch.bmm(weights, value, out=buffers.grouped_context)
+        return self._add(block, x, buffers.context)
+
+    def _add(self, block: PackedBlock, x: Tensor, context: Tensor) -> Tensor:
+        block.output.add_to(x, context)
+        return block.contract.add_to(x, self._activated(block.expand(block.feedforward_norm(x))))
+
+    def _activated(self, hidden: Tensor) -> Tensor:
+        if self.config.activation != "relu2":
+            return activate(hidden, self.config.activation)
+        hidden.relu_()  # in place: an autograd Function costs more than the operation itself
+        return hidden.mul_(hidden)
+
+    def _empty_cache(self, n: int, length: int) -> StepCache:
+        """The cache of n sequences whose first steps are about to be written."""
+        layout = self.layout
+        shape = len(self.blocks), 2, n, layout.n_key_heads, capacity_for(length + 1, self.max_length), layout.d_head
+        return StepCache(self.like.new_empty(shape), length, layout)
+
+    def _positions_of(self, begin: int, end: int) -> tuple[Tensor | None, Tensor | None]:
+        """Of steps ``begin .. end - 1``: what is added to inputs ``(T, d)``, and their rotation factors."""
+        if end <= self.like.shape[1]:
+            added, rotation = self.position_table, self.rotation_table
+            return None if added is None else added[begin:end], None if rotation is None else rotation[begin:end]
+        like = self.like[:, :1].expand(1, end - begin, -1)
+        return self._added_positions(like, begin), self._rotation_factors(like, begin)
+
+    def _added_positions(self, like: Tensor, offset: int) -> Tensor | None:
+        """``(T, d)``, what is added to inputs like the zeros ``like (1, T, d)``."""
+        return None if isinstance(self.positions, NoPositions) else self.positions(like, offset)[0].detach()
+
+    def _rotation_factors(self, like: Tensor, offset: int) -> Tensor | None:
+        """``(T, (H + 2 G) d_head / 2)``."""
+        return None if self.rotary is None else self.layout.rotation_factors(self.rotary(like, offset))
+
+
+def causal_context(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Context ``(n T, d)`` of steps that see themselves and those before.
+
+    Args:
+        query: ``(n, T, H, d_head)``, scaled already.
+        key: ``(n, G, T, d_head)``.
+        value: ``(n, G, T, d_head)``.
+    """
+    n_shared = query.shape[2] // key.shape[1]
+    if n_shared > 1:
+        key, value = key.repeat_interleave(n_shared, 1), value.repeat_interleave(n_shared, 1)
+    context = F.scaled_dot_product_attention(query.transpose(1, 2), key, value, is_causal=True, scale=1.0)
+    return context.transpose(1, 2).flatten(2).flatten(0, 1)

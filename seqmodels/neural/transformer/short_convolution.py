@@ -1,0 +1,147 @@
+"""A short causal convolution of the inputs, ``y_t = x_t + Σ_k W_k x_{t-k}``, k = 1 .. n; also step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from seqmodels.neural.ops.precision import compute_dtype
+
+PRECOMPUTED_UP_TO = 2_048  # distinct inputs, up to which what each adds to later steps is computed beforehand
+
+
+class ShortConvolution(nn.Module):
+    """A causal convolution on embedded inputs, so that the first layer can tell pairs of symbols from single ones.
+
+    Attention needs a layer to find what stands just before a step, and has to learn where that is; a convolution is
+    given it. RWKV mixes each step with the one before (Peng et al., 2023, *token shift*), Primer convolves queries,
+    keys and values over three steps (So et al., 2021); here it is done once, with a full matrix for each distance, on
+    the inputs. Before the first step inputs are zero.
+
+    Args:
+        d_model: width of the inputs.
+        n: how many inputs before each are added; 0: none, and the inputs are unchanged.
+
+    Raises:
+        ValueError: for n below zero.
+
+    >>> import torch
+    >>> layer = ShortConvolution(8, 2)
+    >>> y, recent = layer(torch.zeros(3, 5, 8), layer.start(3))
+    >>> y.shape, recent.shape
+    (torch.Size([3, 5, 8]), torch.Size([3, 2, 8]))
+    """
+
+    def __init__(self, d_model: int, n: int) -> None:
+        super().__init__()
+        if n < 0:
+            raise ValueError(f"previous is {n}; pass how many inputs before each to add, or 0 for none")
+        self.d_model = d_model
+        self.n = n
+        self.map = nn.Linear(n * d_model, d_model, bias=False) if n else None
+        if self.map is not None:
+            nn.init.normal_(self.map.weight, std=d_model**-0.5)  # each distance adds as much as the step itself
+
+    def start(self, batch: int) -> Tensor:
+        """The inputs before the first step, zeros ``(batch, n, d)``."""
+        like = torch.empty(0) if self.map is None else self.map.weight
+        return like.new_zeros(batch, self.n, self.d_model)
+
+    def forward(self, x: Tensor, recent: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs ``(B, T, d)`` and the n before them -> their convolution, and the last n inputs.
+
+        >>> layer = ShortConvolution(1, 1)
+        >>> _ = nn.init.constant_(layer.map.weight, 10.0)
+        >>> layer(torch.tensor([[[1.0], [2.0], [3.0]]]), layer.start(1))[0].flatten().tolist()
+        [1.0, 12.0, 23.0]
+        """
+        if self.map is None:
+            return x, recent
+        joined = torch.cat([recent, x], 1)  # (B, n + T, d)
+        previous = _previous_inputs(joined, self.n, compute_dtype(x))
+        return x + self.map(previous), joined.narrow(1, x.shape[1], self.n)
+
+
+class _PreviousInputs(torch.autograd.Function):
+    """(B, n + T, d) -> the inputs 1, 2, ... n before each of the last T side by side, (B, T, n d), in ``dtype``.
+
+    Joined by autograd every distance would have a gradient array of its own, padded with zeros.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, joined: Tensor, n: int, dtype: torch.dtype) -> Tensor:
+        batch, steps, d = joined.shape
+        ctx.shape, ctx.dtype = joined.shape, joined.dtype
+        out = joined.new_empty(batch, steps - n, n, d, dtype=dtype)
+        for k in range(1, n + 1):
+            out[:, :, k - 1] = joined.narrow(1, n - k, steps - n)
+        return out.flatten(2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        batch, steps, d = ctx.shape
+        gradient = gradient.unflatten(2, (-1, d))  # (B, T, n, d)
+        length, n = gradient.shape[1:3]
+        out = gradient.new_zeros(batch, steps, d, dtype=ctx.dtype)
+        for k in range(1, n + 1):
+            out.narrow(1, n - k, length).add_(gradient[:, :, k - 1])
+        return out, None, None
+
+
+_previous_inputs: Callable[[Tensor, int, torch.dtype], Tensor] = _PreviousInputs.apply
+
+
+class IncrementalConvolution:
+    """A ``ShortConvolution`` one step at a time, of inputs that are rows of a table.
+
+    The state is ``pending (n, p d)``: what the inputs so far add to each of the next p steps.
+
+    Args:
+        table: all inputs there are, ``(R, d)``; each step names a row.
+        convolution: whose weights are used; p is its ``n``.
+    """
+
+    def __init__(self, table: Tensor, convolution: ShortConvolution) -> None:
+        self.table = table
+        self.d = table.shape[1]
+        self.convolution = convolution
+        self.later: Tensor | None = None
+        if convolution.map is None:
+            return
+        # What an input adds to the p steps after it, (p d, d), and to its own step as well, (d, d + p d).
+        later = convolution.map.weight.detach().unflatten(1, (-1, self.d)).transpose(0, 1).flatten(0, 1)
+        self.later = later
+        self.now_and_later = torch.cat([torch.eye(self.d).to(later), later]).t()
+        self.precomputed = len(table) <= PRECOMPUTED_UP_TO
+        if self.precomputed:
+            self.table = table @ self.now_and_later  # (R, d + p d)
+
+    def first_steps(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The convolution of ``inputs (n, T, d)`` that begin a sequence, and what is pending after them."""
+        y, recent = self.convolution(inputs, self.convolution.start(len(inputs)))
+        return y, self.pending_after(recent)
+
+    def pending_after(self, recent: Tensor) -> Tensor:
+        """What the last p inputs, ``recent (n, p, d)``, oldest first, add to the next p steps: ``(n, p d)``."""
+        pending = torch.zeros_like(recent).flatten(1)
+        if self.later is None:
+            return pending
+        for x in recent.unbind(1):
+            pending = F.pad(pending[:, self.d :], (0, self.d)) + F.linear(x, self.later)
+        return pending
+
+    def __call__(self, rows: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
+        """``rows (n,)`` -> the step's output ``(n, d)``, which the caller may overwrite, and what is then pending."""
+        x = self.table.index_select(0, rows)
+        if self.later is None:
+            return x, pending
+        contributions = x if self.precomputed else x @ self.now_and_later  # (n, d + p d)
+        contributions.narrow(1, 0, pending.shape[1]).add_(pending)
+        # Contiguous, since norms would copy any other layout each time.
+        return contributions.narrow(1, 0, self.d).contiguous(), contributions.narrow(1, self.d, pending.shape[1])

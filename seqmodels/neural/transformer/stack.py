@@ -1,0 +1,173 @@
+"""A stack of Transformer blocks ``x + attention(x)``, ``x + feedforward(x)``: an encoder, or a decoder with a cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import cast
+
+from torch import Tensor, nn
+
+from seqmodels.neural.ops.dropout import dropout
+from seqmodels.neural.transformer.attention import (
+    CrossAttention,
+    ForwardPass,
+    MaskBuilder,
+    SelfAttention,
+    explicit_is_faster,
+    padding_mask,
+)
+from seqmodels.neural.transformer.cache import FillLevel, KeyValue, KVCache, plan_update
+from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.layers import FeedForward, Residual, make_norm
+from seqmodels.neural.transformer.positions import RotaryEmbedding, make_score_bias
+
+
+class TransformerStack(nn.Module):
+    """Blocks one upon the other: an encoder, or with ``causal`` a decoder, which with ``cross`` reads an encoder too.
+
+    Weights start normal with deviation 1 / √(inputs), divided where they add to the residual stream by the root of the
+    number of such additions, as in GPT-2, whose 0.02 is made for its width: narrow networks learn slowly from it.
+
+    Args:
+        config: of its blocks; its positions only as far as they act in attention.
+        max_length: the longest sequence, if known: bounds the buffers of the cache and the rotary embedding's table.
+        causal: no step sees a later one.
+        cross: every block attends to a source too.
+
+    Raises:
+        ValueError: for what ``TransformerConfig.check_architecture`` refuses.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, *, max_length: int | None = None, causal: bool = False, cross: bool = False
+    ) -> None:
+        super().__init__()
+        config.check_architecture(max_length)
+        self.config = config
+        self.max_length = max_length
+        self.mask_builder = MaskBuilder(causal, config.window)
+        self.rotary = RotaryEmbedding(config.d_head, max_length) if config.positions == "rotary" else None
+        self.score_bias = make_score_bias(config.positions, config.n_query_heads, causal=causal)
+        self.blocks = nn.ModuleList(TransformerBlock(config, cross=cross) for _ in range(config.n_layers))
+        self.final_norm = nn.Identity() if config.norm == "post" else norm_of(config)
+        self._initialise(n_additions=(3 if cross else 2) * config.n_layers)
+
+    def _initialise(self, n_additions: int) -> None:
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear):
+                adds = name.endswith(("attention.output", "contract"))
+                nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features * (n_additions if adds else 1)))
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        if self.config.zero_init:
+            for block in self:
+                block.start_at_zero()
+
+    def __iter__(self) -> Iterator[TransformerBlock]:
+        return iter(cast("list[TransformerBlock]", self.blocks))
+
+    def empty_cache(self, n: int) -> KVCache:
+        """The cache before the first step, for a batch of ``n``."""
+        empty = next(self.parameters()).new_zeros(n, self.config.n_key_heads, 0, self.config.d_head)
+        return tuple((empty, empty) for _ in self), 0, FillLevel(0)
+
+    def prepare(self, source: Tensor, mask: Tensor) -> tuple[KeyValue, ...]:
+        """For each layer keys and values of an encoded source (B, S, d) for cross-attention."""
+        return tuple(block.cross_attention.prepare(source, mask) for block in self)
+
+    def forward(
+        self,
+        x: Tensor,
+        cache: KVCache | None = None,
+        *,
+        mask: Tensor | None = None,
+        prepared: tuple[KeyValue, ...] | None = None,
+        source_mask: Tensor | None = None,
+        n_blocks: int | None = None,
+        cross_queries: list[Tensor] | None = None,
+    ) -> tuple[Tensor, KVCache]:
+        """Hidden states (B, T, d) and the cache with these steps in it.
+
+        Args:
+            x: inputs with their positions (B, T, d).
+            cache: keys and values of earlier steps.
+            mask: (B, T), True where ``x`` is real; for an encoder (a causal stack never sees padding on the right).
+            prepared: for each layer keys and values of the source.
+            source_mask: (B, S), True where the source is real.
+            n_blocks: run only the first of them, without the final norm.
+            cross_queries: a list to which each block appends the inputs of its cross-attention (B, T, d).
+        """
+        explicit = explicit_is_faster(x, self.config.attention_dropout if self.training else 0.0)
+        if mask is not None:  # a weight of zero times NaN is NaN
+            x = x.masked_fill(~mask[..., None], 0.0)
+        update, fill = plan_update(cache, x.shape[1], self.max_length)
+        shared = ForwardPass(
+            update,
+            self.mask_builder.build(x, update.length, mask, self.score_bias, explicit=explicit),
+            None if self.rotary is None else self.rotary(x, update.length),
+            None if source_mask is None else padding_mask(source_mask, x, explicit=explicit),
+            cross_queries,
+        )
+        x, buffers = dropout(x, self.config.dropout, self.training), []
+        for i, block in enumerate(self):
+            if i == n_blocks:
+                break
+            past = None if cache is None else cache[0][i]
+            x, key_value = block(x, past, None if prepared is None else prepared[i], shared)
+            buffers.append(key_value)
+        return x if n_blocks is not None else self.final_norm(x), (tuple(buffers), update.total, fill)
+
+
+class TransformerBlock(nn.Module):
+    """Self-attention, attention to a source (``cross``) and a feed-forward, each within a residual connection."""
+
+    def __init__(self, config: TransformerConfig, *, cross: bool) -> None:
+        super().__init__()
+        self.attention = SelfAttention(config)
+        self.attention_residual = _residual(config)
+        if cross:
+            self.cross_attention = CrossAttention(config)
+            self.cross_residual = _residual(config)
+        self.feedforward = FeedForward(config.d_model, config.feedforward_width, config.activation, bias=config.bias)
+        self.feedforward_residual = _residual(config)
+
+    def forward(
+        self, x: Tensor, past: KeyValue | None, prepared: KeyValue | None, shared: ForwardPass
+    ) -> tuple[Tensor, KeyValue]:
+        """Hidden states (B, T, d) and this layer's keys and values.
+
+        Args:
+            x: (B, T, d).
+            past: this layer's buffers of earlier steps.
+            prepared: this layer's keys and values of the source.
+            shared: what all layers have in common.
+        """
+        context, buffers = self.attention(self.attention_residual.sublayer_input(x), past, shared)
+        x = self.attention_residual.add(x, context)
+        if prepared is not None:
+            query = self.cross_residual.sublayer_input(x)
+            if shared.cross_queries is not None:
+                shared.cross_queries.append(query)
+            x = self.cross_residual.add(x, self.cross_attention(query, *prepared, shared.source_mask)[0])
+        inputs = self.feedforward_residual.sublayer_input(x)
+        return self.feedforward_residual.add(x, self.feedforward(inputs)), buffers
+
+    def start_at_zero(self) -> None:
+        """Let every sublayer add nothing at first: by its output map, or by the gain of the norm of what it adds."""
+        for module in self.children():
+            if isinstance(module, Residual) and module.placement == "residual":
+                nn.init.zeros_(cast(Tensor, module.norm.weight))
+            elif not isinstance(module, Residual) and self.feedforward_residual.placement != "residual":
+                last = module.contract if isinstance(module, FeedForward) else module.output
+                nn.init.zeros_(cast(nn.Linear, last).weight)
+
+
+def norm_of(config: TransformerConfig) -> nn.Module:
+    """A norm of width ``d_model``."""
+    affine, epsilon = config.norm_affine, config.norm_epsilon
+    return make_norm(config.norm_type, config.d_model, affine=affine, bias=config.bias, epsilon=epsilon)
+
+
+def _residual(config: TransformerConfig) -> Residual:
+    return Residual(config.norm, norm_of(config), config.dropout)
