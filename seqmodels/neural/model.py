@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,16 +22,21 @@ from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.io_module import IOSpec, SequenceModule, SourceSpec, autocast, batch_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
 from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
+from seqmodels.neural.options import (
+    MAY_CHANGE,
+    check_training_options,
+    sequences_per_batch,
+    training_recipe,
+)
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.symbol_cursor import SymbolCursor
-from seqmodels.neural.trained import MAY_CHANGE, Trained
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.preparation import ENOUGH, Example
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
-from seqmodels.training import Step, checkpoints_of_fit, train
+from seqmodels.training import Listener, Optimizer, Schedule, Step, checkpoints_of_fit, train
 
 MIN_WEIGHTS_TO_COUNT = (
     1 << 26
@@ -39,7 +45,7 @@ VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out p
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NeuralModel(Trained, SequenceModel, ABC):
+class NeuralModel(SequenceModel, ABC):
     """A network trained by gradient on the log-likelihood.
 
     To add one, subclass with the network's own hyperparameters and define ``_network``, ``_windowing``, ``_bptt_steps``
@@ -59,7 +65,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
             bfloat16 on one core, ``benchmarks/language_model.py``), so it pays in long runs; scoring and generation are never compiled.
             Needs a C++ compiler.
 
-    The other arguments are those of ``Trained`` and ``SequenceModel``.
+    Those of training are described in ``TrainingOptions``; the others are those of ``SequenceModel``.
     """
 
     d_model: int = 256
@@ -69,6 +75,21 @@ class NeuralModel(Trained, SequenceModel, ABC):
     scale_embeddings: bool = True
     training_precision: str = "auto"
     compile: Compile = False
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
+    max_steps: int | Literal["auto"] | None = "auto"
+    max_epochs: int | None = None
+    max_seconds: float | None = None
+    batch_size: int | Literal["auto"] = "auto"
+    lr: float = 3e-3
+    weight_decay: float = 0.05
+    patience: int = 5
+    optimizer: Optimizer | None = None
+    schedule: Schedule | None = None
+    accumulate: int = 1
+    averaging: float = 0.0
+    callbacks: Sequence[Listener] = ()
 
     _carries_state: ClassVar[bool] = True  # whether training hands the state on, from steps to the next steps
 
@@ -98,7 +119,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
         return GaussianMixture(n_components=4, covariance_type="full") if kind == "vectors" else Categorical()
 
     def _check_hyperparameters(self) -> None:
-        self._check_training()
+        check_training_options(self)
         for name in ("d_model", "n_layers"):
             if not (isinstance(getattr(self, name), int | np.integer) and getattr(self, name) >= 1):
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
@@ -128,7 +149,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
         self.module_.to(device, torch.float32)
         rows = self._rows(train_examples)
         bptt = self._bptt_steps()
-        batching = Batching(self._rows_a_batch([row.n_steps for row in rows], bptt), bptt, self._carries_state)
+        batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
         held_out = _limit(validation, ENOUGH, aligned=self._is_tagger)
         with training_draws(drawn, device, compiled=bool(self.compile)) as generator:
@@ -137,7 +158,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
                 objective,
                 (lambda: self._nats_per_unit(held_out)) if held_out else None,
-                self._recipe(),
+                training_recipe(self),
                 batching.n_batches(rows),
                 memory=objective if self._carries_state else None,
                 checkpoints=checkpoints,

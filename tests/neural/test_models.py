@@ -7,6 +7,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.neural.model import VALIDATION_STEPS, _limit
+from seqmodels.neural.options import sequences_per_batch
 from seqmodels.preparation import Example
 
 RNG = np.random.default_rng(0)
@@ -122,7 +123,7 @@ def test_attention_that_cannot_be(options, message):
 
 def test_the_batch_holds_about_as_many_steps_whatever_the_length():
     model = small(batch_size="auto").fit(SYMBOLS)
-    sizes = [model._rows_a_batch([n + 1] * 3, model.bptt) for n in (4, 31, 5000)]
+    sizes = [sequences_per_batch(model, [n + 1] * 3, model.bptt) for n in (4, 31, 5000)]
     assert sizes == [64, 32, 16]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
@@ -21,7 +22,7 @@ from seqmodels.neural.masked.inference import conditional_log_probs, hidden_stat
 from seqmodels.neural.masked.masking import MASK, Masking, MaskingObjective, with_boundaries
 from seqmodels.neural.masked.network import BidirectionalNetwork, EmbeddingAndHead
 from seqmodels.neural.masked.training import MaskedData, train_masked
-from seqmodels.neural.trained import MAY_CHANGE, Trained
+from seqmodels.neural.options import MAY_CHANGE, check_training_options, sequences_per_batch, training_recipe
 from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.stack import TransformerStack
@@ -31,7 +32,7 @@ from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Item, Sequences
-from seqmodels.training import checkpoints_of_fit, interruption
+from seqmodels.training import Listener, Optimizer, Schedule, checkpoints_of_fit, interruption
 
 
 class Filled(NamedTuple):
@@ -46,7 +47,7 @@ class Filled(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MaskedTransformer(TransformerConfig, Trained, Configurable):
+class MaskedTransformer(TransformerConfig, Configurable):
     """A Transformer encoder trained to predict masked symbols from both sides (BERT: Devlin et al. 2019).
 
     Reads text and integer symbols. Its conditionals ``p(x_t | x_\\t)`` are in general those of no joint distribution,
@@ -70,7 +71,7 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
         head_transform: a layer, an activation and a norm before the output layer.
 
     Devlin et al. have the last three and ``norm="post"``. The other arguments are those of ``TransformerConfig`` and
-    ``Trained``; batches are of windows.
+    ``TrainingOptions``; batches are of windows.
 
     Attributes (fitted): ``encoding_``, ``module_``, ``history_`` (a frame: step, seconds, log_prob, validation, ...;
     nats per masked symbol), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
@@ -94,6 +95,22 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
     tie_embeddings: bool = False
     embedding_norm: bool = False
     head_transform: bool = False
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
+    max_steps: int | Literal["auto"] | None = "auto"
+    max_epochs: int | None = None
+    max_seconds: float | None = None
+    batch_size: int | Literal["auto"] = "auto"
+    lr: float = 3e-3
+    weight_decay: float = 0.05
+    patience: int = 5
+    optimizer: Optimizer | None = None
+    schedule: Schedule | None = None
+    accumulate: int = 1
+    averaging: float = 0.0
+    callbacks: Sequence[Listener] = ()
+    verbose: bool = False
 
     # -- fitting -------------------------------------------------------------------------------------------
 
@@ -157,10 +174,10 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
         drawn = self._build()
         self.module_.to(device)
         with training_draws(drawn, device) as generator:
-            rows_a_batch = self._rows_a_batch([len(row) for row in rows], self.max_length)
+            rows_a_batch = sequences_per_batch(self, [len(row) for row in rows], self.max_length)
             batching = Batching(rows_a_batch, self.max_length, carries_state=False)
             data = MaskedData(rows, held_out, masking, batching, self.random_state)
-            self.history_, self.converged_ = train_masked(self.module_, data, self._recipe(), checkpoints, generator)
+            self.history_, self.converged_ = train_masked(self.module_, data, training_recipe(self), checkpoints, generator)
         self.module_.eval()
 
     def _build(self) -> torch.Generator:
@@ -304,7 +321,7 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
         return BidirectionalNetwork(self.encoding_.size, positions, encoder, ends)
 
     def _check_budget(self) -> None:
-        self._check_training()
+        check_training_options(self)
         if self.max_length < 3:
             raise ValueError(f"max_length is {self.max_length}; pass at least 3, for a symbol between the boundaries")
         if self.dtype not in DTYPES:
