@@ -177,7 +177,9 @@ class MaskedTransformer(TransformerConfig, Configurable):
             rows_a_batch = sequences_per_batch(self, [len(row) for row in rows], self.max_length)
             batching = Batching(rows_a_batch, self.max_length, carries_state=False)
             data = MaskedData(rows, held_out, masking, batching, self.random_state)
-            self.history_, self.converged_ = train_masked(self.module_, data, training_recipe(self), checkpoints, generator)
+            self.history_, self.converged_ = train_masked(
+                self.module_, data, training_recipe(self), checkpoints, generator
+            )
         self.module_.eval()
 
     def _build(self) -> torch.Generator:
