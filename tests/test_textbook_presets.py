@@ -89,12 +89,12 @@ def test_bahdanau2015() -> None:
     def hidden(net: Any, source: Tensor, inputs: Tensor) -> Tensor:
         ahead, back = [source.new_zeros(8)], [source.new_zeros(8)]
         for j in range(len(source)):
-            ahead.append(gated_unit(net.forwards, source[j], ahead[-1]))
-            back.append(gated_unit(net.backwards, source[-1 - j], back[-1]))
+            ahead.append(gated_unit(net.encoder_forwards, source[j], ahead[-1]))
+            back.append(gated_unit(net.encoder_backwards, source[-1 - j], back[-1]))
         h = torch.cat([torch.stack(ahead[1:]), torch.stack(back[1:]).flip(0)], 1)  # annotations (S, 2d)
         s, outputs = torch.tanh(net.first_state(back[-1])), []
         for y in inputs:
-            e = torch.tanh(net.query.weight @ s + h @ net.key.weight.T) @ net.energy.weight[0]
+            e = torch.tanh(net.attention_query.weight @ s + h @ net.attention_key.weight.T) @ net.attention_energy.weight[0]
             c = e.softmax(0) @ h
             t = net.readout.weight @ torch.cat([s, y, c]) + net.readout.bias
             outputs.append(torch.maximum(t[0::2], t[1::2]))
@@ -128,8 +128,8 @@ def test_luong2015() -> None:
         g = torch.stack(encoded)
         for y in inputs:
             h, states = lstm_step(net.decoder, torch.cat([y, a]), states)
-            c = (g @ net.key.weight.T @ h).softmax(0) @ g
-            a = torch.tanh(net.attend.weight @ torch.cat([c, h]))
+            c = (g @ net.attention_key.weight.T @ h).softmax(0) @ g
+            a = torch.tanh(net.combine.weight @ torch.cat([c, h]))
             outputs.append(a)
         return torch.stack(outputs)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -40,7 +42,8 @@ class Changed(nn.Module):
 
 
 def make(**options: object) -> CausalModel:
-    return sm.from_module(Convolution, D, **({"max_steps": 3, "dtype": "float64", "context": 4} | options))
+    module = options.pop("module", Convolution)
+    return sm.from_module(module, D, **({"max_steps": 3, "dtype": "float64", "context": 4} | options))
 
 
 def test_it_streams_what_it_scores_and_samples() -> None:
@@ -96,3 +99,13 @@ def test_causal_modules_pass() -> None:
 def test_what_makes_no_module_is_refused() -> None:
     with pytest.raises(ValueError, match="module makes a int; pass an nn"):
         sm.from_module(lambda d: d, D)
+
+
+def test_a_class_is_saved_by_name_and_an_instance_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    model = make().fit(X, validation=None)
+    with pytest.warns(UserWarning, match=r"classes=\[Convolution\]"):
+        model.save(path)
+    assert sm.load(path, classes=[Convolution]).score(X) == model.score(X)
+    with pytest.raises(ValueError, match="pass a class in its place"):
+        make(module=Convolution()).fit(X, validation=None).save(path)

@@ -72,12 +72,12 @@ class BahdanauNetwork(AttentiveNetwork):
                 f"RNNsearch has one layer and no dropout; pass n_layers=1, dropout=0.0, not {n_layers}, {dropout}"
             )
         self.d_model = d = d_model
-        self.forwards = GatedUnit(d, d)
-        self.backwards = GatedUnit(d, d)
+        self.encoder_forwards = GatedUnit(d, d)
+        self.encoder_backwards = GatedUnit(d, d)
         self.first_state = nn.Linear(d, d)  # W_s
-        self.query = nn.Linear(d, d, bias=False)  # W
-        self.key = nn.Linear(2 * d, d, bias=False)  # U
-        self.energy = nn.Linear(d, 1, bias=False)  # v
+        self.attention_query = nn.Linear(d, d, bias=False)  # W
+        self.attention_key = nn.Linear(2 * d, d, bias=False)  # U
+        self.attention_energy = nn.Linear(d, 1, bias=False)  # v
         self.decoder = GatedUnit(3 * d, d)
         self.readout = nn.Linear(4 * d, 2 * d)  # U_o, V_o and C_o, of [s; y; c]
 
@@ -85,11 +85,11 @@ class BahdanauNetwork(AttentiveNetwork):
         """``(s, h, U h, mask)``: (n, d), (n, S, 2d), (n, S, d) and (n, S)."""
         assert source is not None, "an encoder needs a source"
         values, reverse = zero_masked(source.values, source.mask), reverse_padded(source.mask)
-        forward, _ = self.forwards.unroll(values, self.forwards.initial_state(n))
-        backward, _ = self.backwards.unroll(values[reverse], self.backwards.initial_state(n))
+        forward, _ = self.encoder_forwards.unroll(values, self.encoder_forwards.initial_state(n))
+        backward, _ = self.encoder_backwards.unroll(values[reverse], self.encoder_backwards.initial_state(n))
         backward = backward[reverse]
         annotations = zero_masked(torch.cat([forward, backward], -1), source.mask)
-        return torch.tanh(self.first_state(backward[:, 0])), annotations, self.key(annotations), source.mask
+        return torch.tanh(self.first_state(backward[:, 0])), annotations, self.attention_key(annotations), source.mask
 
     def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """See ``Network``."""
@@ -104,7 +104,7 @@ class BahdanauNetwork(AttentiveNetwork):
         s, annotations, keys, mask = memory
         outputs, attention = [], []
         for y in inputs.unbind(1):
-            energies = self.energy(torch.tanh(self.query(s)[:, None] + keys))[..., 0]  # (B, S)
+            energies = self.attention_energy(torch.tanh(self.attention_query(s)[:, None] + keys))[..., 0]  # (B, S)
             weights = energies.masked_fill(~mask, -torch.inf).softmax(-1)
             context = (weights[:, None].to(annotations.dtype) @ annotations)[:, 0]  # (B, 2d)
             pairs = self.readout(torch.cat([s, y, context], -1)).unflatten(-1, (-1, 2))
@@ -136,8 +136,8 @@ class LuongNetwork(AttentiveNetwork):
         self.dropout = dropout
         self.encoder = nn.ModuleList(LSTMCell(d, d) for _ in range(n_layers))
         self.decoder = nn.ModuleList(LSTMCell(2 * d if i == 0 else d, d) for i in range(n_layers))
-        self.key = nn.Linear(d, d, bias=False)  # W
-        self.attend = nn.Linear(2 * d, d, bias=False)  # W_c
+        self.attention_key = nn.Linear(d, d, bias=False)  # W
+        self.combine = nn.Linear(2 * d, d, bias=False)  # W_c
 
     def start(self, n: int, source: Source | None = None) -> Memory:
         """``(states, a, g, W g, mask)``: (h, c) of each layer, (n, d), twice (n, S, d), and (n, S)."""
@@ -155,7 +155,7 @@ class LuongNetwork(AttentiveNetwork):
             ]
             outputs.append(output)
         encoded = zero_masked(torch.stack(outputs, 1), mask)
-        return tuple(states), zero, encoded, self.key(encoded), mask
+        return tuple(states), zero, encoded, self.attention_key(encoded), mask
 
     def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """See ``Network``."""
@@ -174,7 +174,7 @@ class LuongNetwork(AttentiveNetwork):
             scores = (keys @ h[:, :, None].to(keys.dtype))[..., 0]  # (B, S)
             weights = scores.masked_fill(~mask, -torch.inf).softmax(-1)
             context = (weights[:, None].to(encoded.dtype) @ encoded)[:, 0]  # (B, d)
-            a = torch.tanh(self.attend(torch.cat([context, h], -1)))
+            a = torch.tanh(self.combine(torch.cat([context, h], -1)))
             outputs.append(a)
             attention.append(weights)
         return torch.stack(outputs, 1), torch.stack(attention, 1), (states, a, encoded, keys, mask)

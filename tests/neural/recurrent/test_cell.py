@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,3 +153,17 @@ def test_what_is_no_cell_is_refused() -> None:
         sm.Recurrent(cell=nn.GRUCell, **SMALL).fit(X)
     with pytest.raises(ValueError, match="cell is 'gru'; pass a subclass of Cell"):
         sm.Recurrent(cell="gru", **SMALL).fit(X)  # type: ignore[arg-type]
+
+
+def test_a_cell_of_ones_own_is_saved_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    model = sm.Recurrent(cell=MinGRU, **SMALL).fit(X, validation=None)
+    with pytest.warns(UserWarning, match=r"load\(path, classes=\[MinGRU\]\)"):
+        model.save(path)
+    assert sm.load(path, classes=[MinGRU]).score(X) == model.score(X)
+    with pytest.raises(ValueError, match=r"pass classes=\[MinGRU\]"):
+        sm.load(path)
+    sm.Recurrent(cell=GRUCell, **SMALL).fit(X, validation=None).save(path)
+    assert isinstance(sm.load(path), sm.Recurrent)
+    with pytest.raises(ValueError, match="pass a class in its place"):
+        sm.Recurrent(cell=partial(ElmanCell, nonlinearity="relu"), **SMALL).fit(X, validation=None).save(path)
