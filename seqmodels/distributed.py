@@ -290,6 +290,7 @@ def _beats() -> Iterator[None]:
                 _exchange(WAIT, working=True)
             except ProcessError as error:
                 failure.append(error)
+                _stop["agreed"] = True  # training loops ask for this, also where SIGINT is ignored
                 if not done.is_set():
                     _thread.interrupt_main()
                 return

@@ -60,8 +60,9 @@ def joined(rank: int, folder: str, limit: float) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def trains(rank: int, folder: str, kind: str, limit: float) -> None:
-    """Until it is stopped; writes how."""
+def trains(rank: int, folder: str, kind: str, limit: float, ignores: bool) -> None:
+    """Until it is stopped; writes how. A process that ``ignores`` SIGINT is one that a shell started in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN if ignores else signal.default_int_handler)
     with joined(rank, folder, limit):
         Path(f"{folder}/begun{rank}").touch()
         write(f"{folder}/{rank}.json", outcome(lambda: model(kind).fit(sequences())))
@@ -225,9 +226,9 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
     return condition()
 
 
-def lost(kind: str, victim: int, number: signal.Signals, after: float) -> tuple[str, float]:
+def lost(kind: str, victim: int, number: signal.Signals, after: float, *, ignores: bool) -> tuple[str, float]:
     """What the other process says when one is sent a signal in the middle of its work, and after how many seconds."""
-    with two(trains, kind, LIMIT) as (folder, both):
+    with two(trains, kind, LIMIT, ignores) as (folder, both):
         assert until(lambda: all((folder / f"begun{rank}").exists() for rank in range(2)), 60), "they never began"
         time.sleep(after)
         told, pid = folder / f"{1 - victim}.json", both[victim].pid
@@ -244,11 +245,11 @@ def lost(kind: str, victim: int, number: signal.Signals, after: float) -> tuple[
 def losses(number: signal.Signals, n: int, allowed: float) -> tuple[int, float]:
     """Of ``n``, how many were noticed and named in time; the longest that it took."""
     rng = np.random.default_rng(int(number))
-    trials = [(KINDS[i % 4], i // 4 % 2, 0.2 + rng.random()) for i in range(n)]
+    trials = [(KINDS[i % 4], i // 4 % 2, 0.2 + rng.random(), i // 8 % 2 == 1) for i in range(n)]
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda trial: lost(trial[0], trial[1], number, after=trial[2]), trials))
+        found = list(pool.map(lambda trial: lost(trial[0], trial[1], number, trial[2], ignores=trial[3]), trials))
     kept = 0
-    for (kind, victim, _), (message, took) in zip(trials, found, strict=True):
+    for (kind, victim, *_), (message, took) in zip(trials, found, strict=True):
         good = f"LostProcessError: process {victim} of 2 stopped answering" in message and took <= allowed
         kept += good
         if not good:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -34,6 +35,7 @@ def main(measure: Measure) -> None:
     parser.add_argument("--quick", action="store_true", help="the small part that the unit tests run")
     parser.add_argument("--json", action="store_true", help="a line of JSON a promise")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets jobs in the background ignore it
     for row in measure(options.quick):
         as_text = f"{'kept' if row.kept else 'BROKEN'}: {row.promise}: {row.measured} (goal: {row.goal})"
         print(json.dumps(asdict(row)) if options.json else as_text, flush=True)

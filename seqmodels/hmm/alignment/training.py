@@ -188,6 +188,7 @@ class Training:
                     self._move(visits)
             begun = None
             if self._kept.due:
+                self._interruption.hold()  # from here on there is something to keep
                 self._kept.write(self._state(climb, i, moves=moves))
             visits = self._expect([climb.probability(b) for b in range(len(self.blocks))])
             if visits is None:

@@ -177,7 +177,9 @@ class MaskedTransformer(TransformerConfig, Configurable):
             rows_a_batch = sequences_per_batch(self, [len(row) for row in rows], self.max_length)
             batching = Batching(rows_a_batch, self.max_length, carries_state=False)
             data = MaskedData(rows, held_out, masking, batching, self.random_state)
-            self.history_, self.converged_ = train_masked(self.module_, data, training_recipe(self), checkpoints, generator)
+            self.history_, self.converged_ = train_masked(
+                self.module_, data, training_recipe(self), checkpoints, generator
+            )
         self.module_.eval()
 
     def _build(self) -> torch.Generator:
@@ -221,7 +223,8 @@ class MaskedTransformer(TransformerConfig, Configurable):
 
     def _load(self, content: dict[str, Any], encoding: Encoding, observation: Observation) -> Self:
         self.encoding_ = encoding.restore(content["encoding"]["state"])
-        self.history_, self.converged_ = pd.DataFrame(content["history"]), content["converged"]
+        self.history_ = pd.DataFrame(content["history"])
+        self.converged_ = content["converged"]
         self.fit_seconds_ = content["fit_seconds"]
         sizes = self.get_params(deep=False)
         self.module_ = load_into(
@@ -267,7 +270,8 @@ class MaskedTransformer(TransformerConfig, Configurable):
             layer: 0 is the input of the first block, k the output of block k, -1 that of the last.
             pooled: return the means over the symbols of each sequence, ``(n, d_model)``.
         """
-        rows, network = self._rows(self._readable(X)), self._ready()
+        rows = self._rows(self._readable(X))
+        network = self._ready()
         n = network.n_layers
         if not -n - 1 <= layer <= n:
             raise ValueError(f"layer is {layer} but the model has {n}; pass 0 to {n}, or -1 for the last")
@@ -299,7 +303,8 @@ class MaskedTransformer(TransformerConfig, Configurable):
         with torch.no_grad():
             logits = network.logits(torch.as_tensor(states[1:-1][places], device=self._device()))
         probabilities = logits.double().softmax(-1).cpu().numpy()
-        filled, symbols = values.copy(), probabilities.argmax(1)
+        filled = values.copy()
+        symbols = probabilities.argmax(1)
         filled[places] = symbols
         return Filled(self.encoding_.decode(filled), symbols, probabilities)
 
@@ -337,7 +342,8 @@ class MaskedTransformer(TransformerConfig, Configurable):
         return Setting.of(self.encoding_, Categorical(), "given", conditional=False)
 
     def _readable(self, X: Any) -> Sequences:
-        data, setting = Data.of(X), self._setting()
+        data = Data.of(X)
+        setting = self._setting()
         setting.check(data, missing_is_summed_out=False)
         return data.X
 

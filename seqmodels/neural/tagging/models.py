@@ -111,8 +111,9 @@ class LSTMTagger(NeuralModel):
         return None if self.autoregressive else most_probable_targets(self, sources)
 
     def _network(self) -> Network:
+        encoder = self._encoder()  # drawn before the decoder: figures depend on the order
         decoder = self._decoder() if self.autoregressive else None
-        return tagger_network(self._encoder(), decoder, tied=self.tie_embeddings)
+        return tagger_network(encoder, decoder, tied=self.tie_embeddings)
 
     def _encoder(self) -> SourceEncoder:
         if self.bidirectional:
@@ -168,8 +169,9 @@ class TransformerTagger(TransformerConfig, NeuralModel):
         return None if self.autoregressive else most_probable_targets(self, sources)
 
     def _network(self) -> Network:
+        encoder = self._encoder()  # drawn before the decoder: figures depend on the order
         decoder = self._decoder() if self.autoregressive else None
-        return tagger_network(self._encoder(), decoder, tied=self.tie_embeddings)
+        return tagger_network(encoder, decoder, tied=self.tie_embeddings)
 
     def _encoder(self) -> SourceEncoder:
         return TransformerEncoder(config_of(self), max_length=self.max_length, causal=self.causal)

@@ -42,14 +42,21 @@ LEFT_OUT: list[dict[str, Any]] = [
 
 
 def cursor(
-    name: str, windowing: Windowing, *, conditional: bool = False, tied: float | None = None, max_length: int | None = 16
+    name: str,
+    windowing: Windowing,
+    *,
+    conditional: bool = False,
+    tied: float | None = None,
+    max_length: int | None = 16,
 ) -> NetworkCursor:
     options: dict[str, Any] = {"d_model": 8, "n_layers": 2, "n_heads": 2, "dropout": 0.0, **OPTIONS[name]}
     previous = options.pop("previous", 0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = TransformerNetwork(TransformerConfig(**options), max_length=max_length, previous=previous)
-        module = SequenceModule(network, Categorical(), IOSpec("symbols", V, conditional, True, tied), torch.Generator())
+        module = SequenceModule(
+            network, Categorical(), IOSpec("symbols", V, conditional, True, tied), torch.Generator()
+        )
         for parameter in module.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
     return NetworkCursor(module.double().eval(), Categorical(), windowing)
@@ -80,7 +87,9 @@ def test_steps_are_those_of_the_module(name: str) -> None:
     torch.testing.assert_close(walked(fast(whole), x), walked(whole, x), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("windowing", [Windowing(1), Windowing(2), Windowing(5), Windowing(5, 5), Windowing(8, 3), Windowing(16)])
+@pytest.mark.parametrize(
+    "windowing", [Windowing(1), Windowing(2), Windowing(5), Windowing(5, 5), Windowing(8, 3), Windowing(16)]
+)
 @pytest.mark.parametrize("name", ["transformer", "gpt2"])
 @pytest.mark.parametrize("conditional", [False, True])
 def test_windows_are_those_of_batched_evaluation(name: str, windowing: Windowing, conditional: bool) -> None:
