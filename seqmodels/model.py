@@ -8,10 +8,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import pandas as pd
 import torch
 
 from seqmodels import distributed, storage
@@ -41,6 +40,9 @@ from seqmodels.preparation import Data, Example, Setting, Sources, choose_source
 from seqmodels.sequences import Item, Kind, Sequences
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
 from seqmodels.training import interruption
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -583,6 +585,8 @@ class SequenceModel(Configurable, ABC):
     def _load(
         self, content: dict[str, Any], encoding: Encoding, observation: Observation, sources: Encoding | None
     ) -> Self:
+        import pandas as pd
+
         self.encoding_ = encoding.restore(content["encoding"]["state"])
         shared = self.encoding_ if content["measure"]["conditional"] and not self.ignore_source else None
         self.source_encoding_ = shared if sources is None else sources.restore(content["source_encoding"]["state"])

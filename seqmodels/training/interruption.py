@@ -14,11 +14,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from seqmodels import distributed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
