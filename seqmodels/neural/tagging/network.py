@@ -9,7 +9,7 @@ from seqmodels.neural.tagging.encoders import SourceEncoder
 
 
 class TaggerNetwork(Network):
-    """A state for each step of the source, and what follows from the targets before it.
+    """A state for each step of the source, to which one of the targets before it is added.
 
     Args:
         encoder: reads the source.
@@ -19,9 +19,9 @@ class TaggerNetwork(Network):
     Its memory is ``(states (B, S, d), t, the decoder's memory)``.
 
     >>> import torch
-    >>> from seqmodels.neural.recurrent.network import LSTMNetwork
-    >>> from seqmodels.neural.tagging.encoders import OneWay
-    >>> network = TaggerNetwork(OneWay(LSTMNetwork(8)), LSTMNetwork(8))
+    >>> from seqmodels.neural.recurrent.lstm import LSTMNetwork
+    >>> from seqmodels.neural.tagging.encoders import CausalEncoder
+    >>> network = TaggerNetwork(CausalEncoder(LSTMNetwork(8)), LSTMNetwork(8))
     >>> source = Source(torch.zeros(3, 5, 8), torch.ones(3, 5, dtype=torch.bool))
     >>> hidden, (_, t, _) = network(torch.zeros(3, 2, 8), network.start(3, source))
     >>> hidden.shape, t
