@@ -56,15 +56,16 @@ class NeuralModel(SequenceModel, ABC):
         d_model: width of the hidden state.
         n_layers: layers of the network.
         dropout: fraction dropped in training.
-        tie_embeddings: symbols only: the output layer has the rows of the table of embeddings (Press and Wolf 2017), but
-            for the end's; sources are read by the same table.
-        scale_embeddings: what is read from a tied table is multiplied by √d_model (Vaswani et al. 2017), which GPT-2 leaves out.
+        tie_embeddings: symbols only: the output layer has the rows of the table of embeddings (Press and Wolf 2017),
+            but for the end's; sources are read by the same table.
+        scale_embeddings: what is read from a tied table is multiplied by √d_model (Vaswani et al. 2017), which GPT-2
+            leaves out.
         training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 where the hardware has
             instructions for it; scoring never uses it.
-        compile: train through ``torch.compile``: True, or its mode ``"reduce-overhead"`` (CUDA graphs) or ``"max-autotune"``.
-            It takes a minute or more before the first step and then trains 8 % more symbols a second (a Transformer 128 wide in
-            bfloat16 on one core, ``benchmarks/language_model.py``), so it pays in long runs; scoring and generation are never compiled.
-            Needs a C++ compiler.
+        compile: train through ``torch.compile``: True, or its mode ``"reduce-overhead"`` (CUDA graphs) or
+            ``"max-autotune"``. It takes a minute or more before the first step and then trains 8 % more symbols a
+            second (a Transformer 128 wide in bfloat16 on one core, ``benchmarks/language_model.py``), so it pays in
+            long runs; scoring and generation are never compiled. Needs a C++ compiler.
 
     Those of training are described in ``TrainingOptions``; the others are those of ``SequenceModel``.
     """
@@ -214,7 +215,7 @@ class NeuralModel(SequenceModel, ABC):
         return log_prob_steps(self._ready(), self.observation_, self._rows(examples), self._windowing())
 
     def _check_memory(self) -> None:
-        """Raise ``ValueError`` where the weights, their gradients and the optimizer's two moments are more than there is room for."""
+        """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory."""
         rough = self.d_model * (self.d_model + self.encoding_.size)
         if rough < MIN_WEIGHTS_TO_COUNT:  # not worth building the network twice
             return
@@ -235,7 +236,10 @@ class NeuralModel(SequenceModel, ABC):
         return log_prob_steps(self.module_.eval(), self.observation_, self._rows(examples), self._windowing())
 
     def _ready(self) -> SequenceModule:
-        """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy. Not to be changed."""
+        """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy.
+
+        Not to be changed.
+        """
         return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
     # -- the cursor ----------------------------------------------------------------------------------------
@@ -308,8 +312,8 @@ def _check_float32(examples: list[Example], part: str) -> None:
         for values in (example.values, example.source):
             if values is not None and is_beyond_float32(values):
                 raise ValueError(
-                    f"sequence {i} of the {part} part has {where_largest(values)}; networks are trained in float32, which cannot hold "
-                    "its square: remove or rescale the value"
+                    f"sequence {i} of the {part} part has {where_largest(values)}; networks are trained in "
+                    "float32, which cannot hold its square: remove or rescale the value"
                 )
 
 
