@@ -216,7 +216,8 @@ class PositionPrior:
         """``(n, S + 1)`` prior weights; that of the end is the unit."""
         finest = self.factors[-1] if self.factors else np.ones(1)
         weights: np.ndarray = contexts.coarser * np.where(contexts.ids == UNKNOWN, 1.0, finest[contexts.ids])
-        return weights / weights[:, -1:]
+        normalised: np.ndarray = weights / weights[:, -1:]
+        return normalised
 
     def __call__(self, windows: np.ndarray) -> np.ndarray:
         """``(n, S + 1)`` prior weights, given the source symbols around each position and the end,
