@@ -1,8 +1,8 @@
 """Sources of sequences: text, pairs of texts, audio and synthetic data; and waveforms from spectral frames."""
 
 from seqmodels.data.audio import audio
-from seqmodels.data.known_hmm import KnownHMM, hmm_draws
 from seqmodels.data.griffin_lim import from_log_mel, from_mfcc, griffin_lim
+from seqmodels.data.known_hmm import KnownHMM, hmm_draws
 from seqmodels.data.mfcc import MFCC, deltas
 from seqmodels.data.parallel import pairs
 from seqmodels.data.speech import Speech, speech

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from seqmodels.encodings import Encoding
 from seqmodels.generation import Prediction, Source, select_rows
+from seqmodels.hmm.corpus import validation_score
 from seqmodels.hmm.inference.messages import log_messages, log_next, log_steps, log_update
 from seqmodels.hmm.learning.constraints import Pseudocounts
-from seqmodels.hmm.learning.corpus import validation_score
 from seqmodels.hmm.learning.options import check_numbers
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.parameters import Parameters
@@ -249,13 +249,13 @@ class HMMTagger(SequenceModel):
         chain = self._chain()
         all_log_b, all_messages = [torch.empty(0)] * len(sources), [torch.empty(0)] * len(sources)
         parameters = self._parameters()
-        for block in chain._corpus([Example(x) for x in sources], len(parameters.initial)).blocks:
+        for batch in chain._corpus([Example(x) for x in sources], len(parameters.initial)).batches:
             densities, _ = chain._emission().evaluate(
-                parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
+                parameters.table, batch.x, batch.past, DTYPES[self.dtype], batch.scratch
             )
-            log_b = block.segments.split(densities.log().double())
+            log_b = batch.segments.split(densities.log().double())
             messages = log_messages(parameters.transition, log_b, parameters.final)
-            for i, each, message in zip(block.indices, log_b, messages, strict=True):
+            for i, each, message in zip(batch.indices, log_b, messages, strict=True):
                 if torch.isneginf(parameters.initial.log() + message[0]).all():
                     raise ValueError(
                         f"source {i} has probability zero whatever its labels, so they have no probability given it; "
@@ -273,7 +273,7 @@ class HMMTagger(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self) -> TaggerCursor:
+    def cursor(self, n_steps: int | None = None) -> TaggerCursor:
         self._setting()
         return TaggerCursor(self._parameters(), self._messages, self.observation_, self.n_states_per_label)
 

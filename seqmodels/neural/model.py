@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.precision import is_beyond_float32, where_largest
 from seqmodels.generation import Cursor
+from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
 from seqmodels.neural.cursor import NetworkCursor
@@ -26,13 +26,14 @@ from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.trained import MAY_CHANGE, Trained
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.precision import is_beyond_float32, where_largest
 from seqmodels.preparation import MAX_HELD_OUT, Example
 from seqmodels.randomness import InitialDraws, training_draws
-from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.sequences import Kind
 from seqmodels.training import BatchResult, checkpoints_of_fit, train
 
 LARGE = 1 << 26  # weights of one layer, about: fewer are not asked about before they are made
+ROWS_A_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
 VALIDATION_PIECE = 512  # steps at most; the held-out part is scored in pieces side by side
 
 
@@ -216,9 +217,11 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
     # -- the cursor ----------------------------------------------------------------------------------------
 
-    def cursor(self) -> Cursor:
+    def cursor(self, n_steps: int | None = None) -> Cursor:
         self._setting()
         whole = NetworkCursor(self._ready(), self.observation_, self._reach())
+        if n_steps is not None and n_steps * ROWS_A_STEP < self.encoding_.size:
+            return whole
         return SymbolCursor.of(whole) or whole
 
     # -- keeping -------------------------------------------------------------------------------------------

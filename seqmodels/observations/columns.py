@@ -129,9 +129,7 @@ class Columns(Observation):
         one = torch.zeros_like(log_weights[:1])
         states = [
             [
-                g.observation.distribution(
-                    row[:, g.outputs], one, g.before(past), shift[g.columns], scale[g.columns]
-                )
+                g.observation.distribution(row[:, g.outputs], one, g.before(past), shift[g.columns], scale[g.columns])
                 for g in self.parts()
             ]
             for row in output_parameters.split(1)

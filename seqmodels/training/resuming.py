@@ -69,13 +69,13 @@ class Checkpoints:
         source = path if resume_from == "auto" else resume_from
         assert source is not None, "checked with the hyperparameters"
         is_optional = resume_from == "auto"
-        found = distributed.from_first(
+        content = distributed.from_first(
             lambda: {} if is_optional and not os.path.exists(source) else dict(file.read(source))
         )
-        if not found:
+        if not content:
             return cls(written, seconds, fingerprint)
-        check_agrees(source, found.get("fingerprint"), fingerprint)
-        return cls(written, seconds, fingerprint, found["state"])
+        check_agrees(source, content.get("fingerprint"), fingerprint)
+        return cls(written, seconds, fingerprint, content["state"])
 
     @property
     def due(self) -> bool:
@@ -210,7 +210,7 @@ def hash_of(*values: Any) -> str:
 
 
 def _add(digest: Any, value: Any) -> None:
-    """Everything with its type and length before it, so that no two values read alike."""
+    """Add a value with its type and length before it, so that no two values give the same bytes."""
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
     if isinstance(value, Configurable):

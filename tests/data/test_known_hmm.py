@@ -9,7 +9,12 @@ from seqmodels.data import hmm_draws, sha256
 @pytest.mark.parametrize("kind", ["diag", "full"])
 def test_gaussian_draws_have_the_parameters_they_come_with(kind: str) -> None:
     x, truth = hmm_draws(
-        400, 50, n_states=3, n_features=2, covariance_type=kind, random_state=1  # type: ignore[arg-type]
+        400,
+        50,
+        n_states=3,
+        n_features=2,
+        covariance_type=kind,
+        random_state=1,  # type: ignore[arg-type]
     )
     assert truth.means is not None
     assert truth.covariances is not None

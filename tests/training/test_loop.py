@@ -217,9 +217,7 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path, changes: dict[str, A
             carrier = Carrier(module)
             evaluate = (lambda: -abs(module.position - 0.5)) if held_out else None
             kept = Checkpoints.of(path, 0.0, resume_from, {})
-            history, _ = train(
-                module, batches(), carrier, evaluate, config, 10, carrier=carrier, checkpoints=kept
-            )
+            history, _ = train(module, batches(), carrier, evaluate, config, 10, carrier=carrier, checkpoints=kept)
         return module.state_dict(), history
 
     class Interrupted(Exception):

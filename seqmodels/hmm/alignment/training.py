@@ -10,12 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import pandas as pd
 import torch
-from scipy.special import gammaln, xlogy
 from tqdm import tqdm
 
 from seqmodels.hmm.alignment.inference import AlignmentExpectations, AlignmentTrellis, PairBlock
@@ -23,6 +21,9 @@ from seqmodels.hmm.alignment.jumps import Chain, Jumps, PositionPrior
 from seqmodels.hmm.alignment.lexicon import UNKNOWN, BackoffLexicon, ContextTable, find
 from seqmodels.hmm.learning.em import History, StopRule
 from seqmodels.training import Checkpoints, Interruption, interruptible
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Strength = float | Literal["auto"]
 
@@ -172,6 +173,8 @@ class TableEstimate:
 
     def log_prior(self) -> float:
         """``-τ Σ_c KL(coarser || here)`` nats."""
+        from scipy.special import xlogy
+
         n = len(self.pairs)
         ratio = np.concatenate([self.values[:n] / self.mass[:n], self.values[n:-1]])
         return self.strength * float(xlogy(self.mass, ratio).sum())
@@ -182,6 +185,8 @@ class TableEstimate:
         ``Σ_c log Γ(τ) / Γ(n_c + τ) + Σ_y log Γ(n_cy + τ m_cy) / Γ(τ m_cy)``, the likelihood of Pólya's urns, over a
         sample of contexts.
         """
+        from scipy.special import gammaln
+
         every = max(1, len(counts) // MAX_COUNTS)
         sample = (self.context_ids % every == 0) & (self.mass > 0)
         n, m = counts[sample], self.mass[sample]
@@ -392,6 +397,7 @@ class AlignmentEM:
                     self._maximise_jumps(expectations)
             resume_at = None
             if self._checkpoints.due:
+                self._interruption.hold()  # from here on there is something to keep
                 self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
                 self._interruption.hold()  # there is a checkpoint to keep
             expectations = self._expect([estimate.probability(b) for b in range(len(self.blocks))])
@@ -410,7 +416,7 @@ class AlignmentEM:
         jumps, prior = self.parameters.jumps, self.parameters.prior
         expectations = list[AlignmentExpectations]()
         for block, contexts, each in zip(self.blocks, self._contexts, p, strict=True):
-            if self._interruption.asked and self._last is not None:
+            if self._interruption.requested and self._last is not None:
                 return None
             trellis = AlignmentTrellis.of(block, jumps, prior.weights(contexts), each, self.dtype)
             expectations.append(trellis.expectations())
