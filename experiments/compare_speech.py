@@ -1,4 +1,4 @@
-"""Which family explains speech best? Density and continuation: ``python experiments/compare_speech.py [FOLDER OF WAV]``."""
+"""Which family explains speech best? Density and continuation: ``python experiments/compare_speech.py [FOLDER]``."""
 
 import sys
 

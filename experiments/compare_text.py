@@ -1,4 +1,4 @@
-"""Which family explains a text best? Density and continuation, over the public API: ``python experiments/compare_text.py [FILE]``."""
+"""Which family explains a text best? Density and continuation: ``python experiments/compare_text.py [FILE]``."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""Which settings suit an LSTM on spoken digits? ``python experiments/digit_networks_tuning.py FOLDER [NAME ...]``, one core.
+"""Which settings suit an LSTM on spoken digits? ``python experiments/digit_networks_tuning.py FOLDER [NAME ...]``.
 
-Nothing of the test part is used: of the training recordings, those with index 5 to 9 are held out. ``standard`` for FOLDER tries
-settings on the simulated speech of the standard comparison instead, with its short budget. One line a candidate, as soon as it is
-known. CPU seconds stretch where the core is shared, so that steps are the better unit.
+Nothing of the test part is used: of the training recordings, those with index 5 to 9 are held out. ``standard`` for
+FOLDER tries settings on the simulated speech of the standard comparison instead, with its short budget. One line a
+candidate, as soon as it is known. CPU seconds stretch where the core is shared, so that steps are the better unit.
 """
 
 import sys

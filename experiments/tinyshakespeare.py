@@ -1,7 +1,7 @@
 """At equal seconds, which family models characters best? ``python experiments/tinyshakespeare.py input.txt [SECONDS]``.
 
-The split is nanoGPT's: the last 111,540 characters are held out. Anything tuned was tuned inside the first part. The n-gram takes
-the seconds that counting takes, the iid model those of one symbol's frequencies.
+The split is nanoGPT's: the last 111,540 characters are held out. Anything tuned was tuned inside the first part. The
+n-gram takes the seconds that counting takes, the iid model those of one symbol's frequencies.
 """
 
 import sys

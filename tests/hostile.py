@@ -1,4 +1,4 @@
-"""Files made to do harm: too large once read, with numbers that cannot be, with names that lead elsewhere. Their hashes are right."""
+"""Malicious files with correct hashes: too large once read, invalid numbers, names that lead elsewhere."""
 
 from __future__ import annotations
 
@@ -114,7 +114,11 @@ def relabelled(name: str, tensor: str, dtype: str) -> Callable[[Path], None]:
 
 def of_bytes(header: bytes, length: int | None = None, rest: bytes = b"") -> Callable[[Path], None]:
     """A file with such a header."""
-    return lambda path: path.write_bytes(struct.pack("<Q", len(header) if length is None else length) + header + rest)  # type: ignore[func-returns-value,return-value]
+
+    def write(path: Path) -> None:
+        path.write_bytes(struct.pack("<Q", len(header) if length is None else length) + header + rest)
+
+    return write
 
 
 def _nested_classifier(content: Content) -> None:

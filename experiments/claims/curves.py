@@ -1,4 +1,7 @@
-"""The picture that claims share: curves by name, side by side in panels; repeats are a mean in the band they span, or intervals the band."""
+"""The picture that claims share: curves by name, side by side in panels.
+
+Repeats are drawn as their mean within the band they span; where there are intervals, they are the band.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -310,9 +310,7 @@ class HMM(SequenceModel):
         return self._of_states(X, y, batch_smoothed)
 
     def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_t): each state at each step, given what came so far; rows of zeros once that is
-        impossible.
-        """
+        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
         return self._of_states(X, y, batch_beliefs)
 
     def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: int | None = None) -> list[np.ndarray]:

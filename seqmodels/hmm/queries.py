@@ -1,5 +1,4 @@
-"""What one can ask a fitted HMM of its states: those of given sequences, how long it stays in each, and a different
-order of them.
+"""Questions to a fitted HMM about its states: those of sequences, the share of each, another order of them.
 
 A missing value (NaN) says nothing of its feature; a frame of which all is missing leaves the state to its neighbours.
 """
@@ -146,9 +145,7 @@ def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
 
 
 def reordered_topology(choice: Any, order: np.ndarray) -> Any:
-    """The choice itself where all states are alike; otherwise ``Arcs``, whose states no longer follow one another by
-    number.
-    """
+    """The choice itself where all states are alike, otherwise ``Arcs``: states no longer follow by number."""
     k = len(order)
     topology, index = as_topology(choice, k), torch.as_tensor(order)
     masks = topology.transition_mask(k), topology.initial_mask(k), topology.final_mask(k)
@@ -161,9 +158,7 @@ def reordered_topology(choice: Any, order: np.ndarray) -> Any:
 
 
 def reordered_observation(observation: Any, order: np.ndarray) -> Any:
-    """With the prior of each state at its new place; fitted or ``"auto"``, anything without such a prior is returned as
-    it is.
-    """
+    """With the prior of each state at its new place; what has no such prior, or is ``"auto"``, is returned as it is."""
     if not (isinstance(observation, GaussianMixture) and isinstance(observation.prior, PseudoFrames)):
         return observation
     prior = observation.prior

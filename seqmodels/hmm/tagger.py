@@ -29,8 +29,7 @@ from seqmodels.training import check_checkpoint_arguments
 
 @dataclass(frozen=True)
 class TaggerState:
-    """Before step ``position``: ``log_b`` and ``messages`` ``(n, T, S)`` of the source, and what the labels so far say
-    of the state.
+    """Before step ``position``: ``log_b`` and ``messages`` ``(n, T, S)`` of the source, and ``belief``.
 
     ``belief (n, S)``: log-probabilities, -inf everywhere once the labels are impossible; None at the first step.
     """
@@ -244,9 +243,7 @@ class HMMTagger(SequenceModel):
         return [steps.cpu().numpy() for steps in log_steps(p.initial, p.transition, log_b, messages, allowed)]
 
     def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
-        """Log-densities and messages ``(T, K S)`` of each encoded source; ``ValueError`` for one of probability zero,
-        named.
-        """
+        """Log-densities and messages ``(T, K S)`` of each source; ``ValueError`` names one of probability zero."""
         chain = self._chain()
         all_log_b, all_messages = [torch.empty(0)] * len(sources), [torch.empty(0)] * len(sources)
         parameters = self._parameters()

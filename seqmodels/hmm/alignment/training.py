@@ -58,9 +58,7 @@ class TableLookup:
 
 @dataclass(frozen=True)
 class BlockContexts:
-    """One block when a new table begins: ``codes (N, S')`` of its contexts, posteriors ``gamma``, and probabilities
-    ``coarser``.
-    """
+    """One block when a table begins: ``codes (N, S')`` of contexts, posteriors ``gamma``, probabilities ``coarser``."""
 
     block: PairBlock
     codes: np.ndarray
@@ -88,8 +86,7 @@ class BlockContexts:
 
 @dataclass(frozen=True)
 class TableEstimate:
-    """One table while EM fits it: G pairs of a context and a symbol, then for each of C contexts the other symbols,
-    then all else.
+    """One table while EM fits it: G pairs of a context and a symbol, C of a context and all others, and all else.
 
     Attributes:
         contexts: (C,) as of ``ContextTable``.
@@ -183,8 +180,7 @@ class TableEstimate:
         return self.strength * float(xlogy(self.mass, ratio).sum())
 
     def likeliest_strength(self, counts: np.ndarray) -> float:
-        """The τ under which the counts, rounded to no whole numbers, are most probable with the distributions summed
-        out.
+        """The τ under which the counts are most probable, with the distributions summed out.
 
         ``Σ_c log Γ(τ) / Γ(n_c + τ) + Σ_y log Γ(n_cy + τ m_cy) / Γ(τ m_cy)``, the likelihood of Pólya's urns, over a
         sample of contexts.
@@ -335,9 +331,7 @@ class AlignmentEM:
         return replace(self.parameters, lexicon=self.parameters.lexicon.with_table(estimate.table))
 
     def _coarser(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Of each block, ``(N, S')``: the ids of contexts in the last finished table, and the probabilities of steps
-        there.
-        """
+        """Of each block, ``(N, S')``: the ids of contexts in the last finished table, and probabilities there."""
         lexicon = self.parameters.lexicon
         p = [lexicon.probability(b.windows_of_steps, b.previous[:, None], b.y[:, None]) for b in self.blocks]
         ids = [np.zeros(each.shape, np.int64) for each in p]

@@ -1,5 +1,4 @@
-"""Baum-Welch: EM for hidden Markov models (Baum et al. 1970; Rabiner 1989, section III.C), from one start or from
-several.
+"""Baum-Welch: EM for hidden Markov models (Baum et al. 1970; Rabiner 1989, section III.C), and its restarts.
 
 The E-step sums, over all sequences, the expected counts of initial states, transitions and ends and the sufficient
 statistics of the emissions; the M-step divides. What is maximised is ``log p(x) + log prior`` (``Objective``); a
@@ -66,9 +65,7 @@ class Objective:
         return float(self.emission.log_prior(table) + self.pseudocount.log_prior(parameters))
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """A row of the history, in nats per raw unit, from the nats ``log_prob`` of encoded data and an emission
-        ``table``.
-        """
+        """A row of the history, in nats per raw unit, from ``log_prob`` in nats of encoded data and the ``table``."""
         per_unit = (log_prob + self.log_det) / self.n_units
         return {
             "step": step,
@@ -81,9 +78,7 @@ class Objective:
 
 @dataclass
 class History:
-    """The figures of each step, in rows: ``step``, ``seconds``, ``log_prob`` and ``objective`` (nats per raw unit),
-    ``floor_hits``.
-    """
+    """A row a step: ``step``, ``seconds``, ``log_prob``, ``objective`` (both nats per raw unit), ``floor_hits``."""
 
     rows: list[Row] = field(default_factory=list)
 
@@ -223,9 +218,7 @@ def sum_over_processes(
 
 @dataclass(frozen=True)
 class RunningStatistics:
-    """A weighted mean of the expectations of ``n_batches`` batches, ``mean`` a frame; ``n_frames`` seen in all, by
-    weight.
-    """
+    """A weighted mean, a frame, of the expectations of ``n_batches`` batches of ``n_frames`` in all, by weight."""
 
     mean: Expectations
     n_batches: int
@@ -441,8 +434,7 @@ def baum_welch(
             if of_runs is None:
                 break
             priors = [objective.log_prior(run.parameters) for run in active]
-            # When EM stops hangs on the clock and the rounding of process 0 alone, or one would stop without the
-            # others.
+            # When EM stops depends on the clock and the rounding of process 0 alone, so that all stop together.
             of_runs, (seconds, *priors) = sum_over_processes(of_runs, [time.perf_counter() - began, *priors])
             for run, expectations, prior in zip(active, of_runs, priors, strict=True):
                 table, number = run.parameters.table, len(run.history.rows)

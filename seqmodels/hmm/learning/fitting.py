@@ -99,9 +99,7 @@ class Fitting:
     def one_step(
         self, parameters: Parameters, statistics: RunningStatistics | None, corpus: Corpus, number: int
     ) -> tuple[Parameters, RunningStatistics, Row]:
-        """One M-step from the running statistics and all of the corpus; the row is of the corpus and the parameters
-        before.
-        """
+        """One M-step from the running statistics and all of the corpus; the row is of the parameters before."""
         began = time.perf_counter()
         (batch,) = corpus.mini_batches(1, torch.Generator(), may_cut=is_ergodic(parameters.transition > NEGLIGIBLE))
         share_of_batch = expect_batch(parameters, self.objective.emission, corpus, batch)

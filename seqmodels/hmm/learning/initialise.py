@@ -1,6 +1,4 @@
-"""Where EM starts: states that are known, or guessed by clustering, or equal parts of each sequence; transitions by
-counting them.
-"""
+"""Where EM starts: states known, or guessed by clustering or from equal parts; transitions by counting."""
 
 from __future__ import annotations
 
@@ -114,9 +112,7 @@ class _Frames:
 
 
 def _known_state(states: Tensor) -> Tensor:
-    """``(N,)`` the state of each frame, -1 where it is not known, from that, or from the states ``(N, K)`` bool that
-    are possible.
-    """
+    """``(N,)`` states, -1 where unknown, from such, or from the states ``(N, K)`` bool that are possible."""
     if states.dim() == 1:
         return states
     return torch.where(states.sum(1) == 1, states.long().argmax(1), -1)
