@@ -8,10 +8,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import pandas as pd
 import torch
 
 from seqmodels import distributed, storage
@@ -41,6 +40,9 @@ from seqmodels.preparation import Data, Example, Setting, Sources, choose_source
 from seqmodels.sequences import Item, Kind, Sequences
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
 from seqmodels.training import interruption
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -234,12 +236,12 @@ class SequenceModel(Configurable, ABC):
                     if not distributed.is_first():
                         interrupted.hold()  # a signal here is one to the process that works
                     distributed.by_first(type(self).__name__, lambda: self._fit(*examples))
-            if interrupted.asked and distributed.is_first():
+            if interrupted.requested and distributed.is_first():
                 self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
                 self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
             self._load_from_first_process()
-        if interrupted.asked and interrupted.signal is not None:
+        if interrupted.requested and interrupted.signal is not None:
             checkpoint = self.get_params(deep=False).get("checkpoint")
             interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, checkpoint, stacklevel=3)
         return self
@@ -583,6 +585,8 @@ class SequenceModel(Configurable, ABC):
     def _load(
         self, content: dict[str, Any], encoding: Encoding, observation: Observation, sources: Encoding | None
     ) -> Self:
+        import pandas as pd
+
         self.encoding_ = encoding.restore(content["encoding"]["state"])
         shared = self.encoding_ if content["measure"]["conditional"] and not self.ignore_source else None
         self.source_encoding_ = shared if sources is None else sources.restore(content["source_encoding"]["state"])

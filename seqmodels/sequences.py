@@ -6,13 +6,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from collections.abc import Set as AnySet
 from dataclasses import asdict
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
-import pandas as pd
 import torch
 
 from seqmodels.profile import grid_step, profile_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Kind = Literal["vectors", "text", "symbols"]
 Item = np.ndarray | str
@@ -95,6 +97,8 @@ class Sequences(Sequence[Item]):
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, *, by: str, columns: Sequence[str] | str, time: str | None = None) -> Self:
         """A long frame, one row a step: ``by`` names the sequence, ``columns`` its features (one ``str``: symbols)."""
+        import pandas as pd
+
         if not isinstance(frame, pd.DataFrame):
             raise ValueError(f"the frame is {_in_words(frame)}; pass a pandas DataFrame, one row a step")
         missing = [c for c in [by, *([columns] if isinstance(columns, str) else columns)] if c not in frame.columns]
@@ -183,6 +187,8 @@ class Sequences(Sequence[Item]):
 
         A single sequence is cut in time instead: its tail is the test part.
         """
+        import pandas as pd
+
         if not (isinstance(test, int | float | np.floating) and 0 < test < 1):
             raise ValueError(f"test is {test}; pass the fraction to hold out, between 0 and 1")
         if len(self) == 1:
@@ -284,6 +290,8 @@ class Sequences(Sequence[Item]):
         >>> Sequences([np.stack([rain, np.sin(np.arange(40))], axis=1)]).profile()["kind"].tolist()
         ['spike', 'reals']
         """
+        import pandas as pd
+
         if self.kind != "vectors":
             raise ValueError(f"only vectors have a profile by feature, these are {self.kind}")
         frames = np.concatenate([np.asarray(x) for x in self.items])
@@ -296,6 +304,8 @@ def as_sequences(X: Any) -> Sequences:
 
 
 def _refuse_bare(items: Any) -> None:
+    import pandas as pd
+
     if isinstance(items, str):
         raise ValueError("X is one str; pass a list of texts, for one text [text]")
     if isinstance(items, bytes | bytearray | memoryview):
@@ -509,6 +519,8 @@ def _check_width(items: list[Any]) -> None:
 
 
 def _metadata(n: int, metadata: pd.DataFrame | None, columns: dict[str, Sequence[Any] | None]) -> pd.DataFrame:
+    import pandas as pd
+
     table = pd.DataFrame(index=range(n)) if metadata is None else metadata.reset_index(drop=True).copy()
     if len(table) != n:
         raise ValueError(f"metadata has {len(table)} rows but there are {n} sequences; pass one row each")

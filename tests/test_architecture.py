@@ -15,7 +15,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"version", "profile", "sequences", "measure", "parameters", "array_checks"}
+GROUND = {"version", "files", "profile", "sequences", "measure", "parameters", "array_checks"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {
     *PREPARED,
@@ -42,14 +42,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "array_checks": set(),
     "forked": set(),
     "randomness": set(),
-    "storage": {"parameters", "version"},
+    "files": set(),
+    "storage": {"files", "parameters", "version"},
     "distributed": {"storage"},
     "agreement": {*PREPARED, "distributed", "training"},
     "observations": {"measure", "parameters", "randomness"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
     "precision": PREPARED,
-    "data": {"sequences", "parameters", "storage"},
+    "data": {"sequences", "parameters", "files"},
     "tagging": PREPARED,
     "checkpoint": {"storage", "parameters"},
     "training": {*PREPARED, "checkpoint", "distributed", "main_memory"},

@@ -330,14 +330,14 @@ def test_work_of_one_process_ends_when_another_is_lost_also_where_sigint_is_igno
         raise distributed.LostProcessError("process 1 of 2 stopped answering")
 
     def train() -> None:
-        with distributed._beats():
+        with distributed._heartbeats():
             end = time.monotonic() + 10
             while not distributed.stop_agreed() and time.monotonic() < end:
                 time.sleep(0.01)
             assert distributed.stop_agreed(), "a training loop would go on"
 
     monkeypatch.setattr(distributed, "_exchange", lost)
-    monkeypatch.setattr(distributed, "BEAT", 0.01)
+    monkeypatch.setattr(distributed, "HEARTBEAT", 0.01)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a job that a shell starts in the background
     try:
         with pytest.raises(distributed.LostProcessError, match="stopped answering"):

@@ -17,7 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from seqmodels.evaluation.provenance import provenance, stamped
-from seqmodels.storage import replaced, write_text
+from seqmodels.files import replaced, write_text
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import Saved
 from seqmodels.data import from_mfcc
 from seqmodels.evaluation.datasets import Recordings
+from seqmodels.files import replaced, write_text
 from seqmodels.sequences import Item
-from seqmodels.storage import replaced, write_text
 
 SEPARATOR = "\n" + "-" * 40 + "\n"  # between texts
 DEFAULT_FRAMES = 100  # a second of sound

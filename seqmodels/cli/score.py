@@ -12,8 +12,8 @@ import typer
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import Saved
 from seqmodels.evaluation.datasets import Pair
+from seqmodels.files import replaced
 from seqmodels.sequences import Sequences
-from seqmodels.storage import replaced
 
 
 def score(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import pandas as pd
 
 from seqmodels.data.mfcc import MFCC
 from seqmodels.sequences import Sequences
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Features = Literal["mfcc", "waveform"]
 DEFAULT_PATTERN = r"(?:^|/)(?P<label>[^_/]+)_(?P<speaker>[^_/]+)_(?P<index>\d+)\.[^./]+$"
@@ -116,6 +118,8 @@ def _cepstra(extract: MFCC, path: str, waveform: np.ndarray, sample_rate: int) -
 
 def _metadata(root: Path, paths: list[str], pattern: str | None) -> pd.DataFrame:
     """One row a file: its name and path, what the pattern found, and the cluster."""
+    import pandas as pd
+
     table = pd.DataFrame({"name": _names(paths), "path": paths})
     for column, values in _groups(root, paths, pattern).items():
         table[column] = values

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.blas import dtbsv
 
 CONTROL = 0.005  # seconds between two points of a formant's track
 GLIDE = 0.035  # seconds that a formant takes from one target to the next
@@ -165,6 +164,8 @@ def resonate(
 
     Its gain is one at frequency 0, so that a cascade sets the levels of its formants, or ``at_peak``.
     """
+    from scipy.linalg.blas import dtbsv
+
     radius = np.exp(-np.pi * bandwidth / sample_rate)
     angle = 2 * np.pi * frequency / sample_rate
     a1, a2 = -2 * radius * np.cos(angle), radius**2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.fft import idct
 
 from seqmodels.data.mfcc import FULL_SCALE, MFCC
 
@@ -26,6 +25,8 @@ def from_mfcc(
     Raises:
         ValueError: frames of another width than ``mfcc`` makes, or that are not finite.
     """
+    from scipy.fft import idct
+
     how = MFCC() if mfcc is None else mfcc
     frames = _checked(cepstra, how.n_coefficients, "n_coefficients")
     missing = np.zeros((len(frames), how.n_filters - how.n_coefficients))

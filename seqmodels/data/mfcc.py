@@ -6,7 +6,6 @@ import zlib
 
 import numpy as np
 import torch
-from scipy.fft import dct
 
 from seqmodels.parameters import Configurable
 
@@ -66,6 +65,8 @@ class MFCC(Configurable):
 
     def __call__(self, waveform: np.ndarray, sample_rate: int) -> np.ndarray:
         """``waveform`` ``(n,)``: floats in [-1, 1] or int16, at ``sample_rate`` Hz."""
+        from scipy.fft import dct
+
         self._check()
         samples = _as_samples(waveform)
         width, hop = self.frame(sample_rate)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 from seqmodels.data.formant_synthesis import PHONES, Token, Voice, synthesise
 from seqmodels.data.mfcc import MFCC
@@ -150,6 +149,8 @@ def _recorded(waveform: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _as_speech(
     utterances: list[tuple[np.ndarray, np.ndarray, list[str]]], n_speakers: int, sample_rate: int, mfcc: MFCC | None
 ) -> Speech:
+    import pandas as pd
+
     inventory = tuple(PHONES)
     width, hop = (1, 1) if mfcc is None else mfcc.frame(sample_rate)
     items, labels = [], []

@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from seqmodels.storage import write_text
+from seqmodels.files import write_text
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqmodels import storage
 from seqmodels.evaluation import saved
 from seqmodels.evaluation.search import trials_frame
 from seqmodels.evaluation.table import formatted_table, how_to_read
+from seqmodels.files import replaced, write_text
 from seqmodels.measure import Measure
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
@@ -167,7 +167,7 @@ class Comparison:
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write ``frame``."""
-        with storage.replaced(path) as partial:
+        with replaced(path) as partial:
             self.frame.to_csv(partial, index=False)
 
     def to_markdown(self) -> str:
@@ -183,7 +183,7 @@ class Comparison:
         """
         from seqmodels.evaluation.report.page import html_report
 
-        storage.write_text(path, html_report(self))
+        write_text(path, html_report(self))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the table, every step, the test data, provenance and the models into ``folder``, which is created.

@@ -15,8 +15,8 @@ from seqmodels.evaluation.budget import Budget, budget_of
 from seqmodels.evaluation.compare import compare
 from seqmodels.evaluation.comparison import Comparison
 from seqmodels.evaluation.suites import Task
+from seqmodels.files import replaced, write_text
 from seqmodels.model import SequenceModel
-from seqmodels.storage import replaced, write_text
 
 
 def announce(tasks: Sequence[Task], seeds: int = 1) -> str:

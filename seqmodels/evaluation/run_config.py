@@ -14,8 +14,9 @@ from seqmodels.evaluation.datasets import DATASETS, Dataset, Pair, hashed
 from seqmodels.evaluation.provenance import provenance
 from seqmodels.evaluation.suites import Choice, Task
 from seqmodels.evaluation.toml import from_table, to_table
+from seqmodels.files import write_text
 from seqmodels.model import SequenceModel
-from seqmodels.storage import NOT_KEPT, write_text
+from seqmodels.storage import NOT_KEPT
 
 HEAD = "# What was run. Again, exactly: seqmodels compare --config run.toml\n# Paths are seen from this file.\n\n"
 Models = dict[str, SequenceModel]

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels import storage
+from seqmodels.files import new_folder, remove_folders, write_text
 from seqmodels.loading import MALFORMED, load
 from seqmodels.measure import Measure
 from seqmodels.parameters import Configurable, check_argument
@@ -57,7 +58,7 @@ def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, A
     """
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
-    with storage.new_folder(root, "files-") as files:
+    with new_folder(root, "files-") as files:
         content: dict[str, Any] = {}
         yield files, content
         old = _old_files(root)
@@ -69,8 +70,8 @@ def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, A
         }
         text = json.dumps(header | content, indent=1, ensure_ascii=False) + "\n"
         signed = text.replace(BLANK_HASH, sha256(text), 1)
-        storage.write_text(root / MAIN, signed)
-    storage.remove_folders(root, FOLDER, but=files.name)
+        write_text(root / MAIN, signed)
+    remove_folders(root, FOLDER, but=files.name)
     for name in old:
         (root / name).unlink(missing_ok=True)
     if old and (root / "models").is_dir() and not any((root / "models").iterdir()):
@@ -190,7 +191,7 @@ def sha256(text: str) -> str:
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON, indented for people to read."""
-    storage.write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def as_json(value: Any) -> Any:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
 
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
@@ -188,6 +187,8 @@ def log_prob_over_tokenisations(
         stops: whether the end is an event, which then counts.
         source: what the text is conditioned on, encoded.
     """
+    from scipy.special import logsumexp
+
     waiting: list[list[Partial]] = [[] for _ in range(len(lattice.edges) + 1)]
     waiting[0] = [Partial(0.0, cursor.start(source, 1), None, canonical=True)]
     for at, edges in enumerate(lattice.edges):
@@ -207,6 +208,8 @@ def log_prob_over_tokenisations(
 
 def _advanced(cursor: Cursor, merge_states: MergeStates, partials: list[Partial]) -> list[Partial]:
     """The cursor advanced by the last symbol of each, and those merged whose futures allow it."""
+    from scipy.special import logsumexp
+
     states = [
         partial.state if partial.symbol is None else cursor.advance(partial.state, torch.tensor([partial.symbol]))
         for partial in partials

@@ -101,9 +101,7 @@ class Forecast:
 def _autoregressive_means(
     parameters: Parameters, observation: AutoregressiveGaussian, history: Tensor, states: np.ndarray
 ) -> Tensor:
-    """``(k, D)`` encoded means, exact: what is needed of the past enters linearly, so ``E[past; z_t]`` (K, pD) carries
-    it.
-    """
+    """``(k, D)`` encoded means, exact: the past enters linearly, so that ``E[past; z_t]`` (K, pD) is enough."""
     size = history.shape[1]
     matrix, intercept, _, first_mean, _ = observation.unpack(parameters.table, size)
     weights = torch.as_tensor(states[0])

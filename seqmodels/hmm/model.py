@@ -10,19 +10,18 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import pandas as pd
 import torch
 
 from seqmodels.agreement import check_processes_agree
 from seqmodels.distributed import together
 from seqmodels.encodings import Encoding
 from seqmodels.generation import CursorState, MergedStates
+from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, raw_size, validation_score
 from seqmodels.hmm.cursor import HMMCursor, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.forecast import Forecast, forecasts
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.learning.constraints import Frozen, Pseudocounts
-from seqmodels.hmm.learning.corpus import Corpus, check_states, corpus_of, raw_size, validation_score
 from seqmodels.hmm.learning.em import Objective, RunningStatistics, StopRule, best_of, warn_of_floor
 from seqmodels.hmm.learning.fitting import Fitting
 from seqmodels.hmm.learning.options import (
@@ -34,12 +33,12 @@ from seqmodels.hmm.learning.options import (
     check_table_size,
 )
 from seqmodels.hmm.parameters import Parameters, check_arrays
-from seqmodels.hmm.posterior import block_beliefs, block_draws, block_last_log_beliefs, block_paths
+from seqmodels.hmm.posterior import batch_beliefs, batch_draws, batch_last_log_beliefs, batch_paths
 from seqmodels.hmm.queries import (
     Algorithm as StateAlgorithm,
 )
 from seqmodels.hmm.queries import (
-    block_smoothed,
+    batch_smoothed,
     need_float64,
     of_each_sequence,
     permutation_of_states,
@@ -192,6 +191,8 @@ class HMM(SequenceModel):
         The first call learns the encoding and a start from them; after ``from_parameters`` or ``load`` it is one EM
         step. It writes no checkpoints.
         """
+        import pandas as pd
+
         with together():
             data = Data.of(X, y, sample_weight, states)
             self._check_choices()
@@ -298,7 +299,7 @@ class HMM(SequenceModel):
         Raises:
             ValueError: a sequence that no path can explain, named.
         """
-        return self._of_states(X, y, block_paths)
+        return self._of_states(X, y, batch_paths)
 
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
@@ -306,13 +307,11 @@ class HMM(SequenceModel):
         Raises:
             ValueError: a sequence of probability zero, named.
         """
-        return self._of_states(X, y, block_smoothed)
+        return self._of_states(X, y, batch_smoothed)
 
     def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_t): each state at each step, given what came so far; rows of zeros once that is
-        impossible.
-        """
-        return self._of_states(X, y, block_beliefs)
+        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
+        return self._of_states(X, y, batch_beliefs)
 
     def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: int | None = None) -> list[np.ndarray]:
         """``(n, T)`` paths of states of each sequence, drawn independently from p(z | x): exact, by forward filtering
@@ -329,7 +328,7 @@ class HMM(SequenceModel):
             raise ValueError(f"n is {n}; pass at least 1")
         seed = self.random_state if random_state is None else random_state
         generator = torch.Generator(self._device()).manual_seed(seed)
-        return [path.T for path in self._of_states(X, y, partial(block_draws, n=n, generator=generator))]
+        return [path.T for path in self._of_states(X, y, partial(batch_draws, n=n, generator=generator))]
 
     def forecast(self, X: Any, k: int = 1, *, y: Any = None) -> list[Forecast]:
         """What follows each sequence, 1 to ``k`` steps ahead: states, and observations in raw units.
@@ -339,7 +338,7 @@ class HMM(SequenceModel):
         """
         if k < 1:
             raise ValueError(f"k is {k}; pass at least 1")
-        log_beliefs = self._of_states(X, y, block_last_log_beliefs)
+        log_beliefs = self._of_states(X, y, batch_last_log_beliefs)
         examples = self._setting().examples(self._checked_data(X, y))
         return forecasts(self._parameters(), self.observation_, log_beliefs, examples, k, self.encoding_.affine())
 
@@ -480,6 +479,8 @@ class HMM(SequenceModel):
             ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, values out of
             range, a variance below the floor.
         """
+        import pandas as pd
+
         k = len(initial)
         reader, emits, table = emission_table(
             k,

@@ -63,9 +63,7 @@ class Parameters:
 
 
 def check_arrays(arrays: Mapping[str, np.ndarray], n_states: int, *, stops: bool) -> None:
-    """Raise ``ValueError`` for what no fit of a chain of ``n_states`` could have found; the table is its observation's
-    to judge.
-    """
+    """Raise ``ValueError`` for what no fit of ``n_states`` could have found; the observation checks the table."""
     k, names = n_states, {"initial", "transition", "table", *(["final"] if stops else [])}
     if arrays.keys() != names:
         raise ValueError(f"an HMM has {', '.join(sorted(names))}, but the file has {', '.join(sorted(arrays))}")

@@ -1,5 +1,4 @@
-"""What one can ask a fitted HMM of its states: those of given sequences, how long it stays in each, and a different
-order of them.
+"""Questions to a fitted HMM about its states: those of sequences, the share of each, another order of them.
 
 A missing value (NaN) says nothing of its feature; a frame of which all is missing leaves the state to its neighbours.
 """
@@ -11,23 +10,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from seqmodels.hmm.blocks import Block
+from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.densities import Densities
 from seqmodels.hmm.learning.constraints import Frozen, Pseudocounts
-from seqmodels.hmm.learning.corpus import Corpus
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.posterior import block_posterior
+from seqmodels.hmm.posterior import batch_posterior
 from seqmodels.hmm.topology import Arcs, as_topology
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 from seqmodels.preparation import Example
 
-Algorithm = Callable[[Parameters, Densities, Block], list[Tensor]]
+Algorithm = Callable[[Parameters, Densities, PackedBatch], list[Tensor]]
 
 # -- the states of sequences ---------------------------------------------------------------------------------
 
@@ -35,18 +32,18 @@ Algorithm = Callable[[Parameters, Densities, Block], list[Tensor]]
 def of_each_sequence(
     parameters: Parameters, emission: Emission, corpus: Corpus, algorithm: Algorithm
 ) -> list[np.ndarray]:
-    """What an algorithm over the states, such as ``posterior.block_paths``, finds for each sequence of a corpus."""
+    """What an algorithm over the states, such as ``posterior.batch_paths``, finds for each sequence of a corpus."""
     results: list[np.ndarray] = [np.empty(0)] * len(corpus.sequences)
-    for block in corpus.blocks:
-        densities, _ = emission.evaluate(parameters.table, block.x, block.past, corpus.dtype, block.scratch)
-        for i, result in zip(block.indices, algorithm(parameters, densities, block), strict=True):
+    for batch in corpus.batches:
+        densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, corpus.dtype, batch.scratch)
+        for i, result in zip(batch.indices, algorithm(parameters, densities, batch), strict=True):
             results[i] = result.cpu().numpy()
     return results
 
 
-def block_smoothed(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
+def batch_smoothed(parameters: Parameters, densities: Densities, batch: PackedBatch) -> list[Tensor]:
     """p(z_t | x) of each sequence, ``(T, K)``; ``ValueError`` for one of probability zero."""
-    return block.segments.split(block_posterior(parameters, densities, block).gamma)
+    return batch.segments.split(batch_posterior(parameters, densities, batch).gamma)
 
 
 def need_float64(examples: Sequence[Example]) -> bool:
@@ -93,6 +90,8 @@ def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | 
 
 def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np.ndarray]:
     """The sets of states that lead to one another and to nothing else."""
+    from scipy.sparse.csgraph import connected_components
+
     n, label = connected_components(transition > 0, directed=True, connection="strong")
     members = [np.flatnonzero(label == i) for i in range(n)]
     ends = np.zeros(len(transition)) if final is None else final
@@ -146,9 +145,7 @@ def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
 
 
 def reordered_topology(choice: Any, order: np.ndarray) -> Any:
-    """The choice itself where all states are alike; otherwise ``Arcs``, whose states no longer follow one another by
-    number.
-    """
+    """The choice itself where all states are alike, otherwise ``Arcs``: states no longer follow by number."""
     k = len(order)
     topology, index = as_topology(choice, k), torch.as_tensor(order)
     masks = topology.transition_mask(k), topology.initial_mask(k), topology.final_mask(k)
@@ -161,9 +158,7 @@ def reordered_topology(choice: Any, order: np.ndarray) -> Any:
 
 
 def reordered_observation(observation: Any, order: np.ndarray) -> Any:
-    """With the prior of each state at its new place; fitted or ``"auto"``, anything without such a prior is returned as
-    it is.
-    """
+    """With the prior of each state at its new place; what has no such prior, or is ``"auto"``, is returned as it is."""
     if not (isinstance(observation, GaussianMixture) and isinstance(observation.prior, PseudoFrames)):
         return observation
     prior = observation.prior

@@ -1,8 +1,8 @@
 """``log p(x_t | x_<t)`` of many sequences: in batches, and a sequence longer than a batch one part after the other.
 
 A part starts from what the one before predicts. What is handed on must hold in every state, for a state that is all but
-impossible may explain what follows: that is certain where every frame gives every state more than can be lost, and is otherwise
-checked by a warm-up from a flat start; where neither proves it, the sequence is scored again in logarithms.
+impossible may explain what follows: that is certain where every frame gives every state more than can be lost, and is
+otherwise checked by a warm-up from a flat start; where neither proves it, the sequence is scored again in logarithms.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.blocks import Block, frames_at_once
+from seqmodels.hmm.corpus import Corpus, PackedBatch, cut
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference import scaled
 from seqmodels.hmm.inference.forward_backward import forward_pass
 from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps
 from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.inference.trellis import Filtered, Trellis
-from seqmodels.hmm.learning.corpus import Corpus, cut
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.posterior import block_trellis
+from seqmodels.hmm.posterior import batch_trellis
 
 LOG_SHARE = 4  # a part that is scored in logarithms, which are float64, has a batch's frames divided by this
 NEAR_CERTAIN = 0.999  # probability of an end from which that of going on is summed up by itself
@@ -37,11 +36,11 @@ def score_steps(
     results: list[np.ndarray] = [np.empty(0)] * len(sources)
     in_parts = _longer_than_a_batch(parameters, corpus, sources)
     weights = [0.0 if i in in_parts else w for i, w in enumerate(corpus.weights)]
-    for block in replace(corpus, weights=weights).blocks:
-        trellis = _trellis(parameters, emission, corpus, block)
+    for batch in replace(corpus, weights=weights).batches:
+        trellis = _trellis(parameters, emission, corpus, batch)
         filtered = forward_pass(trellis)
-        steps, beliefs = block.segments.split(filtered.steps), block.segments.split(filtered.alpha)
-        for j, i in enumerate(block.indices):
+        steps, beliefs = batch.segments.split(filtered.steps), batch.segments.split(filtered.alpha)
+        for j, i in enumerate(batch.indices):
             source, log_continue = sources[i], 0.0
             first = 0 if source is None else len(source)
             if first and parameters.final is not None and steps[j][first] > -torch.inf:
@@ -76,7 +75,7 @@ def _log_continue(trellis: Trellis, belief: Tensor, sequence: int, frame: int) -
 
 def _longer_than_a_batch(parameters: Parameters, corpus: Corpus, sources: Sequence[np.ndarray | None]) -> set[int]:
     """Sequences to be scored in parts; none if the chain does not forget: it is slow in parts, and read at once."""
-    most = frames_at_once(corpus.n_densities, corpus.device)
+    most = corpus.frames_at_once
     long = {i for i, x in enumerate(corpus.sequences) if sources[i] is None and corpus.weights[i] > 0 and len(x) > most}
     return long if long and is_ergodic(parameters.transition > 0) else set()
 
@@ -93,16 +92,16 @@ def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corp
     """None where it is not certain what a part hands on."""
     length, start, ones = len(corpus.sequences[i]), parameters.initial, torch.ones_like(parameters.initial)
     steps, end = np.full(length, -np.inf), None if parameters.final is None else -np.inf
-    for piece in cut(i, length, frames_at_once(corpus.n_densities, corpus.device)):
-        block, last = corpus.block([piece]), piece.last == length
+    for part in cut(i, length, corpus.frames_at_once):
+        batch, last = corpus.pack([part]), part.last == length
         chain = replace(parameters, initial=start, final=parameters.final if last else ones)
-        trellis = _trellis(chain, emission, corpus, block)
+        trellis = _trellis(chain, emission, corpus, batch)
         ran = scaled.forward(trellis)
         failed = bool(ran.failed.any())
         filtered = forward_pass(trellis) if failed else Filtered(alpha=ran.alpha, steps=ran.steps, ends=ran.ends)
-        steps[piece.first : piece.last] = block.segments.split(filtered.steps)[0].cpu().numpy()
-        belief = filtered.alpha[block.segments.last][0]
-        if steps[piece.last - 1] == -np.inf:  # impossible, and so is all that follows
+        steps[part.first : part.last] = batch.segments.split(filtered.steps)[0].cpu().numpy()
+        belief = filtered.alpha[batch.segments.last][0]
+        if steps[part.last - 1] == -np.inf:  # impossible, and so is all that follows
             break
         start = belief.double() @ parameters.transition
         if last:
@@ -119,20 +118,20 @@ def _score_parts_in_logarithms(parameters: Parameters, emission: Emission, corpu
     length, log_start = len(corpus.sequences[i]), parameters.initial.log()[None]
     steps, end, advance = np.full(length, -np.inf), None, LogProduct(parameters.transition)
     only = torch.zeros(1, dtype=torch.int64, device=corpus.device)
-    for piece in cut(i, length, max(1, frames_at_once(corpus.n_densities, corpus.device) // LOG_SHARE)):
-        trellis, _ = _trellis(parameters, emission, corpus, corpus.block([piece])).take(only)
+    for part in cut(i, length, max(1, corpus.frames_at_once // LOG_SHARE)):
+        trellis, _ = _trellis(parameters, emission, corpus, corpus.pack([part])).take(only)
         log_alpha, part_steps = log_alpha_and_steps(trellis, log_start)
         log_belief = log_alpha[trellis.segments.last]
-        steps[piece.first : piece.last] = part_steps.cpu().numpy()
+        steps[part.first : part.last] = part_steps.cpu().numpy()
         log_start = advance(log_belief)
-        if piece.last == length and parameters.final is not None:
+        if part.last == length and parameters.final is not None:
             end = float(torch.logsumexp(log_belief[0] + parameters.final.log(), 0))
     return steps if end is None else np.append(steps, end)
 
 
-def _trellis(parameters: Parameters, emission: Emission, corpus: Corpus, block: Block) -> Trellis:
-    densities, _ = emission.evaluate(parameters.table, block.x, block.past, corpus.dtype, block.scratch)
-    return block_trellis(parameters, densities, block)
+def _trellis(parameters: Parameters, emission: Emission, corpus: Corpus, batch: PackedBatch) -> Trellis:
+    densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, corpus.dtype, batch.scratch)
+    return batch_trellis(parameters, densities, batch)
 
 
 def _end(parameters: Parameters, filtered: Filtered, j: int) -> float | None:

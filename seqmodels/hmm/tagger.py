@@ -13,9 +13,9 @@ from torch import Tensor
 
 from seqmodels.encodings import Encoding
 from seqmodels.generation import Prediction, Source, select_rows
+from seqmodels.hmm.corpus import validation_score
 from seqmodels.hmm.inference.messages import log_messages, log_next, log_steps, log_update
 from seqmodels.hmm.learning.constraints import Pseudocounts
-from seqmodels.hmm.learning.corpus import validation_score
 from seqmodels.hmm.learning.options import check_numbers
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.parameters import Parameters
@@ -29,8 +29,7 @@ from seqmodels.training import check_checkpoint_arguments
 
 @dataclass(frozen=True)
 class TaggerState:
-    """Before step ``position``: ``log_b`` and ``messages`` ``(n, T, S)`` of the source, and what the labels so far say
-    of the state.
+    """Before step ``position``: ``log_b`` and ``messages`` ``(n, T, S)`` of the source, and ``belief``.
 
     ``belief (n, S)``: log-probabilities, -inf everywhere once the labels are impossible; None at the first step.
     """
@@ -244,19 +243,17 @@ class HMMTagger(SequenceModel):
         return [steps.cpu().numpy() for steps in log_steps(p.initial, p.transition, log_b, messages, allowed)]
 
     def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
-        """Log-densities and messages ``(T, K S)`` of each encoded source; ``ValueError`` for one of probability zero,
-        named.
-        """
+        """Log-densities and messages ``(T, K S)`` of each source; ``ValueError`` names one of probability zero."""
         chain = self._chain()
         all_log_b, all_messages = [torch.empty(0)] * len(sources), [torch.empty(0)] * len(sources)
         parameters = self._parameters()
-        for block in chain._corpus([Example(x) for x in sources], len(parameters.initial)).blocks:
+        for batch in chain._corpus([Example(x) for x in sources], len(parameters.initial)).batches:
             densities, _ = chain._emission().evaluate(
-                parameters.table, block.x, block.past, DTYPES[self.dtype], block.scratch
+                parameters.table, batch.x, batch.past, DTYPES[self.dtype], batch.scratch
             )
-            log_b = block.segments.split(densities.log().double())
+            log_b = batch.segments.split(densities.log().double())
             messages = log_messages(parameters.transition, log_b, parameters.final)
-            for i, each, message in zip(block.indices, log_b, messages, strict=True):
+            for i, each, message in zip(batch.indices, log_b, messages, strict=True):
                 if torch.isneginf(parameters.initial.log() + message[0]).all():
                     raise ValueError(
                         f"source {i} has probability zero whatever its labels, so they have no probability given it; "

@@ -128,8 +128,7 @@ class Arcs(Topology):
 
 @dataclass(eq=False, repr=False)
 class Series(Topology):
-    """States that last: each is several stages in a row that share one emission, so that its duration is no longer
-    geometric.
+    """States that last: each is several stages in a row with one emission, and its duration is not geometric.
 
     There are ``n_states / stages`` states: stay in a stage, go on to the next, from the last to another state. A visit
     takes ``stages`` geometric times, one after the other. If all stay with probability q, its duration is negative

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -15,6 +14,9 @@ from seqmodels.neural.batches import Chunk, Span, assemble
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.module import SequenceModule, chunk_log_prob
 from seqmodels.preparation import Example
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 STEPS_AT_ONCE = 8_192  # in one batch: bounds memory, changes nothing
 
@@ -37,6 +39,8 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
     Raises:
         ValueError: a lag below 1 or that no sequence reaches, a sequence longer than the context, a model of p(y | x).
     """
+    import pandas as pd
+
     examples, module = _examples(model, X), copy.deepcopy(model._ready())  # a copy, which is to be listened to
     wanted = _check_lags(lags, max(len(example.values) for example in examples))
     sums, counts = np.zeros(len(wanted)), np.zeros(len(wanted), np.int64)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
 import numpy as np
-import pandas as pd
 
 from seqmodels.generation import CursorState, MergedStates
 from seqmodels.model import DTYPES, SequenceModel
@@ -78,6 +77,8 @@ class NGram(SequenceModel):
             )
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        import pandas as pd
+
         began = time.perf_counter()
         counted = [example for example in train if example.weight > 0]
         self._check_weights(counted)

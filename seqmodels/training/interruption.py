@@ -14,11 +14,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from seqmodels import distributed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
@@ -36,8 +37,8 @@ class Interruption:
         self._replaced: list[signal.Signals] = []
 
     @property
-    def asked(self) -> bool:
-        """Whether training is to end; of several processes in all at the same step, whichever was sent a signal."""
+    def requested(self) -> bool:
+        """Whether training is to end; in all of several processes at the same step, whichever was sent a signal."""
         return distributed.stop_agreed() or (self.signal is not None and not distributed.several())
 
     def hold(self) -> None:

@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -24,6 +23,9 @@ from seqmodels.training.interruption import interruptible
 from seqmodels.training.optimizers import AdamW, Optimizer, clip
 from seqmodels.training.resuming import Checkpoints
 from seqmodels.training.schedules import Schedule, Trapezoid
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_LAST_EVALUATION = 1.0  # seconds that one more evaluation may take after a signal to end training
 
@@ -145,7 +147,7 @@ def train(
             for batch in islice(epoch(loop.epoch), loop.in_epoch, None):
                 loop.step(batch)
                 interruption.hold()
-                if interruption.asked and (loop.at_step_end or checkpoints.path is None):
+                if interruption.requested and (loop.at_step_end or checkpoints.path is None):
                     stopped = True
                     loop.interrupt(checkpoints)
                 if loop.ended:
@@ -315,6 +317,8 @@ class _Loop:
 
     def finish(self) -> tuple[pd.DataFrame, bool]:
         """Leave the module with its mean or best weights; the history and whether training stopped by itself."""
+        import pandas as pd
+
         self.bar.close()
         self.average.swap()
         if self.best_weights is not None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from seqmodels import storage
+from seqmodels import files
 
 FOLDER = Path(__file__).parent
 NOT_SCRIPTS = {"__init__", "__main__", "promise", "test_faults"}
@@ -104,8 +104,8 @@ def write(rows: list[Row], out: Path) -> None:
     writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()
     writer.writerows(rows)
-    storage.write_text(KEPT, text.getvalue())
-    storage.write_text(out, page(rows))
+    files.write_text(KEPT, text.getvalue())
+    files.write_text(out, page(rows))
 
 
 def main() -> None:

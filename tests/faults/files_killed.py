@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 import seqmodels as sm
-from seqmodels import storage
+from seqmodels import files
 from seqmodels.evaluation import saved
 from seqmodels.training import checkpoint
 from tests.faults.promise import Promise, main
@@ -58,7 +58,7 @@ def targets() -> list[Target]:
         replace(comparison, frame=frame).to_csv(path)
 
     def write_picture(path: Path, i: int) -> None:
-        with storage.replaced(path) as partial:
+        with files.replaced(path) as partial:
             Image.fromarray(np.tile(np.array([i & 255, i >> 8], np.uint8), (600, 300)) ^ noise).save(partial)
 
     def read_picture(path: Path) -> int:
@@ -73,7 +73,7 @@ def targets() -> list[Target]:
         Target("checkpoint", _write_checkpoint, _read_checkpoint),
         Target("comparison", write_comparison, lambda path: int(sm.Comparison.load(path).provenance["number"])),
         Target("table.csv", write_table, _read_table),
-        Target("page.html", lambda path, i: storage.write_text(path, f"<i>{i}</i>" * 100_000), _read_page),
+        Target("page.html", lambda path, i: files.write_text(path, f"<i>{i}</i>" * 100_000), _read_page),
         Target("picture.png", write_picture, read_picture),
     ]
 

@@ -1,4 +1,5 @@
-"""Sequences scored in parts by chains slow to forget: a state all but impossible after one part may explain the next."""
+"""Sequences scored in parts by chains slow to forget: a state all but impossible after one part may explain the
+next."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM
-from seqmodels.hmm import blocks, scoring
+from seqmodels.hmm import corpus, scoring
 from seqmodels.hmm.inference import log_space, scaled
 from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.forward_backward import forward_pass
@@ -21,7 +22,8 @@ K = 6
 
 
 def two_blocks(between: float, dtype: Any = "float32", length: str = "given") -> HMM:
-    """Of three states each, that say 0 or 1; from one to the other the chain goes with probability ``between`` a state."""
+    """Of three states each, that say 0 or 1; from one to the other the chain goes with probability ``between`` a
+    state."""
     rng = np.random.default_rng(0)
     transition = np.full((K, K), between)
     for states in (slice(0, 3), slice(3, 6)):
@@ -57,7 +59,7 @@ def test_what_a_part_hands_on_holds_in_every_state(
     first, second = (rng.choice(3, size=400, p=p) for p in ([0.86, 0.06, 0.08], [0.06, 0.86, 0.08]))
     x = np.concatenate([first, second, second])
     model = two_blocks(between, dtype, length)
-    monkeypatch.setitem(blocks.ELEMENTS_AT_ONCE, "cpu", 400 * K)
+    monkeypatch.setitem(corpus.ELEMENTS_AT_ONCE, "cpu", 400 * K)
     found, expected = model.log_prob_steps([x])[0], in_logarithms(model, x)
     assert_allclose(found.sum(), expected.sum(), rtol=1e-9 if dtype == "float64" else 1e-6)
     assert_allclose(found, expected, rtol=0, atol=1e-8 if dtype == "float64" else 1e-3)
@@ -104,5 +106,5 @@ def test_a_chain_that_forgets_is_not_scored_twice(monkeypatch: pytest.MonkeyPatc
     x = np.random.default_rng(0).integers(0, 3, 1500)
     expected = model.log_prob([x])
     monkeypatch.setattr(scoring, "_score_parts_in_logarithms", never)
-    monkeypatch.setitem(blocks.ELEMENTS_AT_ONCE, "cpu", 400 * K)
+    monkeypatch.setitem(corpus.ELEMENTS_AT_ONCE, "cpu", 400 * K)
     assert_allclose(model.log_prob([x]), expected, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Signals while models are fitted: the first ends training and keeps the best, a second Ctrl-C ends at once, and handlers come back."""
+"""Signals during fit: the first ends training and keeps the best, a second Ctrl-C ends at once, handlers come back."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from seqmodels.observations import Observation
 
 @dataclass(frozen=True)
 class Chains:
-    """The chain of each of n sources of one length, and the ``windows (n, S', window)`` around each position (and the
-    null).
+    """The chain of each of n sources of one length, and ``windows (n, S', window)`` around positions and null.
 
     ``initial (n, K)``; the rows of ``transition (n, K, K)`` sum to one with ``final (n, K)``, zeros where the end is no
     event.
@@ -141,9 +140,7 @@ def _finite(values: Tensor) -> Tensor:
 
 
 def check_memory(i: int, n_source: int, n_target: int, null: bool) -> None:
-    """Raise ``ValueError`` for a pair whose jumps from position to position, or steps at all positions, are more than there is
-    room for.
-    """
+    """Raise ``ValueError`` for a pair that needs more memory than there is, for its jumps or steps."""
     n_states = 2 * n_source + 1 if null else n_source
     refuse_beyond_memory(
         f"sequence {i}, a source of {n_source} steps and a target of {n_target},",

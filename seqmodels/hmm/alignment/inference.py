@@ -113,9 +113,7 @@ class PairBlock:
 
     @property
     def windows_of_steps(self) -> np.ndarray:
-        """(N, S', window): the source symbols that a step may look at from each position, and from the null if there is
-        one.
-        """
+        """(N, S', window): the source symbols a step may look at, from each position and the null."""
         n = self.n_positions
         windows = np.delete(self.windows, n, axis=1) if self.null else self.windows[:, :n]
         windows_of_steps: np.ndarray = windows[self.sequence]
@@ -134,9 +132,7 @@ class PairBlock:
         return np.concatenate([positions, nulls.sum(-1, keepdims=True)], -1)
 
     def repeat_nulls(self, values: np.ndarray) -> np.ndarray:
-        """(..., S') of positions and the null -> (..., K) of states, where the nulls after all positions have one
-        value.
-        """
+        """(..., S') of positions and the null -> (..., K) of states: all nulls have one value."""
         if not self.null:
             return values
         nulls = np.repeat(values[..., -1:], self.n_positions + 1, axis=-1)
@@ -201,9 +197,7 @@ class AlignmentExpectations:
 
 @dataclass(frozen=True, eq=False)
 class AlignmentTrellis:
-    """The alignments of one block: ``sums (n, K)`` divide the jumps out of each state, ``trellis`` has the chain and
-    what it emits.
-    """
+    """The alignments of one block: ``sums (n, K)`` divide the jumps out of each state; ``trellis``, their chain."""
 
     block: PairBlock
     jumps: Jumps
@@ -212,9 +206,7 @@ class AlignmentTrellis:
 
     @classmethod
     def of(cls, block: PairBlock, jumps: Jumps, prior: np.ndarray, p: np.ndarray, dtype: torch.dtype) -> Self:
-        """Given prior weights ``(n, S + 1)`` and probabilities ``p (N, S')`` of each step at each position (and the
-        null).
-        """
+        """Given prior weights ``(n, S + 1)`` and probabilities ``p (N, S')`` of each step at each position."""
         device, sums = block.segments.lengths.device, jumps.sums(prior)
         factors = prior[:, :-1] / sums[:, 2:]
         if (

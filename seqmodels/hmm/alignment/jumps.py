@@ -23,8 +23,7 @@ from seqmodels.hmm.alignment.lexicon import UNKNOWN, ContextOrder, find
 
 @dataclass(frozen=True)
 class Chain:
-    """Over K states: ``initial (K,)`` or ``(n, K)``, ``transition (K, K)``, ``final (K,)`` or None; or their expected
-    counts.
+    """Over K states: ``initial (K,)`` or ``(n, K)``, ``transition (K, K)``, ``final (K,)`` or None; or counts.
 
     The states are the S positions; with a null 2 S + 1: then come the nulls after no position, after the first, ...,
     after the last.
@@ -47,8 +46,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Jumps:
-    """``weights``: of first positions 1 .. D, of jumps -D .. D, of ends 1 .. D beyond; what is farther than D counts as
-    D.
+    """``weights``: of first positions 1 .. D, of jumps -D .. D, of ends 1 .. D beyond; farther counts as D.
 
     ``null``: the probability that a step is aligned with nothing; None: never.
     """
@@ -70,7 +68,7 @@ class Jumps:
         return len(self.weights) - 2 + (self.null is not None)
 
     def features(self, n_positions: int) -> np.ndarray:
-        """``(S + 2, S + 1)``: which weight each jump takes, -1 where there is none.
+        """``(S + 2, S + 1)``: the index of each jump's weight, -1 where there is none.
 
         Rows: the start, a null before any position, the S positions. Columns: the S positions, and the end.
         """
@@ -95,8 +93,7 @@ class Jumps:
         return sums
 
     def chain(self, sums: np.ndarray) -> Chain:
-        """Of n sources of one length, all but what each position has of its own: its prior weight, and its sum (see
-        ``of_states``).
+        """Of n sources of one length, all but each position's prior weight and sum (see ``of_states``).
 
         ``initial (n, K)`` lacks the prior weights, the rows of ``transition`` and ``final`` the prior weights and the
         sums.
@@ -184,9 +181,7 @@ class Jumps:
 
 @dataclass(frozen=True)
 class PositionContexts:
-    """Of the positions of some sources, and the end: ``coarser (n, S + 1)`` factors of all contexts but the finest, and
-    its ``ids``.
-    """
+    """Of positions, and the end: ``coarser (n, S + 1)`` factors of all contexts but the finest, and its ``ids``."""
 
     coarser: np.ndarray
     ids: np.ndarray
@@ -237,17 +232,13 @@ class PositionPrior:
         return replace(self, contexts=(*self.contexts, contexts), factors=(*self.factors, np.ones(len(contexts))))
 
     def maximised(self, arrivals: np.ndarray, predicted: np.ndarray, pseudocount: float) -> PositionPrior:
-        """The M-step of the finest factors, Hunter's (2004) majorisation, given arrivals ``(C,)``, expected and as
-        predicted now.
-        """
+        """The M-step of the finest factors (Hunter 2004), given arrivals ``(C,)``, expected and as predicted now."""
         factors = self.factors[-1]
         better = (arrivals + pseudocount) / (predicted / factors + pseudocount)
         return replace(self, factors=(*self.factors[:-1], better))
 
     def log_prior(self, pseudocount: float) -> float:
-        """Nats that the objective adds for the finest factors: ``pseudocount · Σ (log v - v + 1)``, 0 where all are
-        one.
-        """
+        """Nats that the objective adds for the finest factors: ``pseudocount · Σ (log v - v + 1)``."""
         return pseudocount * float((np.log(self.factors[-1]) - self.factors[-1] + 1).sum()) if self.factors else 0.0
 
     def arrays(self) -> dict[str, dict[str, np.ndarray]]:

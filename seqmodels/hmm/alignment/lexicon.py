@@ -21,16 +21,13 @@ DENSE = 4  # a table of all codes may be as many times as large as what is looke
 
 @dataclass(frozen=True)
 class ContextOrder:
-    """What the contexts of one order hold beyond those of the order before: columns of the window, or the previous
-    symbol.
-    """
+    """What the contexts of one order add to those of the order before: columns of the window, or a symbol."""
 
     columns: tuple[int, ...] = ()
     previous: bool = False
 
     def codes(self, ids: np.ndarray, windows: np.ndarray, n_source: int) -> np.ndarray:
-        """Of contexts, as far as they are of the source, given the ids of the coarser ones; ``UNKNOWN`` where these
-        are.
+        """Of contexts, as far as they are of the source, given the ids of coarser ones; ``UNKNOWN`` stays so.
 
         ``windows (..., window)`` are source symbols, and above them the codes of the edge and the null.
         """
@@ -41,9 +38,7 @@ class ContextOrder:
 
 
 def context_orders(window: int, previous: bool) -> list[ContextOrder]:
-    """From the symbol at the position outwards, one more at a time, the next one first; after the neighbours the target
-    symbol before.
-    """
+    """Ever more of the window, from its centre outwards; after both neighbours the target symbol before."""
     centre = window // 2
     wider = [ContextOrder((centre + k,)) for distance in range(1, centre + 1) for k in (distance, -distance)]
     return [ContextOrder((centre,)), *wider[:2], *([ContextOrder((), True)] if previous else []), *wider[2:]]

@@ -13,7 +13,7 @@ from seqmodels.hmm.alignment.inference import AlignmentTrellis, Alphabets, PairB
 from seqmodels.hmm.alignment.jumps import Jumps, PositionPrior
 from seqmodels.hmm.alignment.lexicon import BackoffLexicon, context_orders
 from seqmodels.hmm.alignment.training import AlignmentEM, AlignmentParameters, AlignmentPseudocounts
-from seqmodels.hmm.learning.corpus import validation_score
+from seqmodels.hmm.corpus import validation_score
 from seqmodels.hmm.learning.em import StopRule
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.observations import Categorical, Observation

@@ -10,12 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import pandas as pd
 import torch
-from scipy.special import gammaln, xlogy
 from tqdm import tqdm
 
 from seqmodels.hmm.alignment.inference import AlignmentExpectations, AlignmentTrellis, PairBlock
@@ -23,6 +21,9 @@ from seqmodels.hmm.alignment.jumps import Chain, Jumps, PositionPrior
 from seqmodels.hmm.alignment.lexicon import UNKNOWN, BackoffLexicon, ContextTable, find
 from seqmodels.hmm.learning.em import History, StopRule
 from seqmodels.training import Checkpoints, Interruption, interruptible
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Strength = float | Literal["auto"]
 
@@ -57,9 +58,7 @@ class TableLookup:
 
 @dataclass(frozen=True)
 class BlockContexts:
-    """One block when a new table begins: ``codes (N, S')`` of its contexts, posteriors ``gamma``, and probabilities
-    ``coarser``.
-    """
+    """One block when a table begins: ``codes (N, S')`` of contexts, posteriors ``gamma``, probabilities ``coarser``."""
 
     block: PairBlock
     codes: np.ndarray
@@ -87,8 +86,7 @@ class BlockContexts:
 
 @dataclass(frozen=True)
 class TableEstimate:
-    """One table while EM fits it: G pairs of a context and a symbol, then for each of C contexts the other symbols,
-    then all else.
+    """One table while EM fits it: G pairs of a context and a symbol, C of a context and all others, and all else.
 
     Attributes:
         contexts: (C,) as of ``ContextTable``.
@@ -175,17 +173,20 @@ class TableEstimate:
 
     def log_prior(self) -> float:
         """``-τ Σ_c KL(coarser || here)`` nats."""
+        from scipy.special import xlogy
+
         n = len(self.pairs)
         ratio = np.concatenate([self.values[:n] / self.mass[:n], self.values[n:-1]])
         return self.strength * float(xlogy(self.mass, ratio).sum())
 
     def likeliest_strength(self, counts: np.ndarray) -> float:
-        """The τ under which the counts, rounded to no whole numbers, are most probable with the distributions summed
-        out.
+        """The τ under which the counts are most probable, with the distributions summed out.
 
         ``Σ_c log Γ(τ) / Γ(n_c + τ) + Σ_y log Γ(n_cy + τ m_cy) / Γ(τ m_cy)``, the likelihood of Pólya's urns, over a
         sample of contexts.
         """
+        from scipy.special import gammaln
+
         every = max(1, len(counts) // MAX_COUNTS)
         sample = (self.context_ids % every == 0) & (self.mass > 0)
         n, m = counts[sample], self.mass[sample]
@@ -330,9 +331,7 @@ class AlignmentEM:
         return replace(self.parameters, lexicon=self.parameters.lexicon.with_table(estimate.table))
 
     def _coarser(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Of each block, ``(N, S')``: the ids of contexts in the last finished table, and the probabilities of steps
-        there.
-        """
+        """Of each block, ``(N, S')``: the ids of contexts in the last finished table, and probabilities there."""
         lexicon = self.parameters.lexicon
         p = [lexicon.probability(b.windows_of_steps, b.previous[:, None], b.y[:, None]) for b in self.blocks]
         ids = [np.zeros(each.shape, np.int64) for each in p]
@@ -398,6 +397,7 @@ class AlignmentEM:
                     self._maximise_jumps(expectations)
             resume_at = None
             if self._checkpoints.due:
+                self._interruption.hold()  # from here on there is something to keep
                 self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
                 self._interruption.hold()  # there is a checkpoint to keep
             expectations = self._expect([estimate.probability(b) for b in range(len(self.blocks))])
@@ -416,7 +416,7 @@ class AlignmentEM:
         jumps, prior = self.parameters.jumps, self.parameters.prior
         expectations = list[AlignmentExpectations]()
         for block, contexts, each in zip(self.blocks, self._contexts, p, strict=True):
-            if self._interruption.asked and self._last is not None:
+            if self._interruption.requested and self._last is not None:
                 return None
             trellis = AlignmentTrellis.of(block, jumps, prior.weights(contexts), each, self.dtype)
             expectations.append(trellis.expectations())

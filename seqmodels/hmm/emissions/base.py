@@ -54,9 +54,7 @@ class Emission(ABC):
     def evaluate(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
     ) -> tuple[Densities, Any]:
-        """All densities in ``dtype``, and what ``statistics`` can use again (and use up), or None; both may stand on
-        scratch.
-        """
+        """All densities in ``dtype``, and what ``statistics`` can use again (and use up), or None; scratch is used."""
         return LogDensities(self.log_prob(table, x, past, dtype)), None
 
     def tie(self, table: Tensor) -> Tensor:
@@ -69,9 +67,7 @@ class Emission(ABC):
 
     @abstractmethod
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
-        """Expected sufficient statistics, the state first, given state posteriors ``gamma (N, K)``; ``memo``: from
-        ``evaluate``.
-        """
+        """Expected sufficient statistics, the state first, given ``gamma (N, K)``; ``memo`` is from ``evaluate``."""
 
     @abstractmethod
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
@@ -93,9 +89,7 @@ class Emission(ABC):
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """A first table, from guessed states; by default the M-step, as if each state had two frames more of all data's
-        mean.
-        """
+        """A first table, from guessed states; by default the M-step, with two average frames more in each state."""
         table = torch.zeros(
             n_states, self.observation.n_output_parameters(self.size), dtype=torch.float64, device=x.device
         )

@@ -1,6 +1,4 @@
-"""The components of a mixture, in blocks of frames: summed into densities, and divided again by the sum, as
-responsibilities.
-"""
+"""The components of a mixture, in blocks of frames: their sums are densities, their shares responsibilities."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ class ComponentBlock:
     observed: Tensor | None = None
 
     def sum_up(self, exponent: Tensor, factor: Tensor | None) -> None:
-        """Put the sum over components of these frames into ``factor · 2^exponent``, ``(K, N)``; None: there is one
-        component.
-        """
+        """Write the sum over components as ``factor · 2^exponent``, ``(K, N)``; None: there is one component."""
         if factor is None:
             exponent[:, self.rows] = self.components[0].to(exponent.dtype)
             return

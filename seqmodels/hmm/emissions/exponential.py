@@ -1,6 +1,4 @@
-"""EM for exponential families with independent features, Bernoulli and Poisson: expected values are averaged, in closed
-form.
-"""
+"""EM for exponential families with independent features, Bernoulli and Poisson: means, in closed form."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ STARTING_FRAMES = 2.0  # of the whole data's mean, added to every state's at the
 
 @emission_of.register(ExponentialFamily)
 class ExponentialEmission(Emission):
-    """The table holds natural parameters, so log-densities are linear in ``φ(x) = (x, observed)``: one matrix product
-    for all states.
-    """
+    """The table holds natural parameters: log-densities are linear in ``φ(x) = (x, observed)``, one matrix product."""
 
     observation: ExponentialFamily
 
@@ -44,9 +40,7 @@ class ExponentialEmission(Emission):
         return result
 
     def _coefficients(self, table: Tensor, missing: bool) -> Tensor:
-        """``(K, 2D)``, or where nothing is missing ``(K, D + 1)``, of the features; what is certain adds 0, or else
-        -inf.
-        """
+        """``(K, 2D)``, or with nothing missing ``(K, D + 1)``, of the features; certain values add 0 or -inf."""
         certain = torch.isinf(table)
         natural, constant = (torch.where(certain, 0.0, t) for t in (table, -self.observation.normaliser(table)))
         return torch.cat([natural, constant if missing else constant.sum(1, keepdim=True)], dim=1)

@@ -1,6 +1,4 @@
-"""EM for Gaussian mixtures, diagonal, spherical, full, and with one covariance for all (Rabiner 1989, section IV.A;
-Bilmes 1998).
-"""
+"""EM for Gaussian mixtures: diagonal, spherical, full or one covariance (Rabiner 1989, IV.A; Bilmes 1998)."""
 
 from __future__ import annotations
 
@@ -116,9 +114,7 @@ class GaussianMixtureEmission(Emission):
                 yield ComponentBlock(rows[part], by_component, observed=None if bool(observed.all()) else observed)
 
     def _blocks_by_deviation(self, table: Tensor, x: Tensor, has_missing: bool) -> Iterator[ComponentBlock]:
-        """The same in float64, every deviation squared by itself: slow, and right where means are far from zero in
-        deviations.
-        """
+        """The same in float64, by squared deviations: slow, and right where means are many deviations from zero."""
         log_weights, means, shapes = (t.transpose(0, 1) for t in self.observation.unpack(table.double(), self.size))
         shape = self.observation.shape_type, self.observation.min_covariance
         one_pattern = [(None, torch.arange(len(x), device=x.device))]
@@ -309,9 +305,7 @@ class GaussianMixtureEmission(Emission):
 
 
 def _expected_sums(resp: Tensor, x: Tensor, normal: tuple[Tensor, Tensor], observed: Tensor) -> Tensor:
-    """``(M·K, F)`` expected sums of quadratic features, from responsibilities ``(M·K, n)`` and the observed features
-    ``x (n, o)``.
-    """
+    """``(M·K, F)`` expected sums of features, from responsibilities ``(M·K, n)`` and observed ``x (n, o)``."""
     features = quadratic.features(x.to(resp.dtype)).T
     sums = torch.zeros(len(resp), len(features), dtype=torch.float64, device=resp.device)
     add_sums(sums, resp, features)

@@ -33,9 +33,7 @@ def _numbered(observed: Tensor) -> Tensor:
 
 
 def marginal(covariance: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Of covariances ``(..., D, D)`` the precision of the observed features, ``(..., o, o)``, and its ``½ log det``,
-    ``(...)``.
-    """
+    """The precision ``(..., o, o)`` of the observed features of covariances ``(..., D, D)``, its ``½ log det``."""
     factor = torch.linalg.cholesky(covariance[..., observed, :][..., observed])
     return torch.cholesky_inverse(factor), -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
@@ -56,9 +54,7 @@ def regression(means: Tensor, covariance: Tensor, observed: Tensor) -> tuple[Ten
 def expected_moments(
     moments: tuple[Tensor, Tensor, Tensor], means: Tensor, covariance: Tensor, observed: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``Σ x_o x_oᵀ (..., o, o)``, ``Σ x_o (..., o)``, ``Σ 1 (...)`` -> the expectations of ``Σ x xᵀ``, ``Σ x``,
-    ``Σ 1``.
-    """
+    """``Σ x_o x_oᵀ``, ``Σ x_o``, ``Σ 1`` of observed features -> expectations of ``Σ x xᵀ``, ``Σ x``, ``Σ 1``."""
     products, first, counts = moments
     slope, b, left = regression(means, covariance, observed)
     a = (slope @ first.unsqueeze(-1)).squeeze(-1)

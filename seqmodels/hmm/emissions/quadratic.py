@@ -1,5 +1,4 @@
-"""Gaussian log-densities as linear functions of quadratic features: ``log N(w) = θ · φ(w)``, one matrix product for all
-states.
+"""Gaussian log-densities as linear functions of quadratic features, ``log N(w) = θ · φ(w)``.
 
 ``φ(w)`` holds the products ``w_i w_j`` (i ≤ j), the entries ``w_i``, and 1.
 """
@@ -42,9 +41,7 @@ def precise_enough(signal: Tensor, x: Tensor, dtype: torch.dtype) -> torch.dtype
 
 
 def cancels(signal: Tensor) -> bool:
-    """Whether θ · φ is the difference of terms so large that float64 loses it: then deviations are to be squared
-    themselves.
-    """
+    """Whether θ · φ cancels so far that float64 loses it: then deviations are to be squared themselves."""
     return float(signal.amax()) > MAX_SIGNAL_FLOAT64
 
 
@@ -63,9 +60,7 @@ def squarable(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def largest_precision(factor: Tensor) -> Tensor:
-    """``(...)``: the inverse of the covariance's smallest eigenvalue, given ``factor``, a Cholesky factor of the
-    precision.
-    """
+    """``(...)``: the inverse of a covariance's smallest eigenvalue, by a Cholesky ``factor`` of its precision."""
     eigenvalues: Tensor = torch.linalg.eigvalsh(factor @ factor.transpose(-1, -2))
     return eigenvalues[..., -1]
 

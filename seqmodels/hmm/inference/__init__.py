@@ -1,7 +1,8 @@
 """Inference in hidden Markov chains: arrays in, arrays out. Nothing here knows of models, emissions or data.
 
-Every function takes ``initial`` (K,), ``transition`` (K, K), and ``log_b`` (N, K), log p(x_t | z_t) of the frames of one sequence, or with
-``lengths`` of several, one after the other; ``final`` (K,) where the end of a sequence is an event. It is the code that ``HMM`` runs.
+Every function takes ``initial`` (K,), ``transition`` (K, K), and ``log_b`` (N, K), log p(x_t | z_t) of the frames of
+one sequence, or with ``lengths`` of several, one after the other; ``final`` (K,) where the end of a sequence is an
+event. It is the code that ``HMM`` runs.
 
 - ``log_prob``: log p(x), differentiable in all arguments;
 - ``forward_backward``: log p(x), p(z_t | x) and expected transitions (the E-step); ``smooth``: p(z_t | x) alone;

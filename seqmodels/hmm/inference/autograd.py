@@ -7,6 +7,7 @@ zero: structural zeros stay.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -56,8 +57,8 @@ def log_prob_of_segments(
     initial: Tensor, transition: Tensor, log_b: Tensor, segments: Segments, final: Tensor | None = None
 ) -> Tensor:
     """``log_prob`` of sequences that are cut and packed already: ``log_b`` by the rows of ``segments.packing``."""
-    result: Tensor = _LogProb.apply(initial, transition, log_b, final, segments)
-    return result
+    operation: Callable[..., Tensor] = _LogProb.apply
+    return operation(initial, transition, log_b, final, segments)
 
 
 class _LogProb(Function):

@@ -61,13 +61,8 @@ def forward_backward_pass(trellis: Trellis) -> tuple[Posterior, Tensor]:
     gamma, ahead, failed = backward(trellis, ran)
     trellis.weighted(ahead, segments.sequence)
     xi = _expected_transitions(trellis, ran.alpha, ahead, failed)
-    sequences = torch.arange(segments.n_sequences, device=failed.device)
-    first, last = (
-        trellis.weighted(gamma[..., rows, :].masked_fill_(failed.unsqueeze(-1), 0.0), sequences).sum(
-            -2, dtype=torch.float64
-        )
-        for rows in (segments.first, segments.last)
-    )
+    first = _sum_over_sequences(trellis, gamma[..., segments.first, :], failed)
+    last = _sum_over_sequences(trellis, gamma[..., segments.last, :], failed)
     return Posterior(segments.totals(ran.steps) + ran.ends, gamma, xi, first, last), failed
 
 
@@ -131,6 +126,13 @@ def backward(trellis: Trellis, ran: ScaledForward) -> tuple[Tensor, Tensor, Tens
         difference = (assumed - computed / computed.sum(-1, keepdim=True)).abs().sum(-1)
         failed |= any_of(~(difference <= TOLERANCE[dtype]), trellis.owner[before], n)
     return gamma, ahead, failed
+
+
+def _sum_over_sequences(trellis: Trellis, rows: Tensor, failed: Tensor) -> Tensor:
+    """(..., K) float64: ``rows`` (..., n, K), one a sequence, summed by weight but for those that ``failed``; in place."""
+    rows.masked_fill_(failed.unsqueeze(-1), 0.0)
+    sequences = torch.arange(rows.shape[-2], device=rows.device)
+    return trellis.weighted(rows, sequences).sum(-2, dtype=torch.float64)
 
 
 def _expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed: Tensor) -> Tensor:

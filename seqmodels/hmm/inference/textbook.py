@@ -1,7 +1,7 @@
 """The algorithms of Rabiner (1989), as he writes them: one sequence, plain loops over time, in logarithms.
 
-To be read, and to hold the fast ones to. ``initial`` (K,), ``transition`` (K, K), ``log_b`` (T, K), ``final`` (K,) or None; numbers
-in brackets are Rabiner's equations.
+To be read, and to hold the fast ones to. ``initial`` (K,), ``transition`` (K, K), ``log_b`` (T, K), ``final`` (K,) or
+None; numbers in brackets are Rabiner's equations.
 
 >>> initial, transition = torch.tensor([1.0, 0.0]), torch.tensor([[0.5, 0.5], [0.0, 1.0]])
 >>> log_b = torch.tensor([[0.5, 0.25], [0.5, 0.25]]).log()
@@ -29,7 +29,8 @@ def forward(initial: Tensor, transition: Tensor, log_b: Tensor) -> Tensor:
 
 
 def backward(transition: Tensor, log_b: Tensor, final: Tensor | None = None) -> Tensor:
-    """(T, K) log beta_t(i) = log p(x_t+1 .. x_T | z_t = i), and where there is a ``final`` that it ends there [24, 25]."""
+    """(T, K) log beta_t(i) = log p(x_t+1 .. x_T | z_t = i), and where there is a ``final`` that it ends there [24,
+    25]."""
     log_beta = torch.empty_like(log_b)
     log_beta[-1] = 0.0 if final is None else final.log()
     for t in reversed(range(len(log_b) - 1)):

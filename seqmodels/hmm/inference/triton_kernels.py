@@ -168,4 +168,4 @@ def _launch(packing: Packing) -> tuple[Tensor, Tensor, Tensor, tuple[int]]:
 
 
 def _padded(n_states: int) -> int:
-    return max(16, triton.next_power_of_2(n_states))
+    return max(16, int(triton.next_power_of_2(n_states)))

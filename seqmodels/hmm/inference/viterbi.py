@@ -145,7 +145,8 @@ def _arrivals(delta: Tensor, into: Tensor) -> Tensor:
 
 
 def _split(delta: Tensor, into: Tensor) -> tuple[Tensor, ...]:
-    return delta.split(max(1, TERMS_AT_ONCE // into.numel()))
+    parts: tuple[Tensor, ...] = delta.split(max(1, TERMS_AT_ONCE // into.numel()))
+    return parts
 
 
 # -- segments side by side ---------------------------------------------------------------------------------------------

@@ -37,9 +37,7 @@ class Frozen(Configurable):
 
     @classmethod
     def of(cls, choice: Any, n_states: int) -> Frozen:
-        """What ``HMM(frozen=...)`` means: names of tables, a ``Frozen``, or None; raises ``ValueError`` for anything
-        else.
-        """
+        """What ``HMM(frozen=...)`` means: names of tables, a ``Frozen``, or None; else raises ``ValueError``."""
         if choice is None:
             return cls()
         if isinstance(choice, Frozen):

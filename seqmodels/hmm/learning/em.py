@@ -1,5 +1,4 @@
-"""Baum-Welch: EM for hidden Markov models (Baum et al. 1970; Rabiner 1989, section III.C), from one start or from
-several.
+"""Baum-Welch: EM for hidden Markov models (Baum et al. 1970; Rabiner 1989, section III.C), and its restarts.
 
 The E-step sums, over all sequences, the expected counts of initial states, transitions and ends and the sufficient
 statistics of the emissions; the M-step divides. What is maximised is ``log p(x) + log prior`` (``Objective``); a
@@ -16,22 +15,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from seqmodels.distributed import add_up, several
-from seqmodels.hmm.blocks import Block
+from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass
 from seqmodels.hmm.learning.constraints import Constraints, Pseudocounts, Tying
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.posterior import block_trellis, refuse_impossible
+from seqmodels.hmm.posterior import batch_trellis, refuse_impossible
 from seqmodels.observations import Observation
 from seqmodels.training import Checkpoints, Interruption, interruptible
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = dict[str, float]
 Callback = Callable[[Row], None]  # called with each row of a history
@@ -64,9 +65,7 @@ class Objective:
         return float(self.emission.log_prior(table) + self.pseudocount.log_prior(parameters))
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """A row of the history, in nats per raw unit, from the nats ``log_prob`` of encoded data and an emission
-        ``table``.
-        """
+        """A row of the history, in nats per raw unit, from ``log_prob`` in nats of encoded data and the ``table``."""
         per_unit = (log_prob + self.log_det) / self.n_units
         return {
             "step": step,
@@ -79,9 +78,7 @@ class Objective:
 
 @dataclass
 class History:
-    """The figures of each step, in rows: ``step``, ``seconds``, ``log_prob`` and ``objective`` (nats per raw unit),
-    ``floor_hits``.
-    """
+    """A row a step: ``step``, ``seconds``, ``log_prob``, ``objective`` (both nats per raw unit), ``floor_hits``."""
 
     rows: list[Row] = field(default_factory=list)
 
@@ -97,6 +94,8 @@ class History:
 
     def frame(self) -> pd.DataFrame:
         """As ``history_`` of a model has it."""
+        import pandas as pd
+
         return pd.DataFrame(self.rows)
 
 
@@ -173,14 +172,14 @@ class Expectations:
 def e_step(
     chains: Sequence[Parameters],
     emission: Emission,
-    blocks: Sequence[Block],
+    batches: Sequence[PackedBatch],
     dtype: torch.dtype,
     interruption: Interruption | None = None,
 ) -> list[Expectations] | None:
     """The expectations of several chains, side by side: the densities of all their states are one table.
 
     Returns:
-        The sum over all blocks, for each chain; None if a signal came between two blocks.
+        The sum over all batches, for each chain; None if a signal came between two batches.
 
     Raises:
         ValueError: a sequence of probability zero, named by its place among all of them.
@@ -188,16 +187,16 @@ def e_step(
     n, table = len(chains), torch.cat([each.table for each in chains])  # (R·K, P)
     together = chains[0] if n == 1 else Parameters.stack(chains)
     total: list[Expectations] = []
-    for block in blocks:
-        if total and interruption is not None and interruption.asked:
+    for batch in batches:
+        if total and interruption is not None and interruption.requested:
             return None
-        densities, memo = emission.evaluate(table, block.x, block.past, dtype, block.scratch)
-        posterior = forward_backward_pass(block_trellis(together, densities if n == 1 else densities.chains(n), block))
-        refuse_impossible(posterior.log_prob, block)
+        densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
+        posterior = forward_backward_pass(batch_trellis(together, densities if n == 1 else densities.chains(n), batch))
+        refuse_impossible(posterior.log_prob, batch)
         gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
-        statistics = emission.statistics(table, block.x, block.past, gamma, memo)
+        statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
         of_chains = [
-            Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s)).scaled(block.weight)
+            Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s)).scaled(batch.weight)
             for p, *s in zip(posterior.chains, *(s.chunk(n) for s in statistics), strict=True)
         ]
         total = [a + b for a, b in zip(total, of_chains, strict=True)] if total else of_chains
@@ -219,9 +218,7 @@ def sum_over_processes(
 
 @dataclass(frozen=True)
 class RunningStatistics:
-    """A weighted mean of the expectations of ``n_batches`` batches, ``mean`` a frame; ``n_frames`` seen in all, by
-    weight.
-    """
+    """A weighted mean, a frame, of the expectations of ``n_batches`` batches of ``n_frames`` in all, by weight."""
 
     mean: Expectations
     n_batches: int
@@ -323,6 +320,8 @@ class FitResult:
     @classmethod
     def of(cls, arrays: Mapping[str, Any], device: torch.device) -> FitResult:
         """The inverse of ``arrays``."""
+        import pandas as pd
+
         history = pd.DataFrame(arrays["history"], columns=list(arrays["types"])).astype(arrays["types"])
         parameters = Parameters.of(arrays["parameters"]).to(device)
         return cls(parameters, history, arrays["converged"], RunningStatistics.of(arrays["memory"], device))
@@ -393,7 +392,7 @@ class EMRun:
 def baum_welch(
     starts: Sequence[Parameters],
     objective: Objective,
-    blocks: Sequence[Block],
+    batches: Sequence[PackedBatch],
     dtype: torch.dtype,
     stop: StopRule,
     *,
@@ -403,13 +402,13 @@ def baum_welch(
     """EM from each start, side by side, until it converges.
 
     The E-step is one for all that have not stopped yet, and seconds are those of all, so that ``stop.max_seconds`` is
-    of each start. A signal ends it between two blocks of data, where starts that have no row of history yet are left
+    of each start. A signal ends it between two batches of data, where starts that have no row of history yet are left
     out.
 
     Args:
         starts: the parameters to begin with.
         objective: what is maximised.
-        blocks: the data.
+        batches: the data.
         dtype: the precision of the E-step.
         stop: when each start stops.
         callback: is called with the best row of every step.
@@ -431,12 +430,11 @@ def baum_welch(
     with interruptible() as interruption:
         active = [run for run in runs if run.statistics is None]
         while active:
-            of_runs = e_step([run.parameters for run in active], objective.emission, blocks, dtype, interruption)
+            of_runs = e_step([run.parameters for run in active], objective.emission, batches, dtype, interruption)
             if of_runs is None:
                 break
             priors = [objective.log_prior(run.parameters) for run in active]
-            # When EM stops hangs on the clock and the rounding of process 0 alone, or one would stop without the
-            # others.
+            # When EM stops depends on the clock and the rounding of process 0 alone, so that all stop together.
             of_runs, (seconds, *priors) = sum_over_processes(of_runs, [time.perf_counter() - began, *priors])
             for run, expectations, prior in zip(active, of_runs, priors, strict=True):
                 table, number = run.parameters.table, len(run.history.rows)
@@ -445,7 +443,7 @@ def baum_welch(
             callback(max((run.history.rows[-1] for run in active), key=lambda row: row["objective"]))
             active = [run for run in active if run.statistics is None]
             interruption.hold()
-            if interruption.asked:
+            if interruption.requested:
                 break
             if checkpoints.due and active:
                 checkpoints.write(state())
@@ -506,9 +504,9 @@ def best_of(
             best = max([*([] if best is None else [best]), *results], key=lambda result: result.rank, default=None)
             if len(results) < len(group) or any(result.interrupted for result in results):
                 break
-            if interruption.asked or i == len(groups) - 1:
+            if interruption.requested or i == len(groups) - 1:
                 checkpoints.write(_restarts_state(groups[i + 1 :], n, best))
-            if interruption.asked:
+            if interruption.requested:
                 break
     if best is None:
         raise KeyboardInterrupt

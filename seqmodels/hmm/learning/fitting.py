@@ -9,9 +9,8 @@ from functools import partial
 
 import torch
 
-from seqmodels.hmm.blocks import ELEMENTS_AT_ONCE, Block
+from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, PackedBatch
 from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
-from seqmodels.hmm.learning.corpus import Corpus
 from seqmodels.hmm.learning.em import (
     Callback,
     FitResult,
@@ -60,7 +59,7 @@ class Fitting:
         """
         if self.algorithm == "em":
             return partial(
-                baum_welch, objective=self.objective, blocks=corpus.own_blocks(), dtype=corpus.dtype, stop=self.stop
+                baum_welch, objective=self.objective, batches=corpus.own_batches(), dtype=corpus.dtype, stop=self.stop
             )
         fit_one: Callable[..., FitResult | None] = partial(self._stepwise, corpus=corpus, generator=generator)
         if self.algorithm == "gradient":
@@ -91,7 +90,7 @@ class Fitting:
         if state is not None:
             generator.set_state(torch.tensor(state["generator"]))
         generator_state = generator.get_state().numpy().copy()
-        batches = corpus.batches(self.batches, generator, may_cut=is_ergodic(start.transition > NEGLIGIBLE))
+        batches = corpus.mini_batches(self.batches, generator, may_cut=is_ergodic(start.transition > NEGLIGIBLE))
         update = BatchUpdate(self.objective, self.step_decay, sum(corpus.n_frames(batch) for batch in batches))
         running = None if state is None else state["running"]
         inner = checkpoints.within({"generator": generator_state}, running)
@@ -100,11 +99,9 @@ class Fitting:
     def one_step(
         self, parameters: Parameters, statistics: RunningStatistics | None, corpus: Corpus, number: int
     ) -> tuple[Parameters, RunningStatistics, Row]:
-        """One M-step from the running statistics and all of the corpus; the row is of the corpus and the parameters
-        before.
-        """
+        """One M-step from the running statistics and all of the corpus; the row is of the parameters before."""
         began = time.perf_counter()
-        (batch,) = corpus.batches(1, torch.Generator(), may_cut=is_ergodic(parameters.transition > NEGLIGIBLE))
+        (batch,) = corpus.mini_batches(1, torch.Generator(), may_cut=is_ergodic(parameters.transition > NEGLIGIBLE))
         share_of_batch = expect_batch(parameters, self.objective.emission, corpus, batch)
         assert share_of_batch is not None, "nothing interrupts one step"
         (expectations,), _ = sum_over_processes([share_of_batch], [])
@@ -116,10 +113,10 @@ class Fitting:
 
     def starts(self, corpus: Corpus) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first batch."""
-        blocks = corpus.blocks if self.algorithm != "stepwise" else self._first_blocks(corpus)
+        batches = corpus.batches if self.algorithm != "stepwise" else self._first_batches(corpus)
         return starts(
             self.objective.emission,
-            blocks,
+            batches,
             corpus.n_states,
             has_final=self.has_final,
             generators=[torch.Generator().manual_seed(self.random_state + i) for i in range(self.n_init)],
@@ -127,10 +124,10 @@ class Fitting:
             tying=self.objective.constraints.tying,
         )
 
-    def _first_blocks(self, corpus: Corpus) -> list[Block]:
+    def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
         may_cut = is_ergodic(self.topology.transition_mask(corpus.n_states))
-        groups = corpus.batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
-        return [corpus.block(group) for group in groups[: max(1, START_FRAMES // ELEMENTS_AT_ONCE["cpu"])]]
+        groups = corpus.mini_batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
+        return [corpus.pack(group) for group in groups[: max(1, START_FRAMES // ELEMENTS_AT_ONCE["cpu"])]]
 
     def groups_of(self, starts: Iterator[Parameters], corpus: Corpus) -> list[Sequence[Parameters]]:
         """Starts in groups that are run side by side; every process must find the same."""

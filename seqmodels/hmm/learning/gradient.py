@@ -9,19 +9,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from seqmodels.distributed import add_up
+from seqmodels.hmm.corpus import Portion
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.autograd import log_prob_of_segments
 from seqmodels.hmm.inference.forward_backward import forward_pass
-from seqmodels.hmm.learning.corpus import Portion
 from seqmodels.hmm.learning.em import Callback, FitResult, Objective, StopRule
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.posterior import block_trellis, refuse_impossible
+from seqmodels.hmm.posterior import batch_trellis, refuse_impossible
 from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
 
 MAX_KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
@@ -39,7 +38,7 @@ def gradient_ascent(
     callback: Callback,
     checkpoints: Checkpoints | None = None,
 ) -> FitResult:
-    """``stop.max_iter`` passes of AdamW, one step a block, of which a process may have a portion.
+    """``stop.max_iter`` passes of AdamW, one step a batch, of which a process may have a portion.
 
     The last row of the history holds the figures of the parameters it ends with. In the rows before it ``log_prob`` is
     a mean over the steps since the row before, and ``objective`` is not known. It never stops by itself.
@@ -56,6 +55,8 @@ def gradient_ascent(
         callback: is called with the last row of the history.
         checkpoints: where to write how far it came, and what to resume from.
     """
+    import pandas as pd
+
     module, parameters = Unconstrained(start, objective.emission), start
     history = pd.DataFrame({"step": [], "seconds": [], "log_prob": [], "objective": [], "floor_hits": []})
     if stop.max_iter:
@@ -118,7 +119,7 @@ def _logits(probabilities: Tensor) -> Tensor:
 
 
 class _BlockObjective:
-    """The log-probability of one block, and its share of the prior."""
+    """The log-probability of one batch, and its share of the prior."""
 
     def __init__(
         self, module: Unconstrained, objective: Objective, portions: list[Portion], dtype: torch.dtype
@@ -130,18 +131,18 @@ class _BlockObjective:
 
     def __call__(self, batch: Any) -> BatchResult:
         portion: Portion = batch
-        block, parameters = portion.block, self.module()
-        if block is None:
+        packed, parameters = portion.batch, self.module()
+        if packed is None:
             zero = 0 * sum((p.sum() for p in self.module.parameters()), torch.zeros(()))
             return BatchResult(zero, portion.weight, torch.zeros(()), 0.0, torch.zeros(()))
         emission, objective = self.module.emission, self.objective
-        log_b = log_densities(emission, parameters.table.to(self.dtype), block.x, block.past)
+        log_b = log_densities(emission, parameters.table.to(self.dtype), packed.x, packed.past)
         log_prob = log_prob_of_segments(
-            parameters.initial, parameters.transition, log_b, block.segments, parameters.final
+            parameters.initial, parameters.transition, log_b, packed.segments, parameters.final
         )
-        refuse_impossible(log_prob.detach(), block)
-        total = block.weight * log_prob.sum()
-        share = block.weight * len(block.x) / self.n_frames
+        refuse_impossible(log_prob.detach(), packed)
+        total = packed.weight * log_prob.sum()
+        share = packed.weight * len(packed.x) / self.n_frames
         log_prior = emission.log_prior(parameters.table) + objective.pseudocount.log_prior(parameters)
         return BatchResult(
             total=total + share * log_prior,
@@ -172,10 +173,10 @@ def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | N
 @torch.no_grad()
 def _log_prob(parameters: Parameters, emission: Emission, portions: list[Portion], dtype: torch.dtype) -> float:
     total = 0.0
-    for block in (portion.block for portion in portions if portion.block is not None):
-        densities, _ = emission.evaluate(parameters.table, block.x, block.past, dtype, block.scratch)
-        forward = forward_pass(block_trellis(parameters, densities, block))
+    for batch in (portion.batch for portion in portions if portion.batch is not None):
+        densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
+        forward = forward_pass(batch_trellis(parameters, densities, batch))
         assert forward.ends is not None
-        total += block.weight * float((block.segments.totals(forward.steps) + forward.ends).sum())
+        total += batch.weight * float((batch.segments.totals(forward.steps) + forward.ends).sum())
     (summed,), _ = add_up([parameters.initial.new_tensor(total)])
     return float(summed)

@@ -1,6 +1,4 @@
-"""Where EM starts: states that are known, or guessed by clustering, or equal parts of each sequence; transitions by
-counting them.
-"""
+"""Where EM starts: states known, or guessed by clustering or from equal parts; transitions by counting."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.blocks import Block
+from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.base import MANY_STATES, jitter
 from seqmodels.hmm.learning.constraints import Tying
@@ -23,7 +21,7 @@ FRAMES_AT_ONCE = 1 << 16  # frames whose densities are compared at once
 
 def starts(
     emission: Emission,
-    blocks: list[Block],
+    batches: list[PackedBatch],
     n_states: int,
     *,
     has_final: bool,
@@ -35,7 +33,7 @@ def starts(
 
     Tied states begin with one emission.
     """
-    frames = _Frames.of(blocks)
+    frames = _Frames.of(batches)
     topology = topology or Banded()
     tying = tying or Tying.of(None, n_states)
     for generator in generators:
@@ -44,7 +42,7 @@ def starts(
 
 def start(
     emission: Emission,
-    blocks: list[Block],
+    batches: list[PackedBatch],
     n_states: int,
     *,
     has_final: bool,
@@ -56,7 +54,7 @@ def start(
     return next(
         starts(
             emission,
-            blocks,
+            batches,
             n_states,
             has_final=has_final,
             generators=[generator],
@@ -102,21 +100,19 @@ class _Frames:
     known: Tensor | None
 
     @classmethod
-    def of(cls, blocks: list[Block]) -> _Frames:
-        pasts = [b.segments.packing.unpack(b.past) for b in blocks if b.past is not None]
-        known = [_known_state(b.segments.packing.unpack(b.states)) for b in blocks if b.states is not None]
+    def of(cls, batches: list[PackedBatch]) -> _Frames:
+        pasts = [b.segments.packing.unpack(b.past) for b in batches if b.past is not None]
+        known = [_known_state(b.segments.packing.unpack(b.states)) for b in batches if b.states is not None]
         return cls(
-            torch.cat([b.segments.packing.unpack(b.x) for b in blocks]),
+            torch.cat([b.segments.packing.unpack(b.x) for b in batches]),
             torch.cat(pasts) if pasts else None,
-            torch.cat([b.segments.lengths for b in blocks]),
+            torch.cat([b.segments.lengths for b in batches]),
             torch.cat(known) if known else None,
         )
 
 
 def _known_state(states: Tensor) -> Tensor:
-    """``(N,)`` the state of each frame, -1 where it is not known, from that, or from the states ``(N, K)`` bool that
-    are possible.
-    """
+    """``(N,)`` states, -1 where unknown, from such, or from the states ``(N, K)`` bool that are possible."""
     if states.dim() == 1:
         return states
     return torch.where(states.sum(1) == 1, states.long().argmax(1), -1)

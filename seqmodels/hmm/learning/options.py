@@ -36,9 +36,7 @@ class ChainOptions:
         )
 
     def n_parameters(self, length: str, emission: Emission) -> int:
-        """Free parameters of the chain and its emissions: neither what is frozen, nor twice what is tied, nor what
-        cannot be.
-        """
+        """Free parameters of chain and emissions, without what is frozen; what is tied counts once."""
         frozen, tying = self.constraints.frozen, self.constraints.tying
         k = len(tying.group)
         free = ~frozen.rows(frozen.transition, k)

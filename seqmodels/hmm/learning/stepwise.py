@@ -4,10 +4,10 @@
 others it is ``max((t + 2)^-decay, share)``, where ``share`` is the batch's part of an epoch: what is older than an
 epoch need not be remembered, and one batch an epoch is plain EM.
 
-A batch is made of pieces of sequences. A piece's states depend on what comes before and after it, but a chain forgets:
-the forward message is warmed up on ``WARM_UP`` frames before the piece, the backward message on as many after it, and
-none of those frames count. The transition into a piece counts with the piece, so the statistics of all pieces sum to
-those of the sequence, to the accuracy of forgetting.
+A batch is made of subsequences of sequences. A subsequence's states depend on what comes before and after it, but a
+chain forgets: the forward message is warmed up on ``WARM_UP`` frames before the subsequence, the backward message on as
+many after it, and none of those frames count. The transition into a subsequence counts with the subsequence, so the
+statistics of all subsequences sum to those of the sequence, to the accuracy of forgetting.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from seqmodels.distributed import share
+from seqmodels.hmm.corpus import Corpus, MiniBatch, Subsequence
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.densities import Densities
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
 from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.learning.corpus import Batch, Corpus, Piece
 from seqmodels.hmm.learning.em import (
     Callback,
     Expectations,
@@ -39,7 +39,7 @@ from seqmodels.hmm.learning.em import (
     sum_over_processes,
 )
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.posterior import block_trellis
+from seqmodels.hmm.posterior import batch_trellis
 from seqmodels.training import Checkpoints, Interruption, interruptible
 
 
@@ -74,7 +74,7 @@ def stepwise_em(
     start: Parameters,
     update: BatchUpdate,
     corpus: Corpus,
-    batches: list[Batch],
+    batches: list[MiniBatch],
     stop: StopRule,
     *,
     callback: Callback,
@@ -85,7 +85,8 @@ def stepwise_em(
 
     The history has a row an epoch: ``log_prob`` is that of each batch under the parameters before its M-step,
     ``objective`` adds the prior of those before the epoch. An early row may be below the one before it; the last M-step
-    is in none. A signal ends it between two groups of pieces; the last row is then of the batches that the epoch had.
+    is in none. A signal ends it between two groups of subsequences; the last row is then of the batches that the epoch
+    had.
     """
     checkpoints = checkpoints or Checkpoints()
     objective, device = update.objective, start.initial.device
@@ -121,11 +122,11 @@ def stepwise_em(
                 epoch.n_taken += 1
                 interruption.hold()
                 out_of_time = stop.out_of_time(seconds)
-                if out_of_time or interruption.asked:
+                if out_of_time or interruption.requested:
                     break
                 if checkpoints.due:
                     checkpoints.write(state())
-            if interruption.asked:
+            if interruption.requested:
                 checkpoints.write(state())
             if not epoch.n_taken:
                 break
@@ -133,12 +134,12 @@ def stepwise_em(
             history.add(objective.row(epoch.number, seconds, log_prob, prior, epoch.parameters.table))
             callback(history.rows[-1])
             converged = stop.converged(history)
-            if out_of_time or interruption.asked:
+            if out_of_time or interruption.requested:
                 break
             epoch = _Epoch(epoch.parameters, epoch.parameters, epoch.number + 1)
     if not history.rows:
         return None
-    return FitResult(epoch.parameters, history.frame(), converged, statistics, interruption.asked)
+    return FitResult(epoch.parameters, history.frame(), converged, statistics, interruption.requested)
 
 
 @dataclass
@@ -167,90 +168,98 @@ class _Epoch:
         return cls(first, now, state["number"], state["taken"], state["log_prob"], state["seen"])
 
 
-# -- the E-step on pieces ------------------------------------------------------------------------------------
+# -- the E-step on subsequences ------------------------------------------------------------------------------------
 
 
 def expect_batch(
-    parameters: Parameters, emission: Emission, corpus: Corpus, batch: Batch, interruption: Interruption | None = None
+    parameters: Parameters,
+    emission: Emission,
+    corpus: Corpus,
+    batch: MiniBatch,
+    interruption: Interruption | None = None,
 ) -> Expectations | None:
-    """The E-step on what this process has of a batch, a group of pieces at a time; None if a signal came between two
-    groups.
+    """The E-step on what this process has of a batch, a group of subsequences at a time; None if a signal came between
+    two groups.
     """
     groups = [group for group in map(share, batch) if group]
-    if not groups:  # the pieces are fewer than the processes: this one adds nothing
+    if not groups:  # the subsequences are fewer than the processes: this one adds nothing
         return expect_pieces(parameters, emission, corpus, batch[0][:1]).scaled(0.0)
     total = expect_pieces(parameters, emission, corpus, groups[0])
     for group in groups[1:]:
-        if interruption is not None and interruption.asked:
+        if interruption is not None and interruption.requested:
             return None
         total = total + expect_pieces(parameters, emission, corpus, group)
     return total
 
 
 @torch.no_grad()
-def expect_pieces(parameters: Parameters, emission: Emission, corpus: Corpus, pieces: list[Piece]) -> Expectations:
-    """The E-step on these pieces; raises ``ValueError`` naming a sequence that is impossible."""
-    block = corpus.block(pieces)
-    beliefs, starts = _forward_messages(parameters, emission, corpus, pieces)
-    ends = _backward_messages(parameters, emission, corpus, pieces)
-    densities, memo = emission.evaluate(parameters.table, block.x, block.past, corpus.dtype, block.scratch)
-    trellis = replace(block_trellis(parameters, densities, block), initial=starts, final=ends)
+def expect_pieces(
+    parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
+) -> Expectations:
+    """The E-step on these subsequences; raises ``ValueError`` naming a sequence that is impossible."""
+    packed = corpus.pack(subsequences)
+    beliefs, starts = _forward_messages(parameters, emission, corpus, subsequences)
+    ends = _backward_messages(parameters, emission, corpus, subsequences)
+    densities, memo = emission.evaluate(parameters.table, packed.x, packed.past, corpus.dtype, packed.scratch)
+    trellis = replace(batch_trellis(parameters, densities, packed), initial=starts, final=ends)
     posterior = forward_backward_pass(trellis)
-    _refuse_impossible(posterior.log_prob, pieces)
-    statistics = emission.statistics(parameters.table, block.x, block.past, posterior.gamma, memo)
-    first, last = (posterior.gamma[rows].double() for rows in (block.segments.first, block.segments.last))
-    is_first = torch.tensor([p.first == 0 for p in pieces], device=first.device)
-    is_last = torch.tensor([p.last == p.length for p in pieces], device=first.device)
+    _refuse_impossible(posterior.log_prob, subsequences)
+    statistics = emission.statistics(parameters.table, packed.x, packed.past, posterior.gamma, memo)
+    first, last = (posterior.gamma[rows].double() for rows in (packed.segments.first, packed.segments.last))
+    is_first = torch.tensor([p.first == 0 for p in subsequences], device=first.device)
+    is_last = torch.tensor([p.last == p.length for p in subsequences], device=first.device)
     ratio = torch.where(starts > 0, first / starts, 0.0)[~is_first]
     xi = posterior.xi + parameters.transition * (beliefs[~is_first].T @ ratio)
-    # What follows an inner piece is no part of its own probability: p(after | last state) is taken out again.
+    # What follows an inner subsequence is no part of its own probability: p(after | last state) is taken out again.
     after = torch.where(ends > 0, last / ends, 0.0).sum(1).log()[~is_last].sum()
     log_prob = float(posterior.log_prob.sum() + after)
     initial, final = first[is_first].sum(0), last[is_last].sum(0)
-    return Expectations(log_prob, initial, xi, final, tuple(statistics)).scaled(block.weight)
+    return Expectations(log_prob, initial, xi, final, tuple(statistics)).scaled(packed.weight)
 
 
 def _forward_messages(
-    parameters: Parameters, emission: Emission, corpus: Corpus, pieces: list[Piece]
+    parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
 ) -> tuple[Tensor, Tensor]:
-    """``(n, K)`` the belief before each piece, and what it predicts for the first frame: ``initial`` at a sequence's
-    start.
+    """``(n, K)`` the belief before each subsequence, and what it predicts for the first frame: ``initial`` at a
+    sequence's start.
     """
-    inner = [i for i, p in enumerate(pieces) if p.first > 0]
-    starts = parameters.initial.repeat(len(pieces), 1)
+    inner = [i for i, p in enumerate(subsequences) if p.first > 0]
+    starts = parameters.initial.repeat(len(subsequences), 1)
     beliefs = torch.zeros_like(starts)
     if inner:
-        block = corpus.block([pieces[i].before for i in inner])
-        densities, _ = emission.evaluate(parameters.table, block.x, block.past, corpus.dtype, block.scratch)
-        trellis = replace(block_trellis(parameters, densities, block), final=torch.ones_like(starts[:1]))
+        packed = corpus.pack([subsequences[i].before for i in inner])
+        densities, _ = emission.evaluate(parameters.table, packed.x, packed.past, corpus.dtype, packed.scratch)
+        trellis = replace(batch_trellis(parameters, densities, packed), final=torch.ones_like(starts[:1]))
         even = torch.full_like(starts[:1], 1 / starts.shape[1])
-        initial = [starts[:1] if pieces[i].before.first == 0 else even for i in inner]
+        initial = [starts[:1] if subsequences[i].before.first == 0 else even for i in inner]
         ran = forward_pass(replace(trellis, initial=torch.cat(initial)))
-        beliefs[inner] = ran.alpha[block.segments.last].double()
+        beliefs[inner] = ran.alpha[packed.segments.last].double()
         starts[inner] = beliefs[inner] @ parameters.transition
     return beliefs, starts
 
 
-def _backward_messages(parameters: Parameters, emission: Emission, corpus: Corpus, pieces: list[Piece]) -> Tensor:
-    """``(n, K)`` proportional to p(what comes after the piece | its last state)."""
+def _backward_messages(
+    parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
+) -> Tensor:
+    """``(n, K)`` proportional to p(what comes after the subsequence | its last state)."""
     final = torch.ones_like(parameters.initial) if parameters.final is None else parameters.final
-    ends = final.repeat(len(pieces), 1)
-    inner = [i for i, p in enumerate(pieces) if p.last < p.length]
+    ends = final.repeat(len(subsequences), 1)
+    inner = [i for i, p in enumerate(subsequences) if p.last < p.length]
     if inner:
-        after = [pieces[i].after for i in inner]
-        block = corpus.block(after)
-        densities, _ = emission.evaluate(parameters.table, block.x, block.past, corpus.dtype, block.scratch)
+        after = [subsequences[i].after for i in inner]
+        packed = corpus.pack(after)
+        densities, _ = emission.evaluate(parameters.table, packed.x, packed.past, corpus.dtype, packed.scratch)
         final_messages = [final if p.last == p.length else torch.ones_like(final) for p in after]
-        known = block_trellis(parameters, densities, block).densities
+        known = batch_trellis(parameters, densities, packed).densities
         ends[inner] = _messages_before(
-            parameters.transition, known, block.segments.packing, torch.stack(final_messages)
+            parameters.transition, known, packed.segments.packing, torch.stack(final_messages)
         )
     return ends
 
 
 def _messages_before(transition: Tensor, densities: Densities, packing: Packing, beyond: Tensor) -> Tensor:
     """``(n, K)``: backward messages into the frame before each sequence's first, the largest of each 1; float64."""
-    assert packing.n_sequences == len(beyond), "what comes after a piece is too short to be cut"
+    assert packing.n_sequences == len(beyond), "what comes after a subsequence is too short to be cut"
     b = densities.scaled(Scratch())[0]
     beta, step = beyond[packing.order].to(b.dtype), transition.T.to(b.dtype).contiguous()
     for low, high in reversed(packing.blocks):
@@ -259,12 +268,11 @@ def _messages_before(transition: Tensor, densities: Densities, packing: Packing,
     return beta[packing.rank].double()
 
 
-def _refuse_impossible(log_prob: Tensor, pieces: list[Piece]) -> None:
+def _refuse_impossible(log_prob: Tensor, subsequences: list[Subsequence]) -> None:
     impossible = (log_prob == -torch.inf).nonzero()[:, 0].tolist()
     if impossible:
-        piece = pieces[impossible[0]]
+        part = subsequences[impossible[0]]
         raise ValueError(
-            f"sequence {piece.sequence} has probability zero under this HMM between steps {piece.first} and "
-            f"{piece.last}; "
+            f"sequence {part.sequence} has probability zero under this HMM between steps {part.first} and {part.last}; "
             "leave it out, or keep emissions and transitions from being exactly zero (pseudocount, topology, states)"
         )

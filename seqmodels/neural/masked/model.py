@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
-import pandas as pd
 import torch
 
 from seqmodels import distributed, storage
@@ -32,6 +31,9 @@ from seqmodels.preparation import Data, Example, Setting, default_encoding, hold
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Item, Sequences
 from seqmodels.training import checkpoints_of_fit, interruption
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Filled(NamedTuple):
@@ -134,14 +136,14 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
                 if not distributed.is_first():
                     interrupted.hold()  # a signal here is one to the process that works
                 distributed.by_first(type(self).__name__, lambda: self._train(*rows, masking))
-            if interrupted.asked and distributed.is_first():
+            if interrupted.requested and distributed.is_first():
                 self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
                 self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
             content = distributed.content_of_first(self._content)
             if content is not None:
                 self._load(content, self.encoding_, Categorical())
-        if interrupted.asked and interrupted.signal is not None:
+        if interrupted.requested and interrupted.signal is not None:
             interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, self.checkpoint, stacklevel=3)
         return self
 
@@ -205,6 +207,8 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
         }
 
     def _load(self, content: dict[str, Any], encoding: Encoding, observation: Observation) -> Self:
+        import pandas as pd
+
         self.encoding_ = encoding.restore(content["encoding"]["state"])
         self.history_, self.converged_ = pd.DataFrame(content["history"]), content["converged"]
         self.fit_seconds_ = content["fit_seconds"]

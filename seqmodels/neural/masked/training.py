@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -18,6 +18,9 @@ from seqmodels.neural.masked.network import BidirectionalNetwork, log_prob_of
 from seqmodels.neural.ops.padding import pad_right
 from seqmodels.preparation import MAX_HELD_OUT
 from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)

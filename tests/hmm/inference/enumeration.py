@@ -13,7 +13,8 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Enumerated:
-    """All about one sequence; ``steps`` (T,), ``end``, ``log_prob``, ``gamma`` (T, K), ``xi`` (K, K), ``best_path``, ``best``."""
+    """All about one sequence; ``steps`` (T,), ``end``, ``log_prob``, ``gamma`` (T, K), ``xi`` (K, K), ``best_path``,
+    ``best``."""
 
     steps: Array
     end: float

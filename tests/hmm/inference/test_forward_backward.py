@@ -41,7 +41,8 @@ def log(b: Array) -> Tensor:
 
 
 def random_case(seed: int) -> tuple[Array, Array, Array | None, Array]:
-    """A small model and one sequence's b (T, K); every third is sparse, every fifth has frames some states cannot emit."""
+    """A small model and one sequence's b (T, K); every third is sparse, every fifth has frames some states cannot
+    emit."""
     rng = np.random.default_rng(seed)
     K, T = int(rng.integers(1, 5)), int(rng.integers(1, 7))
     initial, transition, final = random_model(rng, K, with_final=bool(seed % 2), sparse=seed % 3 == 0)

@@ -11,8 +11,8 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from seqmodels.hmm import blocks
-from seqmodels.hmm.blocks import Block, make_blocks
+from seqmodels.hmm import corpus
+from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.learning.constraints import Constraints, Pseudocounts
 from seqmodels.hmm.learning.em import Expectations, FitResult, Objective, StopRule, baum_welch, e_step, m_step
@@ -47,9 +47,9 @@ def symbols(seed: int) -> list[np.ndarray]:
 
 def deal(
     x: list[np.ndarray], observation: Observation, weights: list[float] | None = None
-) -> tuple[Emission, list[Block]]:
+) -> tuple[Emission, list[PackedBatch]]:
     emission = emission_of(observation, V if observation.emits == "symbols" else D)
-    return emission, make_blocks(x, weights or [1.0] * len(x), observation.n_past, 3, 4, CPU, F64)
+    return emission, Corpus(x, weights or [1.0] * len(x), None, observation.n_past, 3, 4, CPU, F64).batches
 
 
 def objective_of(
@@ -61,7 +61,7 @@ def objective_of(
 def run(
     first: Parameters,
     emission: Emission,
-    dealt: list[Block],
+    dealt: list[PackedBatch],
     steps: int,
     dtype: torch.dtype = F64,
     **change: float,
@@ -70,12 +70,12 @@ def run(
     return baum_welch([first], objective, dealt, dtype, StopRule(steps, 0.0), callback=lambda row: None)[0]
 
 
-def expect(parameters: Parameters, emission: Emission, dealt: list[Block]) -> Expectations:
+def expect(parameters: Parameters, emission: Emission, dealt: list[PackedBatch]) -> Expectations:
     (found,) = e_step([parameters], emission, dealt, F64) or []
     return found
 
 
-def begin(emission: Emission, dealt: list[Block], k: int = 4, stops: bool = False, seed: int = 0) -> Parameters:
+def begin(emission: Emission, dealt: list[PackedBatch], k: int = 4, stops: bool = False, seed: int = 0) -> Parameters:
     return start(emission, dealt, k, has_final=stops, generator=torch.Generator().manual_seed(seed))
 
 
@@ -142,7 +142,7 @@ def test_a_wrong_step_would_be_seen() -> None:
 # -- constraints -------------------------------------------------------------------------------------------
 
 
-def left_to_right(emission: Emission, dealt: list[Block]) -> Parameters:
+def left_to_right(emission: Emission, dealt: list[PackedBatch]) -> Parameters:
     first = begin(emission, dealt, k=3, stops=True)
     initial = torch.tensor([1.0, 0.0, 0.0], dtype=F64)
     transition = torch.tensor([[0.6, 0.3, 0.0], [0.0, 0.6, 0.3], [0.0, 0.0, 0.6]], dtype=F64)
@@ -230,15 +230,15 @@ def test_one_step_by_enumeration() -> None:
 
 
 @pytest.mark.parametrize("observation", [GaussianMixture(2), AutoregressiveGaussian(2)], ids=repr)
-def test_block_size_changes_nothing(observation: Observation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_size_changes_nothing(observation: Observation, monkeypatch: pytest.MonkeyPatch) -> None:
     x = vectors(6, "plain")
     emission, one = deal(x, observation)
     first = begin(emission, one)
     whole = run(first, emission, one, 5)
-    monkeypatch.setitem(blocks.ELEMENTS_AT_ONCE, "cpu", 80)
+    monkeypatch.setitem(corpus.ELEMENTS_AT_ONCE, "cpu", 80)
     _, many = deal(x[::-1], observation)
     assert (len(one), len(many)) == (1, 3)
-    assert sorted(i for block in many for i in block.indices) == [0, 1, 2, 3, 4]
+    assert sorted(i for batch in many for i in batch.indices) == [0, 1, 2, 3, 4]
     assert_allclose(run(first, emission, many, 5).parameters.table, whole.parameters.table, rtol=1e-8, atol=1e-10)
 
 
@@ -266,7 +266,7 @@ def test_history_is_of_the_parameters_returned() -> None:
 
 def test_float32_ends_where_float64_does() -> None:
     emission, wide = deal(vectors(9, "plain"), GaussianMixture(2))
-    narrow = make_blocks(vectors(9, "plain"), [1.0] * len(LENGTHS), 0, 3, 4, CPU, torch.float32)
+    narrow = Corpus(vectors(9, "plain"), [1.0] * len(LENGTHS), None, 0, 3, 4, CPU, torch.float32).batches
     first = begin(emission, wide, k=2)
     a, b = run(first, emission, wide, 10), run(first, emission, narrow, 10, dtype=torch.float32)
     assert_allclose(b.history["objective"], a.history["objective"], rtol=1e-4)
@@ -274,9 +274,9 @@ def test_float32_ends_where_float64_does() -> None:
 
 def test_the_past_of_each_frame() -> None:
     x = [np.arange(6.0).reshape(3, 2), np.array([[9.0, 9.0]])]
-    (block,) = make_blocks(x, [1.0, 1.0], 2, 3, 4, CPU, F64)
-    assert block.past is not None
-    long, short = (block.segments.split(block.past)[block.indices.index(i)] for i in (0, 1))
+    (batch,) = Corpus(x, [1.0, 1.0], None, 2, 3, 4, CPU, F64).batches
+    assert batch.past is not None
+    long, short = (batch.segments.split(batch.past)[batch.indices.index(i)] for i in (0, 1))
     nan = [np.nan, np.nan]
     assert_allclose(long, np.array([[nan, nan], [nan, [0, 1]], [[0, 1], [2, 3]]]))
     assert torch.isnan(short).all()

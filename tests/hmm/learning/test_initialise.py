@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from seqmodels.hmm.blocks import make_blocks
+from seqmodels.hmm.corpus import Corpus
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.emissions.categorical import CONTEXTS
 from seqmodels.hmm.emissions.kmeans import grouped_labels, in_context, kmeans_labels, spread
@@ -24,7 +24,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def begin(x: list[np.ndarray], observation: Observation, size: int, k: int, stops: bool = False) -> Parameters:
-    dealt = make_blocks(x, [1.0] * len(x), observation.n_past, 3, 4, torch.device("cpu"), torch.float64)
+    dealt = Corpus(x, [1.0] * len(x), None, observation.n_past, 3, 4, torch.device("cpu"), torch.float64).batches
     return start(emission_of(observation, size), dealt, k, has_final=stops, generator=generator())
 
 

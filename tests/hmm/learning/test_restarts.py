@@ -10,9 +10,9 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM, AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Poisson
-from seqmodels.hmm.blocks import make_blocks
+from seqmodels.hmm.corpus import Corpus, PackedBatch, Subsequence
 from seqmodels.hmm.emissions import emission_of
-from seqmodels.hmm.learning import corpus, fitting
+from seqmodels.hmm.learning import fitting
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Pseudocounts, Tying
 from seqmodels.hmm.learning.em import FitResult, Objective, StopRule, baum_welch, best_of, e_step, in_groups
 from seqmodels.hmm.learning.initialise import starts
@@ -70,15 +70,15 @@ def each_start(
     """EM of three states from n starts, together or one after the other."""
     observation, size, x = case
     emission = emission_of(observation, size)
-    blocks = make_blocks(x, WEIGHTS[: len(x)], observation.n_past, 3, 4, torch.device("cpu"), F64, states)
+    corpus = Corpus(x, WEIGHTS[: len(x)], states, observation.n_past, 3, 4, torch.device("cpu"), F64)
     tying = None if constraints is None else constraints.tying
     seeds = [torch.Generator().manual_seed(i) for i in range(n)]
-    first = list(starts(emission, blocks, 3, has_final=True, generators=seeds, topology=topology, tying=tying))
+    first = list(starts(emission, corpus.batches, 3, has_final=True, generators=seeds, topology=topology, tying=tying))
 
     objective = Objective(emission, Pseudocounts.even(0.1), constraints or Constraints.none(3), 1.0, 0.0)
 
     def run(some: list[Parameters]) -> list[FitResult]:
-        return baum_welch(some, objective, blocks, F64, StopRule(max_iter, 0.3), callback=lambda row: None)
+        return baum_welch(some, objective, corpus.batches, F64, StopRule(max_iter, 0.3), callback=lambda row: None)
 
     return run(first) if together else [run([one])[0] for one in first]
 
@@ -214,11 +214,12 @@ def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_data_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[int] = []
+    pack = Corpus._pack
 
-    def counted(sequences: Any, *rest: Any) -> Any:
-        packed.append(len(sequences))
-        return make_blocks(sequences, *rest)
+    def counted(self: Corpus, parts: list[Subsequence], scratch: Any) -> PackedBatch:
+        packed.append(len(parts))
+        return pack(self, parts, scratch)
 
-    monkeypatch.setattr(corpus, "make_blocks", counted)
+    monkeypatch.setattr(Corpus, "_pack", counted)
     HMM(2, observation=GaussianMixture(1), n_init=3, max_iter=2).fit(series(20, 30))
     assert packed == [2]
