@@ -69,14 +69,45 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 # The parts of a wing, each of which may import those before it.
 ORDER = {
-    "hmm": (
-        "inference parameters topology from_parameters corpus emissions posterior cursor forecast learning scoring "
-        "queries alignment model tagger"
-    ).split(),
-    "neural": (
-        "ops network weights options evaluation_copy batches io_module cursor symbol_cursor scoring model inspection "
-        "causal recurrent transformer masked seq2seq tagging untrained huggingface"
-    ).split(),
+    "hmm": [
+        "inference",
+        "parameters",
+        "topology",
+        "from_parameters",
+        "corpus",
+        "emissions",
+        "posterior",
+        "cursor",
+        "forecast",
+        "learning",
+        "scoring",
+        "queries",
+        "alignment",
+        "model",
+        "tagger",
+    ],
+    "neural": [
+        "ops",
+        "network",
+        "weights",
+        "options",
+        "evaluation_copy",
+        "batches",
+        "io_module",
+        "cursor",
+        "symbol_cursor",
+        "scoring",
+        "model",
+        "inspection",
+        "causal",
+        "recurrent",
+        "transformer",
+        "masked",
+        "seq2seq",
+        "tagging",
+        "untrained",
+        "huggingface",
+    ],
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 
