@@ -285,6 +285,10 @@ def _described(value: Any) -> Any:
         return {"dict": {key: _described(v) for key, v in value.items()}}
     if isinstance(value, type):
         return {"type": name_of(value)}
+    if callable(value):
+        raise ValueError(
+            f"a hyperparameter is {value!r:.80}, and a file cannot hold how to make one; pass a class in its place, and save"
+        )
     if not isinstance(value, list | tuple):
         return value
     kept = [_described(v) for v in value if isinstance(v, Configurable) or not callable(v)]

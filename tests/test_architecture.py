@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ngram": MODEL,
     "classification": MODEL,
     "loading": LOADED,
+    "presets": {*MODEL, "hmm", "neural"},
     "evaluation": {*LOADED, "data"},
     "cli": {*LOADED, "data", "evaluation"},
     "__main__": {"cli"},

@@ -46,7 +46,8 @@ def from_huggingface(
     Raises:
         ValueError: for another architecture, or a configuration that is not supported.
     """
-    config, weights = model.config, {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    config = model.config
+    weights = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     match config.model_type:
         case "gpt2":
             return from_gpt2(config, weights, start)
