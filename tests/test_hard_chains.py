@@ -77,8 +77,8 @@ def test_beams_are_selected_with_their_beliefs() -> None:
         states = cursor.advance(states, torch.tensor([0, 1]) if t < 380 else torch.tensor([1, 0]))
     picked = cursor.select(states, torch.tensor([1, 1, 0]))
     alone = start_after(cursor, None, np.repeat([1, 0], [380, 20]), 1)
-    assert_allclose(picked.log_belief[:2], alone.log_belief.expand(2, -1), rtol=1e-12)
-    assert_allclose(picked.log_belief[2], alone.log_belief[0].flip(0), rtol=1e-12)
+    assert_allclose(picked.log_alpha[:2], alone.log_alpha.expand(2, -1), rtol=1e-12)
+    assert_allclose(picked.log_alpha[2], alone.log_alpha[0].flip(0), rtol=1e-12)
 
 
 def test_beliefs_merge_in_logarithms() -> None:

@@ -150,7 +150,7 @@ class GenerativeClassifier(Configurable):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """``(n, K)`` calibrated probability of each label; of a sequence that no label makes possible, the priors."""
-        return np.exp(self.predict_log_proba(X))
+        return np.asarray(np.exp(self.predict_log_proba(X)))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """``(n, K)`` nats, ``log p(x | c) + log p(c)``; of two labels ``(n,)``, the log-odds of the second."""
@@ -170,11 +170,12 @@ class GenerativeClassifier(Configurable):
         return self._joint(self.models_, as_sequences(X))
 
     def _joint(self, models: list[SequenceModel], sequences: Sequences) -> np.ndarray:
-        return np.stack([model.log_prob(sequences) for model in models], axis=1) + self._log_priors()  # (n, K)
+        log_prob = np.stack([model.log_prob(sequences) for model in models], axis=1)  # (n, K)
+        return np.asarray(log_prob + self._log_priors())
 
     def _log_priors(self) -> np.ndarray:
         with np.errstate(divide="ignore"):
-            return np.log(self.priors_)
+            return np.asarray(np.log(self.priors_))
 
     # -- keeping -------------------------------------------------------------------------------------------
 

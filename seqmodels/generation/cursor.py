@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ Source = np.ndarray | list[np.ndarray] | None
 
 # A tensor whose first axis is the batch, or a tuple or a frozen dataclass of such, of None and of plain numbers.
 CursorState = Any
+StateT = TypeVar("StateT")
 
 # Histories merged in groups: the numbers of the histories in each group, and one state for them all.
 MergedStates = list[tuple[list[int], CursorState]]
@@ -46,15 +47,17 @@ class Cursor(Protocol):
         """The state of the sequences ``index (m,)``, in this order, some perhaps more than once (beams)."""
 
 
-def select_rows(state: CursorState, index: Tensor) -> CursorState:
+def select_rows(state: StateT, index: Tensor) -> StateT:
     """``Cursor.select`` of a state that is a nest of tensors."""
-    if isinstance(state, Tensor):
-        return state.index_select(0, index)
-    if isinstance(state, tuple):
-        return tuple(select_rows(part, index) for part in state)
-    if is_dataclass(state) and not isinstance(state, type):
-        return replace(state, **{f.name: select_rows(getattr(state, f.name), index) for f in fields(state)})
-    return state
+    whole: Any = state
+    selected = whole
+    if isinstance(whole, Tensor):
+        selected = whole.index_select(0, index)
+    elif isinstance(whole, tuple):
+        selected = tuple(select_rows(part, index) for part in whole)
+    elif is_dataclass(whole) and not isinstance(whole, type):
+        selected = replace(whole, **{f.name: select_rows(getattr(whole, f.name), index) for f in fields(whole)})
+    return cast(StateT, selected)
 
 
 def start_after(cursor: Cursor, source: Source, prefix: Sequence[Any] | np.ndarray, n: int) -> CursorState:

@@ -47,7 +47,7 @@ def log_prob_marginal(
         )
         for example in model._setting().examples(Data.of(X, y))
     ]
-    return np.maximum(canonical, marginal)  # the cursor may round lower than the evaluation in batches
+    return np.asarray(np.maximum(canonical, marginal))  # the cursor may round lower than the evaluation in batches
 
 
 def _check_arguments(model: GenerativeModel, beam: int | None, pruning: str) -> None:
