@@ -68,7 +68,23 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 # The parts of a wing, each of which may import those before it.
 ORDER = {
-    "hmm": ["inference"],
+    "hmm": [
+        "inference",
+        "parameters",
+        "corpus",
+        "cursor",
+        "emissions",
+        "forecast",
+        "from_parameters",
+        "topology",
+        "posterior",
+        "learning",
+        "scoring",
+        "alignment",
+        "queries",
+        "model",
+        "tagger",
+    ],
     "neural": ["ops"],
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
