@@ -1,4 +1,4 @@
-"""A sequence that is longer than a block is scored in slices, to the same figures; of what lies on disk no more is
+"""A sequence that is longer than a batch is scored in parts, to the same figures; of what lies on disk no more is
 read."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def frames(seed: int = 0) -> np.ndarray:
 
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch, n_frames: int) -> list[int]:
-    """Of ``n_frames``; the list will hold how many slices were made of each long sequence."""
+    """Of ``n_frames``; the list will hold how many parts were made of each long sequence."""
     monkeypatch.setitem(corpus.ELEMENTS_AT_ONCE, "cpu", n_frames * K)
     made, cut = [], scoring.cut
 
@@ -97,7 +97,7 @@ def test_no_more_than_a_block_is_read_from_disk_at_once(
         monkeypatch.setattr(Standardize, name, counted)
     assert_allclose(model.log_prob_steps([mapped])[0], steps, rtol=1e-4, atol=1e-4)
     assert made == [10]
-    assert max(read) <= 500  # slices of 300 frames, log-determinants of 500
+    assert max(read) <= 500  # parts of 300 frames, log-determinants of 500
     assert sum(read) == 3 * T  # once encoded; the log-determinant for the examples and for the steps
     assert (model.decode([mapped])[0] == paths).all()
 

@@ -61,12 +61,12 @@ def forward_backward(
 
     >>> transition = torch.tensor([[0.5, 0.5], [0.0, 1.0]], dtype=torch.float64)
     >>> b = torch.tensor([[0.5, 0.25], [0.5, 0.25]], dtype=torch.float64)
-    >>> found = forward_backward(torch.tensor([1.0, 0.0]), transition, b.log())
-    >>> found.log_prob.exp(), found.gamma
+    >>> posterior = forward_backward(torch.tensor([1.0, 0.0]), transition, b.log())
+    >>> posterior.log_prob.exp(), posterior.gamma
     (tensor([0.1875], dtype=torch.float64),
      tensor([[1.0000, 0.0000],
              [0.6667, 0.3333]], dtype=torch.float64))
-    >>> found.xi
+    >>> posterior.xi
     tensor([[0.6667, 0.3333],
             [0.0000, 0.0000]], dtype=torch.float64)
     """
