@@ -27,7 +27,7 @@ from process import ONE_THREAD
 from results import write
 
 from seqmodels import GRU, LSTM, ElmanRNN, Transformer
-from seqmodels.neural.batches import Reach
+from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.scoring import log_prob_steps
 
@@ -64,7 +64,7 @@ def run(name: str, train: np.ndarray, test: np.ndarray, seconds: float) -> dict[
 def _windows(model: NeuralModel, test: np.ndarray) -> float:
     """Nats a symbol in windows side by side."""
     rows = model._rows(model._setting().examples(model._checked_data([test], None)))
-    (steps,) = log_prob_steps(model._ready(), model.observation_, rows, Reach(WINDOW, WINDOW))
+    (steps,) = log_prob_steps(model._ready(), model.observation_, rows, Windowing(WINDOW, WINDOW))
     return float(steps.mean())
 
 

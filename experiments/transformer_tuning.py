@@ -19,8 +19,8 @@ import torch
 from inner_split import codes
 
 from seqmodels import Transformer
-from seqmodels.neural.batches import Row, Span, assemble
-from seqmodels.neural.module import chunk_log_prob
+from seqmodels.neural.batches import Row, StepRange, assemble
+from seqmodels.neural.io_module import batch_log_prob
 from seqmodels.training import Muon
 
 WINDOW, AT_ONCE = 64, 128
@@ -63,9 +63,9 @@ def nats(model: Transformer, text: np.ndarray) -> float:
     rows = [Row(text[i : i + WINDOW + 1], 0, None, 1.0, False) for i in range(0, len(text) - WINDOW, WINDOW)]
     for begin in range(0, len(rows), AT_ONCE):
         batch = rows[begin : begin + AT_ONCE]
-        spans = [Span(i, 1, WINDOW + 1) for i in range(len(batch))]
-        chunk = assemble(batch, spans, 0, torch.device("cpu"), torch.float32)
-        log_prob, _, _ = chunk_log_prob(module, model.observation_, chunk, module.start(len(batch), None, None))
+        ranges = [StepRange(i, 1, WINDOW + 1) for i in range(len(batch))]
+        padded = assemble(batch, ranges, 0, torch.device("cpu"), torch.float32)
+        log_prob, _, _ = batch_log_prob(module, model.observation_, padded, module.start(len(batch), None, None))
         total -= float(log_prob.double().sum())
     return total / (len(rows) * WINDOW)
 

@@ -1,6 +1,6 @@
 """Sequence models from a Gaussian-mixture HMM to a Transformer, compared by likelihoods that may stand in one table."""
 
-from seqmodels import data, distributed, forked
+from seqmodels import data, distributed, forked, presets
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
 from seqmodels.evaluation import Budget, Comparison, Search, compare, evaluate, plot_alignment, window_loss
@@ -22,15 +22,19 @@ from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.neural import (
     GRU,
     LSTM,
+    CausalModel,
+    Cell,
     ElmanRNN,
+    EncoderDecoder,
     LSTMSeq2Seq,
     LSTMTagger,
     MaskedTransformer,
+    Recurrent,
     Transformer,
     TransformerSeq2Seq,
     TransformerTagger,
     from_huggingface,
-    presets,
+    from_module,
     to_huggingface,
 )
 from seqmodels.ngram import NGram
@@ -65,12 +69,15 @@ __all__ = [
     "Budget",
     "Bytes",
     "Categorical",
+    "CausalModel",
+    "Cell",
     "Characters",
     "Chords",
     "Columns",
     "Comparison",
     "Cosine",
     "ElmanRNN",
+    "EncoderDecoder",
     "Encoding",
     "Features",
     "Frozen",
@@ -90,6 +97,7 @@ __all__ = [
     "Poisson",
     "PseudoFrames",
     "Pseudocounts",
+    "Recurrent",
     "Search",
     "SequenceModel",
     "Sequences",
@@ -109,6 +117,7 @@ __all__ = [
     "distributed",
     "evaluate",
     "from_huggingface",
+    "from_module",
     "load",
     "plot_alignment",
     "presets",

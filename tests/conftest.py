@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from seqmodels.neural.module import Ends, SequenceModule
+from seqmodels.neural.io_module import IOSpec, SequenceModule
 from seqmodels.neural.network import Network
-from seqmodels.neural.recurrent.network import GRUNetwork, LSTMNetwork
-from seqmodels.neural.seq2seq.additive import AdditiveAttention
+from seqmodels.neural.recurrent.gru import GRUNetwork
+from seqmodels.neural.recurrent.lstm import LSTMNetwork
+from seqmodels.neural.seq2seq.attention import AdditiveAttention
 from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
@@ -63,14 +64,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def build_module() -> Callable[..., tuple[SequenceModule, Observation]]:
     """A small network of random weights in float64 and its observation, by name: three symbols, or two features."""
 
-    def build(network: str, emits: str = "symbols", **ends: Any) -> tuple[SequenceModule, Observation]:
+    def build(network: str, emits: str = "symbols", **spec: Any) -> tuple[SequenceModule, Observation]:
         observation = OBSERVATIONS[emits]
         size = 3 if observation.emits == "symbols" else 2
-        chosen = {"conditional": False, "stops": observation.emits == "symbols", **ends}
+        chosen = {"conditional": False, "stops": observation.emits == "symbols", **spec}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             module = SequenceModule(
-                NETWORKS[network](), observation, Ends(observation.emits, size, **chosen), torch.Generator()
+                NETWORKS[network](), observation, IOSpec(observation.emits, size, **chosen), torch.Generator()
             )
             for parameter in module.parameters():
                 torch.nn.init.normal_(parameter, std=0.4)

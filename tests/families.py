@@ -14,6 +14,7 @@ import torch
 
 import seqmodels as sm
 from seqmodels.measure import Length
+from seqmodels.neural import BahdanauNetwork, GatedUnit, LuongNetwork
 from seqmodels.neural.model import NeuralModel
 from seqmodels.ngram.tables import Tables
 from seqmodels.sequences import Kind
@@ -107,6 +108,9 @@ FAMILIES = (
     _network("lstm-chords", sm.LSTM, "bits", observation=sm.Chords(4)),
     _network("transformer-chords", sm.Transformer, "bits", context=3, observation=sm.Chords(4, "ascending")),
     _network("gru", sm.GRU, *KINDS),
+    _network("recurrent-cell", sm.Recurrent, cell=GatedUnit, n_layers=2),
+    _network("bahdanau", sm.EncoderDecoder, network=BahdanauNetwork),
+    _network("luong", sm.EncoderDecoder, "symbols", network=LuongNetwork, n_layers=2),
     _network("gru-columns", sm.GRU, "mixed", observation=sm.Columns([(sm.GaussianMixture(), 1), (sm.Poisson(), 1)])),
     _network("lstm-seq2seq-additive", sm.LSTMSeq2Seq, *KINDS),
     _network("lstm-seq2seq-multiplicative", sm.LSTMSeq2Seq, attention="multiplicative", bidirectional=False),

@@ -153,7 +153,7 @@ def test_the_future_leaves_the_past_unchanged(row: Row, monkeypatch: pytest.Monk
     item = row.scored[3]  # nine steps, in text of one byte each
     changed = [altered(item, t) for t in range(1, 9)]
     for chunk in (2_048, 3):
-        monkeypatch.setattr(scoring, "LONGEST_CHUNK", chunk)
+        monkeypatch.setattr(scoring, "MAX_STEPS_PER_CALL", chunk)
         # In two batches of one shape, so that the same sums are done in the same order.
         before, after = (rough(row).log_prob_steps(*row.ask(items)) for items in ([item] * len(changed), changed))
         for t, old, new in zip(range(1, 9), before, after, strict=True):
@@ -170,8 +170,8 @@ def test_batches_order_and_padding_change_nothing(
     for i in (0, 1):
         alone = model.log_prob_steps(X[i : i + 1], None if y is None else y[i : i + 1])[0]
         close(alone, together[i], tolerance)
-    monkeypatch.setattr(scoring, "STEPS_AT_ONCE", 16)
-    monkeypatch.setattr(scoring, "LONGEST_CHUNK", 3)
+    monkeypatch.setattr(scoring, "MAX_STEPS_PER_BATCH", 16)
+    monkeypatch.setattr(scoring, "MAX_STEPS_PER_CALL", 3)
     monkeypatch.setitem(corpus.ELEMENTS_AT_ONCE, "cpu", 36)  # of an HMM of 3 states: few frames
     back = model.log_prob_steps(X[::-1], None if y is None else y[::-1])[::-1]
     for i, steps in enumerate(together):
@@ -521,7 +521,7 @@ def test_every_weight_of_a_network_learns(row: Row) -> None:
     examples = model._setting().examples(sm.preparation.Data.of(*row.data))
     model.module_.float()
     objective = _Objective(model, model._rows(examples), _steps_to_units(examples))
-    batching = Batching(len(examples), model._chunk(), model._carries)
+    batching = Batching(len(examples), model._bptt_steps(), model._carries_state)
     for batch in batching.epoch(objective.rows, np.random.default_rng(0)):
         objective(batch).total.backward()
     idle = [name for name, parameter in model.module_.named_parameters() if not learns(name, parameter.grad)]

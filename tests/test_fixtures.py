@@ -21,6 +21,7 @@ FOLDERS = sorted(path for path in (Path(__file__).parent / "fixtures").iterdir()
 EXPECTED = {folder: json.loads((folder / "expected.json").read_text(encoding="utf-8")) for folder in FOLDERS}
 # Their sinusoids were a float32 table in float64 too.
 ROUGH_SINUSOIDS = {("0.1.0", name) for name in ("transformer-tagger", "masked", "masked-text")}
+NOT_YET = {"0.1.0": {sm.CausalModel, sm.EncoderDecoder, sm.Recurrent}}  # classes that a version had not
 EACH = [(folder, name) for folder in FOLDERS for name in EXPECTED[folder]["models"]]
 
 
@@ -43,7 +44,8 @@ def test_a_saved_model_says_what_it_said(folder: Path, name: str) -> None:
 def test_there_are_three_of_each_class() -> None:
     for folder in FOLDERS:
         classes = [model["class"] for model in EXPECTED[folder]["models"].values()]
-        assert all(classes.count(cls.__name__) >= 3 for cls in (*MODELS, sm.GenerativeClassifier))
+        known = {*MODELS, sm.GenerativeClassifier} - NOT_YET[folder.name]
+        assert all(classes.count(cls.__name__) >= 3 for cls in known)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.recurrent.layers import lstm
+from seqmodels.neural.recurrent.lstm import lstm
 from seqmodels.randomness import Dropout, InitialDraws, fit_generator, torch_dropout, training_draws
 
 CPU = torch.device("cpu")

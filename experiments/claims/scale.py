@@ -23,9 +23,7 @@ from claim import Finding, main
 from curves import Panel, drawn
 from torch import Tensor, nn
 
-from seqmodels.neural.seq2seq.additive import AdditiveAttention
-from seqmodels.neural.seq2seq.attention import Attention
-from seqmodels.neural.seq2seq.products import MultiplicativeAttention
+from seqmodels.neural.seq2seq.attention import AdditiveAttention, Attention, MultiplicativeAttention
 
 CLAIM = (
     "Additive and dot-product attention are alike at small widths, and at large ones dot products that are not scaled "

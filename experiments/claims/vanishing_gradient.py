@@ -21,9 +21,9 @@ from curves import Panel, drawn
 from material import asks_for_text, whole_text
 
 from seqmodels import GRU, LSTM, ElmanRNN, Sequences
-from seqmodels.neural.gradients import gradient_by_lag
-from seqmodels.neural.recurrent.models import Stacked
-from seqmodels.neural.recurrent.network import ElmanNetwork
+from seqmodels.neural.inspection import gradient_by_lag
+from seqmodels.neural.recurrent.elman import ElmanNetwork
+from seqmodels.neural.recurrent.models import RecurrentModel
 from seqmodels.neural.untrained import untrained
 
 CLAIM = (
@@ -36,10 +36,10 @@ N_COPIED, FILLERS, SIGNAL = 8, (8, 9), 10
 GUESS, FAR_BACK = float(np.log(N_COPIED)), 32
 
 
-def network(name: str, n_symbols: int, steps: int, seed: int) -> Stacked:
+def network(name: str, n_symbols: int, steps: int, seed: int) -> RecurrentModel:
     """Untrained, of 64 units, at its own default rate; ``fit`` goes on from these weights."""
     kind = {"LSTM": LSTM, "GRU": GRU}.get(name, ElmanRNN)
-    model: Stacked = kind(
+    model: RecurrentModel = kind(
         d_model=64, dropout=0.0, bptt=128, batch_size=32, max_steps=steps, warm_start=True, random_state=seed
     )
     if isinstance(model, ElmanRNN):

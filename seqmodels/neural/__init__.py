@@ -1,24 +1,41 @@
 """The network wing: history (and source) -> state -> observation."""
 
-from seqmodels.neural.gradients import gradient_by_lag
+from seqmodels.neural.causal import CausalModel, from_module
 from seqmodels.neural.huggingface.conversion import from_huggingface, to_huggingface
+from seqmodels.neural.inspection import gradient_by_lag
 from seqmodels.neural.masked import MaskedTransformer
-from seqmodels.neural.recurrent.models import GRU, LSTM, ElmanRNN
-from seqmodels.neural.seq2seq.models import LSTMSeq2Seq
+from seqmodels.neural.recurrent.cell import Cell
+from seqmodels.neural.recurrent.elman import ElmanCell
+from seqmodels.neural.recurrent.gru import GRUCell
+from seqmodels.neural.recurrent.lstm import LSTMCell
+from seqmodels.neural.recurrent.models import GRU, LSTM, ElmanRNN, Recurrent
+from seqmodels.neural.seq2seq.models import EncoderDecoder, LSTMSeq2Seq
+from seqmodels.neural.seq2seq.textbook import BahdanauNetwork, GatedUnit, LuongNetwork
 from seqmodels.neural.tagging.models import LSTMTagger, TransformerTagger
 from seqmodels.neural.transformer.models import Transformer, TransformerSeq2Seq
 
 __all__ = [
     "GRU",
     "LSTM",
+    "BahdanauNetwork",
+    "CausalModel",
+    "Cell",
+    "ElmanCell",
     "ElmanRNN",
+    "EncoderDecoder",
+    "GRUCell",
+    "GatedUnit",
+    "LSTMCell",
     "LSTMSeq2Seq",
     "LSTMTagger",
+    "LuongNetwork",
     "MaskedTransformer",
+    "Recurrent",
     "Transformer",
     "TransformerSeq2Seq",
     "TransformerTagger",
     "from_huggingface",
+    "from_module",
     "gradient_by_lag",
     "to_huggingface",
 ]

@@ -1,7 +1,7 @@
-"""Ragged encoded sequences -> padded tensors: what a network is shown at each step and what it is asked.
+"""Ragged encoded sequences -> padded tensors: inputs and targets of every step.
 
-Step j of a row predicts its element j and is shown element j - 1 (a learned start at j = 0). With a source, a network
-without an encoder reads source and target as one row, of which only the target is scored.
+Step j of a row has element j for its target and element j - 1 for its input (a learned start at j = 0). With a source,
+a network without an encoder reads source and target as one row, of which only the target is scored.
 """
 
 from __future__ import annotations
@@ -20,127 +20,157 @@ from seqmodels.preparation import Example
 
 @dataclass(frozen=True)
 class Row:
-    """One sequence as a network meets it: ``values`` (L, ...) of which those from ``first`` on are scored."""
+    """One sequence as a network reads it.
+
+    Attributes:
+        values: (L, ...), of which those from ``first`` on are scored.
+        source: (S, ...), for an encoder.
+        weight: of every step.
+        has_end: whether the end is an event, and so one more step.
+    """
 
     values: np.ndarray
     first: int
     source: np.ndarray | None
     weight: float
-    ends: bool
+    has_end: bool
 
     @classmethod
-    def of(cls, example: Example, reads_source: bool, ends: bool) -> Row:
+    def of(cls, example: Example, reads_source: bool, has_end: bool) -> Row:
+        """``reads_source``: by an encoder; without one the source is the beginning of the row."""
         if example.source is None or reads_source:
-            return cls(example.values, 0, example.source, example.weight, ends)
+            return cls(example.values, 0, example.source, example.weight, has_end)
         joined = np.concatenate([example.source, example.values])
-        return cls(joined, len(example.source), None, example.weight, ends)
+        return cls(joined, len(example.source), None, example.weight, has_end)
 
     @property
     def n_steps(self) -> int:
-        return len(self.values) + self.ends
+        return len(self.values) + self.has_end
 
 
 @dataclass(frozen=True)
-class Span:
+class StepRange:
     """Steps ``begin .. end - 1`` of a row."""
 
     row: int
     begin: int
     end: int
 
+    def __len__(self) -> int:
+        return self.end - self.begin
+
 
 @dataclass(frozen=True)
-class Chunk:
-    """A padded batch of spans, B by T. ``shown`` and ``asked`` are (B, T) symbols or (B, T, D) vectors; masks are (B, T)."""
+class PaddedBatch:
+    """Some steps of some rows, padded on the right, B by T.
 
-    shown: Tensor
-    asked: Tensor
+    Attributes:
+        inputs, targets: (B, T) symbols or (B, T, D) vectors; where padded, any valid value.
+        is_start: (B, T) bool, the first step of a row, whose input is the learned start.
+        is_end: (B, T) bool, the step whose target is the end.
+        may_end: (B, T) bool, where the end has a probability.
+        is_target: (B, T) bool, steps after the source where source and target are one row.
+        step_weights: (B, T) float, the weight of a step's log-probability, 0 where it is padded or not scored.
+        past: (B, T, p, D), the p elements before each step, NaN before the first; None where p is 0.
+        source, source_mask: (B, S, ...) and (B, S), True where real, for an encoder.
+        rows: of each of the B.
+    """
+
+    inputs: Tensor
+    targets: Tensor
     is_start: Tensor
     is_end: Tensor
     may_end: Tensor
     is_target: Tensor
-    scored: Tensor  # float: the weight of the step, 0 where padded or not asked
+    step_weights: Tensor
     past: Tensor | None
-    source: Tensor | None  # (B, S, ...)
+    source: Tensor | None
     source_mask: Tensor | None
     rows: list[int]
 
     @property
     def n_steps(self) -> int:
-        return int((self.scored > 0).sum() - (self.is_end & (self.scored > 0)).sum())
+        """Scored steps, of which ends are none."""
+        scored = self.step_weights > 0
+        return int(scored.sum() - (self.is_end & scored).sum())
 
 
 def assemble(
     rows: list[Row],
-    spans: list[Span],
+    ranges: list[StepRange],
     n_past: int,
     device: torch.device,
     dtype: torch.dtype,
     *,
-    cut_sources: bool = False,
-) -> Chunk:
-    """Cut the spans out of their rows and pad them on the right; ``cut_sources``: out of their sources the same steps."""
-    width = max(span.end - span.begin for span in spans)
-    pieces = [_cut(rows[span.row], span, width, n_past) for span in spans]
-    columns = [torch.as_tensor(np.stack(column), device=device) for column in zip(*pieces, strict=True)]
-    shown, asked, is_start, is_end, may_end, is_target, scored, past = columns
-    sources = [_part(rows[s.row].source, s) if cut_sources else rows[s.row].source for s in spans]
+    aligned_sources: bool = False,
+) -> PaddedBatch:
+    """These steps of the rows, padded on the right.
+
+    With ``aligned_sources`` the same steps of their sources, else the whole of these.
+    """
+    width = max(map(len, ranges))
+    parts = [_steps_of(rows[r.row], r, width, n_past) for r in ranges]
+    columns = [torch.as_tensor(np.stack(column), device=device) for column in zip(*parts, strict=True)]
+    inputs, targets, is_start, is_end, may_end, is_target, step_weights, past = columns
+    sources = [_steps_of_source(rows[r.row].source, r) if aligned_sources else rows[r.row].source for r in ranges]
     source, source_mask = pad_sources(sources, device, dtype)
-    vectors = shown.is_floating_point()
-    return Chunk(
-        shown.to(dtype) if vectors else shown,
-        asked.to(dtype) if vectors else asked,
-        is_start,
-        is_end,
-        may_end,
-        is_target,
-        scored,
-        past.to(dtype) if n_past else None,
-        source,
-        source_mask,
-        [span.row for span in spans],
+    vectors = inputs.is_floating_point()
+    return PaddedBatch(
+        inputs=inputs.to(dtype) if vectors else inputs,
+        targets=targets.to(dtype) if vectors else targets,
+        is_start=is_start,
+        is_end=is_end,
+        may_end=may_end,
+        is_target=is_target,
+        step_weights=step_weights,
+        past=past.to(dtype) if n_past else None,
+        source=source,
+        source_mask=source_mask,
+        rows=[r.row for r in ranges],
     )
 
 
-def _cut(row: Row, span: Span, width: int, n_past: int) -> tuple[np.ndarray, ...]:
+def _steps_of(row: Row, steps: StepRange, width: int, n_past: int) -> tuple[np.ndarray, ...]:
+    """The fields of ``PaddedBatch`` from ``inputs`` to ``past``, of one row."""
     values, n = row.values, len(row.values)
-    step = np.arange(span.begin, span.begin + width)
-    real = step < min(span.end, row.n_steps)
-    shown = values[np.clip(step - 1, 0, n - 1)]
-    asked = values[np.clip(step, 0, n - 1)]
-    scored = np.where(real & (step >= row.first), row.weight, 0.0)
+    step = np.arange(steps.begin, steps.begin + width)
+    mask = step < min(steps.end, row.n_steps)
+    inputs = values[np.clip(step - 1, 0, n - 1)]
+    targets = values[np.clip(step, 0, n - 1)]
+    step_weights = np.where(mask & (step >= row.first), row.weight, 0.0)
     past = np.zeros(0)
     if n_past:
         index = step[:, None] - np.arange(n_past, 0, -1)  # (T, p), oldest first
         past = np.where((index >= 0)[..., None], values[np.clip(index, 0, n - 1)], np.nan)
-    may_end = (step > row.first) & row.ends
-    return shown, asked, step == 0, (step == n) & row.ends, may_end, step >= row.first, scored, past
+    may_end = (step > row.first) & row.has_end
+    return inputs, targets, step == 0, (step == n) & row.has_end, may_end, step >= row.first, step_weights, past
 
 
-def _part(source: np.ndarray | None, span: Span) -> np.ndarray | None:
-    return None if source is None else source[span.begin : span.end]
+def _steps_of_source(source: np.ndarray | None, steps: StepRange) -> np.ndarray | None:
+    return None if source is None else source[steps.begin : steps.end]
 
 
 def pad_sources(
     sources: Sequence[np.ndarray | None], device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor | None, Tensor | None]:
-    """``(B, S, ...)``, floats of this ``dtype``, padded on the right, and a mask ``(B, S)``; None and None where there are none."""
-    real = [source for source in sources if source is not None]
-    if not real:
+    """``(B, S, ...)``, floats of this ``dtype``, padded on the right, and a mask ``(B, S)``.
+
+    None and None where there are none.
+    """
+    present = [source for source in sources if source is not None]
+    if not present:
         return None, None
-    lengths = torch.tensor([len(source) for source in real], device=device)
-    padded = torch.nn.utils.rnn.pad_sequence([torch.as_tensor(s) for s in real], batch_first=True).to(device)
+    lengths = torch.tensor([len(source) for source in present], device=device)
+    padded = torch.nn.utils.rnn.pad_sequence([torch.as_tensor(s) for s in present], batch_first=True).to(device)
     mask = torch.arange(padded.shape[1], device=device) < lengths.unsqueeze(1)
     return (padded.to(dtype) if padded.is_floating_point() else padded), mask
 
 
-def _source_length(row: Row) -> int:
-    """In steps of a twentieth, so that among long sources there is something left to order by target; 0: there is none."""
-    return 0 if row.source is None else 1 + round(20 * math.log(len(row.source)))
+# -- windows ---------------------------------------------------------------------------------------------------
 
 
 def windows(n_steps: int, context: int, stride: int | None = None) -> list[tuple[int, int, int]]:
-    """``(begin, end, scored_from)``: windows anchored at the start, ``stride`` apart (half their length); each step is scored once.
+    """Windows ``(begin, end, scored_from)`` ``stride`` apart (half their length), in which each step is scored once.
 
     >>> windows(10, 4)
     [(0, 4, 0), (2, 6, 4), (4, 8, 6), (6, 10, 8)]
@@ -154,8 +184,8 @@ def windows(n_steps: int, context: int, stride: int | None = None) -> list[tuple
 
 
 @dataclass(frozen=True)
-class Reach:
-    """How far back a network sees: ``context`` steps, in windows ``stride`` apart (None: half of it); or all of the past.
+class Windowing:
+    """How far back a network sees: ``context`` steps, in windows ``stride`` apart (None: half of it); or all.
 
     Raises:
         ValueError: windows that would leave steps out.
@@ -179,58 +209,77 @@ class Reach:
         return [(0, n_steps, 0)] if self.context is None else windows(n_steps, self.context, self.hop)
 
     def window_of(self, position: int, window: int) -> int:
-        """Where the window begins that scores step ``position``; the step before was scored in that which begins at ``window``."""
-        ends = self.context is not None and position == window + self.context
-        return window + self.hop if ends else window
+        """Where the window begins that scores step ``position``.
+
+        The step before was scored in that which begins at ``window``.
+        """
+        is_full = self.context is not None and position == window + self.context
+        return window + self.hop if is_full else window
+
+
+# -- epochs ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Batching:
-    """How an epoch is cut: pieces of at most ``piece`` steps, ``batch_size`` of like length together, ``chunk`` steps at a time.
+    """How an epoch is divided: ranges of steps, ``batch_size`` of like length together, read ``bptt`` steps at a time.
 
-    With ``carry`` the memory is handed from chunk to chunk of a batch (truncated back-propagation); without, a piece is one chunk.
+    With ``carries_state`` a network's state is handed on from one ``bptt`` steps of a batch to the next (truncated
+    back-propagation); without, no range is longer than ``bptt``.
     """
 
     batch_size: int
-    chunk: int
-    carry: bool
+    bptt: int
+    carries_state: bool
 
-    def piece(self, rows: list[Row]) -> int:
-        """With carry, a few long sequences become ``batch_size`` parallel streams."""
-        if not self.carry:
-            return self.chunk
-        return max(4 * self.chunk, -(-sum(row.n_steps for row in rows) // self.batch_size))
+    def longest_range(self, rows: list[Row]) -> int:
+        """With ``carries_state``, a few long sequences become ``batch_size`` ranges that are read side by side."""
+        if not self.carries_state:
+            return self.bptt
+        return max(4 * self.bptt, -(-sum(row.n_steps for row in rows) // self.batch_size))
 
-    def n_chunks(self, rows: list[Row]) -> int:
-        """About how many chunks an epoch has."""
+    def n_batches(self, rows: list[Row]) -> int:
+        """About how many steps of the optimizer an epoch has."""
         return sum(1 for _ in self.epoch(rows, np.random.default_rng(0)))
 
-    def epoch(self, rows: list[Row], rng: np.random.Generator) -> Iterator[tuple[list[Span], bool]]:
-        """Spans of each chunk, and whether its memory continues from the chunk before."""
+    def epoch(self, rows: list[Row], rng: np.random.Generator) -> Iterator[tuple[list[StepRange], bool]]:
+        """At most ``bptt`` steps of each row of a batch, and whether the state continues from those before."""
         for batch in self._batches(rows, rng):
-            longest = max(span.end - span.begin for span in batch)
-            for k in range(0, longest, self.chunk):
-                ends = [Span(s.row, min(s.begin + k, s.end), min(s.begin + k + self.chunk, s.end)) for s in batch]
-                yield ends, k > 0
+            for k in range(0, max(map(len, batch)), self.bptt):
+                yield [cut(r, k, self.bptt) for r in batch], k > 0
 
-    def _batches(self, rows: list[Row], rng: np.random.Generator) -> list[list[Span]]:
-        size = self.piece(rows)
-        spans = [span for i, row in enumerate(rows) for span in self._pieces(i, row, size, rng)]
+    def _batches(self, rows: list[Row], rng: np.random.Generator) -> list[list[StepRange]]:
+        longest = self.longest_range(rows)
+        ranges = [r for i, row in enumerate(rows) for r in self._divide(i, row, longest, rng)]
         # Like lengths together, sources first, but not always the same ones; and no batch much smaller than another.
-        noise = rng.uniform(0.9, 1.1, len(spans))
-        lengths = [(s.end - s.begin) * x for s, x in zip(spans, noise, strict=True)]
-        order = np.lexsort((lengths, [_source_length(rows[s.row]) for s in spans]))
-        parts = np.array_split(order, -(-len(spans) // self.batch_size))
-        return [[spans[i] for i in parts[j]] for j in rng.permutation(len(parts))]
+        noise = rng.uniform(0.9, 1.1, len(ranges))
+        lengths = [len(r) * x for r, x in zip(ranges, noise, strict=True)]
+        order = np.lexsort((lengths, [_rounded_source_length(rows[r.row]) for r in ranges]))
+        parts = np.array_split(order, -(-len(ranges) // self.batch_size))
+        return [[ranges[i] for i in parts[j]] for j in rng.permutation(len(parts))]
 
-    def _pieces(self, i: int, row: Row, size: int, rng: np.random.Generator) -> list[Span]:
-        """A row cut into pieces of at most about ``size`` steps: windows from a random offset, or streams of one length."""
+    def _divide(self, i: int, row: Row, longest: int, rng: np.random.Generator) -> list[StepRange]:
+        """Ranges of at most about ``longest`` steps.
+
+        From a random offset, or with ``carries_state`` of about one length.
+        """
         n = row.n_steps
-        if n <= size:
-            return [Span(i, 0, n)]
-        if self.carry:
-            k, shift = -(-n // size), int(rng.integers(self.chunk)) - self.chunk // 2
-            cuts = [0, *(round(j * n / k) + shift for j in range(1, k)), n]
+        if n <= longest:
+            return [StepRange(i, 0, n)]
+        if self.carries_state:
+            k, shift = -(-n // longest), int(rng.integers(self.bptt)) - self.bptt // 2
+            bounds = [0, *(round(j * n / k) + shift for j in range(1, k)), n]
         else:
-            cuts = [0, *range(int(rng.integers(1, size + 1)), n, size), n]
-        return [Span(i, a, b) for a, b in pairwise(cuts) if b > row.first]
+            bounds = [0, *range(int(rng.integers(1, longest + 1)), n, longest), n]
+        return [StepRange(i, a, b) for a, b in pairwise(bounds) if b > row.first]
+
+
+def cut(steps: StepRange, offset: int, length: int) -> StepRange:
+    """At most ``length`` steps of a range, from its step ``offset`` on; none where it is shorter."""
+    begin = min(steps.begin + offset, steps.end)
+    return StepRange(steps.row, begin, min(steps.begin + offset + length, steps.end))
+
+
+def _rounded_source_length(row: Row) -> int:
+    """In steps of a twentieth, so that long sources of about one length are ordered by target; 0 without a source."""
+    return 0 if row.source is None else 1 + round(20 * math.log(len(row.source)))

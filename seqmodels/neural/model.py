@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,49 +16,58 @@ from seqmodels.encodings import Encoding
 from seqmodels.generation import Cursor
 from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.model import DTYPES, SequenceModel
-from seqmodels.neural.batches import Batching, Reach, Row, Span, assemble
+from seqmodels.neural.batches import Batching, Row, StepRange, Windowing, assemble
 from seqmodels.neural.cursor import NetworkCursor
-from seqmodels.neural.evaluated import evaluated
-from seqmodels.neural.module import Ends, SequenceModule, Side, autocast, chunk_log_prob
+from seqmodels.neural.evaluation_copy import evaluation_copy
+from seqmodels.neural.io_module import IOSpec, SequenceModule, SourceSpec, autocast, batch_log_prob
 from seqmodels.neural.network import Memory, Network, map_memory
 from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
+from seqmodels.neural.options import (
+    MAY_CHANGE,
+    check_training_options,
+    sequences_per_batch,
+    train_config,
+)
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.symbol_cursor import SymbolCursor
-from seqmodels.neural.trained import MAY_CHANGE, Trained
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.precision import is_beyond_float32, where_largest
 from seqmodels.preparation import MAX_HELD_OUT, Example
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Kind
-from seqmodels.training import BatchResult, checkpoints_of_fit, train
+from seqmodels.training import BatchResult, Callback, Optimizer, Schedule, checkpoints_of_fit, train
 
-LARGE = 1 << 26  # weights of one layer, about: fewer are not asked about before they are made
-ROWS_A_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
-VALIDATION_PIECE = 512  # steps at most; the held-out part is scored in pieces side by side
+MIN_WEIGHTS_TO_COUNT = (
+    1 << 26
+)  # of one layer, about: of a smaller network the memory is not worked out before it is made
+ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
+VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out part are cut, to be scored side by side
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NeuralModel(Trained, SequenceModel, ABC):
+class NeuralModel(SequenceModel, ABC):
     """A network trained by gradient on the log-likelihood.
 
-    To add one, subclass with the network's own hyperparameters and define ``_network``, ``_reach``, ``_chunk`` and ``_carries``.
+    To add one, subclass with the network's own hyperparameters and define ``_network``, ``_windowing``, ``_bptt_steps``
+    and ``_carries_state``.
 
     Args:
         d_model: width of the hidden state.
         n_layers: layers of the network.
         dropout: fraction dropped in training.
-        tie_embeddings: symbols only: the output layer has the rows of the table of embeddings (Press and Wolf 2017), but
-            for the end's; sources are read by the same table.
-        scale_embeddings: what is read from a tied table is multiplied by √d_model (Vaswani et al. 2017), which GPT-2 leaves out.
+        tie_embeddings: symbols only: the output layer has the rows of the table of embeddings (Press and Wolf 2017),
+            but for the end's; sources are read by the same table.
+        scale_embeddings: what is read from a tied table is multiplied by √d_model (Vaswani et al. 2017), which GPT-2
+            leaves out.
         training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 where the hardware has
             instructions for it; scoring never uses it.
-        compile: train through ``torch.compile``: True, or its mode ``"reduce-overhead"`` (CUDA graphs) or ``"max-autotune"``.
-            It takes a minute or more before the first step and then trains 8 % more symbols a second (a Transformer 128 wide in
-            bfloat16 on one core, ``benchmarks/language_model.py``), so it pays in long runs; scoring and generation are never compiled.
-            Needs a C++ compiler.
+        compile: train through ``torch.compile``: True, or its mode ``"reduce-overhead"`` (CUDA graphs) or
+            ``"max-autotune"``. It takes a minute or more before the first step and then trains 8 % more symbols a
+            second (a Transformer 128 wide in bfloat16 on one core, ``benchmarks/language_model.py``), so it pays in
+            long runs; scoring and generation are never compiled. Needs a C++ compiler.
 
-    The other arguments are those of ``Trained`` and ``SequenceModel``.
+    Those of training are described in ``TrainingOptions``; the others are those of ``SequenceModel``.
     """
 
     d_model: int = 256
@@ -67,26 +77,41 @@ class NeuralModel(Trained, SequenceModel, ABC):
     scale_embeddings: bool = True
     training_precision: str = "auto"
     compile: Compile = False
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
+    max_steps: int | Literal["auto"] | None = "auto"
+    max_epochs: int | None = None
+    max_seconds: float | None = None
+    batch_size: int | Literal["auto"] = "auto"
+    lr: float = 3e-3
+    weight_decay: float = 0.05
+    patience: int = 5
+    optimizer: Optimizer | None = None
+    schedule: Schedule | None = None
+    accumulate: int = 1
+    averaging: float = 0.0
+    callbacks: Sequence[Callback] = ()
 
-    _carries: ClassVar[bool] = True  # whether training hands the memory from chunk to chunk
+    _carries_state: ClassVar[bool] = True  # whether training hands the state on, from steps to the next steps
 
     @abstractmethod
     def _network(self) -> Network:
         """The untrained network."""
 
     @abstractmethod
-    def _reach(self) -> Reach:
-        """How far back it sees when it scores; raises ``ValueError`` for what cannot be."""
+    def _windowing(self) -> Windowing:
+        """How far back the model sees when it scores; raises ``ValueError`` for a context or stride that cannot be."""
 
     @abstractmethod
-    def _chunk(self) -> int:
+    def _bptt_steps(self) -> int:
         """Steps back-propagated through at once."""
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
     @property
     def context_(self) -> int | None:
-        return self._reach().context
+        return self._windowing().context
 
     @property
     def n_parameters_(self) -> int:
@@ -96,7 +121,7 @@ class NeuralModel(Trained, SequenceModel, ABC):
         return GaussianMixture(n_components=4, covariance_type="full") if kind == "vectors" else Categorical()
 
     def _check_hyperparameters(self) -> None:
-        self._check_training()
+        check_training_options(self)
         for name in ("d_model", "n_layers"):
             if not (isinstance(getattr(self, name), int | np.integer) and getattr(self, name) >= 1):
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
@@ -105,9 +130,9 @@ class NeuralModel(Trained, SequenceModel, ABC):
         if self.training_precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
         check_compile(self.compile)
-        if self._chunk() < 1:
-            raise ValueError(f"context, bptt or piece is {self._chunk()}; pass at least 1")
-        self._reach()
+        if self._bptt_steps() < 1:
+            raise ValueError(f"context, bptt or piece is {self._bptt_steps()}; pass at least 1")
+        self._windowing()
 
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
         self._check_memory()
@@ -120,14 +145,13 @@ class NeuralModel(Trained, SequenceModel, ABC):
         before = self.module_ if self.warm_start and hasattr(self, "module_") else None
         drawn = self._build()
         if self.observation_.emits == "vectors":
-            self.module_.begin_near(self.observation_, *_total(train_examples))
+            self.module_.fit_bias(self.observation_, *_total(train_examples))
         if before is not None:
             self._continue_from(before)
         self.module_.to(device, torch.float32)
         rows = self._rows(train_examples)
-        batching = Batching(
-            self._rows_a_batch([row.n_steps for row in rows], self._chunk()), self._chunk(), self._carries
-        )
+        bptt = self._bptt_steps()
+        batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
         with training_draws(drawn, device, compiled=bool(self.compile)) as generator:
@@ -136,9 +160,9 @@ class NeuralModel(Trained, SequenceModel, ABC):
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
                 objective,
                 (lambda: self._nats_per_unit(held_out)) if held_out else None,
-                self._train_config(),
-                batching.n_chunks(rows),
-                carrier=objective if self._carries else None,
+                train_config(self),
+                batching.n_batches(rows),
+                carrier=objective if self._carries_state else None,
                 checkpoints=checkpoints,
                 generator=generator,
             )
@@ -164,21 +188,21 @@ class NeuralModel(Trained, SequenceModel, ABC):
     def _make_module(self) -> None:
         network = self._network()
         sources = self.source_encoding_
-        ends = Ends(
+        spec = IOSpec(
             reads="vectors" if self.encoding_.reads == "vectors" else "symbols",
             size=self.encoding_.size,
             conditional=sources is not None,
             stops=self.length_ == "stop",
-            tied=self._tied(),
-            source=None if sources is None or self._source_shares_encoding() else _side(sources),
+            tied_scale=self._tied_scale(),
+            source=None if sources is None or self._source_shares_encoding() else _source_spec(sources),
         )
         generator = torch.Generator().manual_seed(self.random_state)
-        self.module_ = SequenceModule(network, self.observation_, ends, generator)
+        self.module_ = SequenceModule(network, self.observation_, spec, generator)
 
     def _source_shares_encoding(self) -> bool:
         return not self._has_encoder or self.tie_embeddings
 
-    def _tied(self) -> float | None:
+    def _tied_scale(self) -> float | None:
         if self.tie_embeddings and self.encoding_.reads == "vectors":
             raise ValueError("vectors have no table of embeddings to tie; pass tie_embeddings=False")
         scale = self.d_model**0.5 if self.scale_embeddings else 1.0
@@ -188,12 +212,12 @@ class NeuralModel(Trained, SequenceModel, ABC):
         return [Row.of(e, self.module_.network.reads_source, self.length_ == "stop") for e in examples]
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        return log_prob_steps(self._ready(), self.observation_, self._rows(examples), self._reach())
+        return log_prob_steps(self._ready(), self.observation_, self._rows(examples), self._windowing())
 
     def _check_memory(self) -> None:
-        """Raise ``ValueError`` where the weights, their gradients and the optimizer's two moments are more than there is room for."""
+        """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory."""
         rough = self.d_model * (self.d_model + self.encoding_.size)
-        if rough < LARGE:  # not worth building the network twice
+        if rough < MIN_WEIGHTS_TO_COUNT:  # not worth building the network twice
             return
         like = copy.copy(self)
         with torch.device("meta"):
@@ -209,20 +233,23 @@ class NeuralModel(Trained, SequenceModel, ABC):
         return (total + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
 
     def _steps_as_trained(self, examples: list[Example]) -> list[np.ndarray]:
-        return log_prob_steps(self.module_.eval(), self.observation_, self._rows(examples), self._reach())
+        return log_prob_steps(self.module_.eval(), self.observation_, self._rows(examples), self._windowing())
 
     def _ready(self) -> SequenceModule:
-        """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy. Not to be changed."""
-        return evaluated(self.module_, self._device(), DTYPES[self.dtype])
+        """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy.
+
+        Not to be changed.
+        """
+        return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
     # -- the cursor ----------------------------------------------------------------------------------------
 
     def cursor(self, n_steps: int | None = None) -> Cursor:
         self._setting()
-        whole = NetworkCursor(self._ready(), self.observation_, self._reach())
-        if n_steps is not None and n_steps * ROWS_A_STEP < self.encoding_.size:
-            return whole
-        return SymbolCursor.of(whole) or whole
+        base = NetworkCursor(self._ready(), self.observation_, self._windowing())
+        if n_steps is not None and n_steps * ROWS_PER_STEP < self.encoding_.size:
+            return base
+        return SymbolCursor.of(base) or base
 
     # -- keeping -------------------------------------------------------------------------------------------
 
@@ -239,43 +266,43 @@ class NeuralModel(Trained, SequenceModel, ABC):
 
 
 class _Objective:
-    """Log-probability of one chunk; carries the network's state between the chunks of a batch."""
+    """Log-probability of some steps of a batch; keeps the network's state for the steps that follow them."""
 
     def __init__(self, model: NeuralModel, rows: list[Row], units: tuple[float, float]) -> None:
         self.module, self.observation, self.rows = model.module_, model.observation_, rows
         self.units_per_step, self.log_det_per_step = units
         self.device = model._device()
         self.precision = _precision(model.training_precision, self.device)
-        self.chunk_log_prob = compiled(chunk_log_prob, model.compile)
+        self.batch_log_prob = compiled(batch_log_prob, model.compile)
         self.carried_state: Memory = None
 
-    def __call__(self, batch: tuple[list[Span], bool]) -> BatchResult:
-        spans, continues = batch
-        chunk = assemble(
+    def __call__(self, batch: tuple[list[StepRange], bool]) -> BatchResult:
+        ranges, continues = batch
+        assembled = assemble(
             self.rows,
-            spans,
+            ranges,
             self.observation.n_past,
             self.device,
             torch.float32,
-            cut_sources=self.module.network.aligned,
+            aligned_sources=self.module.network.aligned,
         )
         if continues:
             # A copy, since under CUDA graphs the next step is written over the last one's.
             self.carried_state = map_memory(lambda kept: kept.detach().clone(), self.carried_state)
         else:
             with autocast(self.device, self.precision):
-                self.carried_state = self.module.start(len(spans), chunk.source, chunk.source_mask)
-        log_prob, output_parameters, self.carried_state = self.chunk_log_prob(
-            self.module, self.observation, chunk, self.carried_state, self.precision
+                self.carried_state = self.module.start(len(ranges), assembled.source, assembled.source_mask)
+        log_prob, output_parameters, self.carried_state = self.batch_log_prob(
+            self.module, self.observation, assembled, self.carried_state, self.precision
         )
-        scored = chunk.scored > 0
+        scored = assembled.step_weights > 0
         kept = torch.where(scored, log_prob, 0.0)
-        hits = self.observation.floor_hits(output_parameters.detach(), self.module.ends.size)
+        hits = self.observation.floor_hits(output_parameters.detach(), self.module.spec.size)
         return BatchResult(
-            total=(kept * chunk.scored).sum(),
-            weight=float(chunk.scored.sum()),
-            log_prob=kept.detach().double().sum() + self.log_det_per_step * chunk.n_steps,
-            n_units=self.units_per_step * chunk.n_steps,
+            total=(kept * assembled.step_weights).sum(),
+            weight=float(assembled.step_weights.sum()),
+            log_prob=kept.detach().double().sum() + self.log_det_per_step * assembled.n_steps,
+            n_units=self.units_per_step * assembled.n_steps,
             floor_hits=(hits & scored).sum(),
         )
 
@@ -285,14 +312,14 @@ def _check_float32(examples: list[Example], part: str) -> None:
         for values in (example.values, example.source):
             if values is not None and is_beyond_float32(values):
                 raise ValueError(
-                    f"sequence {i} of the {part} part has {where_largest(values)}; networks are trained in float32, which cannot hold "
-                    "its square: remove or rescale the value"
+                    f"sequence {i} of the {part} part has {where_largest(values)}; networks are trained in "
+                    "float32, which cannot hold its square: remove or rescale the value"
                 )
 
 
-def _side(encoding: Encoding) -> Side:
+def _source_spec(encoding: Encoding) -> SourceSpec:
     vectors = encoding.reads == "vectors"
-    return Side("vectors" if vectors else "symbols", encoding.size, encoding.values() if vectors else ())
+    return SourceSpec("vectors" if vectors else "symbols", encoding.size, encoding.values() if vectors else ())
 
 
 def _total(examples: list[Example]) -> tuple[Tensor, float]:
@@ -314,15 +341,15 @@ def _limit(examples: list[Example], n_steps: int, *, aligned: bool = False) -> l
     """
     kept: list[Example] = []
     for example in examples:
-        for begin in range(0, len(example.values), VALIDATION_PIECE):
+        for begin in range(0, len(example.values), VALIDATION_STEPS):
             if sum(len(e.values) for e in kept) >= n_steps:
                 return kept
-            values = example.values[begin : begin + VALIDATION_PIECE]
+            values = example.values[begin : begin + VALIDATION_STEPS]
             part = len(values) / len(example.values)
             units = max(1, round(part * example.n_units))
             source = example.source
             if aligned and source is not None:
-                source = source[begin : begin + VALIDATION_PIECE]
+                source = source[begin : begin + VALIDATION_STEPS]
             kept.append(replace(example, values=values, source=source, log_det=part * example.log_det, n_units=units))
     return kept
 

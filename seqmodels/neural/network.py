@@ -1,4 +1,4 @@
-"""What a network is: history (and source) -> hidden state, one step or many at a time, by the same code."""
+"""``Network``: history (and source) -> hidden state, one step or many at a time, by the same code."""
 
 from __future__ import annotations
 
@@ -11,58 +11,59 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# What a network remembers: nested tuples of tensors whose first axis is the batch, of None, of plain
-# integers, and of marks that are handed on as they are.
+# The state of a network between steps: nested tuples of tensors whose first axis is the batch, of None, of plain
+# integers, and of other objects that are handed on as they are.
 Memory = Any
 
 
 @dataclass(frozen=True)
 class Source:
-    """What an encoder reads: embedded steps ``values`` (B, S, d_model) and ``mask`` (B, S), True where real."""
+    """The input of an encoder: embedded steps ``values`` (B, S, d_model) and ``mask`` (B, S), True where real."""
 
     values: Tensor
     mask: Tensor
 
 
 class Stepper(ABC):
-    """What ``Network.forward`` computes, in evaluation, of one step for n sequences, of inputs that are known before.
+    """Single steps of a network for n sequences, in evaluation, where every input is one of a table known beforehand.
 
-    To add one, define ``begin`` and ``step``.
+    The same hidden states as ``Network.forward``. To add one, define ``begin`` and ``step``.
     """
 
     @abstractmethod
     def begin(self, memory: Memory) -> Memory:
-        """A network's memory in the form that ``step`` takes."""
+        """A network's state in the form that ``step`` takes."""
 
     @abstractmethod
     def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """Which input each sequence reads, ``rows (n,)``, -> hidden states ``(n, d_model)`` and the memory after the step."""
+        """The index of each input, ``rows (n,)`` -> hidden states ``(n, d_model)`` and the state after the step."""
 
     def enter(self, inputs: Tensor) -> tuple[Tensor, Memory] | None:
-        """The last hidden states ``(n, d_model)`` of ``inputs (n, T, d_model)`` that begin a sequence, and the memory after them.
+        """The last hidden states ``(n, d_model)`` of ``inputs (n, T, d_model)`` from a start, and the state after.
 
         None: there is no faster way to them than the network's own.
         """
         return None
 
     def select(self, memory: Memory, index: Tensor) -> Memory:
-        """The memory of the sequences ``index (m,)``, in this order."""
+        """The state of the sequences ``index (m,)``, in this order."""
         return select(memory, index)
 
 
 class Network(nn.Module, ABC):
     """``hidden_t = f(input_1 .. input_t, source)``.
 
-    To add one, define ``start`` and ``forward``. ``forward`` continues from a memory, so the batched road and
-    the one-step cursor are the same code: feeding T steps at once, or one by one with the memory handed on,
-    gives the same hidden states. Nothing depends on later inputs. Sequences are padded on the right; what
-    is computed at padded steps is ignored by the caller.
+    To add one, define ``start`` and ``forward``. ``forward`` continues from a state, so batched and incremental
+    evaluation are the same code: reading T steps at once, or one by one with the state handed on, gives the same
+    hidden states. Nothing depends on later inputs. Sequences are padded on the right; what is computed at padded
+    steps is ignored by the caller.
 
     Attributes:
         d_model: width of inputs and of hidden states.
         reads_source: True if the network has an encoder.
-        aligned: True if ``hidden_t`` is made of step t of the source, so that there are as many steps as the source has.
-        reads_past: False if ``hidden_t`` depends on the source alone; what is passed as ``inputs`` is then not looked at.
+        aligned: True if ``hidden_t`` is made of step t of the source, so that there are as many steps as the source
+            has.
+        reads_past: False if ``hidden_t`` depends on the source alone; ``inputs`` are then ignored.
     """
 
     d_model: int
@@ -72,24 +73,37 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def start(self, n: int, source: Source | None = None) -> Memory:
-        """The memory before the first step, for a batch of ``n``; an encoder reads its source here."""
+        """The state before the first step, for a batch of ``n``; an encoder reads its source here."""
 
     @abstractmethod
     def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """``inputs`` (B, T, d_model) -> hidden states (B, T, d_model) and the memory after the last step."""
+        """``inputs`` (B, T, d_model) -> hidden states (B, T, d_model) and the state after the last step."""
 
     def read(self, table: Tensor, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """``forward`` of the inputs that are rows ``(B, T)`` of ``table (R, d_model)``, which may be cheaper than to write them out."""
-        found: tuple[Tensor, Memory] = self(F.embedding(rows, table), memory)
-        return found
+        """``forward`` of inputs that are rows ``(B, T)`` of ``table (R, d_model)``, which may be cheaper."""
+        hidden, memory = self(F.embedding(rows, table), memory)
+        return hidden, memory
 
     def stepper(self, inputs: Tensor) -> Stepper | None:
-        """A faster road for many single steps, whose inputs are rows of ``inputs (R, d_model)``; None: there is none."""
+        """A faster way to many single steps, whose inputs are rows of ``inputs (R, d_model)``; None: there is none."""
         return None
 
 
+class AttentiveNetwork(Network, ABC):
+    """A network with an encoder to which its decoder attends.
+
+    To add one, define ``attention_weights`` besides what ``Network`` asks for.
+    """
+
+    reads_source = True
+
+    @abstractmethod
+    def attention_weights(self, inputs: Tensor, memory: Memory) -> Tensor:
+        """Inputs (B, T, d_model) and the state before them -> how much step t weighs step s of the source (B, T, S)."""
+
+
 def map_memory(function: Callable[[Tensor], Tensor], memory: Memory) -> Memory:
-    """Apply ``function`` to every tensor of a memory: ``map_memory(torch.Tensor.detach, memory)``."""
+    """Apply ``function`` to every tensor of a state: ``map_memory(torch.Tensor.detach, memory)``."""
     if isinstance(memory, Tensor):
         return function(memory)
     if isinstance(memory, tuple):
@@ -98,5 +112,5 @@ def map_memory(function: Callable[[Tensor], Tensor], memory: Memory) -> Memory:
 
 
 def select(memory: Memory, index: Tensor) -> Memory:
-    """The memory of these batch rows, in this order (beams, subsets)."""
+    """The state of these batch rows, in this order (beams, subsets)."""
     return map_memory(lambda tensor: torch.index_select(tensor, 0, index), memory)

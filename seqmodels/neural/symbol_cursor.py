@@ -46,11 +46,11 @@ class SymbolCursor:
     def of(cls, base: NetworkCursor) -> SymbolCursor | None:
         """None where inputs cannot be computed beforehand (vectors), and for networks without a ``stepper``."""
         module = base.module
-        if module.ends.reads == "vectors" or base.observation.n_past:
+        if module.spec.reads == "vectors" or base.observation.n_past:
             return None
         if not module.network.reads_past:
             return None
-        inputs = module.embedding(torch.arange(module.ends.size, device=module.head.bias.device))
+        inputs = module.embedding(torch.arange(module.spec.size, device=module.head.bias.device))
         stepper = module.network.stepper(inputs if module.segment is None else inputs + module.segment[1])
         if stepper is None:
             return None
@@ -63,9 +63,9 @@ class SymbolCursor:
     def advance(self, state: SymbolState, x: Tensor) -> SymbolState:
         """Take each sequence's next symbol, ``x (n,)``; past the end of a window, enter the next one."""
         x, recent, position = x.to(self.bias.device), state.recent, state.position + 1
-        if self.base.reach.context is not None:
+        if self.base.windowing.context is not None:
             recent = (*recent, x.clone())  # what is kept must not change when the caller's does
-            window = self.base.reach.window_of(position, state.window)
+            window = self.base.windowing.window_of(position, state.window)
             if window != state.window:
                 read_again = torch.stack(recent[window - position - 1 :], 1)
                 return self._in_new_window(read_again, position, window, state.first)
@@ -76,10 +76,10 @@ class SymbolCursor:
     def _in_new_window(self, recent: Tensor, position: int, window: int, first: int) -> SymbolState:
         """The state at its position in a new window."""
         state = NetworkState(None, recent, recent, position, window, first)
-        inputs = self.base.module.inputs(*self.base.shown(state, position - window + 1))
+        inputs = self.base.module.embed(*self.base.last_inputs(state, position - window + 1))
         entered = self.stepper.enter(inputs)
         if entered is None:
-            return self._converted(self.base.enter(state))
+            return self._converted(self.base.begin_window(state))
         return SymbolState(entered[1], self._head(entered[0]), position, window, first, recent.unbind(1))
 
     def _head(self, hidden: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class SymbolCursor:
     def distribution(self, state: SymbolState) -> Prediction:
         """The prediction of the next symbol."""
         output_parameters, log_end = state.outputs, None
-        if self.base.module.ends.stops:
+        if self.base.module.spec.stops:
             output_parameters, end = output_parameters[:, :-1], output_parameters[:, -1]
             log_end = F.logsigmoid(end) if state.position > state.first else torch.full_like(end, -torch.inf)
         return Prediction(self.base.observation, output_parameters.unsqueeze(1), None, None, log_end)
@@ -103,6 +103,6 @@ class SymbolCursor:
 
     def _converted(self, state: NetworkState) -> SymbolState:
         memory, recent = self.stepper.begin(state.memory), tuple[Tensor, ...]()
-        if self.base.reach.context is not None:
+        if self.base.windowing.context is not None:
             recent = state.recent.unbind(1)
         return SymbolState(memory, state.outputs, state.position, state.window, state.first, recent)

@@ -18,7 +18,7 @@ AnyNeural = TypeVar("AnyNeural", bound=NeuralModel)
 
 
 def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", conditional: bool = False) -> AnyNeural:
-    """``model`` itself over integer symbols, with random weights; within ``torch.device("meta")`` with their shapes only.
+    """``model`` itself over integer symbols, with random weights; within ``torch.device("meta")`` with shapes only.
 
     Args:
         model: any network.

@@ -1,4 +1,4 @@
-"""Weights from a file: what the hyperparameters ask for must be what is there, before any of it is made."""
+"""Weights from a file, checked against the hyperparameters before any of them is made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-DRAWS = (
+RANDOM_FILLS = (
     nn.init.normal_,
     nn.init.uniform_,
     nn.init.trunc_normal_,
@@ -19,7 +19,7 @@ DRAWS = (
     Tensor.normal_,
     Tensor.uniform_,
 )
-UNSAVED = 1 << 22  # numbers in tables that are worked out and not saved, beyond as many as are saved
+MAX_UNSAVED = 1 << 22  # numbers in tables that are computed and not saved, beyond as many as are saved
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -36,14 +36,16 @@ def load_into(make: Callable[[], Module], arrays: Mapping[str, Any], *, d_model:
         ValueError: names or shapes that are not the module's, or weights that are not finite numbers.
     """
     check_numbers(arrays)
-    longest = max((n for array in arrays.values() for n in array.shape), default=0)
-    for name, value, most in (("d_model", d_model, longest), ("n_layers", n_layers, len(arrays))):
-        if not 1 <= value <= most:
-            raise ValueError(f"{name} is {value}, but the weights in the file are of another module, of at most {most}")
+    largest = max((n for array in arrays.values() for n in array.shape), default=0)
+    for name, value, limit in (("d_model", d_model, largest), ("n_layers", n_layers, len(arrays))):
+        if not 1 <= value <= limit:
+            raise ValueError(
+                f"{name} is {value}, but the weights in the file are of another module, of at most {limit}"
+            )
     with shapes_alone():
         expected = make()
     check_shapes(expected, arrays)
-    with _NothingDrawn(generators=True):
+    with _WithoutRandomFills(generators=True):
         module = make()
     module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     return module
@@ -53,11 +55,11 @@ def check_numbers(arrays: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for anything but finite float32."""
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype != np.float32:
-            found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-            raise ValueError(f"the weights {name!r} are {found}; a saved model has float32")
+            kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+            raise ValueError(f"the weights {name!r} are {kind}; a saved model has float32")
         if not np.isfinite(array).all():
             raise ValueError(
-                f"the weights {name!r} hold what is no finite number: the model had diverged when it was saved, or the file was "
+                f"the weights {name!r} are not all finite: the model had diverged when it was saved, or the file was "
                 "made so; fit it again, with a smaller lr"
             )
 
@@ -73,33 +75,36 @@ def check_shapes(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
     for name, shape in expected.items():
         if shape != arrays[name].shape:
             raise ValueError(
-                f"the weights {name!r} have shape {arrays[name].shape}, but the hyperparameters ask for {shape}; they are not "
-                "those that the weights were fitted with"
+                f"the weights {name!r} have shape {arrays[name].shape}, but the hyperparameters ask for {shape}; "
+                "they are not those that the weights were fitted with"
             )
     n_saved = sum(array.size for array in arrays.values())
     n_unsaved = sum(table.numel() for name, table in module.named_buffers() if name not in expected)
-    if n_unsaved > n_saved + UNSAVED:
+    if n_unsaved > n_saved + MAX_UNSAVED:
         raise ValueError(
-            f"the hyperparameters ask for tables of {n_unsaved:,} numbers beside {n_saved:,} weights; lower max_length or context"
+            f"the hyperparameters ask for tables of {n_unsaved:,} numbers beside {n_saved:,} weights; lower "
+            "max_length or context"
         )
 
 
 @contextmanager
 def shapes_alone() -> Iterator[None]:
     """Tensors made within have shapes and no memory."""
-    with torch.device("meta"), _NothingDrawn(generators=False):
+    with torch.device("meta"), _WithoutRandomFills(generators=False):
         yield
 
 
-class _NothingDrawn(TorchFunctionMode):
-    """Weights made within are left as they are found in memory; ``generators``: whether other draws have theirs."""
+class _WithoutRandomFills(TorchFunctionMode):
+    """Weights made within are not initialised; ``generators``: whether other draws keep their generators."""
 
     def __init__(self, *, generators: bool) -> None:
         super().__init__()
         self.generators = generators
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        if func in DRAWS:
-            return args[0] if args else given["tensor"]
-        return func(*args, **{name: value for name, value in given.items() if self.generators or name != "generator"})
+        arguments = kwargs or {}
+        if func in RANDOM_FILLS:
+            return args[0] if args else arguments["tensor"]
+        return func(
+            *args, **{name: value for name, value in arguments.items() if self.generators or name != "generator"}
+        )

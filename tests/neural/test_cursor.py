@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodels.neural.batches import Reach, Row
+from seqmodels.neural.batches import Row, Windowing
 from seqmodels.neural.cursor import NetworkCursor
-from seqmodels.neural.module import SequenceModule
+from seqmodels.neural.io_module import SequenceModule
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.observations import Observation
 from seqmodels.preparation import Example
 
 Build = Callable[..., tuple[SequenceModule, Observation]]
-ROADS = [
+NETWORKS = [
     ("gru", None),
     ("lstm", None),
     ("transformer", None),
@@ -22,9 +22,9 @@ ROADS = [
     ("lstm seq2seq", None),
     ("transformer seq2seq", None),
 ]
-REACHES = [
-    *((network, Reach(context)) for network, context in ROADS),
-    *(("transformer", Reach(*n)) for n in ((5, 1), (5, 5), (8, 3))),
+CASES = [
+    *((network, Windowing(context)) for network, context in NETWORKS),
+    *(("transformer", Windowing(*n)) for n in ((5, 1), (5, 5), (8, 3))),
 ]
 
 
@@ -34,7 +34,7 @@ def sequences(emits: str, n: int, length: int) -> list[np.ndarray]:
     return list(rng.integers(0, 3, shape) if emits == "symbols" else rng.normal(size=shape))
 
 
-def walked(cursor: NetworkCursor, values: list[np.ndarray], source: np.ndarray | None) -> np.ndarray:
+def step_by_step(cursor: NetworkCursor, values: list[np.ndarray], source: np.ndarray | None) -> np.ndarray:
     """``(n, T)`` log-probabilities, and the end's where there is one, step by step."""
     steps = torch.as_tensor(np.stack(values))
     state, found = cursor.start(source, len(values)), []
@@ -45,24 +45,26 @@ def walked(cursor: NetworkCursor, values: list[np.ndarray], source: np.ndarray |
     return torch.stack(found if log_end is None else [*found, log_end], dim=1).numpy()
 
 
-@pytest.mark.parametrize(("network", "reach"), REACHES)
+@pytest.mark.parametrize(("network", "windowing"), CASES)
 @pytest.mark.parametrize("emits", ["symbols", "vectors", "autoregressive"])
 @pytest.mark.parametrize("conditional", [False, True])
-def test_both_roads_agree(build_module: Build, network: str, reach: Reach, emits: str, conditional: bool) -> None:
+def test_incremental_and_batched_evaluation_agree(
+    build_module: Build, network: str, windowing: Windowing, emits: str, conditional: bool
+) -> None:
     module, observation = build_module(network, emits, conditional=conditional)
     values = sequences(emits, 3, 19)
     for n_source in (1, 6, 11) if conditional else (0,):
         source = sequences(emits, 1, n_source)[0] if conditional else None
-        rows = [Row.of(Example(v, source), module.network.reads_source, module.ends.stops) for v in values]
-        expected = np.stack(log_prob_steps(module, observation, rows, reach))
-        found = walked(NetworkCursor(module, observation, reach), values, source)
+        rows = [Row.of(Example(v, source), module.network.reads_source, module.spec.stops) for v in values]
+        expected = np.stack(log_prob_steps(module, observation, rows, windowing))
+        found = step_by_step(NetworkCursor(module, observation, windowing), values, source)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
 def test_the_end_cannot_come_first(build_module: Build) -> None:
     for conditional in (False, True):
         module, observation = build_module("gru", conditional=conditional)
-        cursor = NetworkCursor(module, observation, Reach())
+        cursor = NetworkCursor(module, observation, Windowing())
         state = cursor.start(np.array([1, 2]) if conditional else None, 2)
         log_end = cursor.distribution(state).log_end
         assert log_end is not None
@@ -74,7 +76,7 @@ def test_the_end_cannot_come_first(build_module: Build) -> None:
 
 def test_a_state_is_not_changed_by_what_follows(build_module: Build) -> None:
     module, observation = build_module("transformer")
-    cursor = NetworkCursor(module, observation, Reach(4))
+    cursor = NetworkCursor(module, observation, Windowing(4))
     state = cursor.start(None, 1)
     for symbol in (0, 2, 1, 1, 2):
         state = cursor.advance(state, torch.tensor([symbol]))
@@ -88,7 +90,7 @@ def test_a_state_is_not_changed_by_what_follows(build_module: Build) -> None:
 
 def test_memory_stays_bounded(build_module: Build) -> None:
     module, observation = build_module("gru", "autoregressive")
-    cursor = NetworkCursor(module, observation, Reach())
+    cursor = NetworkCursor(module, observation, Windowing())
     state = cursor.start(None, 1)
     for _ in range(10):
         state = cursor.advance(state, torch.zeros(1, 2))
@@ -96,10 +98,10 @@ def test_memory_stays_bounded(build_module: Build) -> None:
     assert state.position == 10
 
 
-@pytest.mark.parametrize(("network", "context"), ROADS)
+@pytest.mark.parametrize(("network", "context"), NETWORKS)
 def test_selected_rows_go_on_as_they_would_have(build_module: Build, network: str, context: int | None) -> None:
     module, observation = build_module(network)
-    cursor, index = NetworkCursor(module, observation, Reach(context)), torch.tensor([2, 0, 2])
+    cursor, index = NetworkCursor(module, observation, Windowing(context)), torch.tensor([2, 0, 2])
     state = cursor.start(None, 3)
     for x in sequences("symbols", 7, 3):
         state = cursor.advance(state, torch.as_tensor(x))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.neural.model import VALIDATION_PIECE, _limit
+from seqmodels.neural.model import VALIDATION_STEPS, _limit
+from seqmodels.neural.options import sequences_per_batch
 from seqmodels.preparation import Example
 
 RNG = np.random.default_rng(0)
@@ -111,7 +112,7 @@ def test_alignments_that_cannot_be():
     [
         ({"attention": "local"}, "attention is 'local'; pass one of"),
         ({"n_heads": 2}, "n_heads is 2, but attention='additive' has one"),
-        ({"attention": None, "coverage": True}, "coverage=True has no attention"),
+        ({"attention": None, "coverage": True}, "coverage=True adds up attention weights"),
         ({"query": "next"}, "query is 'next'"),
     ],
 )
@@ -122,7 +123,7 @@ def test_attention_that_cannot_be(options, message):
 
 def test_the_batch_holds_about_as_many_steps_whatever_the_length():
     model = small(batch_size="auto").fit(SYMBOLS)
-    sizes = [model._rows_a_batch([n + 1] * 3, model.bptt) for n in (4, 31, 5000)]
+    sizes = [sequences_per_batch(model, [n + 1] * 3, model.bptt) for n in (4, 31, 5000)]
     assert sizes == [64, 32, 16]
 
 
@@ -135,9 +136,9 @@ def test_history_ends_with_the_figures_of_the_best_weights():
 def test_held_out_steps_are_cut_side_by_side():
     long = Example(np.arange(2000), log_det=-20.0, n_units=2000)
     parts = _limit([long, long], 1100)
-    assert [len(p.values) for p in parts] == [VALIDATION_PIECE] * 3
-    assert sum(p.log_det for p in parts) == pytest.approx(-20.0 * 3 * VALIDATION_PIECE / 2000)
-    assert parts[1].values[0] == VALIDATION_PIECE
+    assert [len(p.values) for p in parts] == [VALIDATION_STEPS] * 3
+    assert sum(p.log_det for p in parts) == pytest.approx(-20.0 * 3 * VALIDATION_STEPS / 2000)
+    assert parts[1].values[0] == VALIDATION_STEPS
 
 
 def test_seconds_alone_end_a_fit_and_steps_repeat_it():

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from seqmodels.neural import scoring
-from seqmodels.neural.batches import Reach, Row, Span, assemble
-from seqmodels.neural.module import SequenceModule, chunk_log_prob
+from seqmodels.neural.batches import Row, StepRange, Windowing, assemble
+from seqmodels.neural.io_module import SequenceModule, batch_log_prob
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.observations import Observation
 
@@ -30,10 +30,10 @@ def test_company_order_and_padding_change_nothing(
     build_module: Build, network: str, emits: str, context: int | None
 ) -> None:
     module, observation = build_module(network, emits)
-    rows = rows_of(emits, 5, 1, 13, 8, ends=module.ends.stops)
-    alone = [log_prob_steps(module, observation, [row], Reach(context))[0] for row in rows]
+    rows = rows_of(emits, 5, 1, 13, 8, ends=module.spec.stops)
+    alone = [log_prob_steps(module, observation, [row], Windowing(context))[0] for row in rows]
     for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
-        together = log_prob_steps(module, observation, [rows[i] for i in order], Reach(context))
+        together = log_prob_steps(module, observation, [rows[i] for i in order], Windowing(context))
         for i, found in zip(order, together, strict=True):
             assert found.dtype == np.float64
             assert len(found) == rows[i].n_steps
@@ -46,11 +46,11 @@ def test_the_size_of_chunks_and_batches_changes_nothing(
     build_module: Build, network: str, emits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, observation = build_module(network, emits)
-    rows = rows_of(emits, 5, 1, 13, 8, ends=module.ends.stops, first=2)
-    expected = log_prob_steps(module, observation, rows, Reach())
-    monkeypatch.setattr(scoring, "STEPS_AT_ONCE", 12)
-    monkeypatch.setattr(scoring, "LONGEST_CHUNK", 3)
-    for found, whole in zip(log_prob_steps(module, observation, rows, Reach()), expected, strict=True):
+    rows = rows_of(emits, 5, 1, 13, 8, ends=module.spec.stops, first=2)
+    expected = log_prob_steps(module, observation, rows, Windowing())
+    monkeypatch.setattr(scoring, "MAX_STEPS_PER_BATCH", 12)
+    monkeypatch.setattr(scoring, "MAX_STEPS_PER_CALL", 3)
+    for found, whole in zip(log_prob_steps(module, observation, rows, Windowing()), expected, strict=True):
         np.testing.assert_allclose(found, whole, rtol=0, atol=1e-11)
 
 
@@ -60,21 +60,21 @@ def test_a_bounded_memory_sees_its_window_and_no_more(
 ) -> None:
     module, observation = build_module("transformer")
     (row,) = rows_of("symbols", 17, ends=True)
-    (found,) = log_prob_steps(module, observation, [row], Reach(context, stride))
+    (found,) = log_prob_steps(module, observation, [row], Windowing(context, stride))
     for t in range(row.n_steps):
         begin = 0
         while t >= begin + context:
             begin += hop
-        chunk = assemble([row], [Span(0, begin, t + 1)], 0, torch.device("cpu"), torch.float64)
+        batch = assemble([row], [StepRange(0, begin, t + 1)], 0, torch.device("cpu"), torch.float64)
         with torch.no_grad():
-            step, _, _ = chunk_log_prob(module, observation, chunk, module.start(1, None, None))
+            step, _, _ = batch_log_prob(module, observation, batch, module.start(1, None, None))
         assert found[t] == pytest.approx(float(step[0, -1]), abs=1e-11)
 
 
 def test_only_targets_are_returned(build_module: Build) -> None:
     module, observation = build_module("gru", conditional=True)
     rows = rows_of("symbols", 9, 6, ends=True, first=4)
-    assert [len(steps) for steps in log_prob_steps(module, observation, rows, Reach())] == [6, 3]
+    assert [len(steps) for steps in log_prob_steps(module, observation, rows, Windowing())] == [6, 3]
 
 
 @pytest.mark.parametrize(("network", "context"), [("gru", None), ("transformer", 2), ("lstm seq2seq", None)])
@@ -83,7 +83,7 @@ def test_the_probabilities_of_all_sequences_come_to_one(build_module: Build, net
     longest, total = 4, 0.0
     for n in range(1, longest + 1):
         rows = [Row(np.array(x), 0, None, 1.0, True) for x in itertools.product(range(3), repeat=n)]
-        steps = log_prob_steps(module, observation, rows, Reach(context))
+        steps = log_prob_steps(module, observation, rows, Windowing(context))
         total += sum(float(np.exp(s.sum() if n < longest else s[:-1].sum())) for s in steps)  # the longest go on
     assert total == pytest.approx(1.0, abs=1e-12)
 
@@ -91,9 +91,9 @@ def test_the_probabilities_of_all_sequences_come_to_one(build_module: Build, net
 def test_scoring_is_pure(build_module: Build) -> None:
     module, observation = build_module("lstm")  # with dropout
     rows = rows_of("symbols", 9, 6, ends=True)
-    expected = log_prob_steps(module, observation, rows, Reach())
+    expected = log_prob_steps(module, observation, rows, Windowing())
     before = torch.get_rng_state()
-    found = log_prob_steps(module.train(), observation, rows, Reach())
+    found = log_prob_steps(module.train(), observation, rows, Windowing())
     assert torch.equal(torch.get_rng_state(), before)
     assert all(part.training for part in module.modules())
     for a, b in zip(found, expected, strict=True):
@@ -105,11 +105,11 @@ def test_weights_are_for_training(build_module: Build) -> None:
     module, observation = build_module("gru")
     (row,) = rows_of("symbols", 6, ends=True)
     weighted = Row(row.values, 0, None, 0.25, True)
-    found = log_prob_steps(module, observation, [row, weighted], Reach())
+    found = log_prob_steps(module, observation, [row, weighted], Windowing())
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("stride", [0, 7])
 def test_windows_that_leave_steps_out_are_refused(stride: int) -> None:
     with pytest.raises(ValueError, match="stride is"):
-        Reach(6, stride)
+        Windowing(6, stride)

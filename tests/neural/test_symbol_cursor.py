@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from seqmodels.generation import Cursor
-from seqmodels.neural.batches import Reach
+from seqmodels.neural.batches import Windowing
 from seqmodels.neural.cursor import NetworkCursor
-from seqmodels.neural.module import Ends, SequenceModule
+from seqmodels.neural.io_module import IOSpec, SequenceModule
 from seqmodels.neural.network import Network
-from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
+from seqmodels.neural.recurrent.elman import ElmanNetwork
+from seqmodels.neural.recurrent.gru import GRUNetwork
+from seqmodels.neural.recurrent.lstm import LSTMNetwork
 from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.observations import Categorical, Observation
 
@@ -30,11 +32,11 @@ def cursors(network: str, conditional: bool, stops: bool) -> tuple[NetworkCursor
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = SequenceModule(
-            NETWORKS[network](), Categorical(), Ends("symbols", 5, conditional, stops), torch.Generator()
+            NETWORKS[network](), Categorical(), IOSpec("symbols", 5, conditional, stops), torch.Generator()
         )
         for parameter in module.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
-    whole = NetworkCursor(module.double().eval(), Categorical(), Reach())
+    whole = NetworkCursor(module.double().eval(), Categorical(), Windowing())
     fast = SymbolCursor.of(whole)
     assert fast is not None
     return whole, fast
@@ -69,4 +71,4 @@ def test_a_state_is_not_changed_by_what_follows() -> None:
 
 def test_vectors_and_encoders_have_no_symbol_cursor(build_module: Build) -> None:
     for network, emits in (("gru", "vectors"), ("lstm seq2seq", "symbols"), ("transformer seq2seq", "symbols")):
-        assert SymbolCursor.of(NetworkCursor(*build_module(network, emits), Reach())) is None
+        assert SymbolCursor.of(NetworkCursor(*build_module(network, emits), Windowing())) is None

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import seqmodels as sm
-from seqmodels.neural.weights import UNSAVED, check_shapes, load_into, shapes_alone
+from seqmodels.neural.weights import MAX_UNSAVED, check_shapes, load_into, shapes_alone
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "0.1.0"
 
@@ -53,7 +53,7 @@ def test_what_does_not_fit_is_named() -> None:
         check_shapes(nn.Linear(4, 2), given)
     with pytest.raises(ValueError, match="the model has no place for the weights 'bias'"):
         check_shapes(nn.Linear(3, 2, bias=False), given)
-    with pytest.raises(ValueError, match="'bias' hold what is no finite number"):
+    with pytest.raises(ValueError, match="'bias' are not all finite"):
         load_into(lambda: nn.Linear(3, 2), given | {"bias": np.array([0, np.nan], np.float32)}, d_model=3, n_layers=1)
     with pytest.raises(ValueError, match="are float64; a saved model has float32"):
         load_into(lambda: nn.Linear(3, 2), given | {"bias": np.zeros(2)}, d_model=3, n_layers=1)
@@ -64,6 +64,6 @@ def test_what_does_not_fit_is_named() -> None:
 def test_large_tables_that_are_not_saved_are_refused() -> None:
     module = nn.Linear(3, 2)
     with shapes_alone():
-        module.register_buffer("table", torch.zeros(UNSAVED + 10), persistent=False)
+        module.register_buffer("table", torch.zeros(MAX_UNSAVED + 10), persistent=False)
     with pytest.raises(ValueError, match=r"tables of .* numbers beside 8 weights"):
         check_shapes(module, arrays(nn.Linear(3, 2)))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.neural.module import Logarithms
+from seqmodels.neural.io_module import LogCounts
 from seqmodels.observations import Bernoulli, Columns, GaussianMixture, Poisson
 
 
@@ -67,5 +67,5 @@ def test_reals_start_where_they_did() -> None:
 
 def test_counts_are_read_by_their_logarithm_and_nothing_else_is() -> None:
     frames = torch.tensor([[-3.0, 0.0, 1.0], [2.0, 99.0, 0.0]])
-    found = Logarithms(("reals", "counts", "bits"))(frames)
+    found = LogCounts(("reals", "counts", "bits"))(frames)
     np.testing.assert_allclose(found, [[-3.0, 0.0, 1.0], [2.0, np.log(100.0), 0.0]], rtol=1e-6)

@@ -125,8 +125,11 @@ def to_bert(model: MaskedTransformer) -> Any:
 
 def _symbols(model: MaskedTransformer) -> tuple[Tensor, Tensor, Tensor]:
     """Rows of words, of the head and its bias: V, or V + 3 where the special symbols are none of the V."""
-    module, n = model.module_, model.encoding_.size
-    table, head, bias = module.embedding.weight.detach(), module.head.weight.detach(), module.head.bias.detach()
+    module = model.module_
+    n = model.encoding_.size
+    table = module.embedding.weight.detach()
+    head = module.head.weight.detach()
+    bias = module.head.bias.detach()
     special = table[n:]
     if all(row_of(table[:n], row) is not None for row in special):
         return table[:n], head, bias

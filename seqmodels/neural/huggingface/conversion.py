@@ -40,13 +40,14 @@ def from_huggingface(
 
     Args:
         model: of the package ``transformers``, or whatever has its ``config`` and ``state_dict()``.
-        start: the symbol whose embedding stands before the first, of GPT-2 and T5; None: what the configuration says.
+        start: the symbol whose embedding precedes the first, of GPT-2 and T5; None: what the configuration says.
         special_symbols: BERT's symbols for mask, beginning and end.
 
     Raises:
         ValueError: for another architecture, or a configuration that is not supported.
     """
-    config, weights = model.config, {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    config = model.config
+    weights = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     match config.model_type:
         case "gpt2":
             return from_gpt2(config, weights, start)

@@ -31,7 +31,8 @@ BLOCK = {
     "feedforward.contract": "mlp.c_proj",
     "feedforward_residual.norm": "ln_2",
 }
-WORDS, LAST_NORM = "transformer.wte.weight", "transformer.ln_f"
+WORDS = "transformer.wte.weight"
+LAST_NORM = "transformer.ln_f"
 NEVER_LOGIT = -1e4  # nats: of a symbol that is never drawn
 TRANSPOSED = tuple(f"{name}.weight" for name in ("c_attn", "c_proj", "c_fc"))  # published as (inputs, outputs)
 
@@ -39,7 +40,7 @@ TRANSPOSED = tuple(f"{name}.weight" for name in ("c_attn", "c_proj", "c_fc"))  #
 def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Transformer:
     """The model with the weights of a ``GPT2LMHeadModel``.
 
-    ``start`` is the symbol whose embedding stands before the first, by default ``bos_token_id``.
+    ``start`` is the symbol whose embedding precedes the first, by default ``bos_token_id``.
     """
     check_published(config, {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False})
     output = required_weight(weights, "lm_head.weight", "GPT2LMHeadModel")
@@ -108,9 +109,12 @@ def to_gpt2(model: Transformer) -> Any:
 
 def _embedding_and_output(weights: Weights, bias: Tensor, begin: Tensor | None) -> Weights:
     """Table, output layer and last norm with ``begin`` as one more symbol, never drawn, and with ``bias`` in them."""
-    words, head, shift = weights[WORDS], weights["lm_head.weight"], weights[f"{LAST_NORM}.bias"]
+    words = weights[WORDS]
+    head = weights["lm_head.weight"]
+    shift = weights[f"{LAST_NORM}.bias"]
     if begin is not None:
-        words, head = torch.cat([words, begin[None]]), torch.cat([head, torch.zeros_like(begin)[None]])
+        words = torch.cat([words, begin[None]])
+        head = torch.cat([head, torch.zeros_like(begin)[None]])
         bias = torch.cat([bias, bias.new_tensor([NEVER_LOGIT])])
     if _varies(bias):
         head, shift = with_bias(head, bias, weights[f"{LAST_NORM}.weight"], shift)

@@ -71,7 +71,8 @@ def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Tr
         attention_dropout=config.dropout_rate,
     )
     untrained(model, config.vocab_size, conditional=True)
-    factor, scale = config.d_model**-0.5 if divided else 1.0, config.d_kv**0.5
+    factor = config.d_model**-0.5 if divided else 1.0
+    scale = config.d_kv**0.5
     words = weights["shared.weight"] * (factor if tied else 1.0)
     state = {name: weights[published] for name, published in _names(model)}
     for name, (query, key, value) in _projections(model):
@@ -122,7 +123,8 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
 def _start(model: TransformerSeq2Seq) -> int:
     """The symbol that a sequence begins after; raises ``ValueError`` if that or a bias of the logits was learned."""
     weights = model.module_.state_dict()
-    bias, row = weights["head.bias"], row_of(weights["embedding.map.weight"], weights["begin"])
+    bias = weights["head.bias"]
+    row = row_of(weights["embedding.map.weight"], weights["begin"])
     if not torch.equal(bias, bias[:1].expand_as(bias)):  # the same for all has no effect
         raise ValueError("T5 has no bias of its logits but the model has learned one; set module_.head.bias to 0")
     if row is None:
@@ -187,5 +189,5 @@ def _check(model: TransformerSeq2Seq) -> None:
         "bias": (False,),
     }
     check_convertible(model, "T5", expected)
-    if not model.module_.ends.conditional:
+    if not model.module_.spec.conditional:
         raise ValueError("T5 is p(y | x) but the model was fitted without y; fit it with one")

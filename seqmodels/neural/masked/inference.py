@@ -77,7 +77,8 @@ def hidden_states(
     Rows longer than ``max_length`` are read in windows that overlap by half; a step's state is that of the window in
     which it is nearer the middle.
     """
-    device, d_model = network.head.weight.device, network.embedding.embedding_dim
+    device = network.head.weight.device
+    d_model = network.embedding.embedding_dim
     dtype = torch.empty(0, dtype=network.head.weight.dtype).numpy().dtype
     results = [np.zeros((len(row), d_model), dtype=dtype) for row in rows]
     jobs = [(i, *window) for i, row in enumerate(rows) for window in central_windows(len(row), max_length)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -15,12 +16,12 @@ from seqmodels.agreement import check_processes_agree
 from seqmodels.encodings import Encoding
 from seqmodels.model import DTYPES, NotFittedError
 from seqmodels.neural.batches import Batching
-from seqmodels.neural.evaluated import evaluated
+from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.masked.inference import conditional_log_probs, hidden_states, sampled_positions
 from seqmodels.neural.masked.masking import MASK, Masking, MaskingObjective, with_boundaries
 from seqmodels.neural.masked.network import BidirectionalNetwork, EmbeddingAndHead
 from seqmodels.neural.masked.training import MaskedData, train_masked
-from seqmodels.neural.trained import MAY_CHANGE, Trained
+from seqmodels.neural.options import MAY_CHANGE, check_training_options, sequences_per_batch, train_config
 from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.stack import TransformerStack
@@ -30,7 +31,7 @@ from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Item, Sequences
-from seqmodels.training import checkpoints_of_fit, interruption
+from seqmodels.training import Callback, Optimizer, Schedule, checkpoints_of_fit, interruption
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +49,7 @@ class Filled(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MaskedTransformer(TransformerConfig, Trained, Configurable):
+class MaskedTransformer(TransformerConfig, Configurable):
     """A Transformer encoder trained to predict masked symbols from both sides (BERT: Devlin et al. 2019).
 
     Reads text and integer symbols. Its conditionals ``p(x_t | x_\\t)`` are in general those of no joint distribution,
@@ -72,7 +73,7 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
         head_transform: a layer, an activation and a norm before the output layer.
 
     Devlin et al. have the last three and ``norm="post"``. The other arguments are those of ``TransformerConfig`` and
-    ``Trained``; batches are of windows.
+    ``TrainingOptions``; batches are of windows.
 
     Attributes (fitted): ``encoding_``, ``module_``, ``history_`` (a frame: step, seconds, log_prob, validation, ...;
     nats per masked symbol), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
@@ -96,6 +97,22 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
     tie_embeddings: bool = False
     embedding_norm: bool = False
     head_transform: bool = False
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
+    max_steps: int | Literal["auto"] | None = "auto"
+    max_epochs: int | None = None
+    max_seconds: float | None = None
+    batch_size: int | Literal["auto"] = "auto"
+    lr: float = 3e-3
+    weight_decay: float = 0.05
+    patience: int = 5
+    optimizer: Optimizer | None = None
+    schedule: Schedule | None = None
+    accumulate: int = 1
+    averaging: float = 0.0
+    callbacks: Sequence[Callback] = ()
+    verbose: bool = False
 
     # -- fitting -------------------------------------------------------------------------------------------
 
@@ -159,11 +176,11 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
         drawn = self._build()
         self.module_.to(device)
         with training_draws(drawn, device) as generator:
-            rows_a_batch = self._rows_a_batch([len(row) for row in rows], self.max_length)
-            batching = Batching(rows_a_batch, self.max_length, carry=False)
+            rows_a_batch = sequences_per_batch(self, [len(row) for row in rows], self.max_length)
+            batching = Batching(rows_a_batch, self.max_length, carries_state=False)
             data = MaskedData(rows, held_out, masking, batching, self.random_state)
             self.history_, self.converged_ = train_masked(
-                self.module_, data, self._train_config(), checkpoints, generator
+                self.module_, data, train_config(self), checkpoints, generator
             )
         self.module_.eval()
 
@@ -210,7 +227,8 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
         import pandas as pd
 
         self.encoding_ = encoding.restore(content["encoding"]["state"])
-        self.history_, self.converged_ = pd.DataFrame(content["history"]), content["converged"]
+        self.history_ = pd.DataFrame(content["history"])
+        self.converged_ = content["converged"]
         self.fit_seconds_ = content["fit_seconds"]
         sizes = self.get_params(deep=False)
         self.module_ = load_into(
@@ -256,7 +274,8 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
             layer: 0 is the input of the first block, k the output of block k, -1 that of the last.
             pooled: return the means over the symbols of each sequence, ``(n, d_model)``.
         """
-        rows, network = self._rows(self._readable(X)), self._ready()
+        rows = self._rows(self._readable(X))
+        network = self._ready()
         n = network.n_layers
         if not -n - 1 <= layer <= n:
             raise ValueError(f"layer is {layer} but the model has {n}; pass 0 to {n}, or -1 for the last")
@@ -288,7 +307,8 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
         with torch.no_grad():
             logits = network.logits(torch.as_tensor(states[1:-1][places], device=self._device()))
         probabilities = logits.double().softmax(-1).cpu().numpy()
-        filled, symbols = values.copy(), probabilities.argmax(1)
+        filled = values.copy()
+        symbols = probabilities.argmax(1)
         filled[places] = symbols
         return Filled(self.encoding_.decode(filled), symbols, probabilities)
 
@@ -310,7 +330,7 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
         return BidirectionalNetwork(self.encoding_.size, positions, encoder, ends)
 
     def _check_budget(self) -> None:
-        self._check_training()
+        check_training_options(self)
         if self.max_length < 3:
             raise ValueError(f"max_length is {self.max_length}; pass at least 3, for a symbol between the boundaries")
         if self.dtype not in DTYPES:
@@ -326,7 +346,8 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
         return Setting.of(self.encoding_, Categorical(), "given", conditional=False)
 
     def _readable(self, X: Any) -> Sequences:
-        data, setting = Data.of(X), self._setting()
+        data = Data.of(X)
+        setting = self._setting()
         setting.check(data, missing_is_summed_out=False)
         return data.X
 
@@ -338,7 +359,7 @@ class MaskedTransformer(TransformerConfig, Trained, Configurable):
 
     def _ready(self) -> BidirectionalNetwork:
         """The network on its device, in the dtype of computation, in evaluation mode; it may not be changed."""
-        return evaluated(self.module_, self._device(), DTYPES[self.dtype])
+        return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
     def _device(self) -> torch.device:
         if self.device == "auto":

@@ -64,7 +64,7 @@ class MaskedObjective:
         return BatchResult(total, float(n), total.detach().double(), float(n), floor_hits=torch.zeros(()))
 
     def log_prob(self, batch: MaskedBatch) -> Tensor:
-        """(N,) nats."""
+        """Log-probability (N,) of each target, nats."""
         return log_prob_of(self.network(batch.inputs, batch.mask, batch.masked), batch.targets)
 
 
@@ -92,7 +92,7 @@ class MaskedData:
 
     def held_out_batches(self, network: BidirectionalNetwork) -> list[MaskedBatch]:
         """The first held-out windows, masked once: every evaluation has the same targets."""
-        length = self.batching.chunk
+        length = self.batching.bptt
         windows = [row[begin : begin + length] for row in self.held_out for begin in range(0, len(row), length)]
         n_kept = int(np.searchsorted(np.cumsum([len(window) for window in windows]), MAX_HELD_OUT)) + 1
         kept = windows[:n_kept]
@@ -108,7 +108,7 @@ def train_masked(
     checkpoints: Checkpoints,
     generator: torch.Generator,
 ) -> tuple[pd.DataFrame, bool]:
-    """Train; the history (nats per masked symbol), and whether training stopped by itself."""
+    """Train; returns the history (nats per masked symbol) and whether training converged."""
     held_out = data.held_out_batches(network)
     return train(
         network,
@@ -116,7 +116,7 @@ def train_masked(
         MaskedObjective(network),
         (lambda: _nats_per_symbol(network, held_out)) if held_out else None,
         config,
-        data.batching.n_chunks(data.batching_rows),
+        data.batching.n_batches(data.batching_rows),
         checkpoints=checkpoints,
         generator=generator,
     )

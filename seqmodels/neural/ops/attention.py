@@ -37,7 +37,8 @@ class ExplicitAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         q, k, v, weights, bias = ctx.saved_tensors
-        g, dtype = gradient.flatten(0, 1), _softmax_dtype(k)
+        g = gradient.flatten(0, 1)
+        dtype = _softmax_dtype(k)
         d_weights = torch.bmm(g, v.transpose(1, 2)).to(dtype)
         d_scores = torch.ops.aten._softmax_backward_data(d_weights, weights.to(dtype), -1, dtype)
         d_bias = None

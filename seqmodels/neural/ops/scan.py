@@ -51,7 +51,8 @@ def gru_scan(projected: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> 
 class _ElmanScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, projected: Tensor, state: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> Tensor:
-        states, transposed = _state_buffer(projected, state, weight), weight.t()
+        states = _state_buffer(projected, state, weight)
+        transposed = weight.t()
         in_place: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {
             "tanh": torch.tanh_,
             "sigmoid": torch.sigmoid_,
@@ -62,7 +63,8 @@ class _ElmanScan(torch.autograd.Function):
         for t, step_inputs in enumerate(projected.unbind(0)):
             activate(torch.addmm(step_inputs, states[t], transposed, out=states[t + 1]))
         ctx.save_for_backward(states, weight)
-        ctx.nonlinearity, ctx.precision = nonlinearity, state.dtype
+        ctx.nonlinearity = nonlinearity
+        ctx.precision = state.dtype
         return states[1:]
 
     @staticmethod
@@ -75,7 +77,8 @@ class _ElmanScan(torch.autograd.Function):
             "relu6": lambda h: ((h > 0) & (h < 6)).to(h.dtype),
         }
         slopes = slope[ctx.nonlinearity](states[1:])
-        delta, d_state = torch.empty_like(slopes), torch.zeros_like(states[0])
+        delta = torch.empty_like(slopes)
+        d_state = torch.zeros_like(states[0])
         for gradient, factor, d in reversed(
             list(zip(gradients[0].unbind(0), slopes.unbind(0), delta.unbind(0), strict=True))
         ):
@@ -88,11 +91,14 @@ class _GruScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, projected: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         n_steps, n_rows, d = len(projected), *state.shape
-        states, transposed = _state_buffer(projected, state, weight), weight.t()
+        states = _state_buffer(projected, state, weight)
+        transposed = weight.t()
         gates, recurrent_n, candidate = (weight.new_empty(n_steps, n_rows, width) for width in (2 * d, d, d))
         h = state.to(torch.promote_types(weight.dtype, torch.float32)).clone()
         for t in range(n_steps):
-            product, rz, n = torch.mm(states[t], transposed), gates[t], candidate[t]
+            product = torch.mm(states[t], transposed)
+            rz = gates[t]
+            n = candidate[t]
             torch.add(projected[t, :, : 2 * d], product[:, : 2 * d], out=rz).sigmoid_()
             torch.add(product[:, 2 * d :], bias, out=recurrent_n[t])
             torch.addcmul(projected[t, :, 2 * d :], rz[:, :d], recurrent_n[t], out=n).tanh_()

@@ -1,72 +1,113 @@
-"""The users' recurrent networks: Elman, LSTM, GRU."""
+"""The users' recurrent networks: Elman, LSTM, GRU, and of a cell of one's own."""
 
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from seqmodels.neural.batches import Reach
+from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
 from seqmodels.neural.ops.scan import Nonlinearity
-from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
-from seqmodels.neural.recurrent.options import RecurrentOptions
+from seqmodels.neural.recurrent.cell import Cell
+from seqmodels.neural.recurrent.elman import ElmanCell, ElmanNetwork
+from seqmodels.neural.recurrent.gru import GRUCell, GRUNetwork
+from seqmodels.neural.recurrent.lstm import LSTMCell, LSTMNetwork
+from seqmodels.neural.recurrent.stack import CellStack, RecurrentOptions
+
+# Cells whose layers have faster networks, which compute the same.
+FASTER: dict[object, Callable[..., Network]] = {ElmanCell: ElmanNetwork, LSTMCell: LSTMNetwork, GRUCell: GRUNetwork}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Recurrent(NeuralModel, ABC):
-    """What the recurrent models share: they see the whole past, and are trained by truncated back-propagation.
+class RecurrentModel(NeuralModel, ABC):
+    """What recurrent models without an encoder share: they see the whole past; what is dropped or added is optional.
 
     Args:
-        bptt: steps back-propagated through at once; the state is carried on.
+        bptt: steps back-propagated through at once (truncated back-propagation); the state is carried on.
+        recurrent_dropout: the fraction of features and states dropped in training, the same at every step of a window
+            (Gal & Ghahramani 2016); ``dropout`` draws afresh at every step, and leaves states alone.
+        embedding_dropout: the fraction of steps whose input is dropped in training.
+        weight_drop: the fraction of recurrent weights dropped in training, the same for all of a window (Merity et al.
+            2018).
+        layer_norm: normalise the outputs of each layer (Ba et al. 2016).
+        residual: from the second layer on, a layer adds to its input.
+
+    To add one, define ``_network``.
     """
 
     bptt: int = 64
-
-    def _reach(self) -> Reach:
-        return Reach()
-
-    def _chunk(self) -> int:
-        return self.bptt
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class Stacked(Recurrent, ABC):
-    """What those without an encoder share: what may be done between and inside their layers, all off by default.
-
-    Args:
-        recurrent_dropout: the fraction of features and states dropped in training, the same at every step of a chunk
-            (Gal & Ghahramani 2016); ``dropout`` draws afresh at every step, and leaves states alone.
-        embedding_dropout: the fraction of steps whose input is dropped in training.
-        weight_drop: the fraction of recurrent weights dropped in training, the same for all of a chunk (Merity et al. 2018).
-        layer_norm: normalise what each layer hands up (Ba et al. 2016).
-        residual: from the second layer on, a layer adds to what it was given.
-    """
-
     recurrent_dropout: float = 0.0
     embedding_dropout: float = 0.0
     weight_drop: float = 0.0
     layer_norm: bool = False
     residual: bool = False
 
+    def _windowing(self) -> Windowing:
+        return Windowing()
+
+    def _bptt_steps(self) -> int:
+        return self.bptt
+
     def _options(self) -> RecurrentOptions:
         return RecurrentOptions(
-            self.recurrent_dropout, self.embedding_dropout, self.weight_drop, self.layer_norm, self.residual
+            recurrent_dropout=self.recurrent_dropout,
+            embedding_dropout=self.embedding_dropout,
+            weight_drop=self.weight_drop,
+            layer_norm=self.layer_norm,
+            residual=self.residual,
         )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ElmanRNN(Stacked):
+class Recurrent(RecurrentModel):
+    """A recurrent network of any ``Cell``: ``output_t, state_t = cell(input_t, state_{t-1})``, in layers.
+
+    Args:
+        cell: a subclass of ``Cell``, or a function, that makes a layer's cell of ``(d_in, d_hidden)``.
+        bptt: steps back-propagated through at once; the state is carried on.
+
+    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
+    ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``). A saved model names
+    its cell; ``load`` is told what
+    the name stands for: ``load(path, classes=[MyCell])``.
+
+    >>> model = Recurrent(cell=GRUCell, d_model=8, max_steps=2).fit(["to be or not to be"])
+    >>> model.sample(length=3)[0] == model.sample(length=3)[0]
+    True
+    """
+
+    cell: Callable[[int, int], Cell] = ElmanCell
+    lr: float = 4e-3
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if not callable(self.cell):
+            raise ValueError(
+                f"cell is {self.cell!r}; pass a subclass of Cell, or a function that makes a cell of two widths"
+            )
+
+    def _network(self) -> Network:
+        if self.cell in FASTER:
+            return FASTER[self.cell](self.d_model, self.n_layers, dropout=self.dropout, options=self._options())
+        return CellStack(self.cell, self.d_model, self.n_layers, dropout=self.dropout, options=self._options())
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ElmanRNN(RecurrentModel):
     """``h_t = σ(V h_{t-1} + U x_t + b)`` (Elman 1990, *Finding structure in time*).
 
     Args:
-        nonlinearity: σ: ``"relu6"``, which is ``min(max(z, 0), 6)`` (Krizhevsky 2010), ``"relu"``, whose states may grow without
-            bound (Le et al. 2015), ``"tanh"`` or ``"sigmoid"``, Elman's own. GPUs have fused kernels of ``"tanh"`` and ``"relu"``.
+        nonlinearity: σ: ``"relu6"``, which is ``min(max(z, 0), 6)`` (Krizhevsky 2010), ``"relu"``, whose states may
+            grow without bound (Le et al. 2015), ``"tanh"`` or ``"sigmoid"``, Elman's own. GPUs have fused kernels of
+            ``"tanh"`` and ``"relu"``.
         bptt: steps back-propagated through at once; the state is carried on.
 
-    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``, ``embedding_dropout``,
-    ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``). By the second on one core a capped ReLU without
-    dropout learns more than tanh, of characters (``experiments/elman_tuning.py``) as of frames.
+    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
+    ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``). By the second on one
+    core a capped ReLU without dropout learns more than tanh, of characters (``experiments/elman_tuning.py``) as of
+    frames.
     """
 
     nonlinearity: Nonlinearity = "relu6"
@@ -84,14 +125,14 @@ class ElmanRNN(Stacked):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LSTM(Stacked):
+class LSTM(RecurrentModel):
     """Long short-term memory (Hochreiter and Schmidhuber 1997; Gers et al. 2000 for the forget gate).
 
     Args:
         bptt: steps back-propagated through at once; the state is carried on.
 
-    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``, ``embedding_dropout``,
-    ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``).
+    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
+    ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``).
     """
 
     lr: float = 8e-3
@@ -101,14 +142,14 @@ class LSTM(Stacked):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GRU(Stacked):
+class GRU(RecurrentModel):
     """Gated recurrent unit (Cho et al. 2014).
 
     Args:
         bptt: steps back-propagated through at once; the state is carried on.
 
-    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``, ``embedding_dropout``,
-    ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``).
+    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
+    ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``).
     """
 
     lr: float = 4e-3

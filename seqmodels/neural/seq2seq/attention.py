@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.seq2seq.loop import Memories, Query
+from seqmodels.neural.seq2seq.decoder_loop import AttendedSource, QueryMap, additive_score, dot_score
 
-Past = Literal["last", "sum"] | None  # which weights of earlier steps a score depends on: those of the last, of all
+# Which weights of earlier steps a score depends on: those of the last step, their sum over all steps, or none.
+EarlierWeights = Literal["last", "sum"] | None
 
 
 class Attention(nn.Module, ABC):
     """Attention to a source. Stateless: the source is projected once by ``prepare`` and handed to every call.
 
-    To add one, define ``prepare`` and ``score``; with them ``for_loop`` if the hand-written loop knows the score, ``n_heads`` and
-    ``past`` where they are other than one and None.
+    To add one, define ``prepare`` and ``score``; with them ``for_loop`` if the hand-written loop knows the score,
+    ``n_heads`` and ``earlier_weights`` where they are other than one and None.
 
-    >>> from seqmodels.neural.seq2seq.additive import AdditiveAttention
     >>> attention = AdditiveAttention(8)
     >>> source, mask = torch.zeros(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
     >>> context, weights = attention(torch.zeros(2, 3, 8), *attention.prepare(source, mask), mask)
@@ -28,25 +29,25 @@ class Attention(nn.Module, ABC):
     """
 
     n_heads: int = 1
-    past: Past = None
+    earlier_weights: EarlierWeights = None
 
     @abstractmethod
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What is attended to (B, S, d) and its mask (B, S) -> keys and values (B, S, d), finite where masked."""
 
     @abstractmethod
-    def score(self, query: Tensor, key: Tensor, past: Tensor | None = None) -> Tensor:
+    def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
         """Raw queries (B, T, d), prepared keys (B, S, d), earlier weights (B, S) -> scores (B, n_heads, T, S).
 
         Up to what is the same for all keys, which the softmax takes out.
         """
 
-    def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Query, Memories] | None:
+    def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:
         """How queries are made and what is attended to, for ``attentive_lstm``; None: it does not know the score."""
         return None
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, past: Tensor | None = None
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, earlier: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Context (B, T, d), and weights (B, T, S), of several heads the mean.
 
@@ -55,26 +56,167 @@ class Attention(nn.Module, ABC):
             key: (B, S, d) as ``prepare`` made them.
             value: (B, S, d) as ``prepare`` made them.
             mask: (B, S), True where real, at least once in every row; masked positions weigh exactly zero.
-            past: (B, S) as ``begin`` and ``after`` made it.
+            earlier: (B, S), weights of earlier steps as ``no_weights`` and ``add_weights`` made it.
         """
-        weights = _normalise(self.score(query, key, past), mask)  # (B, H, T, S)
+        scores = self.score(query, key, earlier)  # (B, H, T, S)
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None, None, :], -torch.inf)
+        weights = scores.softmax(-1)
         context = weights.to(value.dtype) @ split_heads(value, self.n_heads)
         return context.transpose(1, 2).flatten(2), weights.mean(1)
 
-    def begin(self, key: Tensor) -> Tensor | None:
-        """What stands for earlier weights before the first step: zeros (B, S), or None if they don't matter."""
-        return None if self.past is None else torch.zeros_like(key[..., 0], dtype=wide(key))
+    def no_weights(self, key: Tensor) -> Tensor | None:
+        """The earlier weights before the first step: zeros (B, S), or None where scores do not depend on them."""
+        return None if self.earlier_weights is None else torch.zeros_like(key[..., 0], dtype=at_least_float32(key))
 
-    def after(self, past: Tensor | None, weights: Tensor) -> Tensor | None:
-        """The same after a step of these weights (B, S)."""
-        if past is None:
+    def add_weights(self, earlier: Tensor | None, weights: Tensor) -> Tensor | None:
+        """The earlier weights after a step of these weights (B, S)."""
+        if earlier is None:
             return None
-        return weights if self.past == "last" else past + weights
+        return weights if self.earlier_weights == "last" else earlier + weights
+
+
+class AdditiveAttention(Attention):
+    """``score(q, k_s) = vᵀ tanh(W q + U k_s + b)`` (Bahdanau, Cho and Bengio, 2015), and of earlier weights on request.
+
+    With features ``f_s`` of the weights of earlier steps it is ``vᵀ tanh(W q + U k_s + P f_s + b)``:
+
+    - ``"coverage"``: ``f_s`` is the sum of all of them at s (Tu et al., 2016; See, Liu and Manning, 2017);
+    - ``"location"``: ``f_s`` is a learned convolution, around s, of those of the step before (Chorowski et al., 2015);
+    - ``"location-coverage"``: a convolution of the sum of all (Shen et al., 2018).
+
+    Holds (B, T, S, d) numbers at once: made for one query a step, not for all pairs of long sequences.
+
+    Args:
+        d_model: width of queries, keys and values.
+        features: None, or one of the above.
+        n_filters, width: of the convolution; the width, in steps of the source, must be odd.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        features: Literal["coverage", "location", "location-coverage"] | None = None,
+        n_filters: int = 10,
+        width: int = 15,
+    ) -> None:
+        super().__init__()
+        if width % 2 == 0:
+            raise ValueError(f"width is {width}; pass an odd number, so that a step of the source has a middle")
+        self.query = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, d_model, bias=False)
+        self.energy = nn.Linear(d_model, 1, bias=False)
+        if features is not None:
+            self.earlier_weights = "last" if features == "location" else "sum"
+            n_features = 1 if features == "coverage" else n_filters
+            self.features: nn.Module = nn.Identity()
+            if features != "coverage":
+                self.features = nn.Conv1d(1, n_filters, width, padding=width // 2, bias=False)
+            self.recall = nn.Linear(n_features, d_model, bias=False)  # P
+
+    def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Keys ``2 U k`` (see ``additive_score``) and the source itself as values."""
+        source = zero_masked(source, mask)
+        return 2.0 * self.key(source), source
+
+    def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
+        """``vᵀ tanh(W q + U k + P f + b)``."""
+        if earlier is not None:
+            features = self.features(earlier[:, None, :]).transpose(1, 2)  # (B, S, F)
+            key = key + 2.0 * self.recall(features)
+        doubled = 2.0 * self.query(query)[:, :, None, :]
+        key = key.to(doubled.dtype)  # as it was before a checkpoint, which holds it in float32
+        return additive_score(doubled, key[:, None, :, :], self.energy.weight[0])[:, None]
+
+    def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:
+        """See ``Attention``."""
+        if self.earlier_weights is not None:
+            return None
+        query = QueryMap(2.0 * self.query.weight, 2.0 * self.query.bias)
+        return query, AttendedSource(key, value, mask_bias(mask, key), self.energy.weight[0])
+
+
+class MultiplicativeAttention(Attention):
+    """``score(q, k) = qᵀ k / √d`` (Luong, Pham and Manning, 2015; scaled, and in heads, as by Vaswani et al., 2017).
+
+    With ``coverage`` a learned multiple of the sum of the weights of earlier steps is added (after Tu et al., 2016), of
+    heads the mean.
+
+    Args:
+        d_model: width of queries, keys and values.
+        n_heads: must divide ``d_model``; each has its own weights for its part of the values.
+        projections: project queries, keys and values linearly first; without, there is nothing to learn.
+        coverage: depend on the weights of earlier steps.
+    """
+
+    def __init__(self, d_model: int, *, n_heads: int = 1, projections: bool = True, coverage: bool = False) -> None:
+        super().__init__()
+        if n_heads < 1 or d_model % n_heads:
+            raise ValueError(f"n_heads is {n_heads}, which does not divide d_model={d_model}; pass a divisor")
+        self.n_heads = n_heads
+        self.query: nn.Module = nn.Linear(d_model, d_model) if projections else nn.Identity()
+        # A bias of the keys would add the same to every score of a query, which the softmax takes out again.
+        self.key: nn.Module = nn.Linear(d_model, d_model, bias=False) if projections else nn.Identity()
+        self.value: nn.Module = nn.Linear(d_model, d_model) if projections else nn.Identity()
+        self.earlier_weights = "sum" if coverage else None
+        self.cover = nn.Parameter(torch.zeros(1)) if coverage else None
+
+    def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Projected keys and values."""
+        source = zero_masked(source, mask)
+        return self.key(source), self.value(source)
+
+    def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
+        """``qᵀ k / √d``, d the width of a head."""
+        scores = dot_score(split_heads(self.query(query), self.n_heads), split_heads(key, self.n_heads))
+        return _with_coverage(scores, self.cover, earlier)
+
+    def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:
+        """See ``Attention``."""
+        if self.earlier_weights is not None:
+            return None
+        query = QueryMap(None, None)
+        if isinstance(self.query, nn.Linear):
+            query = QueryMap(self.query.weight, self.query.bias)
+        keys, values = (split_heads(x, self.n_heads).flatten(0, 1) for x in (key, value))
+        return query, AttendedSource(keys, values, mask_bias(mask, key, self.n_heads), None)
+
+
+class GeneralAttention(Attention):
+    """``score(q, k) = qᵀ W k`` (Luong, Pham and Manning, 2015, *general*); the source itself are the values.
+
+    Args:
+        d_model: width of queries, keys and values.
+        coverage: as in ``MultiplicativeAttention``.
+    """
+
+    def __init__(self, d_model: int, *, coverage: bool = False) -> None:
+        super().__init__()
+        self.key = nn.Linear(d_model, d_model, bias=False)
+        self.earlier_weights = "sum" if coverage else None
+        self.cover = nn.Parameter(torch.zeros(1)) if coverage else None
+
+    def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Keys ``√d W k``, of which ``dot_score`` divides the root out again, and the source."""
+        source = zero_masked(source, mask)
+        return math.sqrt(source.shape[-1]) * self.key(source), source
+
+    def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
+        """``qᵀ W k``."""
+        return _with_coverage(dot_score(query, key)[:, None], self.cover, earlier)
+
+    def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:
+        """See ``Attention``."""
+        if self.earlier_weights is not None:
+            return None
+        return QueryMap(None, None), AttendedSource(key, value, mask_bias(mask, key), None)
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
     """(B, S, H d) -> (B, H, S, d)."""
-    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
+    heads: Tensor = x.unflatten(-1, (n_heads, -1))
+    return heads.transpose(1, 2)
 
 
 def zero_masked(source: Tensor, mask: Tensor | None) -> Tensor:
@@ -82,16 +224,17 @@ def zero_masked(source: Tensor, mask: Tensor | None) -> Tensor:
     return source if mask is None else source.masked_fill(~mask[..., None], 0.0)
 
 
-def wide(x: Tensor) -> torch.dtype:
-    """Float32 at least."""
+def at_least_float32(x: Tensor) -> torch.dtype:
+    """The tensor's type, or float32 where that is wider."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def barred(mask: Tensor, key: Tensor, n_heads: int = 1) -> Tensor:
-    """(B, S) -> (B n_heads, S): 0 where real and -inf where padded."""
-    zeros = torch.zeros(mask.shape, dtype=wide(key), device=mask.device)
+def mask_bias(mask: Tensor, key: Tensor, n_heads: int = 1) -> Tensor:
+    """(B, S) -> (B n_heads, S) to be added to scores: 0 where real and -inf where padded."""
+    zeros = torch.zeros(mask.shape, dtype=at_least_float32(key), device=mask.device)
     return zeros.masked_fill_(~mask, -torch.inf).repeat_interleave(n_heads, 0)
 
 
-def _normalise(scores: Tensor, mask: Tensor | None) -> Tensor:
-    return (scores if mask is None else scores.masked_fill(~mask[:, None, None, :], -torch.inf)).softmax(-1)
+def _with_coverage(scores: Tensor, cover: Tensor | None, earlier: Tensor | None) -> Tensor:
+    """Scores (B, H, T, S) and a multiple of earlier weights (B, S)."""
+    return scores if earlier is None or cover is None else scores + cover * earlier[:, None, None, :]

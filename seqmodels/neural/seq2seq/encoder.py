@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.ops.padding import reverse_padded
-from seqmodels.neural.recurrent.layers import between, lstm
-from seqmodels.neural.recurrent.network import open_forget_gates
+from seqmodels.neural.recurrent.lstm import lstm, open_forget_gates
+from seqmodels.neural.recurrent.stack import dropout_between
 from seqmodels.neural.seq2seq.attention import zero_masked
 
 Summary = Literal["last", "mean"]
@@ -20,15 +20,16 @@ Summary = Literal["last", "mean"]
 class LSTMEncoder(nn.Module):
     """Source -> states and a summary. Padding has no influence: either direction begins and ends where the source does.
 
-    Nothing is packed, which on a CPU takes longer than to compute the padding: the way back reads each source reversed in its
-    own place, so that padding comes after it in either direction.
+    Nothing is packed, which on a CPU takes longer than to compute the padding: the backward direction reads each source
+        reversed
+    within its own length, so that padding comes after it in either direction.
 
     Args:
-        d_model: width of inputs, of states in each direction, and of what comes out.
+        d_model: width of inputs, of states in each direction, and of outputs.
         n_layers: each reads both directions of the one below.
-        bidirectional: read both ways.
+        bidirectional: read both from the beginning and from the end.
         summary: the ``"last"`` state in each direction, or the ``"mean"`` over the steps.
-        dropout: between layers, and on what comes out.
+        dropout: between layers, and on the outputs.
 
     Raises:
         ValueError: an unknown summary.
@@ -39,27 +40,27 @@ class LSTMEncoder(nn.Module):
         if summary not in get_args(Summary):
             raise ValueError(f'summary is {summary!r}; pass "last" or "mean"')
         self.summary = summary
-        self.p = dropout
+        self.dropout = dropout
         self.lstm = nn.LSTM(
             d_model,
             d_model,
             n_layers,
             batch_first=True,
             bidirectional=bidirectional,
-            dropout=between(dropout, n_layers),
+            dropout=dropout_between(dropout, n_layers),
         )
         self.combine: nn.Module = nn.Linear(2 * d_model, d_model) if bidirectional else nn.Identity()
         open_forget_gates(self.lstm)
 
     def forward(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Source (B, S, d) and mask (B, S), real on the left -> states (B, S, d) and their summary (B, d)."""
-        both = self._read(zero_masked(values, mask), mask)
-        states = apply_dropout(self.combine(both), self.p, self.training)
+        both = self._run(zero_masked(values, mask), mask)
+        states = apply_dropout(self.combine(both), self.dropout, self.training)
         if self.summary == "last":
-            return states, apply_dropout(self.combine(self._ends(both, mask)), self.p, self.training)
+            return states, apply_dropout(self.combine(self._last_states(both, mask)), self.dropout, self.training)
         return states, zero_masked(states, mask).sum(1) / mask.sum(1, keepdim=True)
 
-    def _read(self, values: Tensor, mask: Tensor) -> Tensor:
+    def _run(self, values: Tensor, mask: Tensor) -> Tensor:
         """(B, S, directions * d)."""
         if not self.lstm.bidirectional or bool(mask.all()):
             return lstm(self.lstm, values)[0]
@@ -68,14 +69,14 @@ class LSTMEncoder(nn.Module):
             if layer:
                 below = apply_dropout(below, self.lstm.dropout, self.training)
             ahead, behind = self.lstm.all_weights[2 * layer : 2 * layer + 2]
-            below = torch.cat([self._one_way(below, ahead), self._one_way(below[back], behind)[back]], -1)
+            below = torch.cat([self._one_direction(below, ahead), self._one_direction(below[back], behind)[back]], -1)
         return below
 
-    def _one_way(self, values: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    def _one_direction(self, values: Tensor, weights: Sequence[Tensor]) -> Tensor:
         zero = values.new_zeros(1, len(values), self.lstm.hidden_size)
         return torch.lstm(values, (zero, zero), tuple(weights), True, 1, 0.0, self.training, False, True)[0]
 
-    def _ends(self, both: Tensor, mask: Tensor) -> Tensor:
-        """Where each direction ends (B, directions * d)."""
+    def _last_states(self, both: Tensor, mask: Tensor) -> Tensor:
+        """The state of each direction where it ends (B, directions * d)."""
         ahead = both[torch.arange(len(both), device=mask.device), mask.sum(1) - 1, : self.lstm.hidden_size]
         return torch.cat([ahead, both[:, 0, self.lstm.hidden_size :]], -1)

@@ -1,26 +1,32 @@
-"""The users' recurrent encoder-decoder."""
+"""The users' recurrent encoder-decoders."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from seqmodels.neural.alignment import source_weights
-from seqmodels.neural.network import Network
-from seqmodels.neural.recurrent.models import Recurrent
-from seqmodels.neural.seq2seq.additive import AdditiveAttention
-from seqmodels.neural.seq2seq.attention import Attention
+from seqmodels.neural.batches import Windowing
+from seqmodels.neural.inspection import source_attention
+from seqmodels.neural.model import NeuralModel
+from seqmodels.neural.network import AttentiveNetwork, Network
+from seqmodels.neural.seq2seq.attention import (
+    AdditiveAttention,
+    Attention,
+    GeneralAttention,
+    MultiplicativeAttention,
+)
 from seqmodels.neural.seq2seq.encoder import Summary
-from seqmodels.neural.seq2seq.network import Asks, LSTMSeq2SeqNetwork
-from seqmodels.neural.seq2seq.products import GeneralAttention, MultiplicativeAttention
+from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork, QueryState
+from seqmodels.neural.seq2seq.textbook import BahdanauNetwork
 
 AttentionKind = Literal["additive", "multiplicative", "general", "location", None]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LSTMSeq2Seq(Recurrent):
+class LSTMSeq2Seq(NeuralModel):
     """An LSTM encoder and an LSTM decoder that attends to it: p(y | x).
 
     Args:
@@ -29,26 +35,30 @@ class LSTMSeq2Seq(Recurrent):
             - ``"additive"``: a feed-forward network over query and encoder output (Bahdanau et al. 2015);
             - ``"multiplicative"``: their dot product over √d (Luong et al. 2015, Vaswani et al. 2017);
             - ``"general"``: a bilinear form ``qᵀ W k`` (Luong et al. 2015);
-            - ``"location"``: additive, of a convolution of the previous step's weights too (Chorowski et al. 2015, the hybrid form);
+            - ``"location"``: additive, of a convolution of the previous step's weights too (Chorowski et al. 2015, the
+              hybrid form);
             - ``None``: no attention but one fixed context vector (Sutskever et al. 2014, Cho et al. 2014).
-        query: the decoder's state that asks: the ``"previous"``, whose context the decoder reads with its input (Bahdanau et al.
-            2015), or the ``"current"``, whose context goes to the output alone (Luong et al. 2015): faster, as no step of
-            attention waits for another.
+        query: the decoder's state that is the query: the ``"previous"``, whose context the decoder reads with its input
+            (Bahdanau et al. 2015), or the ``"current"``, whose context goes to the output alone (Luong et al. 2015):
+            faster, as no step of attention waits for another.
         n_heads: of ``"multiplicative"``; must divide ``d_model``.
-        coverage: scores depend on the sum of the weights of earlier steps (Tu et al. 2016, See et al. 2017); under ``"location"``
-            the convolution is of that sum (Shen et al. 2018).
+        coverage: scores depend on the sum of the weights of earlier steps (Tu et al. 2016, See et al. 2017); under
+            ``"location"`` the convolution is of that sum (Shen et al. 2018).
         bidirectional: whether the encoder reads both ways.
-        summary: what the decoder starts from, and the fixed context vector: ``"last"`` state or ``"mean"`` of the outputs.
+        summary: what the decoder starts from, and the fixed context vector: ``"last"`` state or ``"mean"`` of the
+            outputs.
         projections: learned linear query, key and value under ``"multiplicative"``.
         bptt: steps back-propagated through at once.
 
-    On a CPU one layer under ``query="previous"`` without ``"location"`` and coverage trains by a loop of its own, which is faster.
+    On a CPU one layer under ``query="previous"`` without ``"location"`` and coverage trains by a hand-written loop,
+    which is faster.
 
-    Fitted without ``y`` it is its decoder alone, given nothing. The other arguments are those of ``NeuralModel``.
+    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. The other arguments are those
+    of ``NeuralModel``.
     """
 
     attention: AttentionKind = "additive"
-    query: Asks = "previous"
+    query: QueryState = "previous"
     n_heads: int = 1
     coverage: bool = False
     bidirectional: bool = True
@@ -65,7 +75,15 @@ class LSTMSeq2Seq(Recurrent):
         if self.n_heads != 1 and self.attention != "multiplicative":
             raise ValueError(f"n_heads is {self.n_heads}, but attention={self.attention!r} has one; pass n_heads=1")
         if self.coverage and self.attention is None:
-            raise ValueError("coverage=True has no attention to keep account of; pass attention='additive' or another")
+            raise ValueError(
+                "coverage=True adds up attention weights, but attention is None; pass attention='additive' or another"
+            )
+
+    def _windowing(self) -> Windowing:
+        return Windowing()
+
+    def _bptt_steps(self) -> int:
+        return self.bptt
 
     def _network(self) -> Network:
         return LSTMSeq2SeqNetwork(
@@ -83,9 +101,9 @@ class LSTMSeq2Seq(Recurrent):
             case None:
                 return None
             case "additive":
-                return AdditiveAttention(self.d_model, of_past="coverage" if self.coverage else None)
+                return AdditiveAttention(self.d_model, features="coverage" if self.coverage else None)
             case "location":
-                return AdditiveAttention(self.d_model, of_past="location-coverage" if self.coverage else "location")
+                return AdditiveAttention(self.d_model, features="location-coverage" if self.coverage else "location")
             case "multiplicative":
                 return MultiplicativeAttention(
                     self.d_model, n_heads=self.n_heads, projections=self.projections, coverage=self.coverage
@@ -97,12 +115,57 @@ class LSTMSeq2Seq(Recurrent):
         )
 
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
-        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: how much each step of y looked at each of x.
+        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: how each step of y weighs x's.
 
         Of several heads it is the mean. ``ValueError`` if there is no attention.
         """
         if self.attention is None:
             raise ValueError("attention is None, so there are no weights; fit with attention='additive' or another")
         network = self._ready().network
-        assert isinstance(network, LSTMSeq2SeqNetwork)
-        return source_weights(self, X, y, network.attention_weights)
+        assert isinstance(network, AttentiveNetwork)
+        return source_attention(self, X, y, network.attention_weights)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class EncoderDecoder(NeuralModel):
+    """Any network that reads a source, such as ``BahdanauNetwork`` and ``LuongNetwork``: p(y | x).
+
+    Args:
+        network: a subclass of ``Network`` with ``reads_source``, or a function, that makes one of ``(d_model, n_layers,
+            dropout)``.
+        bptt: steps back-propagated through at once.
+
+    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. The other arguments are those
+    of ``NeuralModel``. A saved model names its network; ``load`` is told what the name stands for, unless it is one of
+    the two.
+    """
+
+    network: Callable[[int, int, float], Network] = BahdanauNetwork
+    bptt: int = 256
+    dropout: float = 0.0
+    lr: float = 3e-3
+
+    _has_encoder: ClassVar[bool] = True
+    _pads_sources: ClassVar[bool] = True
+
+    def _windowing(self) -> Windowing:
+        return Windowing()
+
+    def _bptt_steps(self) -> int:
+        return self.bptt
+
+    def _network(self) -> Network:
+        network = self.network(self.d_model, self.n_layers, self.dropout)
+        if not network.reads_source:
+            raise ValueError(f"{type(network).__name__} reads no source; pass a network with reads_source = True")
+        return network
+
+    def align(self, X: Any, y: Any) -> list[np.ndarray]:
+        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: how each step of y weighs x's.
+
+        ``ValueError`` where the network is no ``AttentiveNetwork``.
+        """
+        network = self._ready().network
+        if not isinstance(network, AttentiveNetwork):
+            raise ValueError(f"{type(network).__name__} has no attention to show; subclass AttentiveNetwork")
+        return source_attention(self, X, y, network.attention_weights)

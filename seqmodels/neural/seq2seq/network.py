@@ -1,4 +1,4 @@
-"""Encoder and decoder: ``h_t = LSTM([x_t, c_t], h_{t-1})``, the context ``c_t`` a weighted mean of what the source became."""
+"""Encoder and decoder: ``h_t = LSTM([x_t, c_t], h_{t-1})``, the context ``c_t`` a weighted mean of the source."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.network import AttentiveNetwork, Memory, Source
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
-from seqmodels.neural.recurrent.layers import between, layers_first, lstm
-from seqmodels.neural.recurrent.network import open_forget_gates
+from seqmodels.neural.recurrent.lstm import lstm, open_forget_gates
+from seqmodels.neural.recurrent.stack import dropout_between, layers_first
 from seqmodels.neural.seq2seq.attention import Attention
+from seqmodels.neural.seq2seq.decoder_loop import AttendedSource, LoopWeights, QueryMap, attentive_lstm
 from seqmodels.neural.seq2seq.encoder import LSTMEncoder, Summary
-from seqmodels.neural.seq2seq.loop import Memories, Query, Weights, attentive_lstm
 
-Asks = Literal["previous", "current"]
+QueryState = Literal["previous", "current"]
 Decoded = tuple[Tensor, Tensor, Tensor, Memory]  # states (B, T, d), contexts (B, T, d), weights (B, T, S), memory
 
 
-class LSTMSeq2SeqNetwork(Network):
+class LSTMSeq2SeqNetwork(AttentiveNetwork):
     """An LSTM reads the source, another writes (Sutskever et al., 2014; with attention Bahdanau et al., 2015).
 
-    The decoder's previous state asks: ``c_t = attention(h_{t-1}, source)``, ``h_t = LSTM([x_t, c_t], h_{t-1})``; or its current one:
-    ``h_t = LSTM(x_t, h_{t-1})``, ``c_t = attention(h_t, source)``, which is not fed back (Luong et al., 2015). The hidden state is
-    ``h_t + W [h_t, c_t] + b``. Without attention ``c_t`` is the summary of the source, the same at every step
-    (Cho et al., 2014). The decoder starts from the summary, through a learned bridge.
+    The decoder's previous state is the query: ``c_t = attention(h_{t-1}, source)``, ``h_t = LSTM([x_t, c_t],
+    h_{t-1})``; or its current one: ``h_t = LSTM(x_t, h_{t-1})``, ``c_t = attention(h_t, source)``, which is not fed
+    back (Luong et al., 2015). The hidden state is ``h_t + W [h_t, c_t] + b``. Without attention ``c_t`` is the summary
+    of the source, the same at every step (Cho et al., 2014). The decoder starts from the summary, through a learned
+    bridge.
 
     Args:
         d_model: width of inputs, states and hidden states; the encoder has as much in either direction.
@@ -34,14 +35,12 @@ class LSTMSeq2SeqNetwork(Network):
         attention: of this width, or None.
         bidirectional: the encoder reads both ways.
         summary: of the source: the ``"last"`` state in each direction, or the ``"mean"`` over its steps.
-        query: which state asks, the ``"previous"`` or the ``"current"``.
-        dropout: on the states of every layer, upwards only, and on the hidden state.
+        query: which state of the decoder is the query, the ``"previous"`` or the ``"current"``.
+        dropout: on the outputs of every layer, never along time, and on the hidden state.
 
     Raises:
         ValueError: for an unknown choice.
     """
-
-    reads_source = True
 
     def __init__(
         self,
@@ -51,27 +50,29 @@ class LSTMSeq2SeqNetwork(Network):
         attention: Attention | None,
         bidirectional: bool = True,
         summary: Summary = "last",
-        query: Asks = "previous",
+        query: QueryState = "previous",
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if query not in get_args(Asks):
+        if query not in get_args(QueryState):
             raise ValueError(f'query is {query!r}; pass "previous" or "current"')
         self.d_model = d_model
         self.n_layers = n_layers
-        self.feeds = attention is None or query == "previous"  # whether the decoder reads the context
+        self.feeds_context = attention is None or query == "previous"  # whether the decoder reads the context
         self.encoder = LSTMEncoder(d_model, n_layers, bidirectional=bidirectional, summary=summary, dropout=dropout)
         self.bridge = nn.Linear(d_model, 2 * n_layers * d_model)
         self.attention = attention
-        width = 2 * d_model if self.feeds else d_model
-        self.decoder = nn.LSTM(width, d_model, n_layers, batch_first=True, dropout=between(dropout, n_layers))
+        width = 2 * d_model if self.feeds_context else d_model
+        self.decoder = nn.LSTM(width, d_model, n_layers, batch_first=True, dropout=dropout_between(dropout, n_layers))
         self.readout = nn.Linear(2 * d_model, d_model)
-        self.p = dropout
+        self.dropout = dropout
         open_forget_gates(self.decoder)
 
     def start(self, n: int, source: Source | None = None) -> Memory:
-        """``(h, c, past, key, value, mask)``: decoder states (n, n_layers, d), what stands for earlier weights (None if they
-        don't matter), and the source prepared for attention. Without attention ``(h, c, summary)``.
+        """``(h, c, earlier, key, value, mask)``; without attention ``(h, c, summary)``.
+
+        Decoder states (n, n_layers, d), earlier weights of attention (None where scores do not depend on them), and the
+        source prepared for attention.
         """
         assert source is not None, "an encoder needs a source"
         states, summary = self.encoder(source.values, source.mask)
@@ -80,70 +81,74 @@ class LSTMSeq2SeqNetwork(Network):
         if self.attention is None:
             return torch.tanh(h), c, summary
         key, value = self.attention.prepare(states, source.mask)
-        return torch.tanh(h), c, self.attention.begin(key), key, value, source.mask
+        return torch.tanh(h), c, self.attention.no_weights(key), key, value, source.mask
 
     def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """See ``Network``."""
         if self.attention is None:
-            states, contexts, memory = self._given_the_summary(inputs, memory)
+            states, contexts, memory = self._decode_from_summary(inputs, memory)
         else:
             states, contexts, _, memory = self._decode(inputs, memory, self.attention)
         # Around the readout, not through it: a squashed readout left text at its unigram frequencies for long.
         hidden = states + self.readout(torch.cat([states, contexts], -1))
-        return apply_dropout(hidden, self.p, self.training), memory
+        return apply_dropout(hidden, self.dropout, self.training), memory
 
     def attention_weights(self, inputs: Tensor, memory: Memory) -> Tensor:
-        """How much step t looks at step s of the source (B, T, S), of several heads the mean; ``ValueError`` if there is no attention."""
+        """Attention weights of step t on step s of the source (B, T, S), of several heads the mean.
+
+        ``ValueError`` if there is no attention.
+        """
         if self.attention is None:
             raise ValueError('attention=None has no weights; pass attention="additive" or another')
         return self._decode(inputs, memory, self.attention)[2]
 
-    def _given_the_summary(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
+    def _decode_from_summary(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
         h, c, summary = memory
         context = summary[:, None, :].expand(-1, inputs.shape[1], -1)  # (B, T, d)
         states, (h, c) = lstm(self.decoder, torch.cat([inputs, context], -1), (layers_first(h), layers_first(c)))
         return states, context, (layers_first(h), layers_first(c), summary)
 
     def _decode(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
-        if not self.feeds:
-            return self._attend_after(inputs, memory, attention)
-        known = attention.for_loop(*memory[3:]) if self.n_layers == 1 else None
-        if known is None:
-            return self._decode_in_turn(inputs, memory, attention)
-        return self._decode_in_loop(inputs, memory, *known)
+        if not self.feeds_context:
+            return self._decode_then_attend(inputs, memory, attention)
+        loop = attention.for_loop(*memory[3:]) if self.n_layers == 1 else None
+        if loop is None:
+            return self._decode_step_by_step(inputs, memory, attention)
+        return self._decode_in_loop(inputs, memory, *loop)
 
-    def _attend_after(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
-        h, c, past, key, value, mask = memory
+    def _decode_then_attend(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
+        h, c, earlier, key, value, mask = memory
         states, (h, c) = lstm(self.decoder, inputs, (layers_first(h), layers_first(c)))
         contexts, weights = [], []
-        for query in states.split(states.shape[1] if past is None else 1, 1):
-            context, weight = attention(query, key, value, mask, past)
-            past = attention.after(past, weight[:, -1])
+        for query in states.split(states.shape[1] if earlier is None else 1, 1):
+            context, weight = attention(query, key, value, mask, earlier)
+            earlier = attention.add_weights(earlier, weight[:, -1])
             contexts.append(context)
             weights.append(weight)
-        memory = layers_first(h), layers_first(c), past, key, value, mask
+        memory = layers_first(h), layers_first(c), earlier, key, value, mask
         return states, torch.cat(contexts, 1), torch.cat(weights, 1), memory
 
-    def _decode_in_turn(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
-        h, c, past, key, value, mask = memory
+    def _decode_step_by_step(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
+        h, c, earlier, key, value, mask = memory
         h, c = layers_first(h), layers_first(c)
         states, contexts, weights = [], [], []
         for step in inputs.split(1, 1):  # (B, 1, d)
-            context, weight = attention(h[-1][:, None, :], key, value, mask, past)
-            past = attention.after(past, weight[:, 0])
+            context, weight = attention(h[-1][:, None, :], key, value, mask, earlier)
+            earlier = attention.add_weights(earlier, weight[:, 0])
             state, (h, c) = lstm(self.decoder, torch.cat([step, context], -1), (h, c))
             states.append(state)
             contexts.append(context)
             weights.append(weight)
-        memory = layers_first(h), layers_first(c), past, key, value, mask
+        memory = layers_first(h), layers_first(c), earlier, key, value, mask
         return torch.cat(states, 1), torch.cat(contexts, 1), torch.cat(weights, 1), memory
 
-    def _decode_in_loop(self, inputs: Tensor, memory: Memory, query: Query, memories: Memories) -> Decoded:
-        """The same with a backward pass of our own."""
-        (h, c, *attended), (u, v, b, b_recurrent) = memory, self.decoder.all_weights[0]
+    def _decode_in_loop(self, inputs: Tensor, memory: Memory, query: QueryMap, source: AttendedSource) -> Decoded:
+        """``_decode_step_by_step`` of one layer, with a hand-written backward pass."""
+        h, c, *attended = memory
+        u, v, b, b_recurrent = self.decoder.all_weights[0]
         driven = F.linear(inputs.transpose(0, 1), u[:, : self.d_model], b + b_recurrent)  # (T, B, 4d)
-        weights = Weights.of(v, u[:, self.d_model :], query)
-        states, contexts, attention, cell = attentive_lstm(driven, h[:, 0], c[:, 0], weights, memories)
-        shares = attention.unflatten(1, (len(inputs), -1)).mean(2)  # (T, B, S)
-        states, contexts, shares = (x.transpose(0, 1).contiguous() for x in (states, contexts, shares))
-        return states, contexts, shares, (states[:, -1:].to(h.dtype), cell[:, None].to(c.dtype), *attended)
+        weights = LoopWeights.of(v, u[:, self.d_model :], query)
+        states, contexts, attention, cell = attentive_lstm(driven, h[:, 0], c[:, 0], weights, source)
+        attention = attention.unflatten(1, (len(inputs), -1)).mean(2)  # (T, B, S)
+        states, contexts, attention = (x.transpose(0, 1).contiguous() for x in (states, contexts, attention))
+        return states, contexts, attention, (states[:, -1:].to(h.dtype), cell[:, None].to(c.dtype), *attended)

@@ -1,4 +1,7 @@
-"""What reads the source of a tagger: ``(B, S, d)`` -> a state for each of its steps, from both sides or from the past alone."""
+"""Encoders of a tagger's source.
+
+``(B, S, d)`` -> a state for each of its steps, from both sides or from the past alone.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class SourceEncoder(nn.Module, ABC):
         """Steps (B, S, d) and their mask (B, S), real on the left, -> states (B, S, d)."""
 
 
-class OneWay(SourceEncoder):
+class CausalEncoder(SourceEncoder):
     """A causal network over the source: the state of step t has seen the steps up to t.
 
     Args:
@@ -46,10 +49,11 @@ class OneWay(SourceEncoder):
         return states
 
 
-class BothWays(SourceEncoder):
-    """Layers of two recurrent networks, of which one reads from the end: ``h = W [forwards, backwards] + b`` (Schuster and Paliwal 1997).
+class BidirectionalEncoder(SourceEncoder):
+    """Layers of two recurrent networks, one of which reads from the end: ``h = W [forwards, backwards] + b``.
 
-    Padding stays on the right for both: each sequence is turned around within its own length.
+    After Schuster and Paliwal (1997). Padding stays on the right for both: each sequence is turned around within its
+    own length.
 
     Args:
         make: makes a recurrent network of one layer.
@@ -68,9 +72,9 @@ class BothWays(SourceEncoder):
         """See ``SourceEncoder``."""
         back_to_front = reverse_padded(mask)
         for ahead, back, combine in zip(self.forwards, self.backwards, self.combine, strict=True):
-            there = _run(ahead, values)
-            here = _run(back, values[back_to_front])
-            values = combine(torch.cat([there, here[back_to_front]], -1))
+            left_to_right = _run(ahead, values)
+            right_to_left = _run(back, values[back_to_front])
+            values = combine(torch.cat([left_to_right, right_to_left[back_to_front]], -1))
         return values
 
 

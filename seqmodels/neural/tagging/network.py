@@ -1,4 +1,7 @@
-"""``hidden_t = s_t``, or with the past ``s_t + g_t``, ``g = f(y_1 .. y_{t-1}; s_1 .. s_t)``, where s are states of the source."""
+"""The network of a tagger: ``hidden_t = s_t``, or with the past ``s_t + f(y_1 .. y_{t-1}; s_1 .. s_t)``.
+
+s are the states of the source.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,19 @@ from seqmodels.neural.tagging.encoders import SourceEncoder
 
 
 class TaggerNetwork(Network):
-    """A state for each step of the source, and what follows from the targets before it.
+    """A state for each step of the source, to which one of the targets before it is added.
 
     Args:
         encoder: reads the source.
-        decoder: a causal network without an encoder, whose input is the target before plus the projected state of the source; or
-            None: targets are independent, given the source.
+        decoder: a causal network without an encoder, whose input is the target before plus the projected state of the
+            source; or None: targets are independent, given the source.
 
     Its memory is ``(states (B, S, d), t, the decoder's memory)``.
 
     >>> import torch
-    >>> from seqmodels.neural.recurrent.network import LSTMNetwork
-    >>> from seqmodels.neural.tagging.encoders import OneWay
-    >>> network = TaggerNetwork(OneWay(LSTMNetwork(8)), LSTMNetwork(8))
+    >>> from seqmodels.neural.recurrent.lstm import LSTMNetwork
+    >>> from seqmodels.neural.tagging.encoders import CausalEncoder
+    >>> network = TaggerNetwork(CausalEncoder(LSTMNetwork(8)), LSTMNetwork(8))
     >>> source = Source(torch.zeros(3, 5, 8), torch.ones(3, 5, dtype=torch.bool))
     >>> hidden, (_, t, _) = network(torch.zeros(3, 2, 8), network.start(3, source))
     >>> hidden.shape, t

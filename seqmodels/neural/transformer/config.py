@@ -97,7 +97,8 @@ class TransformerConfig:
             )
 
     def _check_heads(self) -> None:
-        n, kv = self.n_query_heads, self.n_key_heads
+        n = self.n_query_heads
+        kv = self.n_key_heads
         if n < 1 or self.d_model % n:
             raise ValueError(f"n_heads={n} does not divide d_model={self.d_model}; pass a divisor of d_model")
         if kv < 1 or n % kv:

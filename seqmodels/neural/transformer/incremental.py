@@ -94,7 +94,7 @@ class HeadLayout:
         return self.n_heads + self.n_key_heads
 
     def order(self) -> Tensor:
-        """Which output of ``SelfAttention.project`` stands at each place."""
+        """Which output of ``SelfAttention.project`` is at each place."""
         entries = torch.arange((self.n_rotated + self.n_key_heads) * self.d_head).view(-1, self.d_head)
         return torch.cat([self.pair(entries[: self.n_rotated]), entries[self.n_rotated :]]).flatten()
 
@@ -148,7 +148,8 @@ class PackedBlock:
     @classmethod
     def of(cls, block: TransformerBlock, layout: HeadLayout) -> PackedBlock:
         """The weights of a block with ``norm="pre"`` and without cross-attention."""
-        attention, feedforward = block.attention, block.feedforward
+        attention = block.attention
+        feedforward = block.feedforward
         like = attention.project.weight.detach()
         scales = layout.scales(like) if attention.norm is None else like.new_ones(len(like))
         return cls(
@@ -311,7 +312,8 @@ class TransformerStepper(Stepper):
         self.positions = positions
         self.rotary = stack.rotary
         self.convolution = convolution
-        length, d_model = self.max_length or DEFAULT_TABLE_LENGTH, self.config.d_model
+        length = self.max_length or DEFAULT_TABLE_LENGTH
+        d_model = self.config.d_model
         self.like = convolution.table.new_zeros(1, 1, 1).expand(1, length, d_model)
         self.final_norm = packed_norm(stack.final_norm, self.like[0])
         self.position_table = self._added_positions(self.like, 0)
@@ -327,7 +329,8 @@ class TransformerStepper(Stepper):
     def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """See ``Stepper``."""
         state: StepState = memory
-        t, cache = state.length, state.claimed_cache(self.max_length)
+        t = state.length
+        cache = state.claimed_cache(self.max_length)
         buffers = cache.buffers
         x, pending = self.convolution(rows, state.pending)
         position, rotation = self._positions_of(t, t + 1)
@@ -346,14 +349,16 @@ class TransformerStepper(Stepper):
         position, rotation = self._positions_of(0, length)
         x = (x.clone() if position is None else x + position).flatten(0, 1)  # (n T, d)
         rotation = None if rotation is None else rotation.repeat(n, 1)
-        buffers, cache = StepBuffers(len(x), self.layout, x), self._empty_cache(n, length)
+        buffers = StepBuffers(len(x), self.layout, x)
+        cache = self._empty_cache(n, length)
         for block, slots in zip(self.blocks, cache.key_value.narrow(4, 0, length).unbind(0), strict=True):
             self._project(block, x, rotation, buffers)
             slots.copy_(buffers.key_value.unflatten(1, (n, length)).transpose(2, 3))  # (2, n, G, T, d_head)
             if block is not self.blocks[-1]:
                 self._add(block, x, causal_context(buffers.query.unflatten(0, (n, length)), *slots))
         cache.buffers.query.copy_(buffers.query.unflatten(0, (n, length))[:, -1])
-        x, (keys, values) = x.view(n, length, d)[:, -1].contiguous(), cache.first_steps(length)
+        x = x.view(n, length, d)[:, -1].contiguous()
+        keys, values = cache.first_steps(length)
         x = self._attend(self.blocks[-1], x, cache.buffers, keys[-1], values[-1])
         return self.final_norm(x), StepState(cache, length, pending)
 
@@ -395,7 +400,8 @@ class TransformerStepper(Stepper):
     def _positions_of(self, begin: int, end: int) -> tuple[Tensor | None, Tensor | None]:
         """Of steps ``begin .. end - 1``: what is added to inputs ``(T, d)``, and their rotation factors."""
         if end <= self.like.shape[1]:
-            added, rotation = self.position_table, self.rotation_table
+            added = self.position_table
+            rotation = self.rotation_table
             return None if added is None else added[begin:end], None if rotation is None else rotation[begin:end]
         like = self.like[:, :1].expand(1, end - begin, -1)
         return self._added_positions(like, begin), self._rotation_factors(like, begin)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from seqmodels.neural.alignment import source_weights
-from seqmodels.neural.batches import Reach
+from seqmodels.neural.batches import Windowing
+from seqmodels.neural.inspection import source_attention
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Memory, Network
 from seqmodels.neural.transformer.config import TransformerConfig, config_of
@@ -45,15 +45,15 @@ class Transformer(TransformerConfig, NeuralModel):
     context: int = 128
     stride: int | None = None
 
-    _carries: ClassVar[bool] = False
+    _carries_state: ClassVar[bool] = False
 
-    def _reach(self) -> Reach:
-        return Reach(self.context, self.stride)
+    def _windowing(self) -> Windowing:
+        return Windowing(self.context, self.stride)
 
     def _network(self) -> Network:
         return TransformerNetwork(config_of(self), max_length=self.context, previous=self.previous)
 
-    def _chunk(self) -> int:
+    def _bptt_steps(self) -> int:
         return self.context
 
 
@@ -83,13 +83,13 @@ class TransformerSeq2Seq(TransformerConfig, NeuralModel):
     _has_encoder: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True
 
-    def _reach(self) -> Reach:
-        return Reach()
+    def _windowing(self) -> Windowing:
+        return Windowing()
 
     def _network(self) -> Network:
         return TransformerSeq2SeqNetwork(config_of(self), max_length=self.max_length, previous=self.previous)
 
-    def _chunk(self) -> int:
+    def _bptt_steps(self) -> int:
         return self.max_length
 
     def align(self, X: Any, y: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
@@ -120,4 +120,4 @@ class TransformerSeq2Seq(TransformerConfig, NeuralModel):
             weights = network.attention_weights(inputs, memory, layer)  # (B, H, T, S)
             return weights.mean(1) if head is None else weights[:, head]
 
-        return source_weights(self, X, y, weigh)
+        return source_attention(self, X, y, weigh)

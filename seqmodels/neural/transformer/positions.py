@@ -33,7 +33,7 @@ class Positions(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Inputs (B, T, d) that stand at positions ``offset``, ``offset + 1``, ... -> inputs with positions added."""
+        """Inputs (B, T, d) at positions ``offset``, ``offset + 1``, ... -> inputs with positions added."""
 
 
 class NoPositions(Positions):
@@ -73,7 +73,8 @@ class SinusoidalPositions(Positions):
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         """``x`` (B, T, d) plus sinusoids."""
-        end, length = offset + x.shape[1], len(self.table)
+        end = offset + x.shape[1]
+        length = len(self.table)
         rows = self.table[offset:end].to(x.dtype)
         if end > length:  # step by step or at once, a position's row must come from the same place
             begin = max(offset, length)
@@ -96,7 +97,8 @@ class LearnedPositions(Positions):
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         """``x`` (B, T, d) plus rows; raises ``ValueError`` past the last row."""
-        end, max_length = offset + x.shape[1], len(self.table)
+        end = offset + x.shape[1]
+        max_length = len(self.table)
         if end > max_length:
             raise _too_long(end, max_length, "positions were learned for")
         return x + self.table[offset:end]
@@ -215,7 +217,8 @@ class T5Bias(ScoreBias):
 
     def __init__(self, n_heads: int, *, causal: bool, n_buckets: int = 32, max_distance: int = 128) -> None:
         super().__init__()
-        self.causal, self.max_distance = causal, max_distance
+        self.causal = causal
+        self.max_distance = max_distance
         self.table = nn.Parameter(torch.zeros(n_buckets, n_heads))
 
     def forward(self, distance: Tensor) -> Tensor:
@@ -275,8 +278,10 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("sine", sine, persistent=False)
 
     def forward(self, x: Tensor, offset: int = 0) -> Rotation:
-        """The rotation of the steps of ``x`` (B, T, d), which stand at ``offset``, ``offset + 1``, ..."""
-        end, length, dtype = offset + x.shape[1], len(self.cosine), compute_dtype(x)
+        """The rotation of the steps of ``x`` (B, T, d), at positions ``offset``, ``offset + 1``, ..."""
+        end = offset + x.shape[1]
+        length = len(self.cosine)
+        dtype = compute_dtype(x)
         cosine, sine = self.cosine[offset:end].to(dtype), self.sine[offset:end].to(dtype)
         if end <= length:
             return cosine, sine

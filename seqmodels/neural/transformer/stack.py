@@ -109,7 +109,8 @@ class TransformerStack(nn.Module):
             None if source_mask is None else padding_mask(source_mask, x, explicit=explicit),
             cross_queries,
         )
-        x, buffers = dropout(x, self.config.dropout, self.training), []
+        x = dropout(x, self.config.dropout, self.training)
+        buffers: list[KeyValue] = []
         for i, block in enumerate(self):
             if i == n_blocks:
                 break
@@ -165,7 +166,8 @@ class TransformerBlock(nn.Module):
 
 def norm_of(config: TransformerConfig) -> nn.Module:
     """A norm of width ``d_model``."""
-    affine, epsilon = config.norm_affine, config.norm_epsilon
+    affine = config.norm_affine
+    epsilon = config.norm_epsilon
     return make_norm(config.norm_type, config.d_model, affine=affine, bias=config.bias, epsilon=epsilon)
 
 

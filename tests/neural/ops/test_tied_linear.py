@@ -27,7 +27,7 @@ def apart(tied):
     own = [weights.pop("head.own")] if "head.own" in weights else []
     weights |= {"embedding.map.weight": table * scale, "begin": weights["begin"] * scale}
     weights["head.weight"] = torch.cat([table, *own])
-    if module.network.reads_source and module.ends.conditional:
+    if module.network.reads_source and module.spec.conditional:
         weights["source_embedding.map.weight"] = table * scale
     twin.module_.double().load_state_dict(weights)
     return twin

@@ -5,7 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Network, select
-from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork
+from seqmodels.neural.recurrent.elman import ElmanNetwork
+from seqmodels.neural.recurrent.gru import GRUNetwork
+from seqmodels.neural.recurrent.lstm import LSTMNetwork
 
 B, T, D, L = 3, 7, 6, 2
 MAKERS: dict[str, Callable[..., Network]] = {

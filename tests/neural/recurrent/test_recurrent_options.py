@@ -11,12 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import seqmodels as sm
-from seqmodels.neural.recurrent.network import ElmanNetwork, GRUNetwork, LSTMNetwork, RecurrentNetwork
-from seqmodels.neural.recurrent.options import RecurrentOptions
+from seqmodels.neural.recurrent.elman import ElmanNetwork
+from seqmodels.neural.recurrent.gru import GRUNetwork
+from seqmodels.neural.recurrent.lstm import LSTMNetwork
+from seqmodels.neural.recurrent.stack import KernelNetwork, RecurrentOptions
 
 B, T, D, L = 3, 9, 16, 2
 DROPS = ("recurrent_dropout", "embedding_dropout", "weight_drop")
-MAKERS: dict[str, Callable[..., RecurrentNetwork]] = {
+MAKERS: dict[str, Callable[..., KernelNetwork]] = {
     "tanh": lambda **options: ElmanNetwork(D, L, nonlinearity="tanh", options=RecurrentOptions(**options)),
     "relu": lambda **options: ElmanNetwork(D, L, nonlinearity="relu", options=RecurrentOptions(**options)),
     "sigmoid": lambda **options: ElmanNetwork(D, L, nonlinearity="sigmoid", options=RecurrentOptions(**options)),
@@ -33,28 +35,29 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 X = draw(B, T, D)
 
 
-def build(name: str, **options: Any) -> RecurrentNetwork:
+def build(name: str, **options: Any) -> KernelNetwork:
     """The same weights whatever the options."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return MAKERS[name](**options).double()
 
 
-def run(network: RecurrentNetwork, x: Tensor = X, seed: int = 1) -> Tensor:
+def run(network: KernelNetwork, x: Tensor = X, seed: int = 1) -> Tensor:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return network(x, network.start(len(x)))[0]
 
 
 @pytest.mark.parametrize("name", [name for name in MAKERS if name != "sigmoid"])  # torch has no kernel of it
-def test_layers_in_turn_are_all_layers_at_once(name: str) -> None:
+def test_layer_by_layer_is_the_fused_kernel(name: str) -> None:
     network, states = build(name), tuple(draw(L, B, D, seed=2 + i) for i in range(build(name).n_states))
-    torch.testing.assert_close(network._in_turn(X, states), network._at_once(X, states), rtol=0, atol=1e-12)
+    found = network.layer_by_layer(network.layers(), X, states)
+    torch.testing.assert_close(found, network.all_layers(X, states), rtol=0, atol=1e-12)
 
 
 def test_with_all_off_a_fused_kernel_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     network, zeros = build("lstm"), torch.zeros(L, B, D).double()
-    monkeypatch.setattr(RecurrentNetwork, "_in_turn", None)  # to call it would fail
+    monkeypatch.setattr(KernelNetwork, "layer_by_layer", None)  # to call it would fail
     assert torch.equal(run(network), network.rnn(X, (zeros, zeros))[0])
 
 
@@ -78,16 +81,19 @@ def test_means_stay(drop: str) -> None:
         v, ones = torch.ones(D, D), torch.ones(B, T, D)
         means = [
             torch.stack([f(value, True) for _ in range(400)]).mean()
-            for f, value in ((options.thin, v), (options.lock, ones), (options.skip_steps, ones))
+            for f, value in ((options.drop_weights, v), (options.variational_dropout, ones), (options.drop_steps, ones))
         ]
     assert all(abs(float(mean) - 1) < 0.05 for mean in means)
 
 
-def test_recurrent_dropout_locks_features_and_states_for_all_steps() -> None:
+def test_recurrent_dropout_drops_the_same_features_and_states_at_all_steps() -> None:
     options = RecurrentOptions(recurrent_dropout=0.5)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        steps, v = options.lock(torch.ones(B, T, D), True), options.thin(torch.ones(4 * D, D), True)
+        steps, v = (
+            options.variational_dropout(torch.ones(B, T, D), True),
+            options.drop_weights(torch.ones(4 * D, D), True),
+        )
     assert torch.equal(steps, steps[:, :1].expand(B, T, D))
     assert not torch.equal(steps[0], steps[1])
     assert set(steps.unique().tolist()) == set(v.unique().tolist()) == {0.0, 2.0}
@@ -95,11 +101,11 @@ def test_recurrent_dropout_locks_features_and_states_for_all_steps() -> None:
 
 
 def test_a_column_dropped_is_a_state_dropped() -> None:
-    """The kernel with a thinned matrix is the recurrence with masked states (Gal & Ghahramani's equation)."""
+    """A matrix with dropped columns is the recurrence with masked states (Gal & Ghahramani's equation)."""
     network = build("tanh")
     u, v, b, b_recurrent = network.rnn.all_weights[0]
     mask = F.dropout(torch.ones(D).double(), 0.5)
-    found, _ = network.one_layer(X, (torch.zeros(1, B, D).double(),), (u, v * mask, b, b_recurrent))
+    found, _ = network.one_layer(X, (torch.zeros(1, B, D).double(),), weights=(u, v * mask, b, b_recurrent))
     h = torch.zeros(B, D).double()
     for t in range(T):
         h = torch.tanh(X[:, t] @ u.T + (h * mask) @ v.T + b + b_recurrent)
@@ -109,8 +115,8 @@ def test_a_column_dropped_is_a_state_dropped() -> None:
 def test_weight_drop_drops_weights_and_embedding_dropout_steps() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        v = RecurrentOptions(weight_drop=0.5).thin(torch.ones(4 * D, D), True)
-        x = RecurrentOptions(embedding_dropout=0.5).skip_steps(torch.ones(B, T, D), True)
+        v = RecurrentOptions(weight_drop=0.5).drop_weights(torch.ones(4 * D, D), True)
+        x = RecurrentOptions(embedding_dropout=0.5).drop_steps(torch.ones(B, T, D), True)
     assert set(v.unique().tolist()) == set(x.unique().tolist()) == {0.0, 2.0}
     assert abs(float((v == 0).float().mean()) - 0.5) < 0.06
     assert ((v == 0).any(0) & (v != 0).any(0)).all()
@@ -125,7 +131,7 @@ def test_each_layer_is_normalised_and_adds_to_the_one_below(name: str) -> None:
         nn.init.normal_(norm.weight)
     below, zero = X, tuple(torch.zeros(1, B, D).double() for _ in range(network.n_states))
     for layer, weights in enumerate(network.rnn.all_weights):
-        hidden, _ = network.one_layer(below, zero, tuple(weights))
+        hidden, _ = network.one_layer(below, zero, weights=tuple(weights))
         scaled = (hidden - hidden.mean(-1, keepdim=True)) / (hidden.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
         scaled = scaled * network.norms[layer].weight + network.norms[layer].bias
         below = scaled if layer == 0 else below + scaled
@@ -159,7 +165,7 @@ def test_models_hand_their_options_on(model: type[sm.LSTM]) -> None:
     options = dict(zip(DROPS, (0.1, 0.2, 0.3), strict=True)) | {"layer_norm": True, "residual": True}
     fitted = model(d_model=8, n_layers=2, max_steps=3, training_precision="bfloat16", **options).fit(["to be or not"])
     network = fitted.module_.network
-    assert isinstance(network, RecurrentNetwork)
+    assert isinstance(network, KernelNetwork)
     assert network.options == RecurrentOptions(**options)
 
 

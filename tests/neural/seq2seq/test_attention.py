@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodels.neural.seq2seq.additive import AdditiveAttention
-from seqmodels.neural.seq2seq.attention import Attention
-from seqmodels.neural.seq2seq.products import MultiplicativeAttention
-from tests.neural.seq2seq.attentions import FORGETTING, REMEMBERING
+from seqmodels.neural.seq2seq.attention import AdditiveAttention, Attention, MultiplicativeAttention
+from tests.neural.seq2seq.attentions import WITH_EARLIER_WEIGHTS, WITHOUT_EARLIER_WEIGHTS
 
 B, T, S, D = 3, 4, 6, 8
 MASK = torch.arange(S) < torch.tensor([[6], [2], [4]])
@@ -19,7 +17,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 def build(name: str) -> Attention:
     with torch.random.fork_rng(devices=[]):
-        module = (FORGETTING | REMEMBERING)[name](D).double()
+        module = (WITHOUT_EARLIER_WEIGHTS | WITH_EARLIER_WEIGHTS)[name](D).double()
     for i, parameter in enumerate(module.parameters()):
         parameter.data.copy_(draw(*parameter.shape, seed=i))
     return module
@@ -30,7 +28,7 @@ def attend(module: Attention, query: Tensor, source: Tensor, mask: Tensor | None
     return context, weights[:, None]  # (B, 1, T, S)
 
 
-@pytest.mark.parametrize("name", FORGETTING)
+@pytest.mark.parametrize("name", WITHOUT_EARLIER_WEIGHTS)
 def test_weights_are_zero_where_masked_and_sum_to_one(name: str) -> None:
     context, weights = attend(build(name), draw(B, T, D), draw(B, S, D, seed=1), MASK)
     assert context.shape == (B, T, D)
@@ -39,7 +37,7 @@ def test_weights_are_zero_where_masked_and_sum_to_one(name: str) -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]), rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", FORGETTING)
+@pytest.mark.parametrize("name", WITHOUT_EARLIER_WEIGHTS)
 def test_what_is_masked_has_no_influence_even_if_it_is_nan(name: str) -> None:
     module, query, source = build(name), draw(B, T, D), draw(B, S, D, seed=1)
     expected, _ = attend(module, query, source, MASK)
@@ -50,7 +48,7 @@ def test_what_is_masked_has_no_influence_even_if_it_is_nan(name: str) -> None:
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("name", FORGETTING)
+@pytest.mark.parametrize("name", WITHOUT_EARLIER_WEIGHTS)
 def test_the_order_of_what_is_attended_to_does_not_matter(name: str) -> None:
     module, query, source = build(name), draw(B, T, D), draw(B, S, D, seed=1)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
@@ -60,7 +58,7 @@ def test_the_order_of_what_is_attended_to_does_not_matter(name: str) -> None:
     torch.testing.assert_close(moved_weights, weights[..., order], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", FORGETTING)
+@pytest.mark.parametrize("name", WITHOUT_EARLIER_WEIGHTS)
 def test_no_mask_is_a_mask_without_padding(name: str) -> None:
     module, query, source = build(name), draw(B, T, D), draw(B, S, D, seed=1)
     everything = torch.ones(B, S, dtype=torch.bool)
@@ -154,29 +152,29 @@ def test_heads_attend_apart() -> None:
     torch.testing.assert_close(weights, (parts[0][1] + parts[1][1]) / 2, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", REMEMBERING)
+@pytest.mark.parametrize("name", WITH_EARLIER_WEIGHTS)
 def test_what_is_remembered_is_the_last_weights_or_their_sum(name: str) -> None:
     module = build(name)
-    past = module.begin(draw(B, S, D))
+    past = module.no_weights(draw(B, S, D))
     assert torch.equal(past, torch.zeros(B, S, dtype=torch.float64))
     for weights in (earlier(1), earlier(2)):
-        past = module.after(past, weights)
+        past = module.add_weights(past, weights)
     torch.testing.assert_close(past, earlier(2) + (0.0 if name == "location" else earlier(1)), rtol=0, atol=0)
-    assert build("additive").after(build("additive").begin(draw(B, S, D)), past) is None
+    assert build("additive").add_weights(build("additive").no_weights(draw(B, S, D)), past) is None
 
 
-@pytest.mark.parametrize("name", REMEMBERING)
+@pytest.mark.parametrize("name", WITH_EARLIER_WEIGHTS)
 def test_weights_that_depend_on_earlier_ones_are_a_distribution_over_the_real_source(name: str) -> None:
     module, query, source = build(name), draw(B, 1, D), draw(B, S, D, seed=1)
     key, value = module.prepare(source.masked_fill(~MASK[..., None], torch.nan), MASK)
-    _, plain = module(query, key, value, MASK, module.begin(key))
+    _, plain = module(query, key, value, MASK, module.no_weights(key))
     _, weights = module(query, key, value, MASK, earlier())
     assert (weights[:, 0][~MASK] == 0.0).all()
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, 1, dtype=torch.float64), rtol=0, atol=1e-14)
     assert not torch.allclose(weights, plain)
 
 
-@pytest.mark.parametrize("name", [name for name in REMEMBERING if "location" not in name])
+@pytest.mark.parametrize("name", [name for name in WITH_EARLIER_WEIGHTS if "location" not in name])
 def test_coverage_does_not_mind_the_order_of_the_source(name: str) -> None:
     module, query, source = build(name), draw(B, 1, D), draw(B, S, D, seed=1)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
@@ -189,13 +187,13 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="n_heads is 3, which does not divide d_model=8"):
         MultiplicativeAttention(D, n_heads=3)
     with pytest.raises(ValueError, match="width is 4; pass an odd number"):
-        AdditiveAttention(D, of_past="location", width=4)
+        AdditiveAttention(D, features="location", width=4)
 
 
-@pytest.mark.parametrize("name", [name for name in [*FORGETTING, *REMEMBERING] if name != "dot"])
+@pytest.mark.parametrize("name", [name for name in [*WITHOUT_EARLIER_WEIGHTS, *WITH_EARLIER_WEIGHTS] if name != "dot"])
 def test_every_parameter_gets_a_gradient(name: str) -> None:
     module, query, source = build(name), draw(B, 1, D), draw(B, S, D, seed=1)
-    past = None if module.past is None else earlier()
+    past = None if module.earlier_weights is None else earlier()
     module(query, *module.prepare(source, MASK), MASK, past)[0].pow(2).sum().backward()
     flat = [n for n, parameter in module.named_parameters() if parameter.grad is None or parameter.grad.norm() < 1e-9]
     assert flat == []

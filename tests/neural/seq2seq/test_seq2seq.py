@@ -5,14 +5,16 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Source, select
-from seqmodels.neural.seq2seq.additive import AdditiveAttention
+from seqmodels.neural.seq2seq.attention import AdditiveAttention
 from seqmodels.neural.seq2seq.encoder import LSTMEncoder
 from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
-from tests.neural.seq2seq.attentions import FORGETTING, REMEMBERING
+from tests.neural.seq2seq.attentions import WITH_EARLIER_WEIGHTS, WITHOUT_EARLIER_WEIGHTS
 
 B, S, T, D = 3, 5, 7, 6
 MASK = torch.arange(S) < torch.tensor([[5], [2], [3]])
-MAKERS = FORGETTING | {name: REMEMBERING[name] for name in ("additive coverage", "location", "general coverage")}
+MAKERS = WITHOUT_EARLIER_WEIGHTS | {
+    name: WITH_EARLIER_WEIGHTS[name] for name in ("additive coverage", "location", "general coverage")
+}
 CASES = [
     *product(["additive", "multiplicative", None], ["last", "mean"], [True, False], ["previous"], [2]),
     *product(MAKERS, ["last"], [True], ["previous", "current"], [1]),
@@ -129,7 +131,7 @@ def test_the_decoder_is_bahdanaus(attention: str, n_layers: int) -> None:
     for t in range(T):
         # the state before this step asks
         context, weight = network.attention(layers[-1][0][:, None], key, value, mask, past)
-        past = network.attention.after(past, weight[:, 0])
+        past = network.attention.add_weights(past, weight[:, 0])
         torch.testing.assert_close(weights[:, t], weight[:, 0], rtol=0, atol=1e-12)
         below = torch.cat([x[:, t], context[:, 0]], -1)
         for i, (u, v, b, b_recurrent) in enumerate(network.decoder.all_weights):
@@ -150,7 +152,7 @@ def test_under_a_current_query_the_decoder_is_luongs(attention: str) -> None:
     states, _ = network.decoder(x, (h.transpose(0, 1), c.transpose(0, 1)))  # reads no context
     for t in range(T):
         context, weight = network.attention(states[:, t : t + 1], key, value, mask, past)
-        past = network.attention.after(past, weight[:, 0])
+        past = network.attention.add_weights(past, weight[:, 0])
         expected = states[:, t] + network.readout(torch.cat([states[:, t], context[:, 0]], -1))
         torch.testing.assert_close(hidden[:, t], expected, rtol=0, atol=1e-12)
 

@@ -12,8 +12,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 import seqmodels as sm
 from seqmodels.neural.model import NeuralModel, _limit
 from seqmodels.neural.network import Source
-from seqmodels.neural.recurrent.network import GRUNetwork, LSTMNetwork
-from seqmodels.neural.tagging.encoders import BothWays, OneWay, SourceEncoder, TransformerEncoder
+from seqmodels.neural.recurrent.gru import GRUNetwork
+from seqmodels.neural.recurrent.lstm import LSTMNetwork
+from seqmodels.neural.tagging.encoders import BidirectionalEncoder, CausalEncoder, SourceEncoder, TransformerEncoder
 from seqmodels.neural.tagging.network import TaggerNetwork
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.preparation import Example
@@ -36,9 +37,9 @@ def built(make: Callable[[], Any]) -> Any:
 
 CONFIG = TransformerConfig(d_model=D, n_layers=2, n_heads=2, dropout=0.0)
 ENCODERS: dict[str, Callable[[], SourceEncoder]] = {
-    "lstm-both": lambda: BothWays(lambda: LSTMNetwork(D), 2),
-    "gru-both": lambda: BothWays(lambda: GRUNetwork(D), 1),
-    "lstm-one": lambda: OneWay(LSTMNetwork(D, 2)),
+    "lstm-both": lambda: BidirectionalEncoder(lambda: LSTMNetwork(D), 2),
+    "gru-both": lambda: BidirectionalEncoder(lambda: GRUNetwork(D), 1),
+    "lstm-one": lambda: CausalEncoder(LSTMNetwork(D, 2)),
     "transformer-both": lambda: TransformerEncoder(CONFIG, causal=False),
     "transformer-one": lambda: TransformerEncoder(CONFIG, causal=True),
 }
@@ -65,7 +66,7 @@ def test_one_way_sees_the_past_and_both_ways_all(name: str) -> None:
 
 
 def test_both_ways_are_torchs_own_bidirectional_lstm() -> None:
-    encoder, source = built(lambda: BothWays(lambda: LSTMNetwork(D), 1)), draw(B, S, D)
+    encoder, source = built(lambda: BidirectionalEncoder(lambda: LSTMNetwork(D), 1)), draw(B, S, D)
     own = nn.LSTM(D, D, batch_first=True, bidirectional=True).double()
     for name, parameter in encoder.forwards[0].rnn.named_parameters():
         own.get_parameter(name).data.copy_(parameter)
@@ -79,7 +80,7 @@ def test_both_ways_are_torchs_own_bidirectional_lstm() -> None:
 @pytest.mark.parametrize("autoregressive", [False, True])
 def test_the_network_adds_the_past_to_the_states_of_the_source(autoregressive: bool) -> None:
     decoder = LSTMNetwork(D) if autoregressive else None
-    network = built(lambda: TaggerNetwork(OneWay(GRUNetwork(D)), decoder))
+    network = built(lambda: TaggerNetwork(CausalEncoder(GRUNetwork(D)), decoder))
     source, inputs = Source(draw(B, S, D), MASK), draw(B, S, D, seed=1)
     states = network.encoder(source.values, source.mask)
     hidden, _ = network(inputs, network.start(B, source))
@@ -184,7 +185,7 @@ def test_text_in_as_many_bytes_is_a_target_too() -> None:
         ({"length": "stop"}, "length is 'stop', but the targets of LSTMTagger are as long"),
         ({"ignore_source": True}, "for p\\(y\\) as a baseline take LSTM"),
         ({"cell": "rnn"}, "cell is 'rnn'; pass one of 'lstm', 'gru', 'elman'"),
-        ({"autoregressive": False, "tie_embeddings": True}, "no table of theirs to tie"),
+        ({"autoregressive": False, "tie_embeddings": True}, "no table of embeddings to tie"),
         ({"piece": 0}, "bptt or piece is 0"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodels.neural.batches import Reach
+from seqmodels.neural.batches import Windowing
 from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.network import Memory, select
 from seqmodels.neural.transformer.cache import FIRST_CAPACITY, CacheUpdate, FillLevel, cached_length, plan_update
@@ -150,7 +150,7 @@ def test_a_cache_made_under_inference_mode_is_read_outside_of_it(network: Transf
 @pytest.mark.parametrize("name", ["transformer", "transformer seq2seq"])
 def test_the_cursor_is_a_pure_function(build_module: Callable[..., tuple], name: str) -> None:
     module, observation = build_module(name)
-    cursor = NetworkCursor(module, observation, Reach(6 if name == "transformer" else None))
+    cursor = NetworkCursor(module, observation, Windowing(6 if name == "transformer" else None))
     states = [cursor.start(None, N)]
     for k in range(9):
         states.append(cursor.advance(states[-1], torch.tensor([k % 3, 1])))

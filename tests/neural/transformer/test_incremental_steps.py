@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import Cursor
-from seqmodels.neural.batches import Reach, Row
+from seqmodels.neural.batches import Row, Windowing
 from seqmodels.neural.cursor import NetworkCursor
-from seqmodels.neural.module import Ends, SequenceModule
+from seqmodels.neural.io_module import IOSpec, SequenceModule
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.transformer.config import TransformerConfig
@@ -42,17 +42,24 @@ LEFT_OUT: list[dict[str, Any]] = [
 
 
 def cursor(
-    name: str, reach: Reach, *, conditional: bool = False, tied: float | None = None, max_length: int | None = 16
+    name: str,
+    windowing: Windowing,
+    *,
+    conditional: bool = False,
+    tied: float | None = None,
+    max_length: int | None = 16,
 ) -> NetworkCursor:
     options: dict[str, Any] = {"d_model": 8, "n_layers": 2, "n_heads": 2, "dropout": 0.0, **OPTIONS[name]}
     previous = options.pop("previous", 0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = TransformerNetwork(TransformerConfig(**options), max_length=max_length, previous=previous)
-        module = SequenceModule(network, Categorical(), Ends("symbols", V, conditional, True, tied), torch.Generator())
+        module = SequenceModule(
+            network, Categorical(), IOSpec("symbols", V, conditional, True, tied), torch.Generator()
+        )
         for parameter in module.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
-    return NetworkCursor(module.double().eval(), Categorical(), reach)
+    return NetworkCursor(module.double().eval(), Categorical(), windowing)
 
 
 def fast(whole: NetworkCursor) -> SymbolCursor:
@@ -76,44 +83,46 @@ def walked(stepping: Cursor, x: Tensor, source: np.ndarray | None = None) -> Ten
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_steps_are_those_of_the_module(name: str) -> None:
-    whole, x = cursor(name, Reach()), symbols(13)
+    whole, x = cursor(name, Windowing()), symbols(13)
     torch.testing.assert_close(walked(fast(whole), x), walked(whole, x), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("reach", [Reach(1), Reach(2), Reach(5), Reach(5, 5), Reach(8, 3), Reach(16)])
+@pytest.mark.parametrize(
+    "windowing", [Windowing(1), Windowing(2), Windowing(5), Windowing(5, 5), Windowing(8, 3), Windowing(16)]
+)
 @pytest.mark.parametrize("name", ["transformer", "gpt2"])
 @pytest.mark.parametrize("conditional", [False, True])
-def test_windows_are_those_of_batched_evaluation(name: str, reach: Reach, conditional: bool) -> None:
-    whole, x = cursor(name, reach, conditional=conditional), symbols(19)
+def test_windows_are_those_of_batched_evaluation(name: str, windowing: Windowing, conditional: bool) -> None:
+    whole, x = cursor(name, windowing, conditional=conditional), symbols(19)
     source = np.array([4, 0, 1, 3, 3, 2, 1]) if conditional else None
     rows = [Row.of(Example(each.numpy(), source), False, True) for each in x]
-    expected = np.stack(log_prob_steps(whole.module, whole.observation, rows, reach))
+    expected = np.stack(log_prob_steps(whole.module, whole.observation, rows, windowing))
     found = walked(fast(whole), x, source)
     targets = torch.cat([x, torch.full((N, 1), V)], 1).t().unsqueeze(-1)
     np.testing.assert_allclose(found.gather(-1, targets).squeeze(-1).t(), expected, rtol=0, atol=1e-10)
 
 
 def test_tied_tables_are_read() -> None:
-    whole, x = cursor("gpt2", Reach(4), tied=2.0), symbols(9)
+    whole, x = cursor("gpt2", Windowing(4), tied=2.0), symbols(9)
     torch.testing.assert_close(walked(fast(whole), x), walked(whole, x), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["transformer", "no positions"])
 def test_steps_go_on_past_what_is_kept(name: str) -> None:
-    whole, x = cursor(name, Reach(), max_length=3), symbols(9)
+    whole, x = cursor(name, Windowing(), max_length=3), symbols(9)
     torch.testing.assert_close(walked(fast(whole), x), walked(whole, x), rtol=0, atol=1e-12)
 
 
 def test_learned_positions_end_where_the_module_says() -> None:
-    stepping = fast(cursor("gpt2", Reach(), max_length=6))
+    stepping = fast(cursor("gpt2", Windowing(), max_length=6))
     with pytest.raises(ValueError, match="the sequence has 7 steps but positions were learned for max_length=6"):
         walked(stepping, symbols(6))
 
 
-@pytest.mark.parametrize("reach", [Reach(), Reach(4)])
-def test_a_state_advanced_twice_gives_the_same_twice(reach: Reach) -> None:
+@pytest.mark.parametrize("windowing", [Windowing(), Windowing(4)])
+def test_a_state_advanced_twice_gives_the_same_twice(windowing: Windowing) -> None:
     """Whoever comes first writes in place; the branch that comes later is not spoiled, nor is what was said before."""
-    whole = cursor("transformer", reach)
+    whole = cursor("transformer", windowing)
     stepping = fast(whole)
     states = [stepping.start(None, N)]
     for step in symbols(7).t():
@@ -134,9 +143,9 @@ def test_a_state_advanced_twice_gives_the_same_twice(reach: Reach) -> None:
         torch.testing.assert_close(stepping.advance(state, step).outputs, after.outputs, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("reach", [Reach(), Reach(4)])
-def test_beams_are_independent_copies(reach: Reach) -> None:
-    whole = cursor("shared keys", reach)
+@pytest.mark.parametrize("windowing", [Windowing(), Windowing(4)])
+def test_beams_are_independent_copies(windowing: Windowing) -> None:
+    whole = cursor("shared keys", windowing)
     stepping, x, index = fast(whole), symbols(9), torch.tensor([2, 0, 2, 1])
     state, slow = stepping.start(None, N), whole.start(None, N)
     for step in x.t():
@@ -152,7 +161,7 @@ def test_beams_are_independent_copies(reach: Reach) -> None:
 
 
 def test_steps_are_written_in_place() -> None:
-    stepping = fast(cursor("transformer", Reach()))
+    stepping = fast(cursor("transformer", Windowing()))
     state, places = stepping.start(None, N), []
     for step in symbols(15).t():
         state = stepping.advance(state, step)
@@ -162,7 +171,7 @@ def test_steps_are_written_in_place() -> None:
 
 
 def test_a_state_of_inference_mode_goes_on_outside_of_it() -> None:
-    whole, x = cursor("transformer", Reach()), symbols(6)
+    whole, x = cursor("transformer", Windowing()), symbols(6)
     stepping = fast(whole)
     with torch.inference_mode():
         state = stepping.start(None, N)
@@ -174,7 +183,7 @@ def test_a_state_of_inference_mode_goes_on_outside_of_it() -> None:
 
 
 def test_what_the_caller_changes_later_was_read_before() -> None:
-    whole, x = cursor("transformer", Reach(4)), symbols(9)
+    whole, x = cursor("transformer", Windowing(4)), symbols(9)
     stepping, scratch = fast(whole), torch.zeros(N, dtype=torch.int64)
     state = stepping.start(None, N)
     for step in x.t():
@@ -190,5 +199,5 @@ def test_what_is_not_implemented_is_left_to_the_module(options: dict[str, Any]) 
 
 def test_large_vocabularies_need_no_table_of_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqmodels.neural.transformer.short_convolution.PRECOMPUTED_UP_TO", V - 1)
-    whole, x = cursor("transformer", Reach(8)), symbols(13)
+    whole, x = cursor("transformer", Windowing(8)), symbols(13)
     torch.testing.assert_close(walked(fast(whole), x), walked(whole, x), rtol=0, atol=1e-12)

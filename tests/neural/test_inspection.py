@@ -6,7 +6,7 @@ import torch
 from numpy.testing import assert_allclose
 
 import seqmodels as sm
-from seqmodels.neural import gradient_by_lag, gradients
+from seqmodels.neural import gradient_by_lag, inspection
 
 RNG = np.random.default_rng(0)
 SYMBOLS = [RNG.integers(4, size=n) for n in (12, 7, 9, 3)]
@@ -51,7 +51,7 @@ def test_batches_change_nothing_and_all_sequences_count(make, data, monkeypatch:
         assert together["n_steps"][i] == n == sum(max(0, len(x) - lag) for x in data)
         mean = sum(part["gradient"] * part["n_steps"] for part in parts) / n
         assert_allclose(together["gradient"][i], mean, rtol=1e-10)
-    monkeypatch.setattr(gradients, "STEPS_AT_ONCE", 1)
+    monkeypatch.setattr(inspection, "MAX_STEPS_PER_BATCH", 1)
     assert_allclose(gradient_by_lag(model, data, lags)["gradient"], together["gradient"], rtol=1e-10)
 
 
@@ -63,7 +63,7 @@ def test_what_cannot_be_asked() -> None:
     with pytest.raises(ValueError, match="lag 12 is asked for but the longest sequence has 12 steps"):
         gradient_by_lag(model, SYMBOLS, [12])
     short = sm.Transformer(n_layers=1, n_heads=2, context=11, **SMALL).fit(SYMBOLS, validation=None)
-    with pytest.raises(ValueError, match="a sequence has 12 steps, but the model sees 11 at once"):
+    with pytest.raises(ValueError, match="a sequence has 12 steps, but the context of the model is 11"):
         gradient_by_lag(short, SYMBOLS, [1])
     given = sm.LSTM(**SMALL).fit(SYMBOLS, SYMBOLS, validation=None)
     with pytest.raises(ValueError, match=r"of p\(x\); fit without y"):

@@ -8,14 +8,20 @@ from torch import Tensor
 
 from seqmodels.neural.network import Source
 from seqmodels.neural.seq2seq.attention import Attention
-from seqmodels.neural.seq2seq.loop import Memories, Query, Weights, attentive_lstm
+from seqmodels.neural.seq2seq.decoder_loop import (
+    AttendedSource,
+    LoopWeights,
+    QueryMap,
+    additive_score,
+    attentive_lstm,
+    dot_score,
+)
 from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
-from seqmodels.neural.seq2seq.scores import additive_score, dot_score
-from tests.neural.seq2seq.attentions import FORGETTING
+from tests.neural.seq2seq.attentions import WITHOUT_EARLIER_WEIGHTS
 
 B, S, T, D = 3, 5, 4, 6
 MASK = torch.arange(S) < torch.tensor([[5], [2], [3]])
-every = pytest.mark.parametrize("name", FORGETTING)
+every = pytest.mark.parametrize("name", WITHOUT_EARLIER_WEIGHTS)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -25,24 +31,27 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 def build(name: str, dtype: torch.dtype = torch.float64) -> tuple[LSTMSeq2SeqNetwork, Attention]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        attention = FORGETTING[name](D)
+        attention = WITHOUT_EARLIER_WEIGHTS[name](D)
         return LSTMSeq2SeqNetwork(D, attention=attention).to(dtype), attention
 
 
-def both_roads(name: str, n_pieces: int = 1) -> list[tuple[Tensor, ...]]:
-    """States, contexts, weights, last state and cell; and the gradients of a function of them with respect to everything."""
+def loop_and_autograd(name: str, n_pieces: int = 1) -> list[tuple[Tensor, ...]]:
+    """States, contexts, weights, last state and cell.
+
+    And the gradients of a function of them with respect to everything.
+    """
     results = []
     for fast in (True, False):
         network, attention = build(name)
         inputs, values = draw(B, T, D).requires_grad_(), draw(B, S, D, seed=1).requires_grad_()
         memory, pieces = network.start(B, Source(values, MASK)), []
         for piece in inputs.split(T // n_pieces, 1):
-            known = attention.for_loop(*memory[3:])
-            assert known is not None
+            loop = attention.for_loop(*memory[3:])
+            assert loop is not None
             if fast:
-                *found, memory = network._decode_in_loop(piece, memory, *known)
+                *found, memory = network._decode_in_loop(piece, memory, *loop)
             else:
-                *found, memory = network._decode_in_turn(piece, memory, attention)
+                *found, memory = network._decode_step_by_step(piece, memory, attention)
             pieces.append(found)
         states, contexts, weights = (torch.cat(parts, 1) for parts in zip(*pieces, strict=True))
         outputs = states, contexts, weights, memory[0], memory[1]
@@ -56,7 +65,7 @@ def both_roads(name: str, n_pieces: int = 1) -> list[tuple[Tensor, ...]]:
 @every
 @pytest.mark.parametrize("n_pieces", [1, 2])
 def test_the_loop_and_its_gradients_are_autograds(name: str, n_pieces: int) -> None:
-    fast, plain = both_roads(name, n_pieces)
+    fast, plain = loop_and_autograd(name, n_pieces)
     torch.testing.assert_close(fast, plain, rtol=1e-11, atol=1e-12)
 
 
@@ -69,9 +78,9 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
     )
 
     def run(inputs: Tensor, h: Tensor, c: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        known = attention.for_loop(key, value, mask)
-        assert known is not None
-        states, contexts, _, after = network._decode_in_loop(inputs, (h, c, past, key, value, mask), *known)
+        loop = attention.for_loop(key, value, mask)
+        assert loop is not None
+        states, contexts, _, after = network._decode_in_loop(inputs, (h, c, past, key, value, mask), *loop)
         return states, contexts, after[1]
 
     assert torch.autograd.gradcheck(run, (draw(B, 2, D).requires_grad_(), h, c, key, value))
@@ -93,10 +102,10 @@ def errors_in_bfloat16(name: str, fast: bool) -> dict[str, float]:
     expected = exact(x, exact.start(B, Source(values, MASK)))[0]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         memory = rough.start(B, Source(values.float(), MASK))
-        known = attention.for_loop(*memory[3:])
-        assert known is not None
-        road = rough._decode_in_loop(x.float(), memory, *known) if fast else None
-        states, contexts, *_ = road or rough._decode_in_turn(x.float(), memory, attention)
+        loop = attention.for_loop(*memory[3:])
+        assert loop is not None
+        outputs = rough._decode_in_loop(x.float(), memory, *loop) if fast else None
+        states, contexts, *_ = outputs or rough._decode_step_by_step(x.float(), memory, attention)
         found = states + rough.readout(torch.cat([states, contexts], -1))
     found.float().sum().backward()
     expected.sum().backward()
@@ -117,10 +126,10 @@ def test_one_step_by_hand() -> None:
         draw(*s, seed=i) for i, s in enumerate([(1, 1, 4), (1, 1), (1, 1), (5, 1), (4, 1), (5,)])
     )
     key, value, energy = draw(1, 2, 1, seed=6), draw(1, 2, 1, seed=7), draw(1, seed=8)
-    barred = torch.zeros(1, 2, dtype=torch.float64)
-    query = Query(weight[4:], bias[4:])
-    weights = Weights.of(weight[:4], feed, query)
-    state, context, share, cell = attentive_lstm(driven, h, c, weights, Memories(key, value, barred, energy))
+    mask_bias = torch.zeros(1, 2, dtype=torch.float64)
+    query = QueryMap(weight[4:], bias[4:])
+    weights = LoopWeights.of(weight[:4], feed, query)
+    state, context, share, cell = attentive_lstm(driven, h, c, weights, AttendedSource(key, value, mask_bias, energy))
     asks = float(weight[4, 0] * h[0, 0] + bias[4])
     scores = [float(energy[0]) * math.tanh((asks + float(k)) / 2) for k in key.flatten()]
     total = sum(math.exp(s) for s in scores)

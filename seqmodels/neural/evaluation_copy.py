@@ -1,4 +1,7 @@
-"""A fitted module as it is computed with: on a device, in a dtype, in evaluation mode; the module itself never changes."""
+"""Copies of a fitted module to compute with: on a device, in a dtype, in evaluation mode.
+
+The module itself never changes.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,21 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 Key = tuple[torch.device, torch.dtype]
 Writes = tuple[tuple[int, int], ...]  # of each tensor, which it is and how often it was written to
 
-# Copies live as long as what they are copies of. They are no attributes, lest they be saved, pickled or copied with a model.
+# Copies live as long as what they are copies of. They are no attributes, lest they be saved, pickled or copied with a
+# model.
 _COPIES: WeakKeyDictionary[nn.Module, dict[Key, tuple[Writes, nn.Module]]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
-def evaluated(module: AnyModule, device: torch.device, dtype: torch.dtype) -> AnyModule:
-    """``module`` itself where it is so already, else a copy, which is made once and again after its tensors are written to.
+def evaluation_copy(module: AnyModule, device: torch.device, dtype: torch.dtype) -> AnyModule:
+    """``module`` itself where it is so already, else a copy, made once and again after its tensors are written to.
 
-    Any number of threads may ask, and compute with what they get, at once.
+    Any number of threads may call it, and compute with what it returns, at once.
     """
     device = torch.empty(0, device=device).device  # with its index
     tensors = list(chain(module.parameters(), module.buffers()))
-    right = all(t.device == device for t in tensors) and all(p.dtype == dtype for p in module.parameters())
-    if right and not any(part.training for part in module.modules()):
+    is_there = all(t.device == device for t in tensors) and all(p.dtype == dtype for p in module.parameters())
+    if is_there and not any(part.training for part in module.modules()):
         return module
     writes = tuple((id(t), t._version) for t in tensors)
     with _LOCK:

@@ -1,0 +1,139 @@
+"""What a fitted network's predictions depend on: gradients with respect to earlier steps, attention to the source."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.neural.batches import PaddedBatch, StepRange, assemble
+from seqmodels.neural.io_module import SequenceModule, batch_log_prob
+from seqmodels.neural.model import NeuralModel
+from seqmodels.neural.network import Memory
+from seqmodels.preparation import Example
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_STEPS_PER_BATCH = 8_192  # bounds memory, changes nothing
+
+
+def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataFrame:
+    """The mean norm of ``∂ log p(x_t | x_<t) / ∂ e_{t - lag}``, e the embedded inputs, over all t with such a past.
+
+    Only what goes through the network counts: not the linear skip from the last vector, nor an observation's own past
+        steps.
+    Where the past fades (Hochreiter 1991; Bengio et al. 1994) it falls geometrically with the lag. It takes a backward
+    pass for every step of the longest sequence, so pass short parts of long ones (``Sequences.chunks``).
+
+    Args:
+        model: fitted, without targets.
+        X: sequences as for ``fit``, at least one longer than the longest lag, none longer than ``model.context_``.
+        lags: at least 1, the step before.
+
+    Returns:
+        Columns ``lag``, ``gradient`` (nats per unit of the embedding) and ``n_steps``, how many steps the mean is over.
+
+    Raises:
+        ValueError: a lag below 1 or that no sequence reaches, a sequence longer than the context, a model of p(y | x).
+    """
+    import pandas as pd
+
+    examples, module = _examples(model, X), copy.deepcopy(model._ready())  # a copy, which gets a hook
+    checked = _check_lags(lags, max(len(example.values) for example in examples))
+    sums, counts = np.zeros(len(checked)), np.zeros(len(checked), np.int64)
+    for batch in _batches(examples):
+        norms, lengths = _norms(model, module, batch, max(checked))
+        for i, lag in enumerate(checked):
+            step = np.arange(norms.shape[1])
+            mask = (step >= lag) & (step < lengths[:, None])  # (B, T) steps that have so long a past
+            sums[i] += norms[..., lag - 1][mask].sum()
+            counts[i] += mask.sum()
+    return pd.DataFrame({"lag": checked, "gradient": sums / counts, "n_steps": counts})
+
+
+def _examples(model: NeuralModel, X: Any) -> list[Example]:
+    if model._setting().measure.conditional:
+        raise ValueError("the model was fitted as p(y | x), but the gradient by lag is of p(x); fit without y")
+    examples = model._setting().examples(model._checked_data(X, None))
+    longest = max(len(example.values) for example in examples)
+    if model.context_ is not None and longest > model.context_:
+        raise ValueError(
+            f"a sequence has {longest} steps, but the context of the model is {model.context_}; pass shorter parts "
+            "(Sequences.chunks)"
+        )
+    return examples
+
+
+def _check_lags(lags: Sequence[int], longest: int) -> list[int]:
+    checked = [int(lag) for lag in lags]
+    if not checked or min(checked) < 1:
+        raise ValueError(f"lags are {checked}; pass at least one, and none below 1, the step before")
+    if max(checked) >= longest:
+        raise ValueError(
+            f"lag {max(checked)} is asked for but the longest sequence has {longest} steps; pass longer ones"
+        )
+    return checked
+
+
+def _batches(examples: list[Example]) -> list[list[Example]]:
+    """Of like lengths."""
+    ordered = sorted(examples, key=lambda example: len(example.values))
+    size = max(1, MAX_STEPS_PER_BATCH // len(ordered[-1].values))
+    return [ordered[i : i + size] for i in range(0, len(ordered), size)]
+
+
+def _norms(
+    model: NeuralModel, module: SequenceModule, examples: list[Example], furthest: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """``(B, T, furthest)`` norms, of which the last axis is the lag less one, and the lengths ``(B,)``."""
+    rows = model._rows(examples)
+    parameter = next(module.parameters())
+    ranges = [StepRange(i, 0, len(row.values)) for i, row in enumerate(rows)]
+    batch = assemble(rows, ranges, model.observation_.n_past, parameter.device, parameter.dtype)
+    # cuDNN has no backward pass in evaluation mode.
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+        log_prob, inputs = _log_prob_and_inputs(model, module, batch)
+        norms = torch.zeros(*log_prob.shape, furthest, dtype=torch.float64)
+        for t in range(1, log_prob.shape[1]):
+            # Sequences are independent: the gradient of the sum over them is that of each.
+            (gradient,) = torch.autograd.grad(log_prob[:, t].sum(), inputs, retain_graph=True)
+            first = max(1, t + 1 - furthest)  # input s is element s - 1, so element t - lag is input t - lag + 1
+            by_lag = gradient[:, first : t + 1].norm(dim=-1).flip(1)  # (B, at most furthest), lag 1 first
+            norms[:, t, : by_lag.shape[1]] = by_lag.double().cpu()
+    return norms.numpy(), np.array([len(row.values) for row in rows])
+
+
+def _log_prob_and_inputs(model: NeuralModel, module: SequenceModule, batch: PaddedBatch) -> tuple[Tensor, Tensor]:
+    """``(B, T)`` log-probabilities and the embedded inputs ``(B, T, d_model)`` that they follow from."""
+    captured: list[Tensor] = []
+    with module.network.register_forward_pre_hook(lambda _, arguments: captured.append(arguments[0])):
+        log_prob, _, _ = batch_log_prob(module, model.observation_, batch, module.start(len(batch.rows), None, None))
+    return log_prob, captured[0]
+
+
+@torch.no_grad()
+def source_attention(
+    model: NeuralModel, X: Any, y: Any, attention_weights: Callable[[Tensor, Memory], Tensor]
+) -> list[np.ndarray]:
+    """For each pair the attention weights ``(S_y, S_x)`` of an encoder-decoder, over encoded steps, without y's end.
+
+    Args:
+        model: fitted with ``y``, with an encoder.
+        X: sources.
+        y: targets; step t has the weights that it was predicted with.
+        attention_weights: embedded inputs (1, T, d) and the network's state before them -> weights (1, T, S).
+    """
+    examples = model._setting().examples(model._checked_data(X, y))
+    rows, module = model._rows(examples), model._ready()
+    parameter, result = next(module.parameters()), []
+    for i, (row, example) in enumerate(zip(rows, examples, strict=True)):
+        batch = assemble(rows, [StepRange(i, 0, row.n_steps)], 0, parameter.device, parameter.dtype)
+        memory = module.start(1, batch.source, batch.source_mask)
+        weights = attention_weights(module.embed(batch.inputs, batch.is_start, batch.is_target), memory)
+        result.append(weights[0, : len(example.values)].double().cpu().numpy())
+    return result

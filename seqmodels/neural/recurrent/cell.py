@@ -1,0 +1,62 @@
+"""``Cell``: one step of a recurrence, ``output_t, state_t = cell(x_t, state_{t-1})``.
+
+``Recurrent`` makes a model of any of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+# Tensors whose first axis is the batch, in tuples (of tuples) as the cell likes.
+CellState = Any
+
+
+class Cell(nn.Module, ABC):
+    """One step of a recurrence, for n sequences at once.
+
+    To add one, define ``__init__(d_in, d_hidden)``, ``initial_state`` and ``forward``; with them ``unroll`` where there
+    is a faster way to many steps than one after the other, and ``recurrent_weights`` for the dropout that acts on them.
+    Then ``Recurrent(cell=MyCell)`` is a model.
+
+    Attributes:
+        recurrent_weights: names of the parameters (m, d_hidden) that the previous state is multiplied by, whose columns
+            and entries ``recurrent_dropout`` and ``weight_drop`` drop; without names there is neither.
+
+    >>> class Leaky(Cell):
+    ...     def __init__(self, d_in, d_hidden):
+    ...         super().__init__()
+    ...         self.d_hidden, self.map = d_hidden, nn.Linear(d_in, d_hidden)
+    ...
+    ...     def initial_state(self, n):
+    ...         return self.map.bias.new_zeros(n, self.d_hidden)
+    ...
+    ...     def forward(self, inputs, state):
+    ...         state = 0.9 * state + 0.1 * torch.tanh(self.map(inputs))
+    ...         return state, state
+    >>> cell = Leaky(3, 5)
+    >>> outputs, state = cell.unroll(torch.zeros(2, 7, 3), cell.initial_state(2))
+    >>> outputs.shape, state.shape
+    (torch.Size([2, 7, 5]), torch.Size([2, 5]))
+    """
+
+    recurrent_weights: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def initial_state(self, n: int) -> CellState:
+        """The state before the first step of ``n`` sequences, of the weights' type and device."""
+
+    @abstractmethod
+    def forward(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """Inputs (n, d_in) and the state before the step -> output (n, d_hidden) and the state after it."""
+
+    def unroll(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """All steps: inputs (n, T, d_in) and the state before them -> outputs (n, T, d_hidden) and the state after."""
+        outputs = []
+        for step in inputs.unbind(1):
+            output, state = self(step, state)
+            outputs.append(output)
+        return torch.stack(outputs, 1), state

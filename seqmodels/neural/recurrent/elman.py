@@ -1,0 +1,150 @@
+"""Elman's recurrence: ``h_t = σ(V h_{t-1} + U x_t + b)`` (Elman 1990)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqmodels.neural.network import Memory, Stepper
+from seqmodels.neural.ops.scan import Nonlinearity, elman_scan
+from seqmodels.neural.recurrent.cell import Cell
+from seqmodels.neural.recurrent.stack import (
+    NO_OPTIONS,
+    RecurrentOptions,
+    ScannedNetwork,
+    StepWeights,
+    Weights,
+    dropout_between,
+)
+
+ACTIVATIONS: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    "relu6": F.relu6,
+}
+KERNELS: dict[Nonlinearity, str] = {"tanh": "tanh", "relu": "relu"}  # torch has none for the others
+
+
+class ElmanCell(Cell):
+    """``h_t = σ(V h_{t-1} + U x_t + b)``, ``b`` the sum of two vectors as torch keeps it; ``V`` starts orthogonal.
+
+    Args:
+        d_in: width of ``x``.
+        d_hidden: width of ``h``.
+        nonlinearity: ``σ``.
+    """
+
+    recurrent_weights = ("weight_hh",)
+
+    def __init__(self, d_in: int, d_hidden: int, nonlinearity: Nonlinearity = "tanh") -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[nonlinearity]
+        self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh = nn.RNNCell(d_in, d_hidden).parameters()
+        nn.init.orthogonal_(self.weight_hh)
+
+    def initial_state(self, n: int) -> Tensor:
+        """Zeros (n, d_hidden)."""
+        return self.weight_hh.new_zeros(n, self.weight_hh.shape[1])
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``Cell``."""
+        h = self.activation(inputs @ self.weight_ih.t() + self.bias_ih + state @ self.weight_hh.t() + self.bias_hh)
+        return h, h
+
+
+class ElmanNetwork(ScannedNetwork):
+    """Layers of ``ElmanCell``, faster: what inputs add is one product for all steps, and the steps are ``elman_scan``.
+
+    ``V`` starts orthogonal, so that at first the past neither fades nor explodes; with the sigmoid the network starts
+    as one with tanh, in other units.
+
+    Args:
+        d_model: width of inputs and of ``h``.
+        n_layers: each layer reads the states of the one below.
+        nonlinearity: ``σ``; ``"sigmoid"`` is Elman's own; ``"relu6"`` is ``min(max(z, 0), 6)`` (Krizhevsky, 2010),
+            whose states cannot grow without bound, as those of ``"relu"`` can.
+        dropout, options: see ``RecurrentNetwork``.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_layers: int = 1,
+        *,
+        nonlinearity: Nonlinearity = "tanh",
+        dropout: float = 0.0,
+        options: RecurrentOptions = NO_OPTIONS,
+    ) -> None:
+        if nonlinearity not in get_args(Nonlinearity):
+            raise ValueError(f'nonlinearity is {nonlinearity!r}; pass "tanh", "sigmoid", "relu" or "relu6"')
+        kernel = KERNELS.get(nonlinearity, "tanh")  # of which the others use the weights alone
+        between = dropout_between(dropout, n_layers)
+        rnn = nn.RNN(d_model, d_model, n_layers, kernel, batch_first=True, dropout=between)
+        super().__init__(rnn, dropout, options)
+        self.nonlinearity = nonlinearity
+        for _, recurrent, *_ in rnn.all_weights:
+            nn.init.orthogonal_(recurrent)
+        if nonlinearity == "sigmoid":
+            from_tanh_to_sigmoid(rnn)
+
+    def is_fused(self, device: torch.device) -> bool:
+        """See ``KernelNetwork``."""
+        return device.type != "cpu" and self.nonlinearity in KERNELS
+
+    def drive(self, inputs: Tensor, weights: Weights) -> Tensor:
+        """``U x + b``."""
+        u, _, b, b_recurrent = weights
+        return F.linear(inputs, u, b + b_recurrent)
+
+    def scan(self, driven: Tensor, state: Tensor, weights: Weights) -> Tensor:
+        """See ``ScannedNetwork``."""
+        return elman_scan(driven, state, weights[1].to(driven.dtype), self.nonlinearity)
+
+    def stepper(self, inputs: Tensor) -> Stepper | None:
+        """See ``Network``."""
+        if self.options.is_active(training=False):
+            return None
+        return ElmanStepper(self.rnn, ACTIVATIONS[self.nonlinearity], inputs)
+
+
+class ElmanStepper(Stepper):
+    """The steps of ``rnn`` with any ``activation``, on ``inputs (R, d)``, of which each step names one."""
+
+    def __init__(self, rnn: nn.RNNBase, activation: Callable[[Tensor], Tensor], inputs: Tensor) -> None:
+        self.activation = activation
+        weights = [(u.detach(), v.detach(), (b + c).detach()) for u, v, b, c in rnn.all_weights]
+        self.layers = [StepWeights.of(inputs if i == 0 else None, *layer) for i, layer in enumerate(weights)]
+
+    def begin(self, memory: Memory) -> Memory:
+        """``h`` of each layer, ``(n, d)``."""
+        return memory[0].unbind(1)
+
+    def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """See ``Stepper``."""
+        below, after = rows, []
+        for i, (layer, h) in enumerate(zip(self.layers, memory, strict=True)):
+            below = self.activation(torch.addmm(layer.drive(below, first=i == 0), h, layer.recurrent))
+            after.append(below)
+        return below, tuple(after)
+
+
+def from_tanh_to_sigmoid(rnn: nn.RNN) -> None:
+    """Change weights so that with the sigmoid states are ``(1 + t) / 2``, where t were those with tanh.
+
+    For ``σ(z) = (1 + tanh(z / 2)) / 2``. The sigmoid's slope is a quarter and its middle one half: with weights that
+    suit tanh the past would fade fourfold at every step.
+    """
+    with torch.no_grad():
+        for layer, (u, v, b, b_recurrent) in enumerate(rnn.all_weights):
+            b.mul_(2.0)
+            b_recurrent.mul_(2.0)
+            for weight in (v,) if layer == 0 else (v, u):  # the weights of states
+                weight.mul_(4.0)
+                b.sub_(weight.sum(1) / 2)
+            if layer == 0:
+                u.mul_(2.0)

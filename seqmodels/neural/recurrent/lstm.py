@@ -1,0 +1,157 @@
+"""Long short-term memory: ``c_t = f c_{t-1} + i tanh(g)``, ``h_t = o tanh(c_t)`` (Hochreiter and Schmidhuber 1997)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from seqmodels.neural.network import Memory, Stepper
+from seqmodels.neural.recurrent.cell import Cell
+from seqmodels.neural.recurrent.stack import (
+    NO_OPTIONS,
+    KernelNetwork,
+    RecurrentOptions,
+    States,
+    StepWeights,
+    Weights,
+    dropout_between,
+)
+from seqmodels.randomness import fit_generator, torch_dropout
+
+
+class LSTMCell(Cell):
+    """``c_t = f c_{t-1} + i tanh(g)``, ``h_t = o tanh(c_t)``.
+
+    ``i, f, o = σ(..)`` and ``g`` of what is linear in ``x_t`` and ``h_{t-1}``.
+
+    With forget gates (Gers et al., 2000), whose bias starts at one: remember first (Jozefowicz et al., 2015). The rows
+    of the weights are those of i, f, g and o, as torch keeps them.
+
+    Args:
+        d_in: width of ``x``.
+        d_hidden: width of ``h`` and of ``c``.
+    """
+
+    recurrent_weights = ("weight_hh",)
+
+    def __init__(self, d_in: int, d_hidden: int) -> None:
+        super().__init__()
+        cell = nn.LSTMCell(d_in, d_hidden)
+        open_forget_gates(cell)
+        self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh = cell.parameters()
+
+    def initial_state(self, n: int) -> tuple[Tensor, Tensor]:
+        """``(h, c)``, zeros (n, d_hidden)."""
+        zero = self.weight_hh.new_zeros(n, self.weight_hh.shape[1])
+        return zero, zero
+
+    def forward(self, inputs: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """See ``Cell``."""
+        h, c = state
+        gates = inputs @ self.weight_ih.t() + self.bias_ih + h @ self.weight_hh.t() + self.bias_hh  # (n, 4 d)
+        i, f, g, o = gates.chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        return h, (h, c)
+
+
+class LSTMNetwork(KernelNetwork):
+    """Layers of ``LSTMCell``, by torch's kernel.
+
+    Args:
+        d_model: width of inputs, of ``h`` and of ``c``.
+        n_layers: each layer reads the states of the one below.
+        dropout, options: see ``RecurrentNetwork``.
+    """
+
+    n_states = 2
+
+    def __init__(
+        self, d_model: int, n_layers: int = 1, *, dropout: float = 0.0, options: RecurrentOptions = NO_OPTIONS
+    ) -> None:
+        rnn = nn.LSTM(d_model, d_model, n_layers, batch_first=True, dropout=dropout_between(dropout, n_layers))
+        super().__init__(rnn, dropout, options)
+        open_forget_gates(rnn)
+
+    def is_fused(self, device: torch.device) -> bool:
+        """See ``KernelNetwork``."""
+        return True
+
+    def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
+        """See ``KernelNetwork``."""
+        assert isinstance(self.rnn, nn.LSTM)
+        return lstm(self.rnn, inputs, states)
+
+    def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
+        """See ``KernelNetwork``."""
+        hidden, h, c = torch.lstm(inputs, states, weights, True, 1, 0.0, self.training, False, True)
+        return hidden, (h, c)
+
+    def stepper(self, inputs: Tensor) -> Stepper | None:
+        """See ``Network``."""
+        return None if self.options.is_active(training=False) else LSTMStepper(self.rnn, inputs)
+
+
+class LSTMStepper(Stepper):
+    """The steps of ``rnn`` in evaluation, on ``inputs (R, d)``, of which each step names one."""
+
+    def __init__(self, rnn: nn.RNNBase, inputs: Tensor) -> None:
+        weights = [
+            [_with_doubled_candidate(w, rnn.hidden_size) for w in (u, v, b + c)] for u, v, b, c in rnn.all_weights
+        ]
+        self.layers = [StepWeights.of(inputs if i == 0 else None, *layer) for i, layer in enumerate(weights)]
+
+    def begin(self, memory: Memory) -> Memory:
+        """``(h, c)`` for each layer, ``(n, d)`` each."""
+        return tuple(zip(memory[0].unbind(1), memory[1].unbind(1), strict=True))
+
+    def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """See ``Stepper``."""
+        below, after = rows, []
+        for i, (layer, (h, c)) in enumerate(zip(self.layers, memory, strict=True)):
+            gates = torch.addmm(layer.drive(below, first=i == 0), h, layer.recurrent).sigmoid_()  # (n, 4d)
+            enter, keep, candidate, leave = gates.chunk(4, dim=1)
+            # The candidate is tanh(x) = 2 σ(2x) - 1, so that one pass over all gates serves.
+            cell = torch.addcmul(keep * c, enter, candidate, value=2.0).sub_(enter)
+            below = leave * cell.tanh()
+            after.append((below, cell))
+        return below, tuple(after)
+
+
+def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Tensor, States]:
+    """``rnn`` of inputs (B, T, m) and states (directions L, B, d) twice, None: zeros.
+
+    Its dropout draws from the fit's generator. Its own kernel takes no generator. Layer by layer it computes the same,
+    to the bit.
+    """
+    if not (rnn.training and rnn.dropout) or fit_generator() is None:
+        outputs: tuple[Tensor, States] = rnn(inputs, states)
+        return outputs
+    n_directions = 2 if rnn.bidirectional else 1
+    if states is None:
+        states = (inputs.new_zeros(n_directions * rnn.num_layers, len(inputs), rnn.hidden_size),) * 2
+    below, last = inputs, []
+    for k in range(0, n_directions * rnn.num_layers, n_directions):
+        if k:
+            below = torch_dropout(below, rnn.dropout)
+        weights: list[Tensor] = [weight for one in rnn.all_weights[k : k + n_directions] for weight in one]
+        before = tuple(state[k : k + n_directions] for state in states)
+        below, *after = torch.lstm(below, before, weights, True, 1, 0.0, True, n_directions > 1, True)
+        last.append(after)
+    return below, tuple(map(torch.cat, zip(*last, strict=True)))
+
+
+def open_forget_gates(lstm: nn.LSTM | nn.LSTMCell) -> None:
+    """Start the bias of every forget gate at one (torch adds two biases: the other starts at zero)."""
+    gates = slice(lstm.hidden_size, 2 * lstm.hidden_size)
+    with torch.no_grad():
+        for name, parameter in lstm.named_parameters():
+            if name.startswith("bias"):
+                parameter[gates] = float(name.startswith("bias_ih"))
+
+
+def _with_doubled_candidate(weight: Tensor, size: int) -> Tensor:
+    """A copy in which the rows of the candidate, the third of four gates, are doubled."""
+    copy = weight.detach().clone()
+    copy[2 * size : 3 * size] *= 2
+    return copy

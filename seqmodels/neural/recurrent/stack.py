@@ -1,0 +1,358 @@
+"""Layers of one recurrence, one upon the other, and what may be done between and inside them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.ops.dropout import dropout as apply_dropout
+from seqmodels.neural.recurrent.cell import Cell, CellState
+from seqmodels.randomness import torch_dropout
+
+States = tuple[Tensor, ...]  # (h,) or (h, c)
+Weights = tuple[Tensor, ...]  # of one layer: U of inputs, V of states, and the two biases
+Layer = Callable[[Tensor, Any], tuple[Tensor, Any]]  # inputs and the state before -> outputs and the state after
+
+
+@dataclass(frozen=True)
+class RecurrentOptions:
+    """All off by default. The fractions are dropped in training only; what is left is scaled up, so that means stay.
+
+    Args:
+        recurrent_dropout: variational dropout (Gal & Ghahramani 2016): the same mask at every step of a window, on what
+            enters each layer and leaves the last (a mask for each sequence), and on the states ``h_{t-1}`` (one for all
+            sequences of the batch, for only then is it the same as dropping columns of the recurrent matrix, which the
+            kernels allow).
+        embedding_dropout: whole steps of the input, so that the past has to make up for them.
+        weight_drop: entries of the recurrent matrices, the same at every step of a window (Merity et al. 2018).
+        layer_norm: the outputs of each layer are normalised (Ba et al. 2016, who do so inside the cell: that takes a
+            kernel call for every step, and is many times slower). States are handed on through time as they are.
+        residual: from the second layer on, a layer adds to its input; with one layer there is nothing to add.
+
+    Raises:
+        ValueError: a fraction that is not from 0 up to 1.
+    """
+
+    recurrent_dropout: float = 0.0
+    embedding_dropout: float = 0.0
+    weight_drop: float = 0.0
+    layer_norm: bool = False
+    residual: bool = False
+
+    def __post_init__(self) -> None:
+        for field in fields(self)[:3]:
+            value = getattr(self, field.name)
+            if not 0 <= value < 1:
+                raise ValueError(f"{field.name} is {value}; pass a fraction from 0 up to 1")
+
+    def is_active(self, training: bool) -> bool:
+        """Whether anything is done: if not, all layers may be one call."""
+        drops = self.recurrent_dropout or self.embedding_dropout or self.weight_drop
+        return self.layer_norm or self.residual or bool(training and drops)
+
+    def drop_weights(self, recurrent: Tensor, training: bool) -> Tensor:
+        """The recurrent matrix ``(m, d)`` of one window: columns of dropped states and dropped entries are zero."""
+        kept = broadcast_dropout(recurrent, (1, recurrent.shape[1]), self.recurrent_dropout, training)
+        return broadcast_dropout(kept, recurrent.shape, self.weight_drop, training)
+
+    def variational_dropout(self, steps: Tensor, training: bool) -> Tensor:
+        """``(B, T, d)`` with the same features dropped at every step."""
+        return broadcast_dropout(steps, (len(steps), 1, steps.shape[2]), self.recurrent_dropout, training)
+
+    def drop_steps(self, inputs: Tensor, training: bool) -> Tensor:
+        """``(B, T, d)`` with whole steps dropped."""
+        return broadcast_dropout(inputs, (*inputs.shape[:2], 1), self.embedding_dropout, training)
+
+
+NO_OPTIONS = RecurrentOptions()
+
+
+def broadcast_dropout(values: Tensor, shape: Sequence[int], fraction: float, training: bool) -> Tensor:
+    """Dropout by a mask of this shape, broadcast."""
+    return values * torch_dropout(values.new_ones(shape), fraction) if training and fraction else values
+
+
+class RecurrentNetwork(Network, ABC):
+    """Layers of one recurrence, each of which reads the outputs of the one below.
+
+    To add one, set the attributes below and define ``start``, ``forward`` (by ``run_layers``) and ``layers``.
+
+    Attributes:
+        dropout: fraction dropped of the outputs of every layer, never along time, afresh at every step.
+        options: further ones.
+        norms: of the layers' outputs, as ``make_norms`` makes them.
+    """
+
+    dropout: float
+    options: RecurrentOptions
+    norms: nn.ModuleList
+
+    @abstractmethod
+    def layers(self) -> Iterator[Layer]:
+        """The layers of one window, from the lowest; what is dropped of a layer's weights is drawn as it is yielded."""
+
+    def run_layers(self, layers: Iterable[Layer], inputs: Tensor, states: Iterable[Any]) -> tuple[Tensor, list[Any]]:
+        """Outputs (B, T, d) of the last layer, and each layer's state after the last step.
+
+        Args:
+            layers: from the lowest.
+            inputs: as the first of them takes them; dropout on them is done.
+            states: each layer's, before the first step.
+        """
+        options, training, last = self.options, self.training, []
+        below: Tensor | None = None
+        for i, (layer, state) in enumerate(zip(layers, states, strict=True)):
+            if below is not None:
+                inputs = options.variational_dropout(apply_dropout(below, self.dropout, training), training)
+            hidden, after = layer(inputs, state)
+            hidden = self.norms[i](hidden) if options.layer_norm else hidden
+            below = below + hidden if options.residual and below is not None else hidden
+            last.append(after)
+        assert below is not None, "a network has a layer"
+        return options.variational_dropout(below, training), last
+
+    def drop_inputs(self, inputs: Tensor) -> Tensor:
+        """``(B, T, d)`` as the first layer reads them."""
+        return self.options.variational_dropout(self.options.drop_steps(inputs, self.training), self.training)
+
+
+def make_norms(d_model: int, n_layers: int, options: RecurrentOptions) -> nn.ModuleList:
+    """One for each layer under ``layer_norm``, else none."""
+    return nn.ModuleList(nn.LayerNorm(d_model) for _ in range(n_layers if options.layer_norm else 0))
+
+
+class CellStack(RecurrentNetwork):
+    """Layers of any ``Cell``; its state is the tuple of the layers' states.
+
+    Args:
+        make_cell: makes a layer's cell of ``(d_in, d_hidden)``.
+        d_model: width of inputs and of outputs.
+        n_layers: each reads the outputs of the one below.
+        dropout, options: see ``RecurrentNetwork``.
+
+    Raises:
+        ValueError: what ``make_cell`` makes is no ``Cell``; from ``forward``, options that drop recurrent weights of a
+            cell that names none.
+    """
+
+    def __init__(
+        self,
+        make_cell: Callable[[int, int], Cell],
+        d_model: int,
+        n_layers: int = 1,
+        *,
+        dropout: float = 0.0,
+        options: RecurrentOptions = NO_OPTIONS,
+    ) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.dropout = dropout
+        self.options = options
+        self.unrolled = nn.ModuleList(_Unrolled(make_cell(d_model, d_model)) for _ in range(n_layers))
+        self.norms = make_norms(d_model, n_layers, options)
+
+    def start(self, n: int, source: Source | None = None) -> Memory:
+        """Each cell's ``initial_state``."""
+        return tuple(layer.cell.initial_state(n) for layer in self._unrolled_cells())
+
+    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """See ``Network``."""
+        hidden, states = self.run_layers(self.layers(), self.drop_inputs(inputs), memory)
+        return apply_dropout(hidden, self.dropout, self.training), tuple(states)
+
+    def layers(self) -> Iterator[Layer]:
+        """See ``RecurrentNetwork``."""
+        drops = self.training and (self.options.recurrent_dropout or self.options.weight_drop)
+        for layer in self._unrolled_cells():
+            if not drops:
+                yield layer
+                continue
+            names = layer.cell.recurrent_weights
+            if not names:
+                raise ValueError(
+                    f"{type(layer.cell).__name__} names no recurrent_weights for recurrent_dropout and weight_drop; "
+                    "name them in the class, or leave both at 0"
+                )
+            weights = {f"cell.{name}": self.options.drop_weights(getattr(layer.cell, name), True) for name in names}
+            yield partial(_with_weights, layer, weights)
+
+    def _unrolled_cells(self) -> Iterator[_Unrolled]:
+        for layer in self.unrolled:
+            assert isinstance(layer, _Unrolled)
+            yield layer
+
+
+class _Unrolled(nn.Module):
+    """A cell over all steps, as a module that ``functional_call`` can give other weights.
+
+    In the precision of its weights, whatever autocast says: not every operation takes two precisions.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        super().__init__()
+        if not isinstance(cell, Cell):
+            raise ValueError(
+                f"the cell is a {type(cell).__name__}; pass a subclass of Cell, or a function that makes one"
+            )
+        self.cell = cell
+
+    def forward(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        with torch.autocast(inputs.device.type, enabled=False):
+            return self.cell.unroll(inputs.to(torch.promote_types(inputs.dtype, torch.float32)), state)
+
+
+def _with_weights(
+    layer: _Unrolled, weights: dict[str, Tensor], inputs: Tensor, state: CellState
+) -> tuple[Tensor, CellState]:
+    found: tuple[Tensor, CellState] = functional_call(layer, weights, (inputs, state))
+    return found
+
+
+class KernelNetwork(RecurrentNetwork, ABC):
+    """A recurrence whose weights are torch's, ``rnn``, from zero states ``(h,)`` or ``(h, c)``, each (B, n_layers, d).
+
+    Each layer is one call of a kernel, or all of them are where a fused kernel takes them together and no option is
+    active.
+
+    Args:
+        rnn: torch's layers, which hold the weights; inputs and states of one width.
+        dropout, options: see ``RecurrentNetwork``.
+
+    To add one, define ``is_fused``, ``one_layer``, and ``n_states``, how many vectors a layer's state has.
+    """
+
+    n_states: int = 1
+
+    def __init__(self, rnn: nn.RNNBase, dropout: float, options: RecurrentOptions) -> None:
+        super().__init__()
+        self.d_model = rnn.hidden_size
+        self.dropout = dropout
+        self.options = options
+        self.rnn = rnn
+        self.norms = make_norms(self.d_model, rnn.num_layers, options)
+
+    @abstractmethod
+    def is_fused(self, device: torch.device) -> bool:
+        """Whether ``rnn`` itself computes this recurrence, and fast."""
+
+    @abstractmethod
+    def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
+        """Inputs (B, T, d), states (1, B, d) -> hidden (B, T, d), last states, by one layer of these weights."""
+
+    def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
+        """Inputs (B, T, d), states (L, B, d) -> hidden (B, T, d), last states, by the fused kernel."""
+        hidden, last = self.rnn(inputs, states[0])
+        return hidden, (last,)
+
+    def start(self, n: int, source: Source | None = None) -> Memory:
+        """Zeros."""
+        return tuple(zeros(n, self.rnn) for _ in range(self.n_states))
+
+    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """See ``Network``."""
+        states = tuple(map(layers_first, memory))
+        if self.is_fused(inputs.device) and not self.options.is_active(self.training):
+            hidden, states = self.all_layers(inputs, states)
+        else:
+            hidden, states = self.layer_by_layer(self.layers(), self.drop_inputs(inputs), states)
+        return apply_dropout(hidden, self.dropout, self.training), tuple(map(layers_first, states))
+
+    def layers(self, first: Callable[..., tuple[Tensor, States]] | None = None) -> Iterator[Layer]:
+        """See ``RecurrentNetwork``; ``first`` is called in the place of ``one_layer`` for the first."""
+        for i, (u, v, *biases) in enumerate(self.rnn.all_weights):
+            weights = (u, self.options.drop_weights(v, self.training), *biases)
+            yield partial(first if i == 0 and first is not None else self.one_layer, weights=weights)
+
+    def layer_by_layer(self, layers: Iterator[Layer], inputs: Tensor, states: States) -> tuple[Tensor, States]:
+        """``run_layers``, with states (L, B, d)."""
+        each = (tuple(part[i : i + 1] for part in states) for i in range(self.rnn.num_layers))
+        hidden, last = self.run_layers(layers, inputs, each)
+        return hidden, tuple(map(torch.cat, zip(*last, strict=True)))
+
+
+class ScannedNetwork(KernelNetwork, ABC):
+    """A recurrence whose inputs add something linear to each step, known for all steps before the first is taken.
+
+    To add one, define ``drive`` and ``scan``, and ``is_fused``.
+    """
+
+    @abstractmethod
+    def drive(self, inputs: Tensor, weights: Weights) -> Tensor:
+        """What inputs (..., d) and biases add, (..., m)."""
+
+    @abstractmethod
+    def scan(self, driven: Tensor, state: Tensor, weights: Weights) -> Tensor:
+        """``driven`` (T, B, m) and the state before (B, d) -> states (T, B, d)."""
+
+    def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
+        """See ``KernelNetwork``."""
+        return self._scan_driven(self.drive(inputs, weights).transpose(0, 1), states, weights=weights)
+
+    def read(self, table: Tensor, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """See ``Network``: what a row adds is computed once, not at every step that it is read."""
+        options = self.options
+        if self.is_fused(table.device) or (self.training and (options.recurrent_dropout or options.embedding_dropout)):
+            return super().read(table, rows, memory)
+        driven = self.drive(table, tuple(self.rnn.all_weights[0]))
+        exact = torch.promote_types(driven.dtype, torch.float32)  # in which gradients of a row are added up
+        driven = F.embedding(rows.t(), driven.to(exact)).to(driven.dtype)  # (T, B, m)
+        states = tuple(map(layers_first, memory))
+        hidden, states = self.layer_by_layer(self.layers(self._scan_driven), driven, states)
+        return apply_dropout(hidden, self.dropout, self.training), tuple(map(layers_first, states))
+
+    def _scan_driven(self, driven: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
+        hidden = self.scan(driven, states[0][0], weights)
+        return hidden.transpose(0, 1), (hidden[-1:],)
+
+
+def dropout_between(dropout: float, n_layers: int) -> float:
+    """Dropout between layers, as torch takes it, which warns of it where there is only one."""
+    return dropout if n_layers > 1 else 0.0
+
+
+def zeros(n: int, rnn: nn.RNNBase) -> Tensor:
+    """A zero state (n, n_layers, d) with the type and device of the weights."""
+    return next(rnn.parameters()).new_zeros(n, rnn.num_layers, rnn.hidden_size)
+
+
+def layers_first(state: Tensor) -> Tensor:
+    """(B, L, d) <-> (L, B, d): torch's kernels want the layers first, a network's state the batch."""
+    return state.transpose(0, 1).contiguous()
+
+
+# -- single steps ---------------------------------------------------------------------------------------------
+
+
+class StepWeights(NamedTuple):
+    """A layer's weights for single steps.
+
+    Attributes:
+        inputs: of the first layer ``U x + b`` of every input x that there is, one a row (R, m); of the others U (m, d).
+        recurrent: V transposed (d, m).
+        bias: b (m,), for the layers after the first.
+    """
+
+    inputs: Tensor
+    recurrent: Tensor
+    bias: Tensor
+
+    @classmethod
+    def of(cls, inputs: Tensor | None, u: Tensor, v: Tensor, bias: Tensor) -> StepWeights:
+        """``inputs (R, d)``: of the first layer, what it may read; None: of the others."""
+        return cls(u if inputs is None else F.linear(inputs, u, bias), v.t().contiguous(), bias)
+
+    def drive(self, below: Tensor, *, first: bool) -> Tensor:
+        """What a layer's input adds (n, m).
+
+        ``below`` says which row each reads (n,) for the first, and is (n, d) for the others.
+        """
+        return self.inputs.index_select(0, below) if first else F.linear(below, self.inputs, self.bias)

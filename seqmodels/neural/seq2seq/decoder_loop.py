@@ -1,0 +1,376 @@
+"""An LSTM decoder whose previous state attends to the source, with a hand-written backward pass.
+
+``c_t = attention(q_t)``, ``q_t = Q h_{t-1} + b``; gates ``= driven_t + F c_t + V h_{t-1}``. What is not
+needed to go from step to step is done for all steps at once: the derivatives of the gates before the backward loop, the
+gradients of the weights after it, each as one product.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# -- scores ---------------------------------------------------------------------------------------------------
+
+
+def additive_score(query: Tensor, key: Tensor, energy: Tensor) -> Tensor:
+    """``eᵀ tanh(q + k)``, less the sum of ``e``, which is the same for all keys.
+
+    ``tanh(z) = 2 σ(2 z) - 1``, and on a CPU σ is faster than tanh.
+
+    Args:
+        query: twice the projected query, broadcast against the keys (..., d).
+        key: twice the projected key (..., d).
+        energy: ``e`` (d,).
+    """
+    return torch.sigmoid(query + key) @ (2.0 * energy)
+
+
+def dot_score(query: Tensor, key: Tensor) -> Tensor:
+    """``qᵀ k / √d``: (..., T, d) and (..., S, d) -> (..., T, S)."""
+    return query @ key.transpose(-2, -1) / math.sqrt(key.shape[-1])
+
+
+class Scoring(ABC):
+    """One score in a loop over steps, and its gradients.
+
+    T queries of G groups (a sequence, or a head of one), each against S keys; up to what is the same for all keys,
+    which the softmax takes out.
+
+    To add one, define ``score``, ``begin_backward``, ``query_gradient`` and ``gradients``.
+    """
+
+    @abstractmethod
+    def score(self, query: Tensor, t: int) -> Tensor:
+        """Queries (G, d) of step t -> scores (G, S)."""
+
+    @abstractmethod
+    def begin_backward(self) -> None:
+        """Compute what can be computed for all steps at once before the backward loop."""
+
+    @abstractmethod
+    def query_gradient(self, score_gradient: Tensor, t: int) -> Tensor:
+        """Gradients of the scores of step t (G, S) -> those of its queries (G, d)."""
+
+    @abstractmethod
+    def gradients(self, score_gradients: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
+        """All steps' (T, G, S) and queries (T, G, d) -> gradients of the keys (G, S, d), and energy (d,) or None."""
+
+
+class DotScoring(Scoring):
+    """``dot_score``.
+
+    Args:
+        key: (G, S, d).
+    """
+
+    def __init__(self, key: Tensor) -> None:
+        self.key = key
+        self.scale = 1 / math.sqrt(key.shape[-1])
+
+    def score(self, query: Tensor, t: int) -> Tensor:
+        """See ``Scoring``."""
+        return dot_score(query[:, None], self.key)[:, 0]
+
+    def begin_backward(self) -> None:
+        """Nothing has to be computed."""
+
+    def query_gradient(self, score_gradient: Tensor, t: int) -> Tensor:
+        """See ``Scoring``."""
+        return torch.bmm(score_gradient[:, None], self.key)[:, 0] * self.scale
+
+    def gradients(self, score_gradients: Tensor, queries: Tensor) -> tuple[Tensor, None]:
+        """See ``Scoring``."""
+        return torch.bmm(score_gradients.permute(1, 2, 0), queries.transpose(0, 1)) * self.scale, None
+
+
+class AdditiveScoring(Scoring):
+    """``additive_score``; keeps (T, G, S, d) numbers for the backward pass.
+
+    Args:
+        key: twice the projected keys (G, S, d).
+        energy: (d,).
+        n_steps: T, to be kept; 0: none, there is no backward pass.
+    """
+
+    def __init__(self, key: Tensor, energy: Tensor, n_steps: int) -> None:
+        self.key = key
+        self.energy = energy
+        self.n_steps = n_steps
+        self.sigmoids = key.new_empty(max(1, n_steps), *key.shape)
+
+    def score(self, query: Tensor, t: int) -> Tensor:
+        """See ``Scoring``."""
+        sigmoid = torch.add(query[:, None], self.key, out=self.sigmoids[t if self.n_steps else 0]).sigmoid_()
+        return (sigmoid.flatten(0, 1) @ (2.0 * self.energy)[:, None]).view(sigmoid.shape[:2])
+
+    def begin_backward(self) -> None:
+        """The derivative of every σ."""
+        one = self.sigmoids.new_ones(()).expand_as(self.sigmoids)
+        self.derivatives = torch.ops.aten.sigmoid_backward(one, self.sigmoids)
+
+    def query_gradient(self, score_gradient: Tensor, t: int) -> Tensor:
+        """See ``Scoring``."""
+        return torch.bmm(score_gradient[:, None], self.derivatives[t])[:, 0] * (2.0 * self.energy)
+
+    def gradients(self, score_gradients: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``Scoring``."""
+        energy = 2.0 * (score_gradients.flatten()[None] @ self.sigmoids.flatten(0, 2))[0]
+        key = self.derivatives.mul_(score_gradients[..., None]).sum(0)
+        return key * (2.0 * self.energy), energy
+
+
+# -- the loop -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AttendedSource:
+    """What is attended to, for each of G groups: a sequence, or a head of one.
+
+    Attributes:
+        key: (G, S, d) as the score takes them.
+        value: (G, S, d_head).
+        mask_bias: (G, S), 0 where real and -inf where padded.
+        energy: (d,) of the additive score; None: the dot product.
+    """
+
+    key: Tensor
+    value: Tensor
+    mask_bias: Tensor
+    energy: Tensor | None
+
+
+@dataclass(frozen=True)
+class QueryMap:
+    """``q = Q h + b``: ``weight`` (m, d) and ``bias`` (m,); without, the state is itself the query."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+
+@dataclass(frozen=True)
+class LoopWeights:
+    """Weights of the recurrence.
+
+    Attributes:
+        state: V and Q (4 d + m, d), which the previous state is multiplied by; m = 0: it is itself the query.
+        context: F (4 d, d).
+        bias: of the query (m,).
+    """
+
+    state: Tensor
+    context: Tensor
+    bias: Tensor
+
+    @classmethod
+    def of(cls, state: Tensor, context: Tensor, query: QueryMap) -> LoopWeights:
+        """From those of an LSTM, V (4 d, d) and F (4 d, d), and what makes its queries."""
+        if query.weight is None or query.bias is None:
+            return cls(state, context, state.new_zeros(0))
+        return cls(torch.cat([state, query.weight]), context, query.bias)
+
+
+def attentive_lstm(
+    driven: Tensor, h: Tensor, c: Tensor, weights: LoopWeights, source: AttendedSource
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """All steps of the decoder.
+
+    Args:
+        driven: (T, B, 4 d), what inputs and biases add to the gates, in torch's order; its precision is that of the
+            products.
+        h, c: (B, d), the state before.
+        weights: of the recurrence.
+        source: what is attended to, G = B times the heads.
+
+    Returns:
+        States (T, B, d), contexts (T, B, d), weights (T, G, S) through which no gradient flows, and the last cell (B,
+        d).
+    """
+    low = [x.to(driven.dtype) for x in (weights.state, weights.context, weights.bias, source.key, source.value)]
+    energy = None if source.energy is None else source.energy.to(driven.dtype)
+    keep = torch.is_grad_enabled()
+    arguments = keep, driven, h.to(driven.dtype), c, *low, source.mask_bias, energy
+    states, contexts, attention, cell = _AttentiveLSTM.apply(*arguments)  # type: ignore[no-untyped-call]
+    return states, contexts, attention, cell
+
+
+@dataclass(frozen=True)
+class _Trace:
+    """What the forward pass keeps for the backward pass.
+
+    Attributes:
+        states, cells: (T + 1, B, d), before each step and after the last.
+        gates: (T, B, 4 d).
+        tanh_cells: ``tanh`` of the cells (T, B, d).
+        contexts: (T, B, d).
+        weights: of attention (T, G, S).
+        products: of each previous state with V and Q (T, B, 4 d + m): its part of the gates, and the query.
+    """
+
+    states: Tensor
+    cells: Tensor
+    gates: Tensor
+    tanh_cells: Tensor
+    contexts: Tensor
+    weights: Tensor
+    products: Tensor
+
+    @classmethod
+    def empty(cls, driven: Tensor, h: Tensor, c: Tensor, width: int, mask_bias: Tensor, *, keep: bool) -> _Trace:
+        """Empty, but for the first state and cell; of what only the backward pass reads, one step unless ``keep``."""
+        n_steps, n_rows, _ = driven.shape
+        cells = c.new_empty(n_steps + 1, *c.shape, dtype=torch.promote_types(c.dtype, torch.float32))
+        states = driven.new_empty(cells.shape)
+        weights = mask_bias.new_empty(n_steps, *mask_bias.shape)
+        states[0], cells[0] = h, c
+        products = driven.new_empty(n_steps if keep else 1, n_rows, width)
+        gates, contexts = driven.new_empty(driven.shape), torch.empty_like(states[1:])
+        return cls(states, cells, gates, torch.empty_like(cells[1:]), contexts, weights, products)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.states, self.cells, self.gates, self.tanh_cells, self.contexts, self.weights, self.products
+
+    def queries(self, n_groups: int) -> Tensor:
+        """(T, G, d): part of the products, or the states themselves."""
+        four = self.gates.shape[2]
+        queries = self.products[..., four:] if self.products.shape[2] > four else self.states[:-1]
+        return queries.reshape(len(self.gates), n_groups, -1)
+
+
+class _AttentiveLSTM(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        keep: bool,
+        driven: Tensor,
+        h: Tensor,
+        c: Tensor,
+        weight: Tensor,
+        feed: Tensor,
+        bias: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask_bias: Tensor,
+        energy: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        scoring = make_scoring(key, energy, len(driven) if keep else 0)
+        trace = _Trace.empty(driven, h, c, len(weight), mask_bias, keep=keep)
+        four = driven.shape[2]
+        weight_t, feed_t = weight.t(), feed.t()
+        for t in range(len(driven)):
+            state, context, weights = trace.states[t], trace.contexts[t], trace.weights[t]
+            products = torch.mm(
+                state, weight_t, out=trace.products[t if keep else 0]
+            )  # addmm first copies the bias to every row
+            query = (products[:, four:].add_(bias) if len(weight) > four else state).reshape(len(key), -1)
+            torch.softmax(scoring.score(query, t) + mask_bias, -1, dtype=mask_bias.dtype, out=weights)
+            torch.bmm(weights[:, None].to(value.dtype), value, out=context.view(len(key), 1, -1))
+            torch.mm(context, feed_t, out=trace.gates[t]).add_(driven[t]).add_(products[:, :four])
+            _apply_gates(trace, t)
+        if keep:
+            ctx.save_for_backward(*trace.tensors, weight, feed, value)
+            ctx.scoring = scoring
+            ctx.dtypes = (h.dtype, c.dtype)
+        ctx.mark_non_differentiable(trace.weights)
+        return trace.states[1:], trace.contexts, trace.weights, trace.cells[-1].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *received: Tensor) -> tuple[Tensor | None, ...]:
+        *kept, weight, feed, value = ctx.saved_tensors
+        trace, scoring, four = _Trace(*kept), ctx.scoring, len(feed)
+        scoring.begin_backward()
+        loop = _BackwardLoop(trace, scoring, weight, feed, value)
+        loop.run(received[0], received[1], received[3])
+        weights, score_gradients = trace.weights.to(value.dtype), loop.scores.to(value.dtype)
+        contexts = loop.contexts.view(len(loop.contexts), len(value), -1)
+        to_value = torch.bmm(weights.permute(1, 2, 0), contexts.transpose(0, 1))
+        to_key, to_energy = scoring.gradients(score_gradients, trace.queries(len(value)))
+        flat = loop.products.flatten(0, 1).t()
+        to_weight = flat @ trace.states[:-1].flatten(0, 1)
+        to_feed = flat[:four] @ trace.contexts.flatten(0, 1)
+        to_bias = flat[four:].sum(1)
+        to_h, to_c = loop.h.to(ctx.dtypes[0]), loop.c.to(ctx.dtypes[1])
+        to_driven = loop.products[..., :four]
+        return None, to_driven, to_h, to_c, to_weight, to_feed, to_bias, to_key, to_value, None, to_energy
+
+
+class _BackwardLoop:
+    """From the last step to the first. Afterwards it holds gradients.
+
+    Attributes:
+        products: of the products of each previous state (T, B, 4 d + m): its part of the gates, and the query.
+        contexts: (T, B, d).
+        scores: (T, G, S).
+        h, c: of the first state and cell (B, d).
+    """
+
+    h: Tensor
+    c: Tensor
+
+    def __init__(self, trace: _Trace, scoring: Scoring, weight: Tensor, feed: Tensor, value: Tensor) -> None:
+        self.trace, self.scoring, self.value = trace, scoring, value
+        four = trace.gates.shape[2]
+        self.gate_weights = torch.cat([feed, weight[:four]], 1)
+        self.query_weight = weight[four:]
+        self.products, self.contexts, self.scores = (
+            torch.empty_like(x) for x in (trace.products, trace.contexts, trace.weights)
+        )
+
+    def run(self, states: Tensor, contexts: Tensor, last_cell: Tensor) -> None:
+        """Of the gradients received by states (T, B, d), contexts (T, B, d) and the last cell (B, d)."""
+        trace, value, query_weight = self.trace, self.value, self.query_weight
+        cell_to_ifg, state_to_o, state_to_cell, cell_to_cell = _gate_derivatives(trace)
+        (n_steps, n_rows, four), weights = trace.gates.shape, trace.weights
+        h, c = torch.zeros_like(states[0]), last_cell.to(states.dtype)
+        for t in range(n_steps - 1, -1, -1):
+            h = h + states[t]
+            c = torch.addcmul(c, h, state_to_cell[t])
+            gates = self.products[t, :, :four].unflatten(1, (4, -1))
+            torch.mul(cell_to_ifg[t], c[:, None], out=gates[:, :3])
+            torch.mul(state_to_o[t], h, out=gates[:, 3])
+            c = c * cell_to_cell[t]
+            context, h = (self.products[t, :, :four] @ self.gate_weights).chunk(2, 1)
+            torch.add(context, contexts[t], out=self.contexts[t])
+            to_weights = torch.bmm(value, self.contexts[t].view(len(value), -1, 1))[..., 0]
+            mean = (weights[t] * to_weights).sum(-1, keepdim=True)
+            torch.mul(weights[t], to_weights - mean, out=self.scores[t])  # through the softmax
+            query = self.scoring.query_gradient(self.scores[t].to(value.dtype), t).view(n_rows, -1)
+            self.products[t, :, four:] = query[:, : len(query_weight)]
+            h = h + (query @ query_weight if len(query_weight) else query)
+        self.h, self.c = h, c
+
+
+def make_scoring(key: Tensor, energy: Tensor | None, n_steps: int) -> Scoring:
+    """Additive with an ``energy``, otherwise the dot product."""
+    return DotScoring(key) if energy is None else AdditiveScoring(key, energy, n_steps)
+
+
+def _apply_gates(trace: _Trace, t: int) -> None:
+    """From the gates' arguments of step t, which stand in the place of the gates, to gates, cell and state."""
+    gates, d = trace.gates[t], trace.states.shape[2]
+    gates[:, : 2 * d].sigmoid_()
+    gates[:, 2 * d : 3 * d].tanh_()
+    gates[:, 3 * d :].sigmoid_()
+    i, f, g, o = gates.to(trace.cells.dtype).chunk(4, 1)
+    cell = torch.addcmul(f * trace.cells[t], i, g, out=trace.cells[t + 1])
+    trace.states[t + 1] = o * torch.tanh(cell, out=trace.tanh_cells[t])
+
+
+def _gate_derivatives(trace: _Trace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What gradients are multiplied by at every step.
+
+    (T, B, 3, d) from the cell to the arguments of the first three gates, (T, B, d) from the state to that of the last,
+    from the state to the cell, and from the cell to the one before.
+    """
+    i, f, g, o = trace.gates.unflatten(-1, (4, -1)).unbind(2)
+    tanh_cells, before = trace.tanh_cells.to(i.dtype), trace.cells[:-1].to(i.dtype)
+    cell_to_ifg = torch.stack([g * i * (1 - i), before * f * (1 - f), i * (1 - g * g)], 2)
+    return cell_to_ifg, tanh_cells * o * (1 - o), o * (1 - tanh_cells * tanh_cells), f

@@ -1,0 +1,192 @@
+"""Two encoder-decoders with attention as they were published, equation by equation, for ``EncoderDecoder``.
+
+``LSTMSeq2Seq`` is faster, has the same attention, and differs in its gates and in how state and context become the
+output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from seqmodels.neural.network import AttentiveNetwork, Memory, Source
+from seqmodels.neural.ops.dropout import dropout as apply_dropout
+from seqmodels.neural.ops.padding import reverse_padded
+from seqmodels.neural.recurrent.cell import Cell
+from seqmodels.neural.recurrent.lstm import LSTMCell
+from seqmodels.neural.seq2seq.attention import zero_masked
+
+
+class GatedUnit(Cell):
+    """``s_t = (1 - z) s_{t-1} + z tanh(W x + U (r s_{t-1}))`` (Cho et al. 2014): r acts before the product.
+
+    Update and reset gate: ``z = σ(W_z x + U_z s_{t-1})``, ``r = σ(W_r x + U_r s_{t-1})``; each ``W x`` with a bias.
+
+    Args:
+        d_in: width of ``x``.
+        d_hidden: width of ``s``.
+    """
+
+    def __init__(self, d_in: int, d_hidden: int) -> None:
+        super().__init__()
+        self.drive = nn.Linear(d_in, 3 * d_hidden)
+        self.gates = nn.Linear(d_hidden, 2 * d_hidden, bias=False)
+        self.candidate = nn.Linear(d_hidden, d_hidden, bias=False)
+        for weight in (*self.gates.weight.chunk(2), self.candidate.weight):
+            nn.init.orthogonal_(weight.data)
+
+    def initial_state(self, n: int) -> Tensor:
+        """Zeros (n, d_hidden)."""
+        return self.candidate.weight.new_zeros(n, self.candidate.in_features)
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``Cell``."""
+        z, r, candidate = self.drive(inputs).chunk(3, -1)
+        z_state, r_state = self.gates(state).chunk(2, -1)
+        z, r = torch.sigmoid(z + z_state), torch.sigmoid(r + r_state)
+        state = (1 - z) * state + z * torch.tanh(candidate + self.candidate(r * state))
+        return state, state
+
+
+class BahdanauNetwork(AttentiveNetwork):
+    """RNNsearch (Bahdanau, Cho and Bengio 2015, appendix A).
+
+    Annotations ``h_j = [forward_j; backward_j]`` of a bidirectional ``GatedUnit`` over the source; the decoder's state
+    starts as ``s_0 = tanh(W_s backward_1)`` and, with y the embedding of the target before,
+
+    - ``e_ij = vᵀ tanh(W s_{i-1} + U h_j)``, ``c_i = Σ_j softmax_j(e_ij) h_j``;
+    - ``t_i = maxout(U_o s_{i-1} + V_o y_{i-1} + C_o c_i)``, the larger of each two neighbours, from which the head
+      predicts;
+    - ``s_i = GatedUnit([y_{i-1}; c_i], s_{i-1})``.
+
+    Args:
+        d_model: width of embeddings, of states in each direction, and of ``t``.
+        n_layers: 1.
+        dropout: 0.
+    """
+
+    def __init__(self, d_model: int, n_layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        if n_layers != 1 or dropout:
+            raise ValueError(
+                f"RNNsearch has one layer and no dropout; pass n_layers=1, dropout=0.0, not {n_layers}, {dropout}"
+            )
+        self.d_model = d = d_model
+        self.encoder_forwards = GatedUnit(d, d)
+        self.encoder_backwards = GatedUnit(d, d)
+        self.first_state = nn.Linear(d, d)  # W_s
+        self.attention_query = nn.Linear(d, d, bias=False)  # W
+        self.attention_key = nn.Linear(2 * d, d, bias=False)  # U
+        self.attention_energy = nn.Linear(d, 1, bias=False)  # v
+        self.decoder = GatedUnit(3 * d, d)
+        self.readout = nn.Linear(4 * d, 2 * d)  # U_o, V_o and C_o, of [s; y; c]
+
+    def start(self, n: int, source: Source | None = None) -> Memory:
+        """``(s, h, U h, mask)``: (n, d), (n, S, 2d), (n, S, d) and (n, S)."""
+        assert source is not None, "an encoder needs a source"
+        values, reverse = zero_masked(source.values, source.mask), reverse_padded(source.mask)
+        forward, _ = self.encoder_forwards.unroll(values, self.encoder_forwards.initial_state(n))
+        backward, _ = self.encoder_backwards.unroll(values[reverse], self.encoder_backwards.initial_state(n))
+        backward = backward[reverse]
+        annotations = zero_masked(torch.cat([forward, backward], -1), source.mask)
+        return torch.tanh(self.first_state(backward[:, 0])), annotations, self.attention_key(annotations), source.mask
+
+    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """See ``Network``."""
+        outputs, _, memory = self._decode(inputs, memory)
+        return outputs, memory
+
+    def attention_weights(self, inputs: Tensor, memory: Memory) -> Tensor:
+        """The softmax of ``e_ij`` (B, T, S)."""
+        return self._decode(inputs, memory)[1]
+
+    def _decode(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
+        s, annotations, keys, mask = memory
+        outputs, attention = [], []
+        for y in inputs.unbind(1):
+            energies = self.attention_energy(torch.tanh(self.attention_query(s)[:, None] + keys))[..., 0]  # (B, S)
+            weights = energies.masked_fill(~mask, -torch.inf).softmax(-1)
+            context = (weights[:, None].to(annotations.dtype) @ annotations)[:, 0]  # (B, 2d)
+            pairs = self.readout(torch.cat([s, y, context], -1)).unflatten(-1, (-1, 2))
+            s, _ = self.decoder(torch.cat([y, context], -1), s)
+            outputs.append(pairs.amax(-1))
+            attention.append(weights)
+        return torch.stack(outputs, 1), torch.stack(attention, 1), (s, annotations, keys, mask)
+
+
+class LuongNetwork(AttentiveNetwork):
+    """Global attention with input feeding (Luong, Pham and Manning 2015).
+
+    Layers of LSTMs read the source, to states ``g_s``; as many, which start from the encoder's last states, write, with
+    y the embedding of the target before:
+
+    - ``h_t = LSTM([y_{t-1}; a_{t-1}], h_{t-1})``, ``a_0 = 0``;
+    - ``c_t = Σ_s softmax_s(h_tᵀ W g_s) g_s`` (the score *general*);
+    - ``a_t = tanh(W_c [c_t; h_t])``, the attentional vector, from which the head predicts.
+
+    Args:
+        d_model: width of embeddings, states and attentional vectors.
+        n_layers: of encoder and decoder.
+        dropout: of the inputs of every layer, never along time, afresh at every step (Zaremba et al. 2014).
+    """
+
+    def __init__(self, d_model: int, n_layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.d_model = d = d_model
+        self.dropout = dropout
+        self.encoder = nn.ModuleList(LSTMCell(d, d) for _ in range(n_layers))
+        self.decoder = nn.ModuleList(LSTMCell(2 * d if i == 0 else d, d) for i in range(n_layers))
+        self.attention_key = nn.Linear(d, d, bias=False)  # W
+        self.combine = nn.Linear(2 * d, d, bias=False)  # W_c
+
+    def start(self, n: int, source: Source | None = None) -> Memory:
+        """``(states, a, g, W g, mask)``: (h, c) of each layer, (n, d), twice (n, S, d), and (n, S)."""
+        assert source is not None, "an encoder needs a source"
+        values, mask = zero_masked(source.values, source.mask), source.mask
+        zero = values.new_zeros(n, self.d_model)
+        states: Sequence[tuple[Tensor, Tensor]] = [(zero, zero)] * len(self.encoder)
+        outputs = []
+        for x, real in zip(values.unbind(1), mask.unbind(1), strict=True):
+            output, after = self._step(self.encoder, x, states)
+            kept = real[:, None]  # where a source has ended its states stay
+            states = [
+                (torch.where(kept, h, h_before), torch.where(kept, c, c_before))
+                for (h, c), (h_before, c_before) in zip(after, states, strict=True)
+            ]
+            outputs.append(output)
+        encoded = zero_masked(torch.stack(outputs, 1), mask)
+        return tuple(states), zero, encoded, self.attention_key(encoded), mask
+
+    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """See ``Network``."""
+        outputs, _, memory = self._decode(inputs, memory)
+        return outputs, memory
+
+    def attention_weights(self, inputs: Tensor, memory: Memory) -> Tensor:
+        """The softmax of ``h_tᵀ W g_s`` (B, T, S)."""
+        return self._decode(inputs, memory)[1]
+
+    def _decode(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
+        states, a, encoded, keys, mask = memory
+        outputs, attention = [], []
+        for y in inputs.unbind(1):
+            h, states = self._step(self.decoder, torch.cat([y, a], -1), states)
+            scores = (keys @ h[:, :, None].to(keys.dtype))[..., 0]  # (B, S)
+            weights = scores.masked_fill(~mask, -torch.inf).softmax(-1)
+            context = (weights[:, None].to(encoded.dtype) @ encoded)[:, 0]  # (B, d)
+            a = torch.tanh(self.combine(torch.cat([context, h], -1)))
+            outputs.append(a)
+            attention.append(weights)
+        return torch.stack(outputs, 1), torch.stack(attention, 1), (states, a, encoded, keys, mask)
+
+    def _step(
+        self, cells: nn.ModuleList, x: Tensor, states: Sequence[tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+        """One step through all layers."""
+        after = []
+        for cell, state in zip(cells, states, strict=True):
+            x, state = cell(apply_dropout(x, self.dropout, self.training), state)
+            after.append(state)
+        return x, tuple(after)
