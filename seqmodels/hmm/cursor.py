@@ -101,7 +101,8 @@ class HMMCursor:
 
     def select(self, state: HMMState, index: Tensor) -> HMMState:
         """The state of the sequences ``index (m,)``, in this order."""
-        return select_rows(state, index)
+        selected: HMMState = select_rows(state, index)
+        return selected
 
     @cached_property
     def _predict(self) -> LogProduct:

@@ -85,7 +85,8 @@ def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | 
         result[states] = reached * _invariant(transition[np.ix_(states, states)])
     if not result.any():  # every sequence ends
         result[transient] = visits
-    return result / result.sum()
+    shares: np.ndarray = result / result.sum()
+    return shares
 
 
 def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np.ndarray]:
@@ -108,7 +109,8 @@ def _invariant(transition: np.ndarray) -> np.ndarray:
     """The one ``π = π A`` of an irreducible chain."""
     k = len(transition)
     balance = np.vstack([(np.eye(k) - transition).T, np.ones(k)])
-    return np.linalg.lstsq(balance, np.append(np.zeros(k), 1.0), rcond=None)[0].clip(min=0)
+    solution: np.ndarray = np.linalg.lstsq(balance, np.append(np.zeros(k), 1.0), rcond=None)[0]
+    return solution.clip(min=0)
 
 
 # -- states in another order ---------------------------------------------------------------------------------

@@ -90,7 +90,8 @@ class TaggerCursor:
 
     def select(self, state: TaggerState, index: Tensor) -> TaggerState:
         """The state of the targets ``index (m,)``, in this order."""
-        return select_rows(state, index)
+        selected: TaggerState = select_rows(state, index)
+        return selected
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -346,4 +347,5 @@ def parts_of_runs(labels: np.ndarray, n_parts: int) -> np.ndarray:
     starts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
     lengths = np.diff(starts, append=len(labels))
     time = np.arange(len(labels)) - np.repeat(starts, lengths)
-    return labels * n_parts + time * n_parts // np.repeat(lengths, lengths)
+    parts: np.ndarray = labels * n_parts + time * n_parts // np.repeat(lengths, lengths)
+    return parts

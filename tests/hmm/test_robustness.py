@@ -1,4 +1,6 @@
-"""Data that numbers break on: finite, valid parameters and a warning that names the knob, or an error that says what to do."""
+"""Data that numbers break on: finite, valid parameters and a warning that names the knob, or an error that says what to
+do.
+"""
 
 from __future__ import annotations
 

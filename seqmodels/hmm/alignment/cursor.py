@@ -94,7 +94,8 @@ class AlignmentCursor:
 
     def select(self, state: AlignmentState, index: Tensor) -> AlignmentState:
         """Of the targets ``index (m,)``."""
-        return select_rows(state, index)
+        selected: AlignmentState = select_rows(state, index)
+        return selected
 
     def _chain(self, source: np.ndarray) -> tuple[Tensor, ...]:
         n = len(source)

@@ -53,7 +53,8 @@ class TableLookup:
     def probability(self, values: np.ndarray, n_pairs: int) -> np.ndarray:
         """``(N, S')`` of the steps, given those of the pairs and factors of the rest."""
         p = values[self.index]
-        return np.where(self.index < n_pairs, p, p * self.coarser)
+        probability: np.ndarray = np.where(self.index < n_pairs, p, p * self.coarser)
+        return probability
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class BlockContexts:
     @cached_property
     def counted(self) -> np.ndarray:
         """``(N, S')`` bool: where contexts and symbols get probabilities of their own."""
-        return (self.gamma >= MIN_SHARE * self.gamma.max(1, keepdims=True)) & (self.codes != UNKNOWN)
+        counted: np.ndarray = (self.gamma >= MIN_SHARE * self.gamma.max(1, keepdims=True)) & (self.codes != UNKNOWN)
+        return counted
 
     def pairs(self, ids: np.ndarray, n_target: int) -> np.ndarray:
         """``(N, S')`` codes of contexts and symbols."""

@@ -1,4 +1,6 @@
-"""The maximum a posteriori is the count of what was seen and what is believed; the objective shows the belief apart, and rises."""
+"""The maximum a posteriori is the count of what was seen and what is believed; the objective shows the belief apart,
+and rises.
+"""
 
 from __future__ import annotations
 
