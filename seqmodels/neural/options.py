@@ -9,11 +9,11 @@ import numpy as np
 
 from seqmodels.training import (
     AdamW,
-    Listener,
+    Callback,
     Optimizer,
-    Recipe,
     Resumable,
     Schedule,
+    TrainConfig,
     Trapezoid,
     check_checkpoint_arguments,
 )
@@ -58,7 +58,7 @@ class TrainingOptions(Resumable, Protocol):
     schedule: Schedule | None
     accumulate: int
     averaging: float
-    callbacks: Sequence[Listener]
+    callbacks: Sequence[Callback]
     verbose: bool
 
 
@@ -86,10 +86,10 @@ def sequences_per_batch(options: TrainingOptions, lengths: Sequence[int], longes
     return int(np.clip(STEPS_PER_BATCH / typical, 8, 64))
 
 
-def training_recipe(options: TrainingOptions) -> Recipe:
+def train_config(options: TrainingOptions) -> TrainConfig:
     """The options as the training loop takes them."""
     automatic = DEFAULT_STEPS if options.max_epochs is None and options.max_seconds is None else None
-    return Recipe(
+    return TrainConfig(
         automatic if options.max_steps == "auto" else options.max_steps,
         options.max_epochs,
         options.max_seconds,
@@ -101,5 +101,5 @@ def training_recipe(options: TrainingOptions) -> Recipe:
         schedule=options.schedule or Trapezoid(),
         accumulate=options.accumulate,
         averaging=options.averaging,
-        listeners=tuple(options.callbacks),
+        callbacks=tuple(options.callbacks),
     )

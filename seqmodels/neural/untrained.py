@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import pandas as pd
 import torch
 
 from seqmodels.encodings import Symbols
@@ -74,4 +73,6 @@ def parameters_by_width(model: NeuralModel, data: Data) -> Callable[[int], int]:
 
 
 def _never_trained(model: NeuralModel | MaskedTransformer) -> None:
+    import pandas as pd
+
     model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), False, 0.0
