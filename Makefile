@@ -2,35 +2,49 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
 QUICK ?=
-.PHONY: demo experiments docs test faults kernels huggingface lint types format clean
+.PHONY: demo experiments docs check test lowest faults kernels huggingface lint types format clean
 
-# The first command: from a clone to pages with tables and pictures. It says how long it takes; Ctrl-C keeps what is done.
+# The first command: from a clone to pages with tables and plots. It says how long it takes; Ctrl-C keeps the finished part.
 demo: .venv
 	$(BIN)/seqmodels compare $(QUICK)
 
-# Every textbook claim and docs/experiments.md: under an hour on two cores; with QUICK=--quick five minutes, into a temporary folder.
+# Every textbook claim, and docs/experiments.md: under an hour on two cores; with QUICK=--quick five minutes, into a
+# temporary folder.
 experiments: .venv
 	PYTHONPATH=. $(BIN)/python experiments/claims --jobs 2 $(QUICK)
 
-# The documentation into site/, to be read from the folder as from a server: any link that leads nowhere is an error.
+# The documentation into site/, readable from the folder or a server; a broken link is an error.
 docs: .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable ".[docs]"
 	PYTHONPATH=. $(BIN)/zensical build --clean --strict
 	@echo "Open site/index.html"
 
+# The quick tier, under 30 seconds: the contract on one row of each model class, and the rules of the code.
+check: .venv
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_architecture.py
+
 test: lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-# What takes longer than tests: every promise of docs/reliability.md measured anew, in under half an hour.
+# The quick tier and the tests of the public data structures under the lowest versions that pyproject.toml allows.
+lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) $$($(PYTHON) tools/lowest.py text audio translation) \
+		setuptools pytest pytest-xdist hypothesis scikit-learn hmmlearn safetensors
+	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
+	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_sequences.py \
+		tests/test_storage.py tests/test_preparation.py tests/encodings tests/observations
+
+# What takes longer than tests: every measurement of docs/reliability.md, in under half an hour.
 faults: .venv
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs 2 --out docs/reliability.md
 
-# The GPU's kernels, interpreted where there is no GPU.
+# The kernels for GPUs, interpreted where there is no GPU.
 kernels: .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "triton"
-	$(BIN)/python -m pytest tests/hmm/test_kernels.py
+	$(BIN)/python -m pytest tests/hmm/inference/test_triton_kernels.py
 
-# Conversions against the package that published models come in, which is too large to be installed for every test run.
+# Conversions against the package `transformers`, which is too large to be installed for every test run.
 huggingface: .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "transformers"
 	$(BIN)/python -m pytest tests/neural/huggingface
@@ -46,7 +60,7 @@ format: .venv
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The environment: everything pinned, so that what worked here works there.
+# The environment, with pinned versions.
 .venv: pyproject.toml constraints.txt
 	@echo "Setting up .venv with torch and the rest: some minutes the first time."
 	$(PYTHON) -m venv .venv
@@ -55,4 +69,4 @@ format: .venv
 	touch .venv
 
 clean:
-	rm -rf .venv results site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest results site .pytest_cache .mypy_cache .ruff_cache

@@ -1,7 +1,8 @@
 """Two checkouts of seqmodels side by side in one run, row by row: ``python benchmarks/before_after.py --before DIR``.
 
-A change that should leave speed as it was is held to this: each row is a process of either checkout, on one core, taking turns; the
-figure is the median over rounds of the ratio of a turn before to the turn after beside it (above 1: faster now).
+A change that should leave speed as it was is held to this: each row is a process of either checkout, on one core,
+taking turns; the figure is the median over rounds of the ratio of a turn before to the turn after beside it (above 1:
+faster now).
 """
 
 from __future__ import annotations

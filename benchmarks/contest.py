@@ -18,7 +18,14 @@ from results import write
 
 @dataclass(frozen=True)
 class Contest:
-    """Entrants ``(module, task)``, the first the reference, each asked for ``n`` steps or symbols a turn; one is ``unit`` symbols."""
+    """One row of a benchmark.
+
+    Attributes:
+        name: of the row.
+        n: steps or symbols that an entrant does in one turn.
+        unit: symbols of one of these.
+        entrants: ``(module, task)`` each; the first is the reference.
+    """
 
     name: str
     n: int

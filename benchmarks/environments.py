@@ -1,4 +1,4 @@
-"""Where each library lives: seqmodels and hmmlearn in the environment that runs this, the others in one of their own."""
+"""The Python environment of each library: this one for seqmodels and hmmlearn, one of its own for each other."""
 
 from __future__ import annotations
 

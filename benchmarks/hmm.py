@@ -1,4 +1,4 @@
-"""Seconds per EM iteration of seqmodels' HMM and of its peers, side by side in one run: ``python benchmarks/hmm.py --help``."""
+"""Seconds per EM iteration of several libraries' HMMs, side by side in one run: ``python benchmarks/hmm.py --help``."""
 
 from __future__ import annotations
 

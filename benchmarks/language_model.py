@@ -1,4 +1,4 @@
-"""Networks on text, side by side in one run: training, generation, scoring. ``python benchmarks/language_model.py --help``."""
+"""Training, generation and scoring of text by networks, side by side: ``benchmarks/language_model.py --help``."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ CONTESTS = [
 
 
 def main() -> None:
-    asked = options(__doc__, "transformers")
-    os.sched_setaffinity(0, {asked.core})
+    arguments = options(__doc__, "transformers")
+    os.sched_setaffinity(0, {arguments.core})
     pythons = {module: Path(sys.executable) for module in (OURS, TORCH, "vocabulary")}
-    if asked.peer is not None:
-        pythons[GPT2] = asked.peer.absolute()
+    if arguments.peer is not None:
+        pythons[GPT2] = arguments.peer.absolute()
     hold_all(
-        [c for c in CONTESTS if c.name.startswith(asked.only)],
+        [c for c in CONTESTS if c.name.startswith(arguments.only)],
         pythons,
-        asked.rounds,
-        asked.out / "language_model.csv",
+        arguments.rounds,
+        arguments.out / "language_model.csv",
     )
 
 

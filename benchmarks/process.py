@@ -45,7 +45,7 @@ class Process:
         return self._answer()
 
     def close(self) -> None:
-        """End it."""
+        """Kill the process and wait for its end."""
         self.process.kill()
         self.process.communicate()
 

@@ -19,7 +19,13 @@ MOST_A_TURN = 5
 
 @dataclass(frozen=True)
 class Entrant:
-    """A ``library`` (the module of ``peers`` that runs it, and its environment) in one ``variant``, on data of such ``lengths``."""
+    """One library under test.
+
+    Attributes:
+        library: name of the module of ``peers`` that runs it, and of its environment.
+        variant: such as the dtype.
+        lengths: of its sequences: ``"own"``, those of the workload, or ``"equal"``, all of the mean length.
+    """
 
     library: str
     variant: str
@@ -63,7 +69,7 @@ class Run:
 
 
 def entrants(workload: str, libraries: list[str]) -> list[Entrant]:
-    """Those of ``libraries`` for this workload. Where all its sequences are of one length, no entrant is there twice."""
+    """Those of ``libraries`` for this workload, each once where all sequences are of one length."""
     chosen = [e for e in ENTRANTS if e.library in libraries and (workload, e.name) not in TOO_SLOW]
     if SIZES[workload].shortest == SIZES[workload].longest:
         chosen = [Entrant(e.library, e.variant, "equal") for e in chosen]
@@ -85,13 +91,16 @@ class Runner:
             self.run.seconds.clear()
 
     def take_turn(self, seconds: float, rounds: int) -> None:
-        """As many iterations as fill so many seconds, from 1 (the first time) to ``MOST_A_TURN``; none where the warm-up made up a round."""
+        """As many iterations as fill this many seconds, from 1 (the first time) to ``MOST_A_TURN``.
+
+        A library that needs more than ``SLOW`` seconds an iteration does one, until it has done ``rounds``.
+        """
         each = statistics.median(self.run.seconds) if self.run.seconds else math.inf
         if each < SLOW or len(self.run.seconds) < rounds:
             self.iterate(max(1, min(MOST_A_TURN, int(seconds / each))))
 
     def iterate(self, n: int) -> None:
-        """``n`` more iterations."""
+        """Let the process do ``n`` more iterations and record them."""
         answer = self.process.ask(n)
         self.run.seconds += [i["seconds"] for i in answer["iterations"]]
         self.run.history += [i["log_prob"] for i in answer["iterations"]]
@@ -99,7 +108,7 @@ class Runner:
         self.run.peak_mb = answer["peak_mb"]
 
     def close(self) -> None:
-        """End the process."""
+        """End the process of this entrant."""
         self.process.close()
 
 

@@ -29,10 +29,11 @@ FIGURES = [
 def table(workload: str, runs: list[Run]) -> pd.DataFrame:
     """One line an entrant.
 
-    Columns: ``seconds`` an iteration, the median of ``iterations`` timed ones, ``fastest`` and ``slowest``; ``ratio`` of the medians,
-    to seqmodels in float32 on the same data (1 is as fast); ``log_prob`` in nats of all data ``after`` so many iterations, the same for
-    all on the same data; ``peak_mb`` resident memory of the process, data and imports included; ``busy`` the share of its turns in which
-    the process had the core: well below 1, something else ran too and the times are not to be trusted.
+    Columns: ``seconds`` an iteration, the median of ``iterations`` timed ones, ``fastest`` and ``slowest``; ``ratio``
+    of the medians, to seqmodels in float32 on the same data (1 is as fast); ``log_prob`` in nats of all data ``after``
+    so many iterations, the same for all on the same data; ``peak_mb`` resident memory of the process, data and imports
+    included; ``busy`` the share of its turns in which the process had the core: well below 1, something else ran too
+    and the times are not to be trusted.
     """
     frame = pd.DataFrame([_line(workload, run) for run in runs])
     for lengths, group in frame.groupby("lengths"):

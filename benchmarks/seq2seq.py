@@ -18,13 +18,13 @@ CONTESTS = [
 
 
 def main() -> None:
-    asked = options(__doc__, "joeynmt")
-    os.sched_setaffinity(0, {asked.core})
+    arguments = options(__doc__, "joeynmt")
+    os.sched_setaffinity(0, {arguments.core})
     pythons = {module: Path(sys.executable) for module in (OURS, TORCH)}
-    if asked.peer is not None:
-        pythons[JOEY] = asked.peer.absolute()
-    contests = [c for c in CONTESTS if c.name.startswith(asked.only)]
-    hold_all(contests, pythons, asked.rounds, asked.out / "seq2seq.csv")
+    if arguments.peer is not None:
+        pythons[JOEY] = arguments.peer.absolute()
+    contests = [c for c in CONTESTS if c.name.startswith(arguments.only)]
+    hold_all(contests, pythons, arguments.rounds, arguments.out / "seq2seq.csv")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""What networks have learnt of a text after equal seconds on one core. ``python benchmarks/text_quality.py FILE --help``.
+"""Held-out scores of networks after equal seconds of training on one core: ``benchmarks/text_quality.py FILE --help``.
 
-The last tenth is held out and scored whole, twice: ``val64`` in windows of 64 symbols that do not overlap, each with the symbol
-before it for a first input (nanoGPT's figure, of all windows instead of 20 batches), and ``stream``, the state carried through
-(of a Transformer: windows that overlap by half). How soon does a model know what the reference knows in the end? Each is fitted anew in a
-15th and in an 8th of the seconds (``--shares``), for its schedule is made for the time it is given; ``reaches`` says whether its ``val64``
-is then down to the reference's (``--target``, or that of the reference run).
+The last tenth is held out and scored whole, twice: ``val64`` in windows of 64 symbols that do not overlap, each with
+the symbol before it for a first input (nanoGPT's figure, of all windows instead of 20 batches), and ``stream``, the
+state carried through (of a Transformer: windows that overlap by half). How soon does a model know what the reference
+knows in the end? Each is fitted anew in a 15th and in an 8th of the seconds (``--shares``), for its schedule is made
+for the time it is given; ``reaches`` says whether its ``val64`` is then down to the reference's (``--target``, or that
+of the reference run).
 """
 
 from __future__ import annotations

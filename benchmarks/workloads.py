@@ -1,6 +1,7 @@
-"""The four workloads: data drawn from a known HMM, and the parameters every library starts from. numpy alone, same seeds, same numbers.
+"""The four workloads: data drawn from a known HMM, and the parameters every library starts from; numpy alone, by seed.
 
-W1 is of the size of a small speech corpus, W2 many short sequences of few dimensions, W3 one long sequence, W4 symbols with many states.
+W1 is of the size of a small speech corpus, W2 many short sequences of few dimensions, W3 one long sequence, W4 symbols
+with many states.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Lengths = Literal["own", "equal"]
 
 @dataclass(frozen=True)
 class MixtureData:
-    """How Gaussian mixtures are drawn: M components, D features, deviations between states and between a state's components."""
+    """Sizes of a Gaussian-mixture workload (M components, D features) and the spread of its states and components."""
 
     n_components: int
     n_features: int
@@ -125,7 +126,7 @@ def _states(
 
 
 def _choose(cumulative: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """(n,) one choice for each row of (n, k) cumulative probabilities; the last, should rounding leave their sum below one."""
+    """(n,) one index per row of (n, k) cumulative probabilities; the last where rounding leaves their sum below one."""
     return np.minimum((cumulative < uniform[:, None]).sum(1), cumulative.shape[1] - 1)
 
 

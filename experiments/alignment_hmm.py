@@ -1,10 +1,11 @@
 """How well does an alignment HMM pronounce words? ``python experiments/alignment_hmm.py FILE [--final]``.
 
-``FILE`` is the CMU pronouncing dictionary, ``cmudict.dict``; stress is left out. Words are split 90 / 5 / 5 by seed 0, all variants of a
-word in one part. Without ``--final`` each setting is scored on the validation words, among which the setting of ``--final`` was
-chosen; with it that one is scored, once, on the test words. Nats a phoneme, ends among the nats, of each word's first variant and of
-the likeliest of its variants; ``words`` is the share of a thousand words of which the best of 4 beams is one of the variants. One row
-a setting goes to ``experiments/results/alignment_hmm/``, with the command, the date and the hardware.
+``FILE`` is the CMU pronouncing dictionary, ``cmudict.dict``; stress is left out. Words are split 90 / 5 / 5 by seed 0,
+all variants of a word in one part. Without ``--final`` each setting is scored on the validation words, among which the
+setting of ``--final`` was chosen; with it that one is scored, once, on the test words. Nats a phoneme, ends among the
+nats, of each word's first variant and of the likeliest of its variants; ``words`` is the share of a thousand words of
+which the best of 4 beams is one of the variants. One row a setting goes to ``experiments/results/alignment_hmm/``, with
+the command, the date and the hardware.
 """
 
 import argparse
@@ -52,7 +53,7 @@ def read(path: str) -> tuple[Words, list[str]]:
 
 
 def split(words: Words) -> tuple[Words, Words, Words]:
-    """Training, validation, test."""
+    """The words of the training, validation and test part, by seed 0."""
     names = list(words)
     order, n = np.random.default_rng(0).permutation(len(names)), len(names) // 20
     parts = order[2 * n :], order[:n], order[n : 2 * n]
@@ -109,18 +110,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
     parser.add_argument("--final", action="store_true")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    words, phonemes = read(asked.file)
+    words, phonemes = read(arguments.file)
     train, validation, test = split(words)
     RESULTS.mkdir(parents=True, exist_ok=True)
     rows = list[dict[str, object]]()
-    for setting in [CHOSEN] if asked.final else SETTINGS:
-        model, row = learn(train, test if asked.final else validation, setting)
-        rows.append(row | ({"words": right(model, test)} if asked.final else {}))
+    for setting in [CHOSEN] if arguments.final else SETTINGS:
+        model, row = learn(train, test if arguments.final else validation, setting)
+        rows.append(row | ({"words": right(model, test)} if arguments.final else {}))
         print(rows[-1], flush=True)
-        stamped(pd.DataFrame(rows)).to_csv(RESULTS / f"{'test' if asked.final else 'validation'}.csv", index=False)
-    if asked.final:
+        stamped(pd.DataFrame(rows)).to_csv(RESULTS / f"{'test' if arguments.final else 'validation'}.csv", index=False)
+    if arguments.final:
         show(model, words, phonemes)
 
 

@@ -1,8 +1,11 @@
-"""How well do networks know Bach's chords? ``python experiments/chorale_networks.py FILE [STEPS [NETWORK ...]]``, the JSON of ``chorales.py``.
+"""How well do networks model Bach's chords? ``python experiments/chorale_networks.py FILE [STEPS [NETWORK ...]]``.
 
-Nats a frame as there: total over total, lengths given, 88 keys. Networks name the notes of a chord one after another (``Chords``), are trained
-on every chorale in all twelve keys for so many steps each, and keep the weights that do best on the validation part, on which the
-LSTM's settings were chosen. HMMs of independent keys stand beside them; they get the chorales as they are, and EM takes what it takes.
+FILE is the JSON that ``chorales.py`` reads.
+
+Nats a frame as there: total over total, lengths given, 88 keys. Networks name the notes of a chord one after another
+(``Chords``), are trained on every chorale in all twelve keys for so many steps each, and keep the weights that do best
+on the validation part, on which the LSTM's settings were chosen. HMMs of independent keys stand beside them; they get
+the chorales as they are, and EM takes what it takes.
 """
 
 import sys

@@ -1,6 +1,9 @@
-"""How well do HMMs know Bach's chords? ``python experiments/chorales.py FILE``, the JSON of the JSB chorales in quarter notes.
+"""How well do HMMs model Bach's chords? ``python experiments/chorales.py FILE``.
 
-Piano rolls of 88 keys, nats a frame: total log-probability over total frames, lengths given. Settings were chosen on the validation part.
+FILE is the JSON of the JSB chorales in quarter notes.
+
+Piano rolls of 88 keys, nats a frame: total log-probability over total frames, lengths given. Settings were chosen on
+the validation part.
 """
 
 import json
@@ -34,7 +37,10 @@ def _roll(chords: list[list[int]]) -> np.ndarray:
 
 
 def fit(parts: dict[str, Sequences], n_states: int) -> dict[str, object]:
-    """The prior of a state's keys is how often they sound in all training frames; a key that never does, in one more."""
+    """The prior of a state's keys: how often each sounds in all training frames.
+
+    A key that never does counts as if it had in one frame more.
+    """
     pseudocount, frames, steps, n_init = SETTINGS[n_states]
     sounding = np.concatenate(list(parts["train"]))
     mean = (sounding.sum(0) + 1 / N_KEYS) / (len(sounding) + 1)

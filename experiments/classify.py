@@ -1,8 +1,11 @@
-"""Which density tells sequences apart best? ``python experiments/classify.py FOLDER ... [--steps N]``: Bayes' rule over one model a label.
+"""Which density classifies sequences best? ``python experiments/classify.py FOLDER ... [--steps N]``.
 
-A folder is known by what it holds: ``.wav`` files named ``digit_speaker_index`` (index 0 to 4 held out, the official split), ``*_TRAIN.ts``
-and ``*_TEST.ts`` (Japanese vowels, by speaker), ``pendigits-train`` and ``pendigits-test`` (pen tracks in the UNIPEN format). Of each, accuracy
-on the held-out part, and the log-loss of the probabilities with and without the temperature that the training part tells.
+Bayes' rule over one model a label.
+
+A folder is known by what it holds: ``.wav`` files named ``digit_speaker_index`` (index 0 to 4 held out, the official
+split), ``*_TRAIN.ts`` and ``*_TEST.ts`` (Japanese vowels, by speaker), ``pendigits-train`` and ``pendigits-test`` (pen
+tracks in the UNIPEN format). Of each, accuracy on the held-out part, and the log-loss of the probabilities with and
+without the temperature that the training part tells.
 """
 
 import argparse
@@ -54,7 +57,10 @@ def _utterances(text: str) -> Sequences:
 
 
 def pen(folder: Path) -> Parts:
-    """Where the pen is, around the digit's middle and in units of its longer side, how it moves, and whether it is a new stroke: ``(T, 5)``."""
+    """Features of a pen track ``(T, 5)``: position, movement, and whether a new stroke begins.
+
+    Positions are relative to the digit's middle, in units of its longer side.
+    """
     train, test = (_tracks((folder / f"pendigits-{part}").read_text()) for part in ("train", "test"))
     return train, test
 
@@ -82,7 +88,10 @@ def _points(lines: list[str]) -> Iterator[tuple[float, float, float]]:
 
 
 def hmm(n_states: int, *, lifts: bool = False) -> HMM:
-    """From left to right; its floor holds a feature that hardly varies within a label. With ``lifts`` of the pen, a bit, last."""
+    """A left-to-right HMM, whose variance floor suits features that hardly vary within a label.
+
+    With ``lifts`` the last feature is a bit: whether the pen was lifted.
+    """
     mixture = GaussianMixture(4, min_covariance=0.01)
     observation = Columns([(mixture, 4), (Bernoulli(1.0, 0.02), 1)]) if lifts else mixture
     return HMM(n_states, observation=observation, topology="left-to-right", max_iter=15)

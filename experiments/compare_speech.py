@@ -1,10 +1,10 @@
-"""Which family explains speech best? Density and continuation: ``python experiments/compare_speech.py [FOLDER OF WAV]``."""
+"""Which family explains speech best? Density and continuation: ``python experiments/compare_speech.py [FOLDER]``."""
 
 import sys
 
 from seqmodels import data
 from seqmodels.evaluation.run import run
-from seqmodels.evaluation.standard import speech_tasks
+from seqmodels.evaluation.suites import speech_tasks
 
 if __name__ == "__main__":
     frames = data.audio(sys.argv[1]) if len(sys.argv) > 1 else None

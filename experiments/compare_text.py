@@ -1,10 +1,10 @@
-"""Which family explains a text best? Density and continuation, over the public API: ``python experiments/compare_text.py [FILE]``."""
+"""Which family explains a text best? Density and continuation: ``python experiments/compare_text.py [FILE]``."""
 
 import sys
 
 from seqmodels import data
 from seqmodels.evaluation.run import run
-from seqmodels.evaluation.standard import text_tasks
+from seqmodels.evaluation.suites import text_tasks
 
 if __name__ == "__main__":
     text = data.text(sys.argv[1]) if len(sys.argv) > 1 else None

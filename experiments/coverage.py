@@ -1,22 +1,26 @@
-"""Do 95 % intervals of a paired difference cover the true difference 95 times in 100? ``python experiments/coverage.py [--quick]``.
+"""Do 95 % intervals of a paired difference cover the true one 95 times in 100? ``experiments/coverage.py [--quick]``.
 
-Data are drawn from a known HMM of symbols, and scored by fixed models: the true one and wrong ones, so that nothing is fitted and the true
-difference is a number. Three studies, with the rule for each set before any figure:
+Data are drawn from a known HMM of symbols, and scored by fixed models: the true one and wrong ones, so that nothing is
+fitted and the true difference is a number. Three studies, with the rule for each set before any figure:
 
-- clusters: every cluster draws its own emission table around the true one, so that its sequences (1 to 12 of them, of 4 to 20 steps) are
-  dependent. ``paired_difference`` is to cover 94 to 96 % of repetitions for 5, 10, 40 and 200 clusters. Beside it the plain percentile
-  bootstrap of clusters, and Student's t over sequences that does not look at clusters, to show what they do.
-- skewed: the differences of 5 to 50 clusters are drawn themselves, from normal, heavy-tailed and skewed distributions, the clusters of one size
-  or not. ``paired_difference`` is to cover 94 to 96 % of the first four with clusters of one size (``asked``). Beside it what it was before
-  (Student's t, and from 20 clusters on a symmetric studentised bootstrap), the equal-tailed studentised bootstrap, and Hall's (1992)
-  transformed t. ``fitted`` are those whose draws, others than these, the constants of ``paired_difference`` were fitted to.
+- clusters: every cluster draws its own emission table around the true one, so that its sequences (1 to 12 of them, of 4
+  to 20 steps) are dependent. ``paired_difference`` is to cover 94 to 96 % of repetitions for 5, 10, 40 and 200
+  clusters. Beside it the plain percentile bootstrap of clusters, and Student's t over sequences that does not look at
+  clusters, to show what they do.
+- skewed: the differences of 5 to 50 clusters are drawn themselves, from normal, heavy-tailed and skewed distributions,
+  the clusters of one size or not. ``paired_difference`` is to cover 94 to 96 % of the first four with clusters of one
+  size (``asked``). Beside it what it was before (Student's t, and from 20 clusters on a symmetric studentised
+  bootstrap), the equal-tailed studentised bootstrap, and Hall's (1992) transformed t. ``fitted`` are those whose draws,
+  others than these, the constants of ``paired_difference`` were fitted to.
 - long: one long sequence, from one whose steps hardly depend on each other to one with a state that lasts 100 steps.
   ``moving_block_difference`` is to cover 93 to 97 %. Beside it Student's t over steps.
 
-And once: how often Holm's correction over five null models (differences shifted by the true one) finds something, 5 % at most by right.
+And once: how often Holm's correction over five null models (differences shifted by the true one) finds something, 5 %
+at most by right.
 
-The true difference is that of all repetitions of a study together: its standard error is a 45th of one repetition's (column
-``truth_error``), which moves a coverage by less than 0.02 %. Monte-Carlo standard errors are in the column ``error``: 0.5 % at 2,000 repetitions.
+The true difference is that of all repetitions of a study together: its standard error is a 45th of one repetition's
+(column ``truth_error``), which moves a coverage by less than 0.02 %. Monte-Carlo standard errors are in the column
+``error``: 0.5 % at 2,000 repetitions.
 """
 
 import argparse
@@ -52,7 +56,8 @@ BEFORE = "before: t, bootstrap from 20 on"
 PARETO, WEIBULL = 3.5, 0.7  # shapes: 3.5 has a variance but no kurtosis
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
-# Of a cluster's difference per unit: its draws and its mean, whether coverage of it is asked for, and whether constants were fitted to it.
+# Of a cluster's difference per unit: its draws and its mean, whether the rule asks for coverage of it, and whether
+# constants were fitted to it.
 DISTRIBUTIONS: dict[str, tuple[Draw, float, bool, bool]] = {
     "normal": (lambda rng, n: rng.normal(size=n), 0.0, True, True),
     "Student's t, 3 degrees of freedom": (lambda rng, n: rng.standard_t(3, n), 0.0, True, True),
@@ -127,7 +132,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Scored:
-    """Sequences one after the other: ``cluster (n,)`` ascending, ``units (n,)``, and ``log_prob (n,)`` by each model."""
+    """Sequences, concatenated: ``cluster (n,)`` ascending, ``units (n,)``, and ``log_prob (n,)`` by each model."""
 
     cluster: np.ndarray
     units: np.ndarray
@@ -213,7 +218,11 @@ def study_clusters(repetitions: int) -> list[dict[str, object]]:
 
 
 def over_skewed(d: np.ndarray, u: np.ndarray, seed: int) -> dict[str, Interval]:
-    """The interval now; the symmetric one before (Student's t, and from 20 clusters on the quantile of bootstrapped ``|t|``); and two more."""
+    """The intervals compared, by method.
+
+    The one in use; the symmetric one before it (Student's t, and from 20 clusters on the quantile of bootstrapped
+    ``|t|``); and two more.
+    """
     n, q = len(d), stats.t.ppf((1 + LEVEL) / 2, len(d) - 1)
     ratio, error, skewness = (float(x[0]) for x in _linearised(d[None], u[None]))
     t = _bootstrapped(d, u, seed)
@@ -231,7 +240,10 @@ def over_skewed(d: np.ndarray, u: np.ndarray, seed: int) -> dict[str, Interval]:
 
 
 def _linearised(d: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each row of ``(B, C)``: the ratio, its standard error with n - 1 degrees of freedom, and the skewness of the residuals' sum."""
+    """For each row of ``(B, C)``: ratio, standard error and skewness.
+
+    The standard error has n - 1 degrees of freedom; the skewness is that of the sum of residuals.
+    """
     n, total = d.shape[1], u.sum(axis=1)
     ratio = d.sum(axis=1) / total
     e = d - ratio[:, None] * u
@@ -242,7 +254,10 @@ def _linearised(d: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 
 
 def _bootstrapped(d: np.ndarray, u: np.ndarray, seed: int) -> np.ndarray:
-    """``(N_BOOTSTRAP,)`` values of t; without end where a resample has no spread. One of 20 sets of resamples serves each repetition."""
+    """``(N_BOOTSTRAP,)`` values of t, infinite where a resample has no spread.
+
+    Each repetition uses one of 20 sets of resamples.
+    """
     counts = _resamples(len(d), seed % 20)
     n, total = len(d), counts @ u
     ratio = counts @ d / total
@@ -342,7 +357,7 @@ def study_holm(repetitions: int, n_clusters: int = 10) -> list[dict[str, object]
 
 
 def summary(found: list[Interval], true: float, truth_error: float) -> dict[str, object]:
-    """How many intervals cover the true difference, how wide they are, and whether every p-value agrees with its interval."""
+    """Share of intervals that cover the true difference, their width, and whether every p-value agrees with its own."""
     low, high, p = np.array(found).T
     covered = float(np.mean((low <= true) & (true <= high)))
     excludes = (low > 0) | (high < 0)

@@ -1,9 +1,12 @@
-"""Which digit was spoken? ``python experiments/digit_classifier.py FOLDER``: one left-to-right HMM a digit, the most probable one wins.
+"""Which digit was spoken? ``python experiments/digit_classifier.py FOLDER``.
 
-The free-spoken-digit recordings, ``digit_speaker_index.wav``. Two questions: recordings of speakers that were heard in training (index 0 to 4
-held out, the official split), and speakers that were not (each left out in turn). Frames are 13 MFCC with first and second slopes:
-right for telling digits apart, wrong for densities, as they are functions of their neighbours. What is not the speaker's own is taken
-away: loudness, a floor of noise, the mean and the deviation of each feature; and training hears each recording at five speeds too.
+One left-to-right HMM a digit; the most probable one is the answer.
+
+The free-spoken-digit recordings, ``digit_speaker_index.wav``. Two questions: recordings of speakers that were heard in
+training (index 0 to 4 held out, the official split), and speakers that were not (each left out in turn). Frames are 13
+MFCC with first and second slopes: right for telling digits apart, wrong for densities, as they are functions of their
+neighbours. What is not the speaker's own is taken away: loudness, a floor of noise, the mean and the deviation of each
+feature; and training hears each recording at five speeds too.
 """
 
 import sys
@@ -32,7 +35,7 @@ Recordings = list[tuple[np.ndarray, int]]
 
 
 def features(waveform: np.ndarray, rate: int, *, speed: float = 1.0, normalised: bool) -> np.ndarray:
-    """``(T, 39)``."""
+    """``(T, 39)``: 13 cepstra a frame with first and second differences."""
     if normalised:
         waveform = 0.25 * waveform / np.abs(waveform).max()
     cepstra = MFCC(dither=NOISE if normalised else 1.0)(waveform, int(rate * speed))

@@ -1,4 +1,4 @@
-"""What do hidden Markov models of each kind reach on spoken digits? ``python experiments/digit_hmms.py FOLDER``, one core.
+"""How do hidden Markov models of each kind score on spoken digits? ``python experiments/digit_hmms.py FOLDER``.
 
 13 MFCC, files with index 0 to 4 held out: the official split; nats a frame in raw units.
 """
@@ -9,7 +9,7 @@ import torch
 
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Sequences, data
 from seqmodels.evaluation.run import run
-from seqmodels.evaluation.standard import Task
+from seqmodels.evaluation.suites import Task
 
 MODELS = {
     "gaussian": HMM(1, observation=GaussianMixture(1, "full")),

@@ -1,8 +1,8 @@
-"""Which settings suit an LSTM on spoken digits? ``python experiments/digit_networks_tuning.py FOLDER [NAME ...]``, one core.
+"""Which settings suit an LSTM on spoken digits? ``python experiments/digit_networks_tuning.py FOLDER [NAME ...]``.
 
-Nothing of the test part is used: of the training recordings, those with index 5 to 9 are held out. ``standard`` for FOLDER tries
-settings on the simulated speech of the standard comparison instead, with its short budget. One line a candidate, as soon as it is
-known. CPU seconds stretch where the core is shared, so that steps are the better unit.
+Nothing of the test part is used: of the training recordings, those with index 5 to 9 are held out. ``standard`` for
+FOLDER tries settings on the simulated speech of the standard comparison instead, with its short budget. One line a
+candidate, as soon as it is known. CPU seconds stretch where the core is shared, so that steps are the better unit.
 """
 
 import sys
@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from seqmodels import LSTM, GaussianMixture, Sequences, data
-from seqmodels.evaluation.standard import speech_tasks
+from seqmodels.evaluation.suites import speech_tasks
 
 OUT = Path("experiments/results/digits/tuning.csv")
 FULL = {m: GaussianMixture(m, "full") for m in (1, 2, 4, 8)}

@@ -1,7 +1,7 @@
-"""Which family models spoken digits best? ``python experiments/digits.py FOLDER [SECONDS]``, the free-spoken-digit recordings.
+"""Which family models spoken digits best? ``python experiments/digits.py FOLDER [SECONDS]``.
 
-13 MFCC, files with index 0 to 4 held out: the official split. Density, and continuation of the first 12 frames. Speakers are in both
-parts, so utterances are the independent units.
+The free-spoken-digit recordings, 13 MFCC, files with index 0 to 4 held out: the official split. Density, and
+continuation of the first 12 frames. Speakers are in both parts, so utterances are the independent units.
 """
 
 import sys
@@ -23,7 +23,7 @@ from seqmodels import (
     data,
 )
 from seqmodels.evaluation.run import run
-from seqmodels.evaluation.standard import Task
+from seqmodels.evaluation.suites import Task
 
 CONTEXT = 12
 

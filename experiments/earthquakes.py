@@ -1,7 +1,7 @@
 """How many regimes have a century's earthquakes? ``python experiments/earthquakes.py FILE``, one count a year.
 
-Poisson HMMs by exact maximum likelihood (Zucchini, MacDonald and Langrock 2016, *Hidden Markov models for time series*): EM to the end
-from several starts, the chain's start free. AIC and BIC count the free parameters.
+Poisson HMMs by exact maximum likelihood (Zucchini, MacDonald and Langrock 2016, *Hidden Markov models for time
+series*): EM to the end from several starts, the chain's start free. AIC and BIC count the free parameters.
 """
 
 import sys

@@ -1,13 +1,15 @@
-"""Which settings of an Elman network learn characters fastest? ``python experiments/elman_tuning.py input.txt STEPS [NAME ...]``.
+"""Which settings of an Elman network learn characters fastest? ``experiments/elman_tuning.py FILE STEPS [NAME ...]``.
 
-Trained on the first 81 % of the text, measured on the next 9 %, with the state carried through; the last 10 %, on which results are
-reported, is never read. STEPS are those of the first candidate; each other has the number of steps that fit into the same seconds,
-by what a step took next to one of the first (``TIMES``), in one process by turns. A step reads 1024 characters. The table has lines of 1500
-steps of the first, and of 2139, a quarter of what 122 idle seconds hold; by then what symbols add was read from a table, which lets
-1900 steps of those of 32 by 32 into the same seconds. The last line is of half the seconds, 3800 steps.
+Trained on the first 81 % of the text, measured on the next 9 %, with the state carried through; the last 10 %, on which
+results are reported, is never read. STEPS are those of the first candidate; each other has the number of steps that fit
+into the same seconds, by what a step took next to one of the first (``TIMES``), in one process by turns. A step reads
+1024 characters. The table has lines of 1500 steps of the first, and of 2139, a quarter of what 122 idle seconds hold;
+by then what symbols add was read from a table, which lets 1900 steps of those of 32 by 32 into the same seconds. The
+last line is of half the seconds, 3800 steps.
 
-What else was tried, and was no better: an identity for the recurrent matrix at first, as in Le et al. (2015), which helps at width 256 and
-fails at 384; the inputs before each mixed in by a convolution, as the Transformer has it, which made every figure worse.
+What else was tried, and was no better: an identity for the recurrent matrix at first, as in Le et al. (2015), which
+helps at width 256 and fails at 384; the inputs before each mixed in by a convolution, as the Transformer has it, which
+made every figure worse.
 """
 
 import sys
@@ -27,8 +29,8 @@ STREAMS: dict[str, Any] = {"batch_size": 16, "bptt": 64, "d_model": 256, "length
 CLASSIC: dict[str, Any] = {**STREAMS, "nonlinearity": "tanh", "dropout": 0.1, "lr": 3e-3}
 SURE: dict[str, Any] = {**CLASSIC, "dropout": 0.0}
 RELU: dict[str, Any] = {**SURE, "nonlinearity": "relu"}
-WIDE: dict[str, Any] = {**RELU, "nonlinearity": "relu6", "d_model": 384, "lr": 2e-3}
-SHORT: dict[str, Any] = {**WIDE, "batch_size": 32, "bptt": 32}
+RELU6_384: dict[str, Any] = {**RELU, "nonlinearity": "relu6", "d_model": 384, "lr": 2e-3}
+SHORT: dict[str, Any] = {**RELU6_384, "batch_size": 32, "bptt": 32}
 # Each stage starts from what won in the one before.
 CANDIDATES: dict[str, dict[str, Any]] = {
     "classic": CLASSIC,
@@ -40,9 +42,9 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "relu, layer norm": {**RELU, "layer_norm": True},
     "relu, 2 layers": {**RELU, "n_layers": 2, "residual": True},
     "relu, 384 wide": {**RELU, "d_model": 384, "lr": 2e-3},
-    "relu6, 384 wide": WIDE,
-    "relu6, 384 wide, layer norm": {**WIDE, "layer_norm": True},
-    "relu6, 512 wide": {**WIDE, "d_model": 512, "lr": 1.5e-3},
+    "relu6, 384 wide": RELU6_384,
+    "relu6, 384 wide, layer norm": {**RELU6_384, "layer_norm": True},
+    "relu6, 512 wide": {**RELU6_384, "d_model": 512, "lr": 1.5e-3},
     "relu6, 384 wide, 32 by 32": SHORT,
     "relu6, 384 wide, 32 by 32, lr 3e-3": {**SHORT, "lr": 3e-3},
     "relu6, 384 wide, 32 by 32, dropout 0.05": {**SHORT, "dropout": 0.05},

@@ -1,4 +1,4 @@
-"""What the experiments on pairs have in common: arguments, models, how decoded targets are counted, tables and a picture."""
+"""What the experiments on pairs share: arguments, models, error rates of decoded targets, tables and a picture."""
 
 import argparse
 import time
@@ -12,7 +12,7 @@ import pandas as pd
 
 from seqmodels import AlignmentHMM, LSTMSeq2Seq, SequenceModel, Sequences, Transformer, TransformerSeq2Seq, compare
 from seqmodels.evaluation import error_rate, exact_match
-from seqmodels.evaluation.plots import COLOURS, GRID, WIDTH
+from seqmodels.evaluation.plots.style import COLOURS, GRID, WIDTH
 from seqmodels.evaluation.provenance import stamped
 
 ATTENTIONS = {"fixed": None, "additive": "additive", "multiplicative": "multiplicative"}
@@ -81,14 +81,16 @@ def decoded(
     n_beams: int,
     read: Callable[[Any], Item] = lambda item: item,
 ) -> dict[str, float]:
-    """Error rates of what ``read`` makes of ``model.predict``, against the closest of each one's references; names end in how it was
-    searched for."""
+    """Error rates of ``read(model.predict(...))``, each against the closest of its references.
+
+    Their names end in the kind of search, greedy or beam.
+    """
     began = time.perf_counter()
     longest = max(len(r) for each in references for r in each)
     found = model.predict(X, n_beams=n_beams, max_length=2 * longest)
     how = "greedy" if n_beams == 1 else f"beam{n_beams}"
-    answers = [read(item) for item in found]
-    rates = {"symbol_errors": error_rate(references, answers), "sequence_errors": 1 - exact_match(references, answers)}
+    targets = [read(item) for item in found]
+    rates = {"symbol_errors": error_rate(references, targets), "sequence_errors": 1 - exact_match(references, targets)}
     more = {"decoded": len(X), "decoding_seconds": round(time.perf_counter() - began, 1)}
     return {f"{key}_{how}": value for key, value in {**rates, **more}.items()}
 
@@ -129,7 +131,7 @@ def verdict(claims: Mapping[str, bool]) -> str:
 def draw_by_length(
     candidates: Mapping[str, SequenceModel], test: Pairs, file: Path, *, title: str, n_bins: int = 12
 ) -> pd.DataFrame:
-    """Nats a unit against the length of the source, whose bins hold about equally many pairs; what is drawn is returned."""
+    """Draw nats a unit against the length of the source, in bins of about equally many pairs; returns what is drawn."""
     X, y = test
     edges = np.unique(np.quantile(X.n_units, np.linspace(0, 1, n_bins + 1)).round())
     bins = np.digitize(X.n_units, edges[1:-1], right=True)

@@ -1,7 +1,8 @@
-"""How well does an HMM learn characters in a given time on one core? ``python experiments/hmm_text.py FILE [--inside]``.
+"""How well does an HMM learn characters in a given time on one core? ``experiments/hmm_text.py FILE [--inside]``.
 
-The split is nanoGPT's: the last 111,540 characters are held out. ``--inside`` holds out the end of the training part instead: anything
-tuned was tuned there. One row a model goes to ``experiments/results/hmm_text/``, with the command, the date and the hardware.
+The split is nanoGPT's: the last 111,540 characters are held out. ``--inside`` holds out the end of the training part
+instead: anything tuned was tuned there. One row a model goes to ``experiments/results/hmm_text/``, with the command,
+the date and the hardware.
 """
 
 import argparse

@@ -1,10 +1,12 @@
-"""How are words inflected? ``python experiments/inflection.py FOLDER [--seconds S] [--models NAME ...]``, p(form | lemma, features).
+"""How are words inflected? p(form | lemma, features).
 
-CoNLL-SIGMORPHON 2017, task 1, German and English, 10,000 pairs to train on and 1,000 to test. The source is the lemma's characters
-and its features, one symbol each; the target the form's characters; all of one vocabulary. The development part says when to stop.
-Exact match, greedily and by a beam of 5, and nats a character with the end in the numerator. Goals for three minutes of one core,
-of the best model: 90 % German and 96 % English. Characters that training has not seen are one unknown symbol: such a form is never
-matched, since what is compared is text.
+``python experiments/inflection.py FOLDER [--seconds S] [--models NAME ...]``
+
+CoNLL-SIGMORPHON 2017, task 1, German and English, 10,000 pairs to train on and 1,000 to test. The source is the lemma's
+characters and its features, one symbol each; the target the form's characters; all of one vocabulary. The development
+part says when to stop. Exact match, greedily and by a beam of 5, and nats a character with the end in the numerator.
+Goals for three minutes of one core, of the best model: 90 % German and 96 % English. Characters that training has not
+seen are one unknown symbol: such a form is never matched, since what is compared is text.
 """
 
 import argparse
@@ -38,7 +40,8 @@ def _tags(features: str) -> list[str]:
 
 def encoded(part: Texts, vocabulary: Vocabulary) -> Pairs:
     sources, forms = part
-    return tuple(Sequences([vocabulary.encode(tokens) for tokens in side]) for side in (sources, forms))  # type: ignore[return-value]
+    encoded = [Sequences([vocabulary.encode(tokens) for tokens in side]) for side in (sources, forms)]
+    return encoded[0], encoded[1]
 
 
 def candidates(given: argparse.Namespace, n_symbols: int) -> dict[str, SequenceModel]:

@@ -1,8 +1,8 @@
 """What do counts of short strings make of characters? ``python experiments/ngram_text.py FILE``.
 
-The split is nanoGPT's: the last 111,540 characters are held out. The order was chosen on as many characters before them: of each
-smoothing the best there, and 3- and 5-grams, which others report, are then fitted on all that is not held out. Nats a
-character, with seconds, go to ``experiments/results/ngram_text/``.
+The split is nanoGPT's: the last 111,540 characters are held out. The order was chosen on as many characters before
+them: of each smoothing the best there, and 3- and 5-grams, which others report, are then fitted on all that is not held
+out. Nats a character, with seconds, go to ``experiments/results/ngram_text/``.
 """
 
 import sys
@@ -38,8 +38,8 @@ def main() -> None:
         [learn(first[:-HELD_OUT], first[-HELD_OUT:], n, smoothing) for smoothing in SMOOTHINGS for n in ORDERS]
     )
     best = inside.loc[inside.groupby("smoothing")["held_out"].idxmin()].set_index("smoothing")["order"]
-    asked = [(s, n) for s in SMOOTHINGS for n in sorted({*REPORTED, int(best[s])})]
-    found = pd.DataFrame([learn(first, test, n, s) for s, n in asked])
+    pairs = [(s, n) for s in SMOOTHINGS for n in sorted({*REPORTED, int(best[s])})]
+    found = pd.DataFrame([learn(first, test, n, s) for s, n in pairs])
     RESULTS.mkdir(parents=True, exist_ok=True)
     frame = pd.concat([inside.assign(part="inside"), found.assign(part="test")], ignore_index=True)
     print(frame.to_string())

@@ -1,9 +1,9 @@
-"""Does attention reach back where one vector cannot? ``python experiments/reversal.py [--seconds S] [--models NAME ...]``.
+"""Does attention reach where one vector cannot? ``python experiments/reversal.py [--seconds S] [--models NAME ...]``.
 
-The target is the source from its end to its beginning: ten symbols, drawn alike, 30,000 pairs of 3 to 15 to train on, tests of 3 to 15
-and of 16 to 24, longer than any seen. Nothing but the end of the target is left to chance, so zero nats a symbol is perfect and
-log 10 = 2.30 a guess. Claims: either attention is within 0.1 nats in range, and out of range the fixed vector needs at least half a nat
-more than the better of them.
+The target is the source from its end to its beginning: ten symbols, drawn alike, 30,000 pairs of 3 to 15 to train on,
+tests of 3 to 15 and of 16 to 24, longer than any seen. Nothing but the end of the target is left to chance, so zero
+nats a symbol is perfect and log 10 = 2.30 a guess. Claims: either attention is within 0.1 nats in range, and out of
+range the fixed vector needs at least half a nat more than the better of them.
 """
 
 import argparse
@@ -38,8 +38,8 @@ def main(given: argparse.Namespace) -> None:
     def measure(model: SequenceModel) -> dict[str, Any]:
         figures = {}
         for where, (X, y) in {"in_range": near, "out_of_range": far}.items():
-            shown = X[: given.decoded], [[target] for target in y[: given.decoded]]
-            rates = decoded(model, *shown, 1)
+            pairs = X[: given.decoded], [[target] for target in y[: given.decoded]]
+            rates = decoded(model, *pairs, 1)
             figures |= {f"nats_{where}": -model.score(X, y), f"errors_{where}": rates["sequence_errors_greedy"]}
         return figures
 

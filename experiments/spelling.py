@@ -1,9 +1,12 @@
-"""How are English words spoken? ``python experiments/spelling.py cmudict.dict [--seconds S] [--models NAME ...]``, p(phonemes | letters).
+"""How are English words spoken? p(phonemes | letters).
 
-The CMU pronouncing dictionary without stress; nine tenths of the words to train on, a twentieth to stop by and a twentieth to test,
-by seed; all variants of a word are in one part. Nats a phoneme, the end in the numerator, over all variants and over the most
-probable one of each word; phoneme and word errors against the closest variant, greedily and by a beam of 5 over the first 1,000.
-Goals for five minutes of one core: 0.185 nats, 7.3 % and 30 % with multiplicative attention; 0.23 nats with a Transformer.
+``python experiments/spelling.py cmudict.dict [--seconds S] [--models NAME ...]``
+
+The CMU pronouncing dictionary without stress; nine tenths of the words to train on, a twentieth to stop by and a
+twentieth to test, by seed; all variants of a word are in one part. Nats a phoneme, the end in the numerator, over all
+variants and over the most probable one of each word; phoneme and word errors against the closest variant, greedily and
+by a beam of 5 over the first 1,000. Goals for five minutes of one core: 0.185 nats, 7.3 % and 30 % with multiplicative
+attention; 0.23 nats with a Transformer.
 """
 
 import argparse
@@ -59,7 +62,7 @@ class Words:
         return X, Sequences([phonemes.encode(spoken) for _, spoken in rows], names=names, clusters=names)
 
     def take(self, n: int | None) -> "Words":
-        """The first."""
+        """The first ``n`` words, or all."""
         return Words(dict(list(self.variants.items())[:n]))
 
 

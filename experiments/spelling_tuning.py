@@ -1,8 +1,11 @@
-"""Which settings let encoder-decoders learn spelling fastest? ``python experiments/spelling_tuning.py cmudict.dict STEPS [NAME ...]``.
+"""Which settings let encoder-decoders learn spelling fastest?
 
-Small batches and few steps, so that many settings can be tried; only the training part of ``spelling.py`` is read, of which 2,000
-words are kept to measure on. Nats a phoneme over all variants, one seed. Seconds are of the process, on one thread of a machine that was
-shared. The table kept is of three runs, before and after batches were cut by the length of the source too (``batches_by``).
+``python experiments/spelling_tuning.py cmudict.dict STEPS [NAME ...]``
+
+Small batches and few steps, so that many settings can be tried; only the training part of ``spelling.py`` is read, of
+which 2,000 words are kept to measure on. Nats a phoneme over all variants, one seed. Seconds are of the process, on one
+thread of a machine that was shared. The table kept is of three runs, before and after batches were cut by the length of
+the source too (``batches_by``).
 """
 
 import argparse

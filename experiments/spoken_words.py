@@ -1,9 +1,9 @@
 """From frames to a word and from a word to frames: ``python experiments/spoken_words.py FOLDER [SECONDS]``.
 
-The free-spoken-digit recordings, 13 MFCC, files with index 0 to 4 held out (the official split). ``words``: p(word | frames), the word
-spelled in bytes with its end; the word is found greedily, and as the most probable of the ten. ``frames``: p(frames | word, their
-number). The models that ignore the source are the floor: what is known of a word before anything is heard, of frames before it is known
-what is said.
+The free-spoken-digit recordings, 13 MFCC, files with index 0 to 4 held out (the official split). ``words``: p(word |
+frames), the word spelled in bytes with its end; the word is found greedily, and as the most probable of the ten.
+``frames``: p(frames | word, their number). The models that ignore the source are the floor: what is known of a word
+before anything is heard, of frames before it is known what is said.
 """
 
 import math

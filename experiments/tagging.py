@@ -1,9 +1,10 @@
-"""Which digit is being said, frame by frame? ``python experiments/tagging.py FOLDER [SECONDS]``, the free-spoken-digit recordings.
+"""Which digit is being said, frame by frame? ``python experiments/tagging.py FOLDER [SECONDS]``.
 
-Recordings of one speaker are joined five at a time, in an order drawn once, and every frame of 13 MFCC is labelled with its digit; files
-with index 0 to 4 are held out: the official split. Nats a frame of p(labels | frames), and the share of frames whose predicted label is
-right: by Viterbi of the HMM, greedily of networks that are told the labels before. ``labels-alone`` does not look at the
-frames: labels last, so most nats are saved without any.
+Of the free-spoken-digit recordings those of one speaker are joined five at a time, in an order drawn once, and every
+frame of 13 MFCC is labelled with its digit; files with index 0 to 4 are held out: the official split. Nats a frame of
+p(labels | frames), and the share of frames whose predicted label is right: by Viterbi of the HMM, greedily of networks
+that are told the labels before. ``labels-alone`` does not look at the frames: labels last, so most nats are saved
+without any.
 """
 
 import sys

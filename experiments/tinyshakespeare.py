@@ -1,14 +1,14 @@
 """At equal seconds, which family models characters best? ``python experiments/tinyshakespeare.py input.txt [SECONDS]``.
 
-The split is nanoGPT's: the last 111,540 characters are held out. Anything tuned was tuned inside the first part. The n-gram takes
-the seconds that counting takes, the iid model those of one symbol's frequencies.
+The split is nanoGPT's: the last 111,540 characters are held out. Anything tuned was tuned inside the first part. The
+n-gram takes the seconds that counting takes, the iid model those of one symbol's frequencies.
 """
 
 import sys
 
 from seqmodels import GRU, HMM, LSTM, Categorical, ElmanRNN, NGram, Sequences, Transformer, data
 from seqmodels.evaluation.run import run
-from seqmodels.evaluation.standard import Task
+from seqmodels.evaluation.suites import Task
 
 HELD_OUT = 111_540
 

@@ -1,8 +1,11 @@
-"""Which settings of a small Transformer learn characters fastest? ``python experiments/transformer_tuning.py input.txt STEPS [NAME ...]``.
+"""Which settings of a small Transformer learn characters fastest?
 
-The shape is nanoGPT's for a CPU: 4 layers of 4 heads, 128 wide, 12 windows of 64 characters a batch. Trained on the first 81 %
-of the text, measured on the next 9 %; the last 10 %, on which results are reported, is never read. The figure is the mean of
--log p over disjoint windows of 64 whose first input is the character before. Seconds are of the process, on one thread.
+``python experiments/transformer_tuning.py input.txt STEPS [NAME ...]``
+
+The shape is nanoGPT's for a CPU: 4 layers of 4 heads, 128 wide, 12 windows of 64 characters a batch. Trained on the
+first 81 % of the text, measured on the next 9 %; the last 10 %, on which results are reported, is never read. The
+figure is the mean of -log p over disjoint windows of 64 whose first input is the character before. Seconds are of the
+process, on one thread.
 """
 
 import sys

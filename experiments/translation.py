@@ -1,14 +1,17 @@
-"""German to English: ``python experiments/translation.py FOLDER [--seconds S] [--models NAME ...] [--data tokens|bytes|bpe ...]``.
+"""German to English captions.
+
+``python experiments/translation.py FOLDER [--seconds S] [--models NAME ...] [--data tokens|bytes|bpe ...]``
 
 Multi30k: 29,000 pairs of captions to train on, the 1,014 of the validation part to stop by, test 2016 to test on.
 
-``tokens``: as tutorials have it, lower-cased words and marks, those seen once in training one unknown symbol; ours are cut by a regular
-expression (spaCy, which tutorials cut by, is no dependency), so the tokens differ a little from theirs. The figure is the teacher-forced
-perplexity a token, each end a token; published: 6.26 (ConvS2S) and 5.32 (Transformer). Goals on a GPU: 5.3 with a Transformer, 6.5 with an
-LSTM; ten minutes of one core are no such budget, and the learning curves say how far they reach.
+``tokens``: as tutorials have it, lower-cased words and marks, those seen once in training one unknown symbol; ours are
+cut by a regular expression (spaCy, which tutorials cut by, is no dependency), so the tokens differ a little from
+theirs. The figure is the teacher-forced perplexity a token, each end a token; published: 6.26 (ConvS2S) and 5.32
+(Transformer). Goals on a GPU: 5.3 with a Transformer, 6.5 with an LSTM; ten minutes of one core are no such budget, and
+the learning curves say how far they reach.
 
-``bytes``, ``bpe``: the text as it is, nothing lost; nats a byte of the English side for every model in one table (of byte pairs a lower bound),
-BLEU by a beam of 4, and the likelihood against the length of the source.
+``bytes``, ``bpe``: the text as it is, nothing lost; nats a byte of the English side for every model in one table (of
+byte pairs a lower bound), BLEU by a beam of 4, and the likelihood against the length of the source.
 """
 
 import argparse
@@ -23,7 +26,7 @@ from encoder_decoders import Pairs, budget, draw_by_length, models, parser, tabl
 from seqmodels import BPE, Bytes, Encoding, SequenceModel, Sequences, Symbols
 from seqmodels.data import Vocabulary, pairs
 from seqmodels.evaluation import bleu
-from seqmodels.evaluation.plots import learning_curves
+from seqmodels.evaluation.plots.curves import learning_curves
 
 PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -69,7 +72,8 @@ def on_tokens(given: argparse.Namespace) -> dict[str, bool]:
     parts, vocabularies = as_symbols(texts(given.folder))
     unknown = np.mean(np.concatenate([np.asarray(item) == 0 for item in parts["test"][1]]))
     print(
-        f"tokens: {len(vocabularies[0])} German and {len(vocabularies[1])} English; {unknown:.1%} of the test targets unknown"
+        f"tokens: {len(vocabularies[0])} German and {len(vocabularies[1])} English; "
+        f"{unknown:.1%} of the test targets unknown"
     )
     found = candidates(given, *(Symbols(len(words)) for words in vocabularies))
     frame = table(found, parts["train"], parts["valid"], parts["test"], lambda model: perplexity(model, parts["test"]))

@@ -1,12 +1,13 @@
-"""Several processes under ``torchrun``: each runs the same script on the same sequences, and all end with one model or one error.
+"""Several processes under ``torchrun``, which run one script on the same sequences and end with one model or one error.
 
-The script is that of one process, after ``join()`` or ``torch.distributed.init_process_group()``. What can be summed over sequences is: each process
-works on its share, and sums are added up (``add_up``). Everything else process 0 does alone, and the others take the result
-(``by_first``). Decisions that hang on a clock are those of process 0's clock.
+The script is that of one process, after ``join()`` or ``torch.distributed.init_process_group()``. What can be summed
+over sequences is: each process works on its share, and sums are added up (``add_up``). Everything else process 0 does
+alone, and the others take the result (``by_first``). Decisions that hang on a clock are those of process 0's clock.
 
-Before each sum the processes exchange a header of a few numbers: whether one of them has failed, and what each is about to do. So an
-error in one is raised in all, at the next sum, and no process waits for one that will never come. A process that was killed or hangs
-is noticed by the connection or by the time limit of the process group, ``init_process_group(..., timeout=timedelta(minutes=5))``.
+Before each sum the processes exchange a header of a few numbers: whether one of them has failed, and what each is about
+to do. So an error in one is raised in all, at the next sum, and no process waits for one that will never come. A
+process that was killed or hangs is noticed by the connection or by the time limit of the process group,
+``init_process_group(..., timeout=timedelta(minutes=5))``.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from torch import Tensor
 from seqmodels import storage
 
 Item = TypeVar("Item")
-BEAT = 1.0  # seconds between two headers of a process that works while the others wait
+HEARTBEAT = 1.0  # seconds between two headers of a process that works while the others wait
 # What a process is about to do, where it is no sum: a sum is announced by how many numbers it has.
 FAIL, COMPARE, WAIT, CONTENT, DONE = -1, -2, -3, -4, -5
 
-_stop = {"asked": False, "agreed": False}  # of this process, by a signal; by all, as they last exchanged headers
+_stop = {"requested": False, "agreed": False}  # of this process, by a signal; by all, as they last exchanged headers
 _alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
@@ -55,8 +56,8 @@ class LostProcessError(ProcessError):
 def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
     """Join the processes that ``torchrun`` started; where this one was not started by it, nothing.
 
-    It is ``torch.distributed.init_process_group``, but a process that torchrun has started again (``--max-restarts``) does not look for
-    the others where they were before (seen in torch 2.13: it is refused, or waits).
+    It is ``torch.distributed.init_process_group``, but a process that torchrun has started again (``--max-restarts``)
+    does not look for the others where they were before (seen in torch 2.13: it is refused, or waits).
 
     Args:
         backend: ``"gloo"``, or ``"nccl"`` with a GPU each.
@@ -70,8 +71,8 @@ def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
         return
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(address, port, size, is_master=False, timeout=limit)
-    life = dist.PrefixStore(f"seqmodels/{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
-    dist.init_process_group(backend, store=life, rank=rank, world_size=size, timeout=limit)
+    store_of_restart = dist.PrefixStore(f"seqmodels/{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    dist.init_process_group(backend, store=store_of_restart, rank=rank, world_size=size, timeout=limit)
 
 
 def several() -> bool:
@@ -98,7 +99,7 @@ def check_enough(n: int) -> None:
 
 
 def add_up(tensors: Sequence[Tensor], first: Sequence[float] = ()) -> tuple[list[Tensor], list[float]]:
-    """The sums over all processes of float64 tensors, of the same shapes in each, and the numbers that process 0 passed as ``first``.
+    """Sums over all processes of float64 tensors, of the same shapes in each, and the numbers ``first`` of process 0.
 
     Raises:
         ProcessError: another process has failed, or does something else.
@@ -125,16 +126,16 @@ def content_of_first(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | 
     """To all processes but 0: the ``content()``, as ``storage`` writes it, of process 0. To that one, None."""
     if not several():
         return None
-    found = from_first(content)
-    return None if dist.get_rank() == 0 else found
+    received = from_first(content)
+    return None if dist.get_rank() == 0 else received
 
 
 def from_first(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The ``content()`` of process 0, in every process: nested dictionaries of arrays and JSON values."""
     if not several():
         return content()
-    own = content() if dist.get_rank() == 0 else {}
-    packed = _packed(own) if dist.get_rank() == 0 else b""
+    content_of_this = content() if dist.get_rank() == 0 else {}
+    packed = _packed(content_of_this) if dist.get_rank() == 0 else b""
     _exchange(CONTENT)
     size = torch.tensor([len(packed)], device=_device())
     _broadcast(size)
@@ -142,7 +143,7 @@ def from_first(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     if packed:
         data.copy_(torch.frombuffer(bytearray(packed), dtype=torch.uint8))
     _broadcast(data)
-    return own if dist.get_rank() == 0 else _unpacked(data.cpu().numpy().tobytes())
+    return content_of_this if dist.get_rank() == 0 else _unpacked(data.cpu().numpy().tobytes())
 
 
 def by_first(name: str, work: Callable[[], None]) -> None:
@@ -156,12 +157,12 @@ def by_first(name: str, work: Callable[[], None]) -> None:
         work()
     elif dist.get_rank() == 0:
         warnings.warn(
-            f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model (an HMM is what "
-            "several processes fit together); start one process, or one for each model",
+            f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model (an "
+            "HMM is what several processes fit together); start one process, or one for each model",
             UserWarning,
             stacklevel=4,
         )
-        with _beats():
+        with _heartbeats():
             token = _alone.set(True)
             try:
                 work()
@@ -174,18 +175,18 @@ def by_first(name: str, work: Callable[[], None]) -> None:
 
 
 def ask_to_stop() -> None:
-    """This process was sent a signal: training is to end, in all processes at the same step."""
-    _stop["asked"] = True
+    """Request, after a signal to this process, that training end in all processes at the same step."""
+    _stop["requested"] = True
 
 
 def stop_agreed() -> bool:
-    """Whether a process had been asked to stop when headers were last exchanged; the same in all. In one process False."""
+    """Whether a stop had been requested when headers were last exchanged; the same in all. In one process False."""
     return _stop["agreed"]
 
 
 def begin_anew() -> None:
-    """Forget what processes were asked before."""
-    _stop.update(asked=False, agreed=False)
+    """Forget earlier requests to stop."""
+    _stop.update(requested=False, agreed=False)
 
 
 @contextmanager
@@ -193,8 +194,8 @@ def together() -> Iterator[None]:
     """Around what every process does: an error in one is raised in all, and none goes on before all are done.
 
     Raises:
-        ProcessError: one of them failed; in all the same, and a ``ValueError`` where that was one. If all failed alike, each
-            raises what it raised.
+        ProcessError: one of them failed; in all the same, and a ``ValueError`` where that was one. If all failed alike,
+            each raises what it raised.
     """
     if not several():
         yield
@@ -232,8 +233,8 @@ def check_alike(what: Mapping[str, str]) -> None:
     who = "; ".join(f"{value} in {_in_words(ranks)}" for value, ranks in held.items())
     also = f" (and {', '.join(differing[1:])})" if differing[1:] else ""
     raise ProcessValueError(
-        f"the processes differ in {name}{also}: {who}; give every process the same model, the same sequences in the same order and "
-        "the same version of seqmodels"
+        f"the processes differ in {name}{also}: {who}; give every process the same model, the same sequences in the "
+        "same order and the same version of seqmodels"
     )
 
 
@@ -242,7 +243,7 @@ def check_alike(what: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class _Header:
-    """What all processes said, summed."""
+    """The headers of all processes, summed."""
 
     working: bool
 
@@ -251,23 +252,23 @@ def _exchange(what: int, error: BaseException | None = None, *, working: bool = 
     """Tell all others what this process is about to do; raises if one has failed, or if they do not do the same."""
     n, size = dist.get_world_size(), float(what % (1 << 20))
     header = torch.tensor(
-        [what == FAIL, working, _stop["asked"], size, size * size], dtype=torch.float64, device=_device()
+        [what == FAIL, working, _stop["requested"], size, size * size], dtype=torch.float64, device=_device()
     )
     _all_reduce(header)
-    failed, working_now, asked, total, squares = header.tolist()
-    _stop["agreed"] = bool(asked)
+    failed, working_now, stop_requested, total, squares = header.tolist()
+    _stop["agreed"] = bool(stop_requested)
     if failed:
         _raise_everywhere(error)
     if n * squares != total * total:
         raise ProcessError(
-            f"the {n} processes do different things at the same time, so that their sums would be of nothing; let every process make "
-            "the same calls in the same order, and one fit at a time"
+            f"the {n} processes do different things at the same time, so that their sums would be of nothing; let "
+            "every process make the same calls in the same order, and one fit at a time"
         )
     return _Header(bool(working_now))
 
 
 def _raise_everywhere(error: BaseException | None) -> None:
-    """One message for all, of the first process that failed; where all failed alike, the error that each has."""
+    """Raise one message in all, of the first process that failed; where all failed alike, each its own error."""
     mine = "" if error is None else f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     messages = _gather(("1" if isinstance(error, ValueError) else "0") + mine)
     failed = [i for i, message in enumerate(messages) if message[1:]]
@@ -280,12 +281,12 @@ def _raise_everywhere(error: BaseException | None) -> None:
 
 
 @contextmanager
-def _beats() -> Iterator[None]:
-    """Tell the processes that wait, once a second, that this one works; if one of them fails, end the work within."""
+def _heartbeats() -> Iterator[None]:
+    """Tell the waiting processes, once a second, that this one works; if one of them fails, end the work within."""
     done, failure = threading.Event(), list[ProcessError]()
 
     def beat() -> None:
-        while not done.wait(BEAT):
+        while not done.wait(HEARTBEAT):
             try:
                 _exchange(WAIT, working=True)
             except ProcessError as error:
@@ -313,14 +314,14 @@ def _beats() -> Iterator[None]:
 
 
 def _gather(text: str) -> list[str]:
-    """The text of every process."""
-    own = np.frombuffer(text.encode(), dtype=np.uint8)
+    """The texts of all processes, in every process."""
+    encoded = np.frombuffer(text.encode(), dtype=np.uint8)
     device, n = _device(), dist.get_world_size()
     sizes = torch.zeros(n, dtype=torch.float64, device=device)
-    sizes[dist.get_rank()] = len(own)
+    sizes[dist.get_rank()] = len(encoded)
     _all_reduce(sizes)
     texts = torch.zeros(n, max(1, int(sizes.max())), dtype=torch.int32, device=device)
-    texts[dist.get_rank(), : len(own)] = torch.from_numpy(own.astype(np.int32)).to(device)
+    texts[dist.get_rank(), : len(encoded)] = torch.from_numpy(encoded.astype(np.int32)).to(device)
     _all_reduce(texts)
     rows = texts.to(torch.uint8).cpu().numpy()
     return [row[: int(size)].tobytes().decode() for row, size in zip(rows, sizes.tolist(), strict=True)]
@@ -346,26 +347,27 @@ def _device() -> torch.device:
 
 
 def _all_reduce(tensor: Tensor) -> None:
-    with _noticing():
+    with _detecting_loss():
         dist.all_reduce(tensor)
 
 
 def _broadcast(tensor: Tensor) -> None:
-    with _noticing():
+    with _detecting_loss():
         dist.broadcast(tensor, 0)
 
 
 @contextmanager
-def _noticing() -> Iterator[None]:
-    """An error of the process group is another process that is gone."""
+def _detecting_loss() -> Iterator[None]:
+    """Raise an error of the process group as the loss of another process."""
     try:
         yield
     except RuntimeError as error:
         others = [i for i in range(dist.get_world_size()) if i != dist.get_rank()]
         n, reason = dist.get_world_size(), str(error).splitlines()[0]
         raise LostProcessError(
-            f"{_in_words(others, 'or')} of {n} stopped answering process {dist.get_rank()}: it was killed, or hangs for longer than the "
-            f"time limit of the process group, or lost its connection; start all again (torchrun --max-restarts does). [{reason}]"
+            f"{_in_words(others, 'or')} of {n} stopped answering process {dist.get_rank()}: it was killed, or hangs "
+            "for longer than the time limit of the process group, or lost its connection; start all again (torchrun "
+            f"--max-restarts does). [{reason}]"
         ) from error
 
 

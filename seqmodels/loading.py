@@ -8,14 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from seqmodels import classification, encodings, hmm, neural, ngram, observations, storage, training
-from seqmodels.annotations import check
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import Encoding
 from seqmodels.measure import Measure
 from seqmodels.model import SequenceModel
 from seqmodels.neural import MaskedTransformer
 from seqmodels.observations import Observation
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_argument
 from seqmodels.training import callbacks
 
 # A class is known to ``load`` by being a public name of one of these, and in no other way.
@@ -90,7 +89,7 @@ def _restored(content: dict[str, Any], known: Mapping[str, type]) -> Any:
     if not isinstance(model, SequenceModel):
         return model._load(content, encoding, observation)
     for name, value in content["measure"].items():
-        check(Measure, name, value)
+        check_argument(Measure, name, value)
     sources = content.get("source_encoding")
     sources = None if sources is None else _of(Encoding, storage.build(sources, known))
     return model._load(content, encoding, observation, sources)

@@ -22,13 +22,14 @@ class Measure:
     """The reference measure of a model's log-probabilities.
 
     Args:
-        space: what one sequence is made of: ``"text"``, ``"symbols"``, ``"R^13"`` (raw units), ``"{0,1}^88"``, ``"N^1"``, or a product
-            of them. Probabilities of whole numbers and densities of reals are not comparable.
+        space: what one sequence is made of: ``"text"``, ``"symbols"``, ``"R^13"`` (raw units), ``"{0,1}^88"``,
+            ``"N^1"``, or a product of them. Probabilities of whole numbers and densities of reals are not comparable.
         unit: what a score is a mean over: ``"byte"``, ``"symbol"`` or ``"frame"``.
         length: ``"given"``: p(x | T); ``"stop"``: the end is an event that is scored too.
         kind: ``"exact"``, or ``"bound"`` where only a lower bound of log p is known (several spellings).
         conditional: p(y | x) rather than p(x).
-        grid: of dithered vectors, for each feature the width of the noise, in its raw unit (``Sequences.dithered``); None: not dithered.
+        grid: of dithered vectors, for each feature the width of the noise, in its raw unit (``Sequences.dithered``);
+            None: not dithered.
     """
 
     space: str
@@ -43,6 +44,7 @@ class Measure:
             object.__setattr__(self, "grid", tuple(self.grid))
 
     def to_json(self) -> dict[str, Any]:
+        """The fields by name, as they stand in a saved model."""
         return asdict(self)
 
 
@@ -56,16 +58,16 @@ def space_of(values: Sequence[Values]) -> str:
 
 
 def check_comparable(measures: Mapping[str, Measure]) -> None:
-    """Raise ``IncomparableError`` naming the first field in which two models differ (``kind`` may differ: it is labelled)."""
+    """Raise ``IncomparableError``, naming the first field in which two models differ; ``kind`` may, being labelled."""
     items = list(measures.items())
     if not items:
         return
     first_name, first = items[0]
     for name, measure in items[1:]:
         for field in ("space", "unit", "length", "conditional", "grid"):
-            here, there = getattr(measure, field), getattr(first, field)
-            if here != there:
+            value, first_value = getattr(measure, field), getattr(first, field)
+            if value != first_value:
                 raise IncomparableError(
-                    f"{name!r} and {first_name!r} measure different things: {field} is {here!r} for {name!r} and "
-                    f"{there!r} for {first_name!r}; compare models that agree in {field}"
+                    f"{name!r} and {first_name!r} measure different things: {field} is {value!r} for {name!r} and "
+                    f"{first_value!r} for {first_name!r}; compare models that agree in {field}"
                 )

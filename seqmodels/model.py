@@ -8,17 +8,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import pandas as pd
 import torch
-from torch import Tensor
 
 from seqmodels import distributed, storage
 from seqmodels.agreement import check_processes_agree
 from seqmodels.encodings import Encoding
-from seqmodels.finite import finite_steps
 from seqmodels.generation import (
     Candidate,
     Cursor,
@@ -38,10 +35,14 @@ from seqmodels.generation import (
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable, undone_on_failure
+from seqmodels.precision import finite_steps
 from seqmodels.preparation import Data, Example, Setting, Sources, choose_sources, default_encoding, hold_out
 from seqmodels.sequences import Item, Kind, Sequences
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
 from seqmodels.training import interruption
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -59,8 +60,8 @@ class SequenceModel(Configurable, ABC):
             ``"given"`` for vectors and for taggers, ``"stop"`` for text and symbols.
         encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text
             as bytes.
-        source_encoding: how what a target is given is read by a model with an encoder; ``"auto"``: as the targets where
-            both are of one kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by
+        source_encoding: how a model with an encoder reads sources; ``"auto"``: as the targets where both are of one
+            kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by
             one encoding.
         ignore_source: p(y) in the place of p(y | x), as a baseline: the sources, of whatever kind, are not looked at.
         observation: how a state emits a step; ``"auto"``: ``Categorical`` for symbols, ``GaussianMixture`` for vectors.
@@ -133,10 +134,14 @@ class SequenceModel(Configurable, ABC):
         """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps."""
 
     @abstractmethod
-    def cursor(self) -> Cursor:
+    def cursor(self, n_steps: int | None = None) -> Cursor:
         """The fitted model as a chain of one-step predictions, over encoded steps, for several sequences at once.
 
         What all steps share is computed here, once; many sequences may start from one cursor.
+
+        Args:
+            n_steps: about how many steps will be taken, where that is known: for few of them a network does without
+                the tables that pay only over many. It changes no prediction but for rounding.
 
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[1.0]], emission=[[0.75, 0.25]])
@@ -218,7 +223,7 @@ class SequenceModel(Configurable, ABC):
         setting = self._learn_setting(train, encoding)
         for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
             if part is not None:
-                self._check_readable(setting, part)
+                _check_readable(self, setting, part)
         held = [] if held_out is None else setting.examples(held_out)
         examples = setting.examples(train, on_disk=self._reads_from_disk), held
         began = time.perf_counter()
@@ -231,30 +236,27 @@ class SequenceModel(Configurable, ABC):
                     if not distributed.is_first():
                         interrupted.hold()  # a signal here is one to the process that works
                     distributed.by_first(type(self).__name__, lambda: self._fit(*examples))
-            if interrupted.asked and distributed.is_first():
-                self.history_: pd.DataFrame = interruption.marked(self.history_)
+            if interrupted.requested and distributed.is_first():
+                self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
                 self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
             self._load_from_first_process()
-        if interrupted.asked and interrupted.signal is not None:
-            interruption.tell(interrupted.signal, self.fit_seconds_, self._checkpoint_path(), stacklevel=3)
+        if interrupted.requested and interrupted.signal is not None:
+            checkpoint = self.get_params(deep=False).get("checkpoint")
+            interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, checkpoint, stacklevel=3)
         return self
 
     def _load_from_first_process(self) -> None:
         """Under several processes all end with the model of the first, to the last bit."""
         content = distributed.content_of_first(self.content)
         if content is not None:
-            own = None if content["source_encoding"] is None else self.source_encoding_
-            self._load(content, self.encoding_, self.observation_, own)
+            source_encoding = None if content["source_encoding"] is None else self.source_encoding_
+            self._load(content, self.encoding_, self.observation_, source_encoding)
 
     def _resolved_choices(self) -> dict[str, Any]:
         """What a checkpoint must agree with, beside the hyperparameters: what ``"auto"`` came to."""
         encodings = {"encoding": self.encoding_, "source_encoding": self.source_encoding_}
         return {**encodings, "observation": self.observation_, "length": self.length_}
-
-    def _checkpoint_path(self) -> Any:
-        """Where ``fit`` writes checkpoints; None: nowhere."""
-        return self.get_params(deep=False).get("checkpoint")
 
     def _check_choices(self) -> None:
         for name, choices in (("length", ("auto", "given", "stop")), ("dtype", tuple(DTYPES))):
@@ -275,8 +277,8 @@ class SequenceModel(Configurable, ABC):
         kind = train.scored.kind
         if self._is_tagger:
             check_has_targets(type(self).__name__, train)
-        given = kind == "vectors" or self._is_tagger
-        length = self.length if self.length != "auto" else "given" if given else "stop"
+        default_length: Length = "given" if kind == "vectors" or self._is_tagger else "stop"
+        length = default_length if self.length == "auto" else self.length
         observation = self._default_observation(kind) if self.observation == "auto" else self.observation.clone()
         if self.warm_start and self.__sklearn_is_fitted__():
             return Setting.of(
@@ -287,31 +289,31 @@ class SequenceModel(Configurable, ABC):
             return Setting.learn(train, fitted, observation, length, fitted=True)
         values = observation.values(train.scored.n_features)
         encoding = default_encoding(kind, values) if self.encoding == "auto" else self.encoding
-        return Setting.learn(train, encoding, observation, length, self._sources(train, encoding))
-
-    def _sources(self, train: Data, encoding: Encoding) -> Sources:
-        if self.ignore_source:
-            return "ignored"
-        # A label and what it labels are two things, also where both are integers: each has an encoding of its own.
-        like_targets, default = None if self._is_tagger else encoding, self._default_source_encoding(train.X)
-        name, shared = type(self).__name__, self._source_shares_encoding()
-        return choose_sources(train, self.source_encoding, like_targets, default, model=name, shared=shared)
+        sources: Sources = "ignored"
+        if not self.ignore_source:
+            sources = choose_sources(
+                train,
+                self.source_encoding,
+                # Labels and what they label have encodings of their own, also where both are integers.
+                None if self._is_tagger else encoding,
+                self._default_source_encoding(train.X),
+                model=type(self).__name__,
+                shared=self._source_shares_encoding(),
+            )
+        return Setting.learn(train, encoding, observation, length, sources)
 
     def _default_source_encoding(self, X: Sequences) -> Encoding:
         """What ``source_encoding="auto"`` means where sources are not read as targets are."""
         return default_encoding(X.kind)
 
     def _source_shares_encoding(self) -> bool:
-        """Whether sources and targets are read alike."""
+        """Whether sources and targets are read by one encoding."""
         return not self._has_encoder
 
     def _apply_setting(self, setting: Setting) -> None:
         self.encoding_, self.observation_ = setting.encoding, setting.observation
         self.source_encoding_ = setting.source_encoding
         self.measure_, self.length_ = setting.measure, setting.measure.length
-
-    def _missing_is_summed_out(self, observation: Observation) -> bool:
-        return self._sums_out_missing and observation.sums_out_missing
 
     # -- scoring -------------------------------------------------------------------------------------------
 
@@ -377,21 +379,13 @@ class SequenceModel(Configurable, ABC):
         return log_prob_marginal(self, X, y, beam=beam, pruning=pruning, random_state=random_state)
 
     def _checked_data(self, X: Any, y: Any) -> Data:
-        data = Data.of(X, y)
-        self._check_data(data)
-        return data
-
-    def _check_data(self, data: Data) -> None:
-        setting = self._setting()
+        """The data, if the fitted model can read them; raises ``ValueError`` if not, naming the sequence."""
+        setting, data = self._setting(), Data.of(X, y)
         if (data.y is not None) != setting.measure.conditional:
-            says = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
-            raise ValueError(f"the model was fitted as {says}")
-        self._check_readable(setting, data)
-
-    def _check_readable(self, setting: Setting, data: Data) -> None:
-        setting.check(data, self._missing_is_summed_out(setting.observation))
-        if self._is_tagger:
-            check_aligned(setting, data)
+            expected = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
+            raise ValueError(f"the model was fitted as {expected}")
+        _check_readable(self, setting, data)
+        return data
 
     def _in_float64(self) -> Self:
         """The same model, computing in float64; this one stays as it is."""
@@ -400,11 +394,6 @@ class SequenceModel(Configurable, ABC):
         twin = copy.copy(self)
         twin.dtype = "float64"
         return twin
-
-    def _affine(self) -> tuple[Tensor, Tensor]:
-        shift, scale = self.encoding_.affine()
-        dtype, device = DTYPES[self.dtype], self._device()
-        return torch.as_tensor(shift, dtype=dtype, device=device), torch.as_tensor(scale, dtype=dtype, device=device)
 
     # -- what comes next -----------------------------------------------------------------------------------
 
@@ -580,11 +569,11 @@ class SequenceModel(Configurable, ABC):
 
     def content(self) -> dict[str, Any]:
         """What ``save`` writes: nested dictionaries of arrays and JSON values."""
-        self._setting()
+        source_encoding = self._setting().source_encoding
         return {
             "model": storage.describe(self),
             "encoding": _described(self.encoding_),
-            "source_encoding": self._described_sources(),
+            "source_encoding": None if source_encoding is self.encoding_ else _described(source_encoding),
             "observation": storage.describe(self.observation_),
             "measure": self.measure_.to_json(),
             "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
@@ -593,13 +582,11 @@ class SequenceModel(Configurable, ABC):
             "state": self._state(),
         }
 
-    def _described_sources(self) -> dict[str, Any] | None:
-        own = self.source_encoding_
-        return None if own is None or own is self.encoding_ else _described(own)
-
     def _load(
         self, content: dict[str, Any], encoding: Encoding, observation: Observation, sources: Encoding | None
     ) -> Self:
+        import pandas as pd
+
         self.encoding_ = encoding.restore(content["encoding"]["state"])
         shared = self.encoding_ if content["measure"]["conditional"] and not self.ignore_source else None
         self.source_encoding_ = shared if sources is None else sources.restore(content["source_encoding"]["state"])
@@ -644,5 +631,11 @@ class SequenceModel(Configurable, ABC):
         return hasattr(self, "measure_")
 
 
-def _described(encoding: Encoding) -> dict[str, Any]:
-    return {**storage.describe(encoding), "state": encoding.state()}
+def _check_readable(model: SequenceModel, setting: Setting, data: Data) -> None:
+    setting.check(data, model._sums_out_missing and setting.observation.sums_out_missing)
+    if model._is_tagger:
+        check_aligned(setting, data)
+
+
+def _described(encoding: Encoding | None) -> dict[str, Any] | None:
+    return None if encoding is None else {**storage.describe(encoding), "state": encoding.state()}

@@ -1,4 +1,4 @@
-"""From raw sequences to what a wing fits and scores: checked, held out, encoded."""
+"""From raw sequences to the encoded examples that models fit and score: checked, held out, encoded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from seqmodels.encodings import Bytes, Encoding, Features, Standardize, Symbols
 from seqmodels.measure import Length, Measure, Values, space_of
 from seqmodels.observations import Observation
-from seqmodels.sequences import AT_ONCE, UNITS, Item, Kind, Sequences, as_sequences
+from seqmodels.sequences import FRAMES_IN_MEMORY, UNITS, Item, Kind, Sequences, as_sequences
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Example:
 
 
 class OnDisk:
-    """A memory-mapped sequence that is encoded, ``(T, D)`` or ``(T,)``, a slice at a time; ``np.asarray`` reads it all."""
+    """A memory-mapped sequence, ``(T, D)`` or ``(T,)``, encoded a slice at a time; ``np.asarray`` reads it all."""
 
     def __init__(self, encoding: Encoding, item: np.memmap) -> None:
         self.encoding, self.item, self.shape = encoding, item, item.shape
@@ -46,22 +46,22 @@ class OnDisk:
         return np.asarray(self[:], dtype=dtype)
 
     def log_det(self) -> float:
-        """Nats, of the whole sequence."""
+        """The log-determinant of the whole sequence, nats."""
         return sum(float(np.sum(part)) for part in self._log_dets())
 
     def log_det_steps(self) -> np.ndarray:
-        """``(T,)`` nats."""
+        """The log-determinant of each step, ``(T,)`` nats."""
         return np.concatenate(list(self._log_dets()))
 
     def _log_dets(self) -> Iterator[np.ndarray]:
-        for t in range(0, len(self), AT_ONCE):
-            part = self.item[t : t + AT_ONCE]
+        for t in range(0, len(self), FRAMES_IN_MEMORY):
+            part = self.item[t : t + FRAMES_IN_MEMORY]
             yield np.broadcast_to(self.encoding.log_det(part), len(part))
 
 
 @dataclass(frozen=True)
 class Data:
-    """Sequences, the targets if there are any, a weight for each, and the hidden states that are known."""
+    """Sequences ``X``, targets ``y`` if there are any, a weight for each sequence, and known hidden states."""
 
     X: Sequences
     y: Sequences | None
@@ -89,12 +89,12 @@ class Data:
 
     @property
     def scored(self) -> Sequences:
-        """The sequences whose probability is asked for."""
+        """The sequences whose probability is computed: the targets, if there are any."""
         return self.X if self.y is None else self.y
 
     def take(self, mask: np.ndarray) -> Data:
         """The part where ``mask`` is true."""
-        states = None if self.states is None else [s for s, kept in zip(self.states, mask, strict=True) if kept]
+        states = None if self.states is None else [s for s, taken in zip(self.states, mask, strict=True) if taken]
         return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask], states)
 
 
@@ -103,14 +103,18 @@ def _sum(weights: np.ndarray) -> float:
         return float(weights.sum())
 
 
-# How sources are read: as the targets, by one encoding of both; by an encoding of their own; or not at all.
+# How sources are read: by an encoding of their own; by that of the targets; or not at all.
 Sources = Encoding | Literal["shared", "ignored"]
 
-ENOUGH = 10_000  # units to stop early by: more would be taken from training, and no more are scored at each evaluation
+# Units: more would be taken from training, and scored at each evaluation, than early stopping needs.
+MAX_HELD_OUT = 10_000
 
 
 def hold_out(data: Data, validation: Any, automatic: bool, random_state: int) -> tuple[Data, Data | None]:
-    """The training and the validation part. ``"auto"``: a tenth of the sequences or the head of the only one, 10,000 units at most."""
+    """The training and the validation part.
+
+    ``"auto"`` holds out a tenth of the sequences, or of a single one its head; ``MAX_HELD_OUT`` units at most.
+    """
     if validation is None or (isinstance(validation, str) and validation == "auto" and not automatic):
         return data, None
     if isinstance(validation, str):
@@ -130,12 +134,12 @@ def _hold_out_tenth(data: Data, random_state: int) -> tuple[Data, Data | None]:
         order = np.random.default_rng(random_state).permutation(n)[: max(1, n // 10)]
         before = np.cumsum(data.scored.n_units[order]) - data.scored.n_units[order]
         mask = np.zeros(n, dtype=bool)
-        mask[order[before < ENOUGH]] = True
+        mask[order[before < MAX_HELD_OUT]] = True
         return data.take(~mask), data.take(mask)
     length = len(data.X.items[0])
     if data.y is not None or length < 20:
         return data, None
-    at = min(ENOUGH, max(1, length // 10))
+    at = min(MAX_HELD_OUT, max(1, length // 10))
     # The head: of a text or a recording the end is nearest to what comes after, and would be missed most.
     head, rest = (
         Sequences([part], metadata=data.X.metadata, grid=data.X.grid)
@@ -146,14 +150,12 @@ def _hold_out_tenth(data: Data, random_state: int) -> tuple[Data, Data | None]:
 
 @dataclass(frozen=True)
 class Setting:
-    """What is settled before the numbers are: how data are encoded, how steps are emitted, what is measured."""
+    """What is settled before any number is fitted: how data are encoded, how steps are emitted, what is measured."""
 
     encoding: Encoding
     observation: Observation
     measure: Measure
-    source_encoding: Encoding | None = (
-        None  # of what targets are given: ``encoding`` itself, its own, or nothing is read
-    )
+    source_encoding: Encoding | None = None  # of sources: ``encoding`` itself, one of their own, or they are not read
 
     @classmethod
     def learn(
@@ -173,14 +175,12 @@ class Setting:
         if observation.emits != emitted:
             raise ValueError(f"the observation {observation!r} emits {observation.emits} but the sequences are {kind}")
         both = data.y is not None and sources == "shared"
-        ready = (
-            encoding if fitted else encoding.clone().fit(Sequences([*data.X, *data.scored]) if both else data.scored)
-        )
+        if not fitted:
+            encoding = encoding.clone().fit(Sequences([*data.X, *data.scored]) if both else data.scored)
         if emitted == "vectors":
-            _check_values(ready, observation)
-        own = _fit_sources(data, sources)
-        sources_by = ready if both else own
-        return cls.of(ready, observation, length, data.y is not None, sources_by, grid=data.scored.grid)
+            _check_values(encoding, observation)
+        source_encoding = encoding if both else _fit_sources(data, sources)
+        return cls.of(encoding, observation, length, data.y is not None, source_encoding, grid=data.scored.grid)
 
     @classmethod
     def of(
@@ -203,8 +203,9 @@ class Setting:
         """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read."""
         if None not in (self.measure.grid, data.scored.grid) and self.measure.grid != data.scored.grid:
             raise ValueError(
-                f"the sequences are dithered over a grid of {data.scored.grid} but the model was fitted on {self.measure.grid}; "
-                "dither both by one grid: test.dithered(like=train) of the raw values, where train is dithered"
+                f"the sequences are dithered over a grid of {data.scored.grid} but the model was fitted on "
+                f"{self.measure.grid}; dither both by one grid: test.dithered(like=train) of the raw values, where "
+                "train is dithered"
             )
         if data.y is None:
             return _check("X", data.X, self.encoding, missing_is_summed_out)
@@ -212,15 +213,15 @@ class Setting:
         return _check("y", data.y, self.encoding, missing_is_summed_out)
 
     def check_sources(self, X: Sequences, missing_is_summed_out: bool) -> None:
-        """The same of what targets are given, if it is read."""
+        """The same for sources, if they are read."""
         if self.source_encoding is not None:
             own = self.source_encoding is not self.encoding
             _check("X", X, self.source_encoding, missing_is_summed_out and not own)
 
     def examples(self, data: Data, *, on_disk: bool = False) -> list[Example]:
         """Encoded sequences; ``on_disk``: those that are memory-mapped are left there."""
-        reads, given = self.source_encoding, data.y is not None
-        sources = [reads.encode(x) if given and reads is not None else None for x in data.X]
+        encoding = self.source_encoding if data.y is not None else None
+        sources = [None if encoding is None else encoding.encode(x) for x in data.X]
         states = [None] * len(data.X) if data.states is None else data.states
         scored = zip(data.scored, sources, data.scored.n_units, data.weights, states, strict=True)
         return [
@@ -279,12 +280,12 @@ def _check(what: str, sequences: Sequences, encoding: Encoding, missing_is_summe
 
 
 def _check_values(encoding: Encoding, observation: Observation) -> None:
-    given, wanted = encoding.values(), observation.values(encoding.size)
-    for feature, (here, there) in enumerate(zip(given, wanted, strict=True)):
-        if here != there:
+    pairs = zip(encoding.values(), observation.values(encoding.size), strict=True)
+    for feature, (encoded, emitted) in enumerate(pairs):
+        if encoded != emitted:
             raise ValueError(
-                f"the observation {observation!r} emits {there} at feature {feature} but the encoding {encoding!r} gives {here}; "
-                "leave encoding='auto'"
+                f"the observation {observation!r} emits {emitted} at feature {feature} but the encoding {encoding!r} "
+                f"gives {encoded}; leave encoding='auto'"
             )
 
 
@@ -304,8 +305,15 @@ def choose_sources(
     model: str,
     shared: bool,
 ) -> Sources:
-    """How a ``model`` reads sources: with its targets, if that is ``shared``; by its ``own`` encoding; by one like that of
-    targets, where they are alike; by a default.
+    """How a ``model`` reads sources: by the encoding of targets, by one of their own, or by one like that of targets.
+
+    Args:
+        data: sources and targets.
+        own: the encoding that the user chose for sources.
+        like_targets: that of the targets, to be fitted to sources of the same kind; None: they are never alike.
+        default: for sources of another kind.
+        model: its name, for errors.
+        shared: whether the model reads sources and targets by one encoding.
 
     Raises:
         ValueError: what cannot be shared; says what could be done instead.
@@ -315,9 +323,9 @@ def choose_sources(
     alike = (data.X.kind, data.X.n_features) == (data.y.kind, data.y.n_features)
     if shared and (own != "auto" or not alike):
         raise ValueError(
-            f"X is {_in_words(data.X)} but y is {_in_words(data.y)}, and this {model} reads them alike, by one encoding: pass both of one kind "
-            "and leave source_encoding='auto'; or take a model with an encoder of its own, such as LSTMSeq2Seq; or "
-            "ignore_source=True, which gives p(y) as a baseline"
+            f"X is {_in_words(data.X)} but y is {_in_words(data.y)}, and this {model} reads them alike, by one "
+            "encoding: pass both of one kind and leave source_encoding='auto'; or take a model with an encoder of its "
+            "own, such as LSTMSeq2Seq; or ignore_source=True, which gives p(y) as a baseline"
         )
     if shared:
         return "shared"
@@ -331,9 +339,10 @@ def _in_words(sequences: Sequences) -> str:
 
 
 def _refuse_missing(what: str, i: int, frames: np.ndarray) -> None:
-    missing = np.concatenate([np.isnan(frames[t : t + AT_ONCE]).any(axis=1) for t in range(0, len(frames), AT_ONCE)])
+    slices = (frames[t : t + FRAMES_IN_MEMORY] for t in range(0, len(frames), FRAMES_IN_MEMORY))
+    missing = np.concatenate([np.isnan(part).any(axis=1) for part in slices])
     if missing.any():
         raise ValueError(
-            f"sequence {i} of {what} has a NaN at frame {int(np.argmax(missing))}, and this model cannot sum out missing values; "
-            "fill them in, leave the frames out, or use an HMM with a GaussianMixture"
+            f"sequence {i} of {what} has a NaN at frame {int(np.argmax(missing))}, and this model cannot sum out "
+            "missing values; fill them in, leave the frames out, or use an HMM with a GaussianMixture"
         )

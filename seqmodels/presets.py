@@ -1,9 +1,10 @@
 """Published models, untrained: ``presets.gpt2("small").fit(X)``; published weights are read by ``from_huggingface``.
 
-First the textbook: Rabiner's HMM, Elman's network, the encoder-decoders of Bahdanau, Luong and Vaswani, whose equations are the
-published ones and nothing else. What all networks here have in common stays: step t reads the embedding of step t - 1, a learned
-vector before the first; and the head has a bias. Then sizes of Transformers that are known by name, over as many symbols as were
-published.
+First the textbook: Rabiner's HMM, Elman's network, the encoder-decoders of Bahdanau, Luong and Vaswani, whose equations
+    are the
+published ones and nothing else. What all networks here have in common stays: step t reads the embedding of step t - 1,
+a learned vector before the first; and the head has a bias. Then sizes of Transformers that are known by name, over as
+many symbols as were published.
 
 A function gives the architecture. How long and how fast to train, and with which optimizer and loss, is left as it is
 everywhere here, but for the two configurations of nanoGPT, which are published to be run.
@@ -50,13 +51,14 @@ T5_SIZES: dict[T5Size, tuple[int, int, int]] = {"small": (512, 6, 8), "base": (7
 def rabiner1989(n_states: int = 5, *, left_to_right: bool = False) -> HMM:
     """The discrete hidden Markov model ``λ = (A, B, π)`` of Rabiner (1989), *A tutorial on hidden Markov models*.
 
-    ``α_1(i) = π_i b_i(o_1)``, ``α_{t+1}(j) = Σ_i α_t(i) a_ij · b_j(o_{t+1})``, ``P(o | λ) = Σ_i α_T(i)`` (his equations 19 to 21),
-    re-estimated by Baum-Welch from expected counts (40a to 40c), with no pseudocount. Lengths are given: no state ends.
+    ``α_1(i) = π_i b_i(o_1)``, ``α_{t+1}(j) = Σ_i α_t(i) a_ij · b_j(o_{t+1})``, ``P(o | λ) = Σ_i α_T(i)`` (his equations
+    19 to 21), re-estimated by Baum-Welch from expected counts (40a to 40c), with no pseudocount. Lengths are given: no
+    state ends.
 
     Args:
         n_states: N.
-        left_to_right: whether A is Bakis's (48 and 49 with Δ = 2), ``a_ij = 0`` for ``j < i`` and ``j > i + 2``, from state 1;
-            otherwise ergodic.
+        left_to_right: whether A is Bakis's (48 and 49 with Δ = 2), ``a_ij = 0`` for ``j < i`` and ``j > i + 2``, from
+            state 1; otherwise ergodic.
     """
     return HMM(
         n_states,
@@ -70,8 +72,8 @@ def rabiner1989(n_states: int = 5, *, left_to_right: bool = False) -> HMM:
 def elman1990(d_model: int = 150) -> ElmanRNN:
     """The simple recurrent network of Elman (1990), *Finding structure in time*.
 
-    ``h_t = σ(U x_t + V h_{t-1} + b)``, ``σ(z) = 1 / (1 + e^{-z})``; outputs ``W h_t + c``, here the logits of the next symbol.
-    The context units ``h_{t-1}`` are a copy, through which no error is propagated: ``bptt=1``.
+    ``h_t = σ(U x_t + V h_{t-1} + b)``, ``σ(z) = 1 / (1 + e^{-z})``; outputs ``W h_t + c``, here the logits of the next
+    symbol. The context units ``h_{t-1}`` are a copy, through which no error is propagated: ``bptt=1``.
 
     Args:
         d_model: hidden units: 150 for sentences, 20 for letters.
@@ -80,11 +82,11 @@ def elman1990(d_model: int = 150) -> ElmanRNN:
 
 
 def bahdanau2015(d_model: int = 1000) -> EncoderDecoder:
-    """RNNsearch (Bahdanau, Cho and Bengio 2015, *Neural machine translation by jointly learning to align and translate*).
+    """RNNsearch (Bahdanau, Cho and Bengio 2015, *Neural machine translation by jointly learning to align ...*).
 
-    ``e_ij = vᵀ tanh(W s_{i-1} + U h_j)``, ``c_i = Σ_j softmax_j(e_ij) h_j``, over annotations ``h_j`` of a bidirectional network of
-    Cho's gated units; ``s_i = GRU([y_{i-1}; c_i], s_{i-1})``; the output by maxout of ``s_{i-1}``, ``y_{i-1}`` and ``c_i``. All equations are
-    in ``seqmodels.neural.seq2seq.textbook.BahdanauNetwork``.
+    ``e_ij = vᵀ tanh(W s_{i-1} + U h_j)``, ``c_i = Σ_j softmax_j(e_ij) h_j``, over annotations ``h_j`` of a
+    bidirectional network of Cho's gated units; ``s_i = GRU([y_{i-1}; c_i], s_{i-1})``; the output by maxout of
+    ``s_{i-1}``, ``y_{i-1}`` and ``c_i``. All equations are in ``seqmodels.neural.seq2seq.textbook.BahdanauNetwork``.
 
     Args:
         d_model: 1000, the width of states; embeddings (620) and maxout units (500) have the same width here.
@@ -93,10 +95,10 @@ def bahdanau2015(d_model: int = 1000) -> EncoderDecoder:
 
 
 def luong2015(d_model: int = 1000, n_layers: int = 4) -> EncoderDecoder:
-    """Global attention with input feeding (Luong, Pham and Manning 2015, *Effective approaches to attention-based NMT*).
+    """Global attention with input feeding (Luong, Pham and Manning 2015, *Effective approaches to attention ...*).
 
-    ``c_t = Σ_s softmax_s(h_tᵀ W g_s) g_s`` over states g of the encoder; ``a_t = tanh(W_c [c_t; h_t])``, from which the output is
-    predicted; ``h_t = LSTM([y_{t-1}; a_{t-1}], h_{t-1})`` in layers. All equations are in
+    ``c_t = Σ_s softmax_s(h_tᵀ W g_s) g_s`` over states g of the encoder; ``a_t = tanh(W_c [c_t; h_t])``, from which the
+    output is predicted; ``h_t = LSTM([y_{t-1}; a_{t-1}], h_{t-1})`` in layers. All equations are in
     ``seqmodels.neural.seq2seq.textbook.LuongNetwork``.
 
     Args:
@@ -109,9 +111,9 @@ def luong2015(d_model: int = 1000, n_layers: int = 4) -> EncoderDecoder:
 def vaswani2017(size: VaswaniSize = "base") -> TransformerSeq2Seq:
     """The Transformer (Vaswani et al. 2017, *Attention is all you need*).
 
-    ``softmax(Q Kᵀ / √d_k) V`` in heads; ``max(0, x W_1 + b_1) W_2 + b_2``; each sublayer is ``LayerNorm(x + Sublayer(x))``; positions
-    ``sin(t / 10000^{2i/d})`` and ``cos(t / 10000^{2i/d})`` are added to embeddings times √d_model; one table embeds source and
-    target and is the output layer. All linear maps have biases.
+    ``softmax(Q Kᵀ / √d_k) V`` in heads; ``max(0, x W_1 + b_1) W_2 + b_2``; each sublayer is ``LayerNorm(x +
+    Sublayer(x))``; positions ``sin(t / 10000^{2i/d})`` and ``cos(t / 10000^{2i/d})`` are added to embeddings times
+    √d_model; one table embeds source and target and is the output layer. All linear maps have biases.
 
     Raises:
         ValueError: for a size that does not exist.
@@ -140,8 +142,8 @@ def vaswani2017(size: VaswaniSize = "base") -> TransformerSeq2Seq:
 def gpt2(size: GPT2Size = "small") -> Transformer:
     """GPT-2 (Radford et al. 2019): 124 M, 355 M, 774 M or 1558 M parameters.
 
-    Over 50,257 symbols, of which the last ends a text, so ``length="given"``. Besides GPT-2's parameters it has a vector
-    ``begin``, which there is the embedding of that last symbol, and a bias of the logits, which there is none.
+    Over 50,257 symbols, of which the last ends a text, so ``length="given"``. Besides GPT-2's parameters it has a
+    vector ``begin``, which there is the embedding of that last symbol, and a bias of the logits, which there is none.
 
     Raises:
         ValueError: for a size that does not exist.
@@ -227,9 +229,9 @@ def t5(size: T5Size = "small") -> TransformerSeq2Seq:
 def nanogpt(size: NanoGPTSize = "cpu") -> Transformer:
     """nanoGPT's configurations for the characters of Shakespeare (Karpathy 2022), and how they are trained.
 
-    ``"gpu"``: 10.65 M parameters, minutes on a GPU; ``"cpu"``: 0.80 M, minutes on a CPU; nanoGPT, which counts no positions,
-    says so. Its 65 characters are as many bytes, which are what text is read as here too, with rows for all 256. There
-    is a vector ``begin`` and a bias of the logits besides. Rates fall by a cosine to a tenth.
+    ``"gpu"``: 10.65 M parameters, minutes on a GPU; ``"cpu"``: 0.80 M, minutes on a CPU; nanoGPT, which counts no
+    positions, says so. Its 65 characters are as many bytes, which are what text is read as here too, with rows for all
+    256. There is a vector ``begin`` and a bias of the logits besides. Rates fall by a cosine to a tenth.
 
     Raises:
         ValueError: for a size that does not exist.

@@ -1,7 +1,11 @@
-"""What the values of one feature look like: missing, constant, whole numbers, a grid, a spike at one value."""
+"""What the values of a feature look like: missing, constant, whole numbers, a grid, a spike at one value.
+
+A density grows without bound on values that repeat, so features that are no plain reals are warned of.
+"""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,11 +17,15 @@ MIN_SPIKE = 0.05  # of the frames: rarer, a value is not worth an observation of
 SPIKE_OVER_NEXT = 5  # a spike is this many times as frequent as any other value
 MANY_REPEATS = 0.5  # of the frames off the spike have a value that another has: a grid
 ROUNDING = 1e-9  # of the range of the values: smaller gaps are rounding noise (0.3 and 0.1 + 0.2)
+N_PROFILED = 1 << 14  # frames, from all over the data, that are profiled for a warning
+MIN_FRAMES = 100  # from which on what is frequent is no accident
+COARSE_STEP = 0.05  # of a standard deviation: a variance can shrink on a grid of larger steps
+MAX_COPIES = 0.05  # of the frames: more are warned of
 
 
 @dataclass(frozen=True)
 class Profile:
-    """One feature.
+    """What the values of one feature look like.
 
     Args:
         missing: share of the frames.
@@ -27,7 +35,7 @@ class Profile:
         spike: the value that far more frames have than any other; NaN: there is none.
         spike_share: of the frames that are observed.
         deviation: of the values off the spike.
-        kind: in a word.
+        kind: which of these shapes it has.
     """
 
     missing: float
@@ -42,21 +50,21 @@ class Profile:
 
 
 def profile_of(column: np.ndarray) -> Profile:
-    """Of the values ``(N,)`` of one feature; NaN is missing."""
-    seen = column[~np.isnan(column)].astype(np.float64)
-    missing = 1.0 - len(seen) / len(column)
-    values, counts = _distinct(seen)
+    """The profile of the values ``(N,)`` of one feature; NaN is missing."""
+    observed = column[~np.isnan(column)].astype(np.float64)
+    missing = 1.0 - len(observed) / len(column)
+    values, counts = _distinct(observed)
     if len(values) < 2:
-        end = float(values[0]) if len(values) else np.nan
+        only = float(values[0]) if len(values) else np.nan
         kind: Shape = "constant" if len(values) else "missing"
-        return Profile(missing, len(values), end, end, np.nan, np.nan, 0.0, 0.0, kind)
+        return Profile(missing, len(values), only, only, np.nan, np.nan, 0.0, 0.0, kind)
     top = int(np.argmax(counts))
     others = np.delete(counts, top)
     share = counts[top] / counts.sum()
     is_spike = len(values) > 2 and share >= MIN_SPIKE and counts[top] >= SPIKE_OVER_NEXT * others.max()
     rest = others if is_spike else counts
     repeats = 1.0 - len(rest) / rest.sum() >= MANY_REPEATS
-    off = seen[seen != values[top]] if is_spike else seen
+    off_spike = observed[observed != values[top]] if is_spike else observed
     return Profile(
         missing,
         len(values),
@@ -65,20 +73,20 @@ def profile_of(column: np.ndarray) -> Profile:
         float(np.diff(values).min()) if repeats else np.nan,
         float(values[top]) if is_spike else np.nan,
         float(share) if is_spike else 0.0,
-        float(off.std()),
+        float(off_spike.std()),
         _kind(values, is_spike=is_spike, repeats=repeats),
     )
 
 
 def grid_step(column: np.ndarray) -> float:
-    """The smallest gap between the values ``(N,)`` of a feature, but for rounding noise; 0 where they are all the same."""
+    """The smallest gap between the values ``(N,)`` of a feature, but for rounding noise; 0 where all are the same."""
     values, _ = _distinct(column[~np.isnan(column)])
     return float(np.diff(values).min()) if len(values) > 1 else 0.0
 
 
-def _distinct(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _distinct(observed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Different values, in order, and how many frames have each; values that differ by rounding noise are one."""
-    values, counts = np.unique(seen, return_counts=True)
+    values, counts = np.unique(observed, return_counts=True)
     if len(values) < 2:
         return values, counts
     first = np.concatenate([[True], np.diff(values) > ROUNDING * (values[-1] - values[0])])
@@ -93,3 +101,48 @@ def _kind(values: np.ndarray, *, is_spike: bool, repeats: bool) -> Shape:
     if repeats and (values >= 0).all() and (values == np.rint(values)).all():
         return "counts"
     return "grid" if repeats else "reals"
+
+
+def warn_of_repeats(frames: np.ndarray, features: np.ndarray | None = None) -> None:
+    """Warn of values that repeat: a density grows without bound on them, and its floor would set the figure.
+
+    Args:
+        frames: ``(N, D)`` of real features.
+        features: their numbers in the raw data; None: 0 to D - 1.
+    """
+    numbers = np.arange(frames.shape[1]) if features is None else features
+    repeats = _spikes_and_grids(frames, numbers) + _copies(frames)
+    if repeats:
+        warnings.warn(
+            f"{'; '.join(repeats)}: densities grow without bound on values that repeat, and min_covariance may set "
+            "the score and the ranking. Leave out a feature with a spike, or give it an observation of whole numbers "
+            "(Columns with Bernoulli or Poisson); X.dithered(), before split, spreads values over their grid; "
+            "X.profile() shows all features",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _spikes_and_grids(frames: np.ndarray, numbers: np.ndarray) -> list[str]:
+    if len(frames) < MIN_FRAMES:
+        return []
+    some = frames[:: -(-len(frames) // N_PROFILED)]
+    profiles = [(n, profile_of(column)) for n, column in zip(numbers, some.T, strict=True)]
+    spikes = [(n, p) for n, p in profiles if p.kind == "spike"]
+    words = [f"feature {n} is {p.spike:g} in {p.spike_share:.0%} of the frames" for n, p in spikes]
+    grids = ("grid", "counts", "bits")
+    coarse = [(n, p.step) for n, p in profiles if p.kind in grids and p.step > COARSE_STEP * p.deviation]
+    if coarse:
+        which, steps = (", ".join(f"{x:g}" for x in each) for each in zip(*coarse, strict=True))
+        words.append(
+            f"feature {which} lies on a grid of step {steps}"
+            if len(coarse) == 1
+            else f"features {which} lie on grids of steps {steps}"
+        )
+    return words
+
+
+def _copies(frames: np.ndarray) -> list[str]:
+    complete = frames[~np.isnan(frames).any(axis=1)]
+    share = 1 - len(np.unique(complete, axis=0)) / len(complete) if len(complete) > 1 else 0.0
+    return [f"{share:.0%} of the frames are exact copies of others"] if share > MAX_COPIES else []

@@ -80,8 +80,8 @@ class SequenceDistribution(TorchDistribution):
             )
         shape = torch.broadcast_shapes(value.shape[: value.ndim - n_event], self.batch_shape)
         items = list(value.detach().expand(*shape, *self.event_shape).reshape(-1, *self.event_shape).cpu().numpy())
-        found = self.model.log_prob(*((items, None) if self.source is None else ([self.source] * len(items), items)))
-        return torch.as_tensor(found, device=value.device).reshape(shape)
+        log_prob = self.model.log_prob(*((items, None) if self.source is None else ([self.source] * len(items), items)))
+        return torch.as_tensor(log_prob, device=value.device).reshape(shape)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Independent draws, seeded by torch's (and so Pyro's) generator.

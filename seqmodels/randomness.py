@@ -1,4 +1,4 @@
-"""The random draws of a fit, from a generator of its own: torch's global one is neither read nor moved, in any thread."""
+"""The random draws of a fit, from its own generator: torch's global one is neither read nor moved, in any thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 # Of the fit that runs in this thread; None: what draws takes torch's default generator.
 _GENERATOR: ContextVar[torch.Generator | None] = ContextVar("generator", default=None)
 
-# All that draws when modules are made. Those of nn.init are named too, since a mode is told of them and not of what they call.
+# All that draws when modules are made. Those of nn.init are named too, since a mode sees them and not what
+# they call.
 _DRAWS = frozenset(
     (
         torch.Tensor.normal_,
@@ -47,7 +48,7 @@ _DRAWS = frozenset(
 
 
 class InitialDraws(TorchFunctionMode):
-    """Within, modules that are made draw their weights from ``generator``: the same numbers as from torch's own of that seed.
+    """Within the context, new modules draw their weights from ``generator``, as from torch's own of the same seed.
 
     Args:
         generator: on the CPU.
@@ -67,7 +68,7 @@ class InitialDraws(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Every call of torch, of which those that draw get the generator unless they name one."""
+        """Call a function of torch; one that draws gets the generator unless it names one."""
         named = kwargs or {}
         if func in _DRAWS and named.get("generator") is None:
             named = {**named, "generator": self.generator}
@@ -78,10 +79,11 @@ class InitialDraws(TorchFunctionMode):
 def training_draws(
     generator: torch.Generator, device: torch.device, *, compiled: bool = False
 ) -> Iterator[torch.Generator]:
-    """Within, dropout in this thread draws from what is yielded; whoever writes checkpoints keeps its state.
+    """Within the context dropout in this thread draws from the generator yielded, whose state checkpoints keep.
 
-    On a CPU that is ``generator`` itself. Kernels that take no generator (compiled code, and those of other devices) draw
-    from their device's default one: it is seeded alike and put back as it was, so there one fit at a time repeats exactly.
+    On a CPU that is ``generator`` itself. Kernels that take no generator (compiled code, and those of other devices)
+    draw from their device's default one: it is seeded alike and put back as it was, so there one fit at a time repeats
+    exactly.
     """
     if device.type == "cpu" and not compiled:
         token = _GENERATOR.set(generator)
@@ -105,7 +107,7 @@ def fit_generator() -> torch.Generator | None:
 
 
 def torch_dropout(x: Tensor, p: float) -> Tensor:
-    """``F.dropout(x, p)`` in training, to the bit, with a mask from the generator of the fit that runs in this thread."""
+    """``F.dropout(x, p)`` in training, to the bit, with a mask from the generator of the fit in this thread."""
     generator = fit_generator()
     if generator is None:
         return F.dropout(x, p)
@@ -124,5 +126,5 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """As it is, outside of training."""
+        """``x`` with a fraction ``p`` dropped; unchanged outside of training."""
         return torch_dropout(x, self.p) if self.training and self.p else x

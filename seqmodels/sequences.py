@@ -1,4 +1,4 @@
-"""``Sequences``: ragged sequences in one container; ``as_sequences`` is the only door in."""
+"""``Sequences``: ragged sequences of one kind in one container, validated; and the forms of data it is made from."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from collections.abc import Set as AnySet
 from dataclasses import asdict
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
-import pandas as pd
 import torch
 
 from seqmodels.profile import grid_step, profile_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Kind = Literal["vectors", "text", "symbols"]
 Item = np.ndarray | str
-AT_ONCE = 1 << 16  # frames of a memory-mapped array in memory at once
+FRAMES_IN_MEMORY = 1 << 16  # of a memory-mapped array, at once
 UNITS: dict[Kind, str] = {"vectors": "frame", "text": "byte", "symbols": "symbol"}
 
 
@@ -25,13 +27,14 @@ class Sequences(Sequence[Item]):
 
     Args:
         items: ``(T, D)`` float arrays (vectors), ``str`` (text) or 1-D integer arrays (symbols). NaN in a vector
-            means missing, and so does what a masked array masks. Items are validated and copied to float64 or int64 unless they
-            already are; tensors are taken off their device and their graph; ``np.memmap`` stays on disk.
+            means missing, and so does what a masked array masks. Items are validated and copied to float64 or int64
+            unless they already are; tensors are taken off their device and their graph; ``np.memmap`` stays on disk.
         names: a name for each sequence, for reports.
         labels: a label for each, such as the digit spoken.
         clusters: what each belongs to (a speaker, a document): sequences of one cluster are not independent.
         metadata: any further columns; ``name``, ``label`` and ``cluster`` are those above.
-        grid: of vectors, for each feature the width of the noise that ``dithered`` added, in its raw unit; None: not dithered.
+        grid: of vectors, for each feature the width of the noise that ``dithered`` added, in its raw unit; None: not
+            dithered.
 
     Raises:
         ValueError: names the sequence, the position in it, and the way out.
@@ -68,8 +71,8 @@ class Sequences(Sequence[Item]):
 
     @classmethod
     def from_lengths(cls, X: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
-        """Sequences laid end to end: ``X`` of shape ``(N, D)`` or ``(N,)`` and ``lengths`` that sum to N (hmmlearn's form)."""
-        X, counts = _asas_array(X), _whole_lengths(lengths)
+        """Sequences laid end to end, as in hmmlearn: ``X (N, D)`` or ``(N,)``, and ``lengths`` that sum to N."""
+        X, counts = _with_mask(X), _whole_lengths(lengths)
         if X.ndim == 0:
             raise ValueError("X has no rows; pass an array of shape (N, D) or (N,)")
         if counts.sum() != len(X):
@@ -79,7 +82,7 @@ class Sequences(Sequence[Item]):
     @classmethod
     def from_padded(cls, array: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
         """A padded array of shape ``(n, T, D)`` or ``(n, T)`` and the real length of each row."""
-        array, counts = _asas_array(array), _whole_lengths(lengths)
+        array, counts = _with_mask(array), _whole_lengths(lengths)
         if array.ndim < 2:
             raise ValueError(f"the padded array has shape {array.shape}; pass (n, T, D) or (n, T)")
         if len(counts) != len(array):
@@ -93,23 +96,24 @@ class Sequences(Sequence[Item]):
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, *, by: str, columns: Sequence[str] | str, time: str | None = None) -> Self:
-        """A long frame: one row a step, ``by`` names the sequence, ``columns`` its features (one name: symbols or text units)."""
+        """A long frame, one row a step: ``by`` names the sequence, ``columns`` its features (one ``str``: symbols)."""
+        import pandas as pd
+
         if not isinstance(frame, pd.DataFrame):
-            raise ValueError(f"the frame is {_shown(frame)}; pass a pandas DataFrame, one row a step")
+            raise ValueError(f"the frame is {_in_words(frame)}; pass a pandas DataFrame, one row a step")
         missing = [c for c in [by, *([columns] if isinstance(columns, str) else columns)] if c not in frame.columns]
         if missing:
             raise ValueError(f"the frame has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
-        nameless = frame[by].isna().to_numpy()
-        if nameless.any():
+        unnamed = frame[by].isna().to_numpy()
+        if unnamed.any():
             raise ValueError(
-                f"row {int(np.argmax(nameless))} of the frame belongs to no sequence: its {by!r} is missing; fill it in, or "
-                "leave the row out"
+                f"row {int(np.argmax(unnamed))} of the frame belongs to no sequence: its {by!r} is missing; fill it "
+                "in, or leave the row out"
             )
-        groups = (
-            frame.sort_values(time, kind="stable").groupby(by, sort=False) if time else frame.groupby(by, sort=False)
-        )
-        wanted = columns if isinstance(columns, str) else list(columns)
-        names, items = zip(*((name, group[wanted].to_numpy()) for name, group in groups), strict=True)
+        in_order = frame.sort_values(time, kind="stable") if time else frame
+        features = columns if isinstance(columns, str) else list(columns)
+        groups = in_order.groupby(by, sort=False)
+        names, items = zip(*((name, group[features].to_numpy()) for name, group in groups), strict=True)
         return cls(items, names=names)
 
     @classmethod
@@ -117,12 +121,12 @@ class Sequences(Sequence[Item]):
         """A map-style torch dataset whose items are tensors, or tuples whose first entry is the sequence."""
         if not (isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")):
             raise ValueError(
-                f"the dataset is {_shown(dataset)}; pass a map-style one, which has a length and items by number"
+                f"the dataset is {_in_words(dataset)}; pass a map-style one, which has a length and items by number"
             )
         rows = (dataset[i] for i in range(len(dataset)))
         return cls([r[0] if isinstance(r, tuple) else r for r in rows], **metadata)
 
-    # -- a container ---------------------------------------------------------------------------------------
+    # -- as a container ------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.items)
@@ -183,15 +187,18 @@ class Sequences(Sequence[Item]):
 
         A single sequence is cut in time instead: its tail is the test part.
         """
+        import pandas as pd
+
         if not (isinstance(test, int | float | np.floating) and 0 < test < 1):
             raise ValueError(f"test is {test}; pass the fraction to hold out, between 0 and 1")
         if len(self) == 1:
             return self._cut_tail(test)
         if by is not None and by not in self.metadata:
             raise ValueError(
-                f"there is no column {by!r} to split by; the metadata have {', '.join(map(str, self.metadata.columns)) or 'none'}"
+                f"there is no column {by!r} to split by; the metadata have "
+                f"{', '.join(map(str, self.metadata.columns)) or 'none'}"
             )
-        groups, _ = pd.factorize(self.metadata[by]) if by else (np.arange(len(self)), None)
+        groups = pd.factorize(self.metadata[by])[0] if by else np.arange(len(self))
         n_groups = int(groups.max()) + 1
         if n_groups < 2:
             raise ValueError(f"all sequences have the same {by!r}; nothing would be left to train on")
@@ -208,7 +215,10 @@ class Sequences(Sequence[Item]):
         return head, tail
 
     def chunks(self, length: int) -> Sequences:
-        """Consecutive pieces of ``length`` steps (characters of text); the piece's cluster is the sequence it came from, if it has none."""
+        """Consecutive pieces of ``length`` steps (characters of text).
+
+        The cluster of a piece is the sequence it came from, if there are several and they have no clusters.
+        """
         if not (isinstance(length, int | np.integer) and length >= 1):
             raise ValueError(f"length is {length!r}; pass at least 1")
         pieces = [(i, item[k : k + length]) for i, item in enumerate(self.items) for k in range(0, len(item), length)]
@@ -218,7 +228,10 @@ class Sequences(Sequence[Item]):
         return Sequences([piece for _, piece in pieces], metadata=rows, grid=self.grid)
 
     def continuation(self, context: int) -> tuple[Sequences, Sequences]:
-        """``(X, y)``: the first ``context`` steps (characters of text) of each sequence and the rest; shorter sequences are left out."""
+        """``(X, y)``: the first ``context`` steps (characters of text) of each sequence, and the rest.
+
+        Sequences that are no longer than ``context`` are left out.
+        """
         if not (isinstance(context, int | np.integer) and context >= 1):
             raise ValueError(f"context is {context!r}; pass at least 1")
         long_enough = [i for i, item in enumerate(self.items) if len(item) > context]
@@ -233,17 +246,18 @@ class Sequences(Sequence[Item]):
     def dithered(self, random_state: int = 0, *, like: Sequences | None = None) -> Sequences:
         """Vectors with uniform noise of one step of their grid added, by seed: the same noise for every model.
 
-        Values on a grid make a density unbounded. The step of a feature is the smallest gap between its values: dither before
-        ``split``, or learn the grid once, on the training part, and dither the others ``like`` it. The grid stays with the
-        sequences and is part of a model's ``Measure``, since densities of data under wider noise are lower. The noise
-        depends on the values, too, so that no two parts have the same.
+        Values on a grid make a density unbounded. The step of a feature is the smallest gap between its values: dither
+        before ``split``, or learn the grid once, on the training part, and dither the others ``like`` it. The grid
+        stays with the sequences and is part of a model's ``Measure``, since densities of data under wider noise are
+        lower. The noise depends on the values, too, so that no two parts have the same.
 
         Args:
             random_state: seed.
             like: sequences that are dithered already: noise as wide as theirs.
 
         Raises:
-            ValueError: sequences other than vectors, dithered already, or of other features than ``like``; ``like`` without a grid.
+            ValueError: sequences other than vectors, dithered already, or of other features than ``like``; ``like``
+            without a grid.
         """
         if self.kind != "vectors":
             raise ValueError(f"only vectors are dithered, these are {self.kind}")
@@ -267,14 +281,17 @@ class Sequences(Sequence[Item]):
     def profile(self) -> pd.DataFrame:
         """A row a feature of vectors: what of its values would let a density grow without bound.
 
-        Columns: ``missing`` (share of the frames), ``n_values`` (different ones), ``low``, ``high``, ``step`` (smallest gap
-        between values; NaN where values hardly repeat), ``spike`` (the one value that far more frames have than any other; NaN: none),
-        ``spike_share`` (of the frames observed), ``kind``: ``missing``, ``constant``, ``bits``, ``counts``, ``spike``, ``grid`` or ``reals``.
+        Columns: ``missing`` (share of the frames), ``n_values`` (different ones), ``low``, ``high``, ``step`` (smallest
+        gap between values; NaN where values hardly repeat), ``spike`` (the one value that far more frames have than any
+        other; NaN: none), ``spike_share`` (of the frames observed), ``kind``: ``missing``, ``constant``, ``bits``,
+        ``counts``, ``spike``, ``grid`` or ``reals``.
 
         >>> rain = np.where(np.arange(40) % 10 == 0, np.arange(40) * 0.37, 0.0)
         >>> Sequences([np.stack([rain, np.sin(np.arange(40))], axis=1)]).profile()["kind"].tolist()
         ['spike', 'reals']
         """
+        import pandas as pd
+
         if self.kind != "vectors":
             raise ValueError(f"only vectors have a profile by feature, these are {self.kind}")
         frames = np.concatenate([np.asarray(x) for x in self.items])
@@ -282,11 +299,13 @@ class Sequences(Sequence[Item]):
 
 
 def as_sequences(X: Any) -> Sequences:
-    """What a model is given, as validated ``Sequences``. Raises ``ValueError`` naming the sequence, frame and way out."""
+    """What a user passes to a model, as validated ``Sequences``; raises ``ValueError`` as they do."""
     return X if isinstance(X, Sequences) else Sequences(X)
 
 
 def _refuse_bare(items: Any) -> None:
+    import pandas as pd
+
     if isinstance(items, str):
         raise ValueError("X is one str; pass a list of texts, for one text [text]")
     if isinstance(items, bytes | bytearray | memoryview):
@@ -304,7 +323,8 @@ def _refuse_bare(items: Any) -> None:
         return
     if len(shape) == 3:
         raise ValueError(
-            "X is a 3-D array, so its padding cannot be told; use Sequences.from_padded(X, lengths), or list(X) if it has none"
+            "X is a 3-D array, so its padding cannot be told; use Sequences.from_padded(X, lengths), or list(X) if it "
+            "has none"
         )
     if len(shape) == 1 and isinstance(next(iter(items), None), str):
         return  # a column of texts
@@ -320,12 +340,13 @@ def _listed(items: Any) -> list[Any]:
         each = iter(items)
     except TypeError:
         raise ValueError(
-            f"X is {_shown(items)}, which holds no sequences; pass a list of (T, D) arrays, of texts or of 1-D integer arrays"
+            f"X is {_in_words(items)}, which holds no sequences; pass a list of (T, D) arrays, of texts or of 1-D "
+            "integer arrays"
         ) from None
     return list(each)
 
 
-def _shown(value: Any) -> str:
+def _in_words(value: Any) -> str:
     """A value in an error: itself where it is short, else its type."""
     return repr(value) if value is None or isinstance(value, bool | int | float) else f"of type {type(value).__name__}"
 
@@ -349,27 +370,31 @@ def as_array(i: int, item: Any) -> np.ndarray:
         return item if isinstance(item, np.ma.MaskedArray) else np.asarray(item)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise ValueError(
-            f"sequence {i}, {_shown(item)}, is no array of numbers ({error}); pass a (T, D) array or a 1-D integer array"
+            f"sequence {i}, {_in_words(item)}, is no array of numbers ({error}); pass a (T, D) array or a 1-D integer "
+            "array"
         ) from None
 
 
-def _asas_array(X: Any) -> np.ndarray:
+def _with_mask(X: Any) -> np.ndarray:
+    """An array, masked if it was."""
     return X if isinstance(X, np.ma.MaskedArray) else np.asarray(X)
 
 
 def _whole_lengths(lengths: Any) -> np.ndarray:
     """``(n,)`` int64; raises ``ValueError`` for what cannot be the length of a sequence."""
     try:
-        given = np.asarray(lengths, dtype=np.float64)
+        counts = np.asarray(lengths, dtype=np.float64)
     except (ValueError, TypeError):
-        raise ValueError(f"lengths is {_shown(lengths)}; pass a list of whole numbers, one for each sequence") from None
-    if given.ndim != 1:
-        raise ValueError(f"lengths has shape {given.shape}; pass a list of whole numbers, one for each sequence")
-    wrong = ~((given >= 1) & (given == np.rint(given)) & (given < 2**53))
+        raise ValueError(
+            f"lengths is {_in_words(lengths)}; pass a list of whole numbers, one for each sequence"
+        ) from None
+    if counts.ndim != 1:
+        raise ValueError(f"lengths has shape {counts.shape}; pass a list of whole numbers, one for each sequence")
+    wrong = ~((counts >= 1) & (counts == np.rint(counts)) & (counts < 2**53))
     if wrong.any():
         i = int(np.argmax(wrong))
-        raise ValueError(f"sequence {i} has length {given[i]:g}; pass whole numbers, 1 or more")
-    return given.astype(np.int64)
+        raise ValueError(f"sequence {i} has length {counts[i]:g}; pass whole numbers, 1 or more")
+    return counts.astype(np.int64)
 
 
 def _check_text(i: int, item: Any) -> str:
@@ -390,7 +415,8 @@ def _check_symbols(i: int, item: Any) -> np.ndarray:
     array = item if isinstance(item, np.memmap) and item.dtype.kind in "iu" else as_array(i, item)
     if isinstance(item, str) or array.ndim != 1:
         raise ValueError(
-            f"sequence {i} has shape {array.shape} but the first is one-dimensional; symbols are 1-D integer arrays, vectors (T, D)"
+            f"sequence {i} has shape {array.shape} but the first is one-dimensional; symbols are 1-D integer arrays, "
+            "vectors (T, D)"
         )
     if array.size == 0:
         raise ValueError(f"sequence {i} is empty; leave it out")
@@ -408,7 +434,8 @@ def _check_symbols(i: int, item: Any) -> np.ndarray:
         if not (np.isfinite(array).all() and (array == np.rint(array)).all()):
             bad = int(np.argmax(~(np.isfinite(array) & (array == np.rint(array)))))
             raise ValueError(
-                f"sequence {i} has the fractional symbol {array[bad]!r} at position {bad}; symbols are integers, for vectors of one feature pass x[:, None]"
+                f"sequence {i} has the fractional symbol {array[bad]!r} at position {bad}; symbols are integers, for "
+                "vectors of one feature pass x[:, None]"
             )
     if (array < 0).any():
         bad = int(np.argmax(array < 0))
@@ -416,7 +443,8 @@ def _check_symbols(i: int, item: Any) -> np.ndarray:
     if array.dtype.kind in "uf" and array.max() >= 2**63:
         bad = int(np.argmax(array >= 2**63))
         raise ValueError(
-            f"sequence {i} has the symbol {array[bad]} at position {bad}, which int64 cannot hold; number symbols from 0"
+            f"sequence {i} has the symbol {array[bad]} at position {bad}, which int64 cannot hold; number symbols "
+            "from 0"
         )
     return array if isinstance(array, np.memmap) else array.astype(np.int64)
 
@@ -425,7 +453,9 @@ def _integers(i: int, array: np.ndarray) -> np.ndarray:
     """An array of Python's integers as int64."""
     for t, value in enumerate(array):
         if not isinstance(value, int | np.integer):
-            raise ValueError(f"sequence {i} has {_shown(value)} at position {t}; symbols are integers, counted from 0")
+            raise ValueError(
+                f"sequence {i} has {_in_words(value)} at position {t}; symbols are integers, counted from 0"
+            )
         if not -(2**63) <= value < 2**63:
             raise ValueError(
                 f"sequence {i} has the symbol {value} at position {t}, which int64 cannot hold; number symbols from 0"
@@ -435,7 +465,7 @@ def _integers(i: int, array: np.ndarray) -> np.ndarray:
 
 def _check_vectors(i: int, item: Any) -> np.ndarray:
     if isinstance(item, np.memmap) and item.ndim == 2 and item.dtype.kind == "f" and item.size:
-        if any(np.isinf(item[t : t + AT_ONCE]).any() for t in range(0, len(item), AT_ONCE)):
+        if any(np.isinf(item[t : t + FRAMES_IN_MEMORY]).any() for t in range(0, len(item), FRAMES_IN_MEMORY)):
             raise ValueError(f"sequence {i} has an infinite value; remove it or mark it missing with NaN")
         return item  # not read into memory
     array = as_array(i, item)
@@ -443,7 +473,8 @@ def _check_vectors(i: int, item: Any) -> np.ndarray:
         array = _floats(i, array)
     if isinstance(item, str) or array.ndim != 2 or array.dtype.kind not in "iubf":
         raise ValueError(
-            f"sequence {i} has shape {array.shape} and type {array.dtype}; pass (T, D) numbers, for one feature x[:, None]"
+            f"sequence {i} has shape {array.shape} and type {array.dtype}; pass (T, D) numbers, for one feature "
+            "x[:, None]"
         )
     if array.shape[0] == 0 or array.shape[1] == 0:
         raise ValueError(f"sequence {i} is empty (shape {array.shape}); leave it out")
@@ -464,7 +495,8 @@ def _floats(i: int, array: np.ndarray) -> np.ndarray:
         for feature, value in enumerate(frame):
             if not isinstance(value, int | float | np.integer | np.floating):
                 raise ValueError(
-                    f"sequence {i} has {_shown(value)} at frame {t}, feature {feature}; pass numbers, and NaN for what is missing"
+                    f"sequence {i} has {_in_words(value)} at frame {t}, feature {feature}; pass numbers, and NaN for "
+                    "what is missing"
                 )
     try:
         return array.astype(np.float64)
@@ -487,6 +519,8 @@ def _check_width(items: list[Any]) -> None:
 
 
 def _metadata(n: int, metadata: pd.DataFrame | None, columns: dict[str, Sequence[Any] | None]) -> pd.DataFrame:
+    import pandas as pd
+
     table = pd.DataFrame(index=range(n)) if metadata is None else metadata.reset_index(drop=True).copy()
     if len(table) != n:
         raise ValueError(f"metadata has {len(table)} rows but there are {n} sequences; pass one row each")

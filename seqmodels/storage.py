@@ -1,4 +1,4 @@
-"""Files: written beside the old one and swapped in whole, and models as one safetensors file, which cannot run code.
+"""Models and their hyperparameters as one safetensors file, which cannot run code.
 
 A saved model is a safetensors file: arrays are tensors and the rest is JSON in its header, beside a SHA-256 of every
 tensor and of the header itself, so that no bit of it can change unnoticed. Hashes tell of damage, not of who wrote the
@@ -13,26 +13,18 @@ import json
 import math
 import os
 import re
-import secrets
-import shutil
 import stat
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqmodels.annotations import check
-from seqmodels.parameters import Configurable
+from seqmodels.files import replaced
+from seqmodels.parameters import Configurable, check_argument
 from seqmodels.version import __version__
-
-try:
-    import fcntl
-except ImportError:  # a system without such locks, which does not let files in use be removed either
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 2
 OLDEST = 1  # had no hashes
@@ -45,158 +37,11 @@ DTYPES = {
 DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 LONGEST_HEADER = 100_000_000  # bytes, as in safetensors
 BLANK = b"0" * 64
-DIGEST = re.compile(
-    rb'"sha256":"([0-9a-f]{64})"'
-)  # in a string a quotation mark has a backslash, so this stands there once
+# In a string a quotation mark has a backslash, so that this matches once.
+DIGEST = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-NOT_KEPT = (
-    "checkpoint",
-    "resume_from",
-    "callbacks",
-)  # a file says what a model is, not what fit reads, writes and calls
-
-# -- writing --------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A file to write in the place of ``path``, which afterwards is the new one, whole and on the disk.
-
-    If anything fails, it is the old one.
-
-    What is written lies beside it, under a name of its own with the same suffix, until it is renamed. A process that is
-    killed leaves that behind; whoever writes the same ``path`` next removes it. A link is followed; what is no ordinary
-    file (``/dev/stdout``) is written to as it is.
-
-    Raises:
-        IsADirectoryError: ``path`` is a folder.
-        OSError: the disk is full, the folder cannot be written to or is not there.
-    """
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; pass the name of a file")
-    if target.exists() and not target.is_file():
-        yield target
-        return
-    _remove_left_behind(target)
-    partial, held = _begin(target)
-    try:
-        yield partial
-        if target.exists():
-            os.chmod(partial, stat.S_IMODE(target.stat().st_mode))
-        os.fsync(held)
-        os.replace(partial, target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(held)
-    sync_folder(target.parent)
-
-
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """UTF-8 in the place of what was there, as ``replaced`` does it."""
-    with replaced(path) as partial:
-        partial.write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder in ``parent``, its name ``prefix`` and 12 digits, which is removed again if anything fails."""
-    folder, held = _begin_folder(parent, prefix)
-    try:
-        yield folder
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
-    finally:
-        if held is not None:
-            os.close(held)
-
-
-def remove_folders(parent: Path, names: re.Pattern[str], *, but: str) -> None:
-    """Folders in ``parent`` of such ``names``, except for one and for those that another process is writing."""
-    for folder in [each for each in parent.iterdir() if names.fullmatch(each.name) and each.name != but]:
-        if os.name == "nt":
-            shutil.rmtree(folder)
-            continue
-        held = os.open(folder, os.O_RDONLY)
-        try:
-            if _lock(held):
-                shutil.rmtree(folder)
-        finally:
-            os.close(held)
-
-
-def _begin_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
-    """A new folder, and a lock on it that ends with this process."""
-    while True:
-        folder = parent / f"{prefix}{secrets.token_hex(6)}"
-        folder.mkdir()
-        if os.name == "nt":
-            return folder, None
-        held = os.open(folder, os.O_RDONLY)
-        if (
-            _lock(held) is not False and folder.exists()
-        ):  # else another writer has just taken it for one that was left behind
-            return folder, held
-        os.close(held)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make sure that what was renamed in it is so on the disk too; does nothing on systems that open no folders."""
-    if os.name == "nt":
-        return
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(held)
-    finally:
-        os.close(held)
-
-
-def _stem(target: Path) -> str:
-    return f".{target.name[:150]}."  # a name has at most 255 bytes
-
-
-def _begin(target: Path) -> tuple[Path, int]:
-    """A new file beside the target, and a lock on it that ends with this process."""
-    while True:
-        partial = target.with_name(f"{_stem(target)}{secrets.token_hex(6)}.partial{target.suffix[-20:]}")
-        held = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-        if (
-            _lock(held) is not False and partial.exists()
-        ):  # else another writer has just taken it for one that was left behind
-            return partial, held
-        os.close(held)
-
-
-def _remove_left_behind(target: Path) -> None:
-    """What killed processes began to write in the place of the target: files that nobody has a lock on."""
-    names = [name for name in os.listdir(target.parent) if name.startswith(_stem(target)) and ".partial" in name]
-    for partial in (target.parent / name for name in names):
-        try:
-            held = os.open(partial, os.O_RDWR)
-        except FileNotFoundError:  # another writer was quicker
-            continue
-        try:
-            if _lock(held):
-                partial.unlink(missing_ok=True)
-        finally:
-            os.close(held)
-
-
-def _lock(held: int) -> bool | None:
-    """Whether the open file is this process's alone; None: the system or the file system has no locks."""
-    if fcntl is None:
-        return None
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
+# A file says what a model is, not what fit reads, writes and calls.
+NOT_KEPT = ("checkpoint", "resume_from", "callbacks")
 
 # -- models ---------------------------------------------------------------------------------------------------
 
@@ -517,7 +362,7 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
         raise ValueError(f"the file holds a {cls.__name__}, which has no hyperparameters")
     params = {k: _built(v, classes) for k, v in description["params"].items() if k not in NOT_KEPT}
     for key, value in params.items():
-        check(cls, key, value, any_number=True)
+        check_argument(cls, key, value, any_number=True)
     return cls(**params)
 
 

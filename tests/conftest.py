@@ -1,4 +1,4 @@
-"""What several test modules build."""
+"""Options and fixtures that several test modules share."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from seqmodels.neural.seq2seq.network import LSTMSeq2SeqNetwork
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
+from tests.families import Row
 
 NETWORKS: dict[str, Callable[[], Network]] = {
     "gru": lambda: GRUNetwork(8),
@@ -32,6 +33,31 @@ OBSERVATIONS: dict[str, Observation] = {
     "vectors": GaussianMixture(2, "full"),
     "autoregressive": AutoregressiveGaussian(2, "diag"),
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--one-row",
+        action="store_true",
+        help="run tests over the table of tests/families.py on one row of each model class: `make check`",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ``--one-row``, keep of each test over the table its first case for each model class."""
+    if not config.getoption("--one-row"):
+        return
+    kept, left_out, seen = [], [], set()
+    for item in items:
+        row = item.callspec.params.get("row") if hasattr(item, "callspec") else None
+        if isinstance(row, Row):
+            case = (item.path, item.originalname, row.family.make.func)
+            (left_out if case in seen else kept).append(item)
+            seen.add(case)
+        else:
+            kept.append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture

@@ -93,7 +93,10 @@ def log_steps(model: sm.HMM, x: Any) -> np.ndarray:
 
 
 def walked(model: Any, x: Any, source: Any = None) -> np.ndarray:
-    """The steps of one raw sequence as the cursor gives them, the log-determinants left out, and the end where it is an event."""
+    """Log-probabilities of the steps of one raw sequence as the cursor gives them, and of the end where it is an event.
+
+    Log-determinants are left out.
+    """
     if source is None:
         (example,) = model._setting().examples(Data.of([x]))
     else:
@@ -116,7 +119,7 @@ def batched(model: Any, x: Any, source: Any = None) -> np.ndarray:
 
 
 def deviation(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference of a step or of the sum, relative to the figure and one nat; inf where one alone is possible."""
+    """The largest difference of a step or of the sum, relative to it and one nat; inf where one alone is finite."""
     if not np.array_equal(np.isneginf(found), np.isneginf(expected)) or np.isnan(found).any():
         return np.inf
     real = ~np.isneginf(expected)

@@ -1,4 +1,4 @@
-"""Files made to do harm: too large once read, with numbers that cannot be, with names that lead elsewhere. Their hashes are right."""
+"""Malicious files with correct hashes: too large once read, invalid numbers, names that lead elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import numpy as np
 import seqmodels as sm
 from seqmodels import storage
 from seqmodels.evaluation import saved
-from seqmodels.evaluation.config import Config
+from seqmodels.evaluation.run_config import RunConfig
 from seqmodels.training import checkpoint
 
 FIXTURES = Path(__file__).parent / "fixtures" / "0.1.0"
@@ -29,7 +29,7 @@ READERS: dict[Kind, Callable[[Path], Any]] = {
     "model": sm.load,
     "checkpoint": checkpoint.read,
     "comparison": sm.Comparison.load,
-    "run.toml": Config.read,
+    "run.toml": RunConfig.read,
 }
 
 
@@ -114,7 +114,11 @@ def relabelled(name: str, tensor: str, dtype: str) -> Callable[[Path], None]:
 
 def of_bytes(header: bytes, length: int | None = None, rest: bytes = b"") -> Callable[[Path], None]:
     """A file with such a header."""
-    return lambda path: path.write_bytes(struct.pack("<Q", len(header) if length is None else length) + header + rest)  # type: ignore[func-returns-value,return-value]
+
+    def write(path: Path) -> None:
+        path.write_bytes(struct.pack("<Q", len(header) if length is None else length) + header + rest)
+
+    return write
 
 
 def _nested_classifier(content: Content) -> None:
@@ -274,9 +278,9 @@ def comparison(change: Callable[[Content], Any], path: Path) -> None:
     main = path / saved.MAIN
     content = json.loads(main.read_text(encoding="utf-8"))
     change(content)
-    content[saved.OWN] = saved.BLANK
+    content[saved.OWN_HASH] = saved.BLANK_HASH
     text = json.dumps(content, indent=1)
-    main.write_text(text.replace(saved.BLANK, saved.sha256(text), 1), encoding="utf-8")
+    main.write_text(text.replace(saved.BLANK_HASH, saved.sha256(text), 1), encoding="utf-8")
 
 
 def old_comparison(change: Callable[[Path], Any], path: Path) -> None:

@@ -23,7 +23,12 @@ EPS = np.finfo(np.float64).eps
 
 @dataclass(frozen=True)
 class Chain:
-    """A hidden Markov chain with its emissions, ``emission (K, V)`` or ``means`` and ``variances (K, D)``; final None: lengths are given."""
+    """A hidden Markov chain with its emissions.
+
+    Attributes:
+        emission: ``(K, V)`` of symbols, or ``means`` and ``variances``, ``(K, D)``.
+        final: end probabilities; None where lengths are given.
+    """
 
     initial: np.ndarray
     transition: np.ndarray
@@ -46,7 +51,7 @@ class Chain:
         )
 
     def log_b(self, x: np.ndarray) -> np.ndarray:
-        """``(T, K)`` nats."""
+        """``(T, K)``: log-probability of every step in every state, in nats."""
         with np.errstate(all="ignore"):
             if self.emission is not None:
                 return np.log(self.emission[:, x].T)
@@ -62,7 +67,7 @@ class Chain:
         return -0.5 * np.log(2 * np.pi * self.variances).sum(-1)
 
     def log_prob(self, log_b: np.ndarray) -> tuple[np.ndarray, float]:
-        """The forward algorithm in logarithms, as it is written in books: steps, and the end (0 where it is no event)."""
+        """The textbook forward algorithm in log space: steps, and the end (0 where it is no event)."""
         with np.errstate(divide="ignore"):
             log_a, ahead = np.log(self.transition), np.log(self.initial)
             log_final = np.zeros(len(ahead)) if self.final is None else np.log(self.final)
@@ -98,7 +103,7 @@ def shares(draw: st.DrawFn, n: int) -> np.ndarray:
 
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Start, transitions and ends of one to three states: absorbing ones, blocks and left-to-right chains are among them."""
+    """Start, transitions and ends of one to three states, among them absorbing, block and left-to-right chains."""
     k, stops = draw(st.integers(1, 3)), draw(st.booleans())
     rows = np.stack([draw(shares(k + stops)) for _ in range(k)])
     return draw(shares(k)), rows[:, :k], rows[:, k] if stops else None
@@ -123,7 +128,7 @@ VALUES = st.one_of(MEANS, st.floats(-5, 5), st.floats(allow_nan=True, allow_infi
 
 @st.composite
 def of_vectors(draw: st.DrawFn) -> tuple[Chain, list[np.ndarray]]:
-    """A chain that emits vectors, from variances of 1e-30 to 1e30 and means far apart, and sequences of values to 1.8e308."""
+    """A chain that emits vectors, variances from 1e-30 to 1e30, means far apart, and sequences of values to 1.8e308."""
     initial, transition, final = draw(chains())
     k, d = len(initial), draw(st.integers(1, 2))
     means = np.array(draw(st.lists(MEANS, min_size=k * d, max_size=k * d))).reshape(k, d)
@@ -150,7 +155,10 @@ def log_prob_or_refusal(model: sm.SequenceModel, items: list[Any]) -> list[np.nd
 
 
 def check_symbols(case: tuple[Chain, list[np.ndarray]]) -> None:
-    """The forward algorithm in logarithms, to 1e-9; -inf where and only where it says so; alone, together, in any order, streamed."""
+    """Equal to the forward algorithm in log space to 1e-9, -inf where and only where that is.
+
+    Scored alone, together, in any order, and streamed.
+    """
     chain, items = case
     model = chain.model
     found = model.log_prob_steps(items)
@@ -164,7 +172,7 @@ def check_symbols(case: tuple[Chain, list[np.ndarray]]) -> None:
 
 
 def check_vectors(case: tuple[Chain, list[np.ndarray]]) -> None:
-    """As of symbols, within what rounding the values themselves can change; or a refusal where float64 cannot hold the figure."""
+    """As for symbols, up to the rounding of the values; or a refusal where float64 cannot hold the figure."""
     chain, items = case
     try:
         model = chain.model
@@ -222,7 +230,7 @@ def check_alike(model: sm.SequenceModel, items: list[Any], steps: list[np.ndarra
 
 
 def check_stream(model: sm.SequenceModel, item: Any, steps: np.ndarray) -> None:
-    """Step by step as at once, as far as the sequence is possible."""
+    """Streamed equals batched, as far as the sequence has a probability."""
     stream = model.stream()
     for x, expected in zip(item, steps, strict=False):
         _close(np.array([stream.update(x)]), np.array([expected]))

@@ -1,10 +1,11 @@
-"""The house's own rules: which way imports run, what a file may say."""
+"""Rules of the code: which way imports run, what a file may say."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"version", "profile", "sequences", "measure", "parameters", "annotations", "arrays"}
+GROUND = {"version", "files", "profile", "sequences", "measure", "parameters", "array_checks"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {
     *PREPARED,
@@ -25,8 +26,8 @@ MODEL = {
     "distributed",
     "agreement",
     "pyro_distribution",
-    "finite",
-    "resources",
+    "precision",
+    "main_memory",
     "randomness",
     "model",
 }
@@ -36,24 +37,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sequences": {"profile"},
     "measure": set(),
     "parameters": set(),
-    "resources": set(),
-    "annotations": set(),
+    "main_memory": set(),
     "version": set(),
-    "arrays": set(),
+    "array_checks": set(),
     "forked": set(),
     "randomness": set(),
-    "storage": {"parameters", "annotations", "version"},
+    "files": set(),
+    "storage": {"files", "parameters", "version"},
     "distributed": {"storage"},
     "agreement": {*PREPARED, "distributed", "training"},
     "observations": {"measure", "parameters", "randomness"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
-    "finite": PREPARED,
-    "data": {"sequences", "parameters", "storage"},
+    "precision": PREPARED,
+    "data": {"sequences", "parameters", "files"},
     "tagging": PREPARED,
     "checkpoint": {"storage", "parameters"},
-    "training": {*PREPARED, "checkpoint", "distributed"},
-    "generation": {*PREPARED, "tagging", "finite"},
+    "training": {*PREPARED, "checkpoint", "distributed", "main_memory"},
+    "generation": {*PREPARED, "tagging", "precision"},
     "pyro_distribution": PREPARED,
     "model": MODEL,
     "hmm": MODEL,
@@ -66,6 +67,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {*LOADED, "data", "evaluation"},
     "__main__": {"cli"},
 }
+# The parts of a wing, each of which may import those before it.
+ORDER = {
+    "hmm": ["inference"],
+    "neural": ["ops"],
+}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -74,15 +80,47 @@ def part_of(file: Path) -> str:
 
 
 def imports(tree: ast.AST, file: Path) -> Iterator[str]:
-    """Every module that is imported, anywhere in the file, as a full dotted name."""
+    """Every module that is imported, anywhere in the file but for types only, as a full dotted name."""
     package = file.relative_to(ROOT).parent.parts
-    for node in ast.walk(tree):
+    for node in _nodes_that_run(tree):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
             start = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join([*start, *([node.module] if node.module else [])])
             yield from (f"{module}.{name.name}" for name in node.names)
+
+
+def _nodes_that_run(node: ast.AST) -> Iterator[ast.AST]:
+    """As ``ast.walk``, without what stands under ``if TYPE_CHECKING``."""
+    yield node
+    if not (isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")):
+        for child in ast.iter_child_nodes(node):
+            yield from _nodes_that_run(child)
+
+
+def module_of(file: Path) -> str:
+    """``seqmodels.hmm.model``; of an ``__init__.py`` the package."""
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules() -> dict[str, set[str]]:
+    """For each module of the package those that it imports."""
+    modules = {module_of(file): file for file in FILES}
+
+    def module_with(name: str) -> str:
+        while name not in modules:  # of a function or class the module that it stands in
+            name = name.rpartition(".")[0]
+        return name
+
+    return {
+        module: {
+            module_with(name) for name in imports(ast.parse(file.read_text()), file) if name.startswith("seqmodels")
+        }
+        - {module}
+        for module, file in modules.items()
+    }
 
 
 def broken_arrows(source: str, file: Path) -> list[str]:
@@ -123,6 +161,27 @@ def test_the_order_has_no_circles() -> None:
         ready = {part for part, below in MAY_IMPORT.items() if below - {part} <= reached} - reached
         assert ready, f"among {set(MAY_IMPORT) - reached} some import each other"
         reached |= ready
+
+
+@pytest.mark.parametrize("wing", ORDER)
+def test_imports_run_one_way_inside_a_wing(wing: str) -> None:
+    """A part of a wing imports only what stands before it in ``ORDER``."""
+    inside = f"seqmodels.{wing}."
+    order = ORDER[wing]
+    arrows = {
+        (module.split(".")[2], name.split(".")[2])
+        for module, names in imported_modules().items()
+        for name in names
+        if module.startswith(inside) and name.startswith(inside)
+    }
+    parts = {module.split(".")[2] for module in imported_modules() if module.startswith(inside)}
+    assert parts == set(order), "every part has its place in ORDER"
+    back = [f"{part} imports {other}" for part, other in sorted(arrows) if order.index(other) > order.index(part)]
+    assert back == []
+
+
+def test_no_modules_import_each_other() -> None:
+    list(TopologicalSorter(imported_modules()).static_order())  # raises CycleError, which names the circle
 
 
 def test_no_wildcard_imports() -> None:

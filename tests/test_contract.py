@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
 from seqmodels.generation import CursorState, encode_source
-from seqmodels.hmm import blocks
+from seqmodels.hmm import corpus
 from seqmodels.measure import check_comparable
 from seqmodels.neural import scoring
 from seqmodels.neural.batches import Batching
@@ -115,10 +115,10 @@ def density(row: Row, n_past: int) -> np.ndarray:
     """``log p(x_t | past)`` on ``GRID`` after the first frames of a sequence, given that it goes on."""
     past = row.scored[0][:n_past]
     steps = rough(row).log_prob_steps(*row.ask([np.append(past, [[x]], axis=0) for x in GRID]))
-    return np.array([each[n_past] for each in steps]) - log_goes_on(row, past)
+    return np.array([each[n_past] for each in steps]) - log_continue(row, past)
 
 
-def log_goes_on(row: Row, past: np.ndarray) -> float:
+def log_continue(row: Row, past: np.ndarray) -> float:
     if row.length == "given":
         return 0.0
     stream = rough(row).stream(source=row.source(len(past) + 1))
@@ -172,7 +172,7 @@ def test_batches_order_and_padding_change_nothing(
         close(alone, together[i], tolerance)
     monkeypatch.setattr(scoring, "MAX_STEPS_PER_BATCH", 16)
     monkeypatch.setattr(scoring, "MAX_STEPS_PER_CALL", 3)
-    monkeypatch.setitem(blocks.ELEMENTS_AT_ONCE, "cpu", 36)  # of an HMM of 3 states: few frames
+    monkeypatch.setitem(corpus.ELEMENTS_AT_ONCE, "cpu", 36)  # of an HMM of 3 states: few frames
     back = model.log_prob_steps(X[::-1], None if y is None else y[::-1])[::-1]
     for i, steps in enumerate(together):
         close(back[i], steps, tolerance)
@@ -184,12 +184,12 @@ def test_the_cursor_agrees_with_the_evaluation_in_batches(row: Row) -> None:
     for i in (3, 4):
         item = row.scored[i]
         stream = model.stream(source=None if y is None else X[i])
-        heard = np.array([stream.update(x) for x in item])
+        streamed = np.array([stream.update(x) for x in item])
         if row.length == "stop":
-            heard = np.append(heard, stream.log_end())
+            streamed = np.append(streamed, stream.log_end())
         first = np.cumsum([0, *(len(c.encode()) for c in item)]) if isinstance(item, str) else np.arange(len(item) + 1)
         steps = model.log_prob_steps(X[i : i + 1], None if y is None else y[i : i + 1])[0]
-        close(heard, np.add.reduceat(steps, first[: len(heard)]), 1e-10)
+        close(streamed, np.add.reduceat(steps, first[: len(streamed)]), 1e-10)
 
 
 @in_both_dtypes(1e-10, 1e-4)
@@ -205,8 +205,8 @@ def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -
             close(np.array([predicted.p_end]), np.array([end]), tolerance)
         else:  # given that the sequence goes on
             log_prob += np.log1p(-predicted.p_end)
-            goes_on = log_goes_on(row, item[:t])
-            close(np.array([np.log1p(-predicted.p_end)]), np.array([goes_on]), tolerance)
+            expected = log_continue(row, item[:t])
+            close(np.array([np.log1p(-predicted.p_end)]), np.array([expected]), tolerance)
         close(np.array([log_prob]), steps[t : t + 1], tolerance)
     if row.family.aligned:
         with pytest.raises(ValueError, match="nothing comes next"):
@@ -531,7 +531,7 @@ def test_every_weight_of_a_network_learns(row: Row) -> None:
     assert idle == []
 
 
-# -- at the door -------------------------------------------------------------------------------------------------
+# -- bad input ----------------------------------------------------------------------------------------------------
 
 
 FRAMES = np.arange(8.0).reshape(4, 2) ** 2
@@ -567,7 +567,7 @@ BAD: list[tuple[Kind, str, Any, str, str]] = [  # kind, name, data, message, and
 ]
 
 
-def at_the_door(*, kind: Kind, network: bool, **options: Any) -> sm.SequenceModel:
+def small_model(*, kind: Kind, network: bool, **options: Any) -> sm.SequenceModel:
     encoding: Any = sm.Symbols(3) if kind == "symbols" else "auto"
     if network:
         return sm.Transformer(d_model=8, n_heads=2, max_steps=2, encoding=encoding, **options)
@@ -582,7 +582,7 @@ def at_the_door(*, kind: Kind, network: bool, **options: Any) -> sm.SequenceMode
 def test_bad_input_is_named_and_leaves_an_earlier_fit_alone(
     kind: Kind, bad: Any, message: str, where: str, network: bool
 ) -> None:
-    model = at_the_door(kind=kind, network=network).fit(GOOD[kind], validation=None)
+    model = small_model(kind=kind, network=network).fit(GOOD[kind], validation=None)
     before = model.log_prob(GOOD[kind])
     for ask in where.split():
         with pytest.raises(ValueError, match=message):
@@ -593,7 +593,7 @@ def test_bad_input_is_named_and_leaves_an_earlier_fit_alone(
 @pytest.mark.parametrize("network", [False, True])
 def test_targets_are_one_for_each_sequence_and_of_its_kind(network: bool) -> None:
     X, y = GOOD["vectors"], [NAN[:2], FRAMES + 2]
-    model = at_the_door(kind="vectors", network=network).fit(X, y, validation=None)
+    model = small_model(kind="vectors", network=network).fit(X, y, validation=None)
     before = model.log_prob(X, y)
     with pytest.raises(ValueError, match="there are 2 sequences in X but 1 in y"):
         model.fit(X, y[:1])
@@ -620,7 +620,7 @@ def test_targets_are_one_for_each_sequence_and_of_its_kind(network: bool) -> Non
 )
 def test_a_hyperparameter_that_cannot_be_leaves_an_earlier_fit_alone(wrong: dict[str, Any], message: str) -> None:
     X = GOOD["vectors"]
-    model = at_the_door(kind="vectors", network=True).fit(X, validation=None)
+    model = small_model(kind="vectors", network=True).fit(X, validation=None)
     before, kept = model.log_prob(X), model.get_params(deep=False)
     with pytest.raises(ValueError, match=message):
         model.set_params(**wrong).fit([2 * x for x in X])
@@ -678,10 +678,10 @@ def test_cross_validation_and_search_take_lists_of_sequences(kind: Kind, network
     from sklearn.model_selection import GridSearchCV, cross_val_score
 
     X = make_data(kind, LENGTHS, TEXTS, 0, 2)
-    model = at_the_door(kind=kind, network=network)
+    model = small_model(kind=kind, network=network)
     scores = cross_val_score(model, X, cv=2, error_score="raise")
     expected = [
-        at_the_door(kind=kind, network=network).fit(X[a:b]).score(X[c:d]) for a, b, c, d in ((4, 8, 0, 4), (0, 4, 4, 8))
+        small_model(kind=kind, network=network).fit(X[a:b]).score(X[c:d]) for a, b, c, d in ((4, 8, 0, 4), (0, 4, 4, 8))
     ]
     assert_allclose(scores, expected, rtol=1e-12)
     name = "lr" if network else "n_states" if kind != "vectors" else "observation__order"

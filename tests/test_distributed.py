@@ -29,7 +29,7 @@ from seqmodels import (
     NGram,
     distributed,
 )
-from seqmodels.hmm import baum_welch
+from seqmodels.hmm.learning import em
 from seqmodels.model import SequenceModel
 
 MOST_SECONDS = 5.0  # between an error in one process and the end of the other
@@ -129,16 +129,16 @@ def fail_in_the_middle() -> None:
 
 def at_step(number: int, act: Callable[[], None]) -> None:
     """Do something before an M-step, once."""
-    real, calls = baum_welch.maximise, list[int]()
+    real, calls = em.m_step, list[int]()
 
     def acting(*arguments: Any) -> Any:
         calls.append(1)
         if len(calls) == number:
-            baum_welch.maximise = real
+            em.m_step = real
             act()
         return real(*arguments)
 
-    baum_welch.maximise = acting
+    em.m_step = acting
 
 
 FAILURES: dict[str, Callable[[int], None]] = {
@@ -330,14 +330,14 @@ def test_work_of_one_process_ends_when_another_is_lost_also_where_sigint_is_igno
         raise distributed.LostProcessError("process 1 of 2 stopped answering")
 
     def train() -> None:
-        with distributed._beats():
+        with distributed._heartbeats():
             end = time.monotonic() + 10
             while not distributed.stop_agreed() and time.monotonic() < end:
                 time.sleep(0.01)
             assert distributed.stop_agreed(), "a training loop would go on"
 
     monkeypatch.setattr(distributed, "_exchange", lost)
-    monkeypatch.setattr(distributed, "BEAT", 0.01)
+    monkeypatch.setattr(distributed, "HEARTBEAT", 0.01)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a job that a shell starts in the background
     try:
         with pytest.raises(distributed.LostProcessError, match="stopped answering"):

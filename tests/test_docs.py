@@ -1,4 +1,4 @@
-"""README and documentation: their Python runs, page by page, with budgets cut; their commands, pictures and files are there."""
+"""README and documentation: their Python runs, page by page, with small budgets; commands, pictures and files exist."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import re
 import shlex
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from seqmodels.cli import app
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+PAGES = [README, CONTRIBUTING, *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 BUDGET = re.compile(r"max_(seconds|steps)=\d+")
@@ -71,7 +73,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)  # recipes of CONTRIBUTING.md among them
 def test_code_of_a_page(page: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for file in files.iterdir():
@@ -145,6 +147,23 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (page.parent / link).exists(), f"{name_of(page)}: {link}"
 
 
+PATH = re.compile(r"`((?:[\w.-]+/)+|(?:[\w.-]+/)*[\w-]+\.py)`")  # `hmm/inference/`, `model.py`
+
+
+@pytest.mark.parametrize("page", [CONTRIBUTING, ROOT / "docs/architecture.md"], ids=name_of)
+def test_paths_exist(page: Path) -> None:
+    named = PATH.findall(page.read_text(encoding="utf-8"))
+    assert named
+    assert [path for path in named if not any((root / path).exists() for root in (ROOT, ROOT / "seqmodels"))] == []
+
+
+def test_the_picture_of_the_architecture_is_current() -> None:
+    drawing = module("architecture")
+    assert (ROOT / "docs/architecture.svg").read_text(encoding="utf-8") == drawing.svg()
+    named = [path for box in drawing.BOXES for path in box.files.replace("|", " ").split()]
+    assert [path for path in named if not (ROOT / "seqmodels" / path).exists()] == []
+
+
 # -- the site ----------------------------------------------------------------------------------------------------------
 
 
@@ -156,14 +175,14 @@ def test_every_picture_is_there() -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     nav = set(re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
-    pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page != README}
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.is_relative_to(ROOT / "docs")}
     assert pages | {"experiments.md"} == nav  # which `make experiments` writes
 
 
 def test_every_public_name_is_in_the_reference() -> None:
     text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
     described = set(re.findall(r"^::: seqmodels\.(?:\w+\.)*(\w+)$", text, re.MULTILINE))
-    assert described >= set(sm.__all__) - {"data", "distributed", "presets"}
+    assert described >= set(sm.__all__) - {"__version__", "data", "distributed", "presets"}
 
 
 def test_nothing_is_fetched_by_the_site() -> None:
@@ -172,20 +191,21 @@ def test_nothing_is_fetched_by_the_site() -> None:
     assert not re.findall(r"https?://", config)
 
 
-def extension(name: str) -> Any:
-    """A Markdown extension of ``tools/``, by its path: tests need not run from the root."""
+def module(name: str) -> Any:
+    """A script of ``tools/``, by its path: tests need not run from the root."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.makeExtension()
+    script = importlib.util.module_from_spec(spec)
+    sys.modules[name] = script  # dataclasses look their module up
+    spec.loader.exec_module(script)
+    return script
 
 
 def test_doctests_become_code() -> None:
     markdown = pytest.importorskip("markdown")
     text = "Says:\n>>> a[0, 1][2]\n5\n\nand more"
-    html = markdown.markdown(text, extensions=[extension("doctests"), "fenced_code"])
+    html = markdown.markdown(text, extensions=[module("doctests").makeExtension(), "fenced_code"])
     assert '<code class="language-pycon">&gt;&gt;&gt; a[0, 1][2]\n5\n</code>' in html
     assert "<p>and more</p>" in html
 
@@ -194,7 +214,7 @@ def test_equations_become_mathml() -> None:
     pytest.importorskip("latex2mathml")
     markdown = pytest.importorskip("markdown")
     text = "It is $x_{<t}$, `$x$`, 5 $ or 6 $.\n\n$$\n\\log p(x)\n$$\n"
-    html = markdown.markdown(text, extensions=[extension("mathml")])
+    html = markdown.markdown(text, extensions=[module("mathml").makeExtension()])
     assert html.count("<math") == 2
     assert '<div class="equation"><math' in html
     assert "<code>$x$</code>" in html

@@ -1,4 +1,4 @@
-"""The cursor of every model against its batched figures, on chains where a state far behind explains what comes later."""
+"""The cursor of every model against its batched figures, where a state of low probability explains what comes later."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def hard(item: Any, n: int = 24) -> Any:
 
 
 @pytest.mark.parametrize("row", HMMS, ids=str)
-def test_an_hmm_is_the_sum_over_its_paths_on_both_roads(row: Row) -> None:
+def test_an_hmm_is_the_sum_over_its_paths_batched_and_incremental(row: Row) -> None:
     x = hard(row.scored[0])
     for name in CHAINS:
         model = with_chain(rough(row), name)
@@ -175,7 +175,10 @@ def test_a_state_that_cannot_be_explains_nothing() -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_source_after_which_the_likely_state_must_end(dtype: Any) -> None:
-    """The step after it is renormalised by a probability of going on of 1e-20, or of 0 in all states but one far behind."""
+    """The next step is normalised by a probability of continuing of 1e-20, or of 0 in all states but one.
+
+    That one has a low probability.
+    """
     x, y = [np.array([0, 0, 1]), np.array([0, 1])], [np.array([1, 1]), np.array([1, 0, 1])]
     model = sm.HMM(2, length="stop", dtype=dtype, max_iter=2).fit(x, y)
     table = torch.tensor([[0.9, 0.1], [0.1, 0.9]], dtype=torch.float64).log()

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
+import numpy as np
 import pytest
 
-from seqmodels.parameters import Configurable
+from seqmodels.hmm import HMM
+from seqmodels.parameters import Configurable, admits, check_argument, in_words
 
 
 @dataclass(eq=False, repr=False)
@@ -61,3 +64,31 @@ def test_clones_are_unfitted_and_deep() -> None:
 def test_repr_shows_what_differs_from_the_defaults() -> None:
     assert repr(Outer()) == "Outer()"
     assert repr(Outer(Inner(5), rate=0.25)) == "Outer(inner=Inner(size=5, names=[]), rate=0.25)"
+
+
+def test_annotations_admit_what_they_say():
+    assert admits(float, 3)
+    assert not admits(float, "3")
+    assert not admits(int, False)
+    assert admits(Literal["a"] | None, None)
+    assert not admits(Literal[1], True)
+    assert admits(np.ndarray, [[1]])
+    assert not admits(np.ndarray, 1)
+    assert in_words(int | None) == "an integer or none"
+    assert admits(list[float], np.zeros(2))
+
+
+def test_a_number_is_the_same_as_another_type_where_that_is_asked_for() -> None:
+    for key, value in (("verbose", 1), ("verbose", 2), ("max_iter", 20.0), ("tol", 0), ("warm_start", 0)):
+        check_argument(HMM, key, value, any_number=True)
+    for key, value in (
+        ("verbose", "2"),
+        ("max_iter", 20.5),
+        ("max_iter", float("nan")),
+        ("max_iter", "20"),
+        ("max_iter", 1e300),
+    ):
+        with pytest.raises(ValueError, match=f"{key} of HMM is"):
+            check_argument(HMM, key, value, any_number=True)
+    with pytest.raises(ValueError, match="verbose of HMM is 1"):
+        check_argument(HMM, "verbose", 1)

@@ -1,4 +1,7 @@
-"""Published sizes, to the parameter: what is built here is the published sum, and what differs is named. No weight is made."""
+"""Published sizes, to the parameter: what is built here is the published sum, and what differs is named.
+
+No weight is made.
+"""
 
 from __future__ import annotations
 

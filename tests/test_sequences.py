@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -148,10 +148,13 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         lambda: Sequences.from_lengths(np.zeros((3, 1)), [4, -1]),
         "sequence 1 has length -1; pass whole numbers, 1 or more",
     ),
-    (lambda: Sequences.from_lengths(np.zeros((3, 1)), [1.5, 1.5]), "sequence 0 has length 1.5"),  # type: ignore[list-item]
+    (lambda: Sequences.from_lengths(np.zeros((3, 1)), cast(Any, [1.5, 1.5])), "sequence 0 has length 1.5"),
     (lambda: Sequences.from_lengths(np.zeros((3, 1)), 3), "lengths has shape ()"),  # type: ignore[arg-type]
     (lambda: Sequences.from_lengths(np.zeros((3, 1)), None), "lengths has shape ()"),  # type: ignore[arg-type]
-    (lambda: Sequences.from_lengths(np.zeros((3, 1)), ["a"]), "lengths is of type list; pass a list of whole numbers"),  # type: ignore[list-item]
+    (
+        lambda: Sequences.from_lengths(np.zeros((3, 1)), cast(Any, ["a"])),
+        "lengths is of type list; pass a list of whole numbers",
+    ),
     (lambda: Sequences.from_lengths(np.array(3.0), [1]), "X has no rows"),
     (lambda: Sequences.from_padded(np.zeros((2, 3, 1)), [3, -1]), "sequence 1 has length -1"),
     (lambda: Sequences.from_padded(np.zeros(3), [3, 1, 1]), "the padded array has shape (3,)"),

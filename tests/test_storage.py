@@ -98,52 +98,6 @@ def test_a_hyperparameter_from_numpy_can_be_kept(tmp_path: Path) -> None:
     assert storage.read(tmp_path / "model")["encoding"]["params"] == {"n_symbols": 5}
 
 
-# -- writing beside -------------------------------------------------------------------------------------------
-
-
-def test_what_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    storage.write_text(path, "old")
-    with pytest.raises(ZeroDivisionError), storage.replaced(path) as partial:  # noqa: PT012 (that it fails after writing)
-        partial.write_text("half")
-        raise ZeroDivisionError
-    assert path.read_text() == "old"
-    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
-
-
-def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    (tmp_path / ".page.html.0123456789ab.partial.html").write_text("half")
-    (tmp_path / ".other.html.0123456789ab.partial.html").write_text("half")
-    with storage.replaced(path) as partial:
-        partial.write_text("one")
-        assert partial.suffix == ".html"
-        storage.write_text(path, "two")
-        assert partial.exists()
-    assert path.read_text() == "one"
-    assert sorted(file.name for file in tmp_path.iterdir()) == [".other.html.0123456789ab.partial.html", "page.html"]
-
-
-def test_links_are_followed_and_permissions_stay(tmp_path: Path) -> None:
-    path = tmp_path / "real"
-    storage.write_text(path, "old")
-    path.chmod(0o640)
-    (tmp_path / "link").symlink_to(path)
-    storage.write_text(tmp_path / "link", "new")
-    assert path.read_text() == "new"
-    assert path.stat().st_mode & 0o777 == 0o640
-    assert (tmp_path / "link").is_symlink()
-    storage.write_text(tmp_path / ("n" * 250), "a long name")
-    assert (tmp_path / ("n" * 250)).read_text() == "a long name"
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
-def test_a_device_is_written_to_as_it_is() -> None:
-    with pytest.raises(OSError, match="No space left"):
-        storage.write_text("/dev/full", "text")
-    storage.write_text("/dev/null", "text")
-
-
 def test_every_byte_of_a_small_file_counts(tmp_path: Path) -> None:
     path = tmp_path / "model"
     storage.write(path, {"é": np.arange(3.0), "n": 1})

@@ -94,7 +94,10 @@ def test_bahdanau2015() -> None:
         h = torch.cat([torch.stack(ahead[1:]), torch.stack(back[1:]).flip(0)], 1)  # annotations (S, 2d)
         s, outputs = torch.tanh(net.first_state(back[-1])), []
         for y in inputs:
-            e = torch.tanh(net.attention_query.weight @ s + h @ net.attention_key.weight.T) @ net.attention_energy.weight[0]
+            e = (
+                torch.tanh(net.attention_query.weight @ s + h @ net.attention_key.weight.T)
+                @ net.attention_energy.weight[0]
+            )
             c = e.softmax(0) @ h
             t = net.readout.weight @ torch.cat([s, y, c]) + net.readout.bias
             outputs.append(torch.maximum(t[0::2], t[1::2]))

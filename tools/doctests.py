@@ -1,4 +1,7 @@
-"""Examples of docstrings, ``>>> ...``, as code: to Markdown the marks would be quotations, and ``[0, 1][...]`` links."""
+"""Markdown extension: doctest examples of docstrings as fenced code.
+
+Without it ``>>> ...`` would be a quotation and ``[0, 1][...]`` a link.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ class Doctests(Preprocessor):
 
 
 class DoctestExtension(Extension):
-    """The above, where Python-Markdown looks for it."""
+    """Registers the preprocessor with Python-Markdown."""
 
     def extendMarkdown(self, md: Markdown) -> None:
         md.preprocessors.register(Doctests(md), "doctests", BEFORE_FENCES)
 
 
 def makeExtension(**options: Any) -> DoctestExtension:
-    """How Python-Markdown asks for an extension."""
+    """The entry point by which Python-Markdown loads an extension."""
     return DoctestExtension(**options)

@@ -21,7 +21,10 @@ NEEDS_SPACE = re.compile(r"\\(log|exp|sin|cos|tanh|max|min)(?=\s+(\\?[A-Za-z]))"
 
 
 def mathml(latex: str, display: str) -> str:
-    """``<math>`` of LaTeX, ``"inline"`` or ``"block"``, with the thin space after an operator that the converter leaves out."""
+    """LaTeX as a ``<math>`` element, ``"inline"`` or ``"block"``.
+
+    Adds the thin space after an operator, which the converter leaves out.
+    """
     return convert(NEEDS_SPACE.sub(r"\\\1\\,", latex.strip()), display=display)
 
 
@@ -45,7 +48,7 @@ class BlockMath(BlockProcessor):
 
 
 class MathExtension(Extension):
-    """Both, where Python-Markdown looks for them."""
+    """Registers both processors with Python-Markdown."""
 
     def extendMarkdown(self, md: Markdown) -> None:
         md.parser.blockprocessors.register(BlockMath(md.parser), "mathml-block", 90)
@@ -53,5 +56,5 @@ class MathExtension(Extension):
 
 
 def makeExtension(**options: Any) -> MathExtension:
-    """How Python-Markdown asks for an extension."""
+    """The entry point by which Python-Markdown loads an extension."""
     return MathExtension(**options)

@@ -1,6 +1,7 @@
 """dynamax: ``DiagonalGaussianMixtureHMM`` and ``CategoricalHMM``, compiled. Variants: ``float32`` or ``float64``.
 
-Its priors are set to maximum likelihood where it allows that; Dirichlet priors must stay above one, at 1 + ``ABOVE_ONE``.
+Its priors are set to maximum likelihood where it allows that; Dirichlet priors must stay above one, at 1 +
+``ABOVE_ONE``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GPT-2 of the ``transformers`` package in nanoGPT's shape for a CPU, by its recipe, for so many seconds: nats a symbol after."""
+"""GPT-2 of the package ``transformers``, with nanoGPT's settings for a CPU, trained for a number of seconds."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ def stream(dtype: str) -> Turn:
     model, steps = hmm(workload, dtype), np.concatenate(workload.sequences)
 
     def listen(n: int) -> None:
-        listener = model.stream()
+        stream = model.stream()
         for step in steps[:n]:
-            listener.update(step)
+            stream.update(step)
 
     return lambda n: timed(lambda: listen(n))
 

@@ -1,6 +1,7 @@
 """hmmlearn: ``GMMHMM`` and ``CategoricalHMM``. Variants: the implementation, ``scaling`` or ``log``.
 
-Its default priors are flat. Its variances are about the means from before the M-step, not the new ones: EM still climbs, by other steps.
+Its default priors are flat. Its variances are about the means from before the M-step, not the new ones: the
+likelihood still rises, by other steps.
 """
 
 from __future__ import annotations

@@ -5,16 +5,20 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
-STATUS, MARK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+STATUS = Path("/proc/self/status")
+RESET = Path("/proc/self/clear_refs")
 
 
 class Peak:
-    """The most that is resident from when this is made, where Linux lets a process lower its own mark; elsewhere from its beginning."""
+    """Peak resident memory since construction; since the start of the process where the peak cannot be reset.
+
+    Linux lets a process reset its own peak through ``/proc/self/clear_refs``.
+    """
 
     def __init__(self) -> None:
         self.earlier = _most()
         self.held = _field("VmRSS") or self.earlier
-        _lower_mark()
+        _reset_peak()
 
     def mb(self) -> float:
         """The most that was ever resident."""
@@ -25,11 +29,11 @@ class Peak:
         return max(0.0, _most() - self.held)
 
 
-def _lower_mark() -> None:
-    """Linux: the mark falls to what is resident now. Where there is no such file, or it may not be written, the mark stays."""
-    if MARK.exists():
+def _reset_peak() -> None:
+    """Reset the peak to what is resident now (Linux); does nothing where the file is absent or not writable."""
+    if RESET.exists():
         try:
-            MARK.write_text("5")
+            RESET.write_text("5")
         except PermissionError:
             return
 

@@ -1,4 +1,4 @@
-"""Torch's own recurrent layers in the loop that every tutorial has: embedding, layer, linear, cross-entropy, AdamW; float32."""
+"""torch's recurrent layers in the usual training loop: embedding, layer, linear, cross-entropy, AdamW; float32."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Training:
         self.data = torch.from_numpy(np.stack(np.array_split(data[: len(data) // BATCH * BATCH], BATCH)))
 
     def step(self) -> None:
-        """One batch."""
+        """One optimiser step on the next window of every sequence."""
         window = self.data[:, self.at : self.at + STEPS + 1]
         logits, state = self.model(window[:, :-1], self.state)
         F.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten()).backward()

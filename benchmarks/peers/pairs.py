@@ -1,4 +1,4 @@
-"""Pairs to translate: what they say has no bearing on speed, but every target is its source with the symbols renamed."""
+"""Pairs to translate, for timing: each target is its source with the symbols renamed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""pomegranate: ``DenseHMM`` with mixtures of diagonal normals, or ``Categorical``. One variant: ``float32``, its own dtype.
+"""pomegranate: ``DenseHMM`` with diagonal Gaussian mixtures or ``Categorical``. One variant: ``float32``, its dtype.
 
-Its HMM has end probabilities. After each M-step they are set to one and the transitions normalised again, so that it fits
-p(x | T) as the others do.
+Its HMM has end probabilities. After each M-step they are set to one and the transitions normalised again, so that it
+fits p(x | T) as the others do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ARCS_AT_ONCE = 1 << 27  # elements of its (n, T, K, K) intermediate: bounds memo
 
 
 class PomegranateTrainer(Trainer):
-    """The loop of its ``fit`` (``summarize`` on each batch, then ``from_summaries``), without the test for convergence."""
+    """The loop of its ``fit`` (``summarize`` per batch, then ``from_summaries``) without the convergence test."""
 
     def __init__(self, workload: Workload, dtype: str) -> None:
         assert dtype == "float32", "its statistics are float32"

@@ -1,4 +1,4 @@
-"""JoeyNMT's encoder-decoders (Kreutzer et al., 2019), its model and its loss as its trainer calls them; float32, as it comes."""
+"""JoeyNMT's encoder-decoders (Kreutzer et al., 2019): its model and loss as its trainer calls them, in float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoder-decoders as tutorials write them in torch, step by step with ``nn.LSTMCell``; and ``nn.Transformer``; float32."""
+"""Encoder-decoders as tutorials write them: a loop over ``nn.LSTMCell``, and ``nn.Transformer``; float32."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Transformer(nn.Module):
         self.mask = nn.Transformer.generate_square_subsequent_mask(LENGTH)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """See ``Recurrent``."""
+        """Logits of every step of ``y`` given ``x``, as ``Recurrent`` has them."""
         source, target = self.source(x) + self.position, self.target(y) + self.position
         return self.head(self.body(source, target, tgt_mask=self.mask, tgt_is_causal=True))
 

@@ -1,4 +1,4 @@
-"""seqmodels: ``HMM.from_parameters`` and ``fit`` with ``warm_start``. Variants: the dtype, ``float32`` or ``float64``."""
+"""seqmodels: ``HMM.from_parameters``, then ``fit`` with ``warm_start``. Variants: ``float32`` and ``float64``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process of the language-model benchmark does: so many steps or symbols of one task as it is asked for, timed."""
+"""A process of the network benchmarks: runs the requested number of steps or symbols of one task and times them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import numpy as np
 from peers.memory import Peak
-from peers.worker import answers, say
+from peers.worker import open_channel, say
 
 N_SYMBOLS = 65
 Turn = Callable[[int], float]  # n -> seconds that n steps or symbols took
 
 
 def text(length: int = 200_000) -> np.ndarray:
-    """Symbols of a second-order chain: what they are has no bearing on speed, but a model must have something to learn."""
+    """Symbols drawn from a second-order Markov chain, so that there is something to learn."""
     rng = np.random.default_rng(0)
     table = rng.permutation(N_SYMBOLS * N_SYMBOLS) % N_SYMBOLS
     found = rng.integers(0, N_SYMBOLS, length)
@@ -28,7 +28,7 @@ def text(length: int = 200_000) -> np.ndarray:
 
 def serve(tasks: dict[str, Callable[[], Turn]], versions: str) -> None:
     """Build the task of the command line, warm it up, and answer until the input ends."""
-    channel = answers()
+    channel = open_channel()
     turn = tasks[sys.argv[1]]()
     memory = Peak()
     turn(2)

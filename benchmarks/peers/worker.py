@@ -1,7 +1,7 @@
 """A process that runs EM with one library on one workload, so many iterations at a time as it is asked for.
 
-It reads numbers of iterations from its standard input and answers each with one line of JSON. Between turns it waits, so that libraries
-can take turns on one core.
+It reads numbers of iterations from its standard input and answers each with one line of JSON. Between turns it waits,
+so that libraries can take turns on one core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from workloads import Workload, make
 
 @dataclass(frozen=True)
 class Iteration:
-    """One E-step and one M-step: ``seconds`` of wall clock; ``log_prob`` of all data, nats, under the parameters before."""
+    """One E-step and one M-step.
+
+    Attributes:
+        seconds: of wall clock.
+        log_prob: of all data in nats, under the parameters before the M-step.
+    """
 
     seconds: float
     log_prob: float
@@ -31,7 +36,8 @@ class Iteration:
 class Trainer(ABC):
     """EM by one library, from the parameters of a workload.
 
-    To add a library, define ``iterate`` and ``versions`` in a module here that ends in ``serve``, and add its variants to ``race.RUNNERS``.
+    To add a library, define ``iterate`` and ``versions`` in a module here that ends in ``serve``, and add its variants
+    to ``race.RUNNERS``.
     """
 
     @abstractmethod
@@ -45,7 +51,7 @@ class Trainer(ABC):
 
 def serve(build: Callable[[Workload, str], Trainer]) -> None:
     """Build a trainer for the workload and variant of the command line, and answer until the input ends."""
-    channel = answers()
+    channel = open_channel()
     options = _options()
     workload = make(options.workload, options.lengths)
     if options.sequences:
@@ -62,7 +68,7 @@ def serve(build: Callable[[Workload, str], Trainer]) -> None:
         say(channel, {"iterations": [asdict(i) for i in iterations], "peak_mb": peak, "busy": busy})
 
 
-def answers() -> TextIO:
+def open_channel() -> TextIO:
     """The standard output, for answers alone: what a library prints goes to the standard error."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -1,4 +1,7 @@
-"""Every claim of this folder, and the page of all: ``python experiments/claims [--quick] [--jobs 2] [--only NAME ...] [--gallery]``."""
+"""Every claim of this folder, and the page of all.
+
+``python experiments/claims [--quick] [--jobs 2] [--only NAME ...] [--gallery]``
+"""
 
 import argparse
 import sys

@@ -1,11 +1,13 @@
 """Is the independence of frames, given the states, what an HMM of speech lacks?
 
-Claim: that frames are independent given the states is the HMM's weakest assumption about speech (Rabiner 1989, section IV.E; Ostendorf
-et al. 1996); emissions that predict a frame from those before (Poritz 1982) take away most of its distance to a network.
+Claim: that frames are independent given the states is the HMM's weakest assumption about speech (Rabiner 1989, section
+IV.E; Ostendorf et al. 1996); emissions that predict a frame from those before (Poritz 1982) take away most of its
+distance to a network.
 
-Rule: it holds if the HMM with autoregressive emissions of order 1 stands nearer to the LSTM than to the HMM of Gaussian mixtures: the
-95 % interval of its difference to the midpoint of the two lies above zero, on unheard speakers. The share closed is
-(AR-HMM - HMM) / (LSTM - HMM); its interval are the shares s at which that of AR-HMM - (1 - s) HMM - s LSTM holds zero.
+Rule: it holds if the HMM with autoregressive emissions of order 1 stands nearer to the LSTM than to the HMM of Gaussian
+mixtures: the 95 % interval of its difference to the midpoint of the two lies above zero, on unheard speakers. The share
+closed is (AR-HMM - HMM) / (LSTM - HMM); its interval are the shares s at which that of AR-HMM - (1 - s) HMM - s LSTM
+holds zero.
 
 Also shown: one state (a VAR), and an LSTM whose own output is autoregressive. 24 states each, 400 steps of the LSTM.
 """
@@ -21,8 +23,8 @@ from material import asks_for_audio, frames
 import seqmodels as sm
 
 CLAIM = (
-    "That frames are independent given the states is the HMM's weakest assumption about speech, and autoregressive emissions take "
-    "away most of its distance to an LSTM (Poritz 1982; Rabiner 1989; Ostendorf et al. 1996)."
+    "That frames are independent given the states is the HMM's weakest assumption about speech, and autoregressive "
+    "emissions take away most of its distance to an LSTM (Poritz 1982; Rabiner 1989; Ostendorf et al. 1996)."
 )
 GRID = np.arange(-1.0, 1.001, 0.01)  # of shares, around the estimate
 

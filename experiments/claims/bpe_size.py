@@ -1,15 +1,17 @@
 """Do byte-pair pieces explain text better than bytes, and how many should there be?
 
-Claim: a model of pieces explains text better than the same model of bytes, as one step covers several bytes and memory reaches further
-(Sennrich et al. 2016; Radford et al. 2019; Al-Rfou et al. 2019, who find bytes behind by less the larger the network).
+Claim: a model of pieces explains text better than the same model of bytes, as one step covers several bytes and memory
+reaches further (Sennrich et al. 2016; Radford et al. 2019; Al-Rfou et al. 2019, who find bytes behind by less the
+larger the network).
 
-Rule: it holds if, for the n-gram, for an LSTM at equal steps and for an LSTM that reads the same text as often, the best vocabulary above 256 is
-better than bytes, with intervals of the differences above zero: held-out tenth of the text, moving blocks of bytes, 98.3 % as the best
-of three is looked for (Bonferroni).
+Rule: it holds if, for the n-gram, for an LSTM at equal steps and for an LSTM that reads the same text as often, the
+best vocabulary above 256 is better than bytes, with intervals of the differences above zero: held-out tenth of the
+text, moving blocks of bytes, 98.3 % as the best of three is looked for (Bonferroni).
 
-256 is bytes themselves, an exact likelihood; pieces give a lower bound, as a text has several spellings, so what pieces win they win for sure. An LSTM is
-128 wide. Equal steps: 400 of about 1,024 symbols each, which are more bytes the longer the pieces. Equal text: as many symbols in all as it takes
-to read as many bytes as 400 steps of bytes do, so fewer steps. The n-gram's order is the best of 2 to 7 on a tenth of its training part.
+256 is bytes themselves, an exact likelihood; pieces give a lower bound, as a text has several spellings, so what pieces
+win they win for sure. An LSTM is 128 wide. Equal steps: 400 of about 1,024 symbols each, which are more bytes the
+longer the pieces. Equal text: as many symbols in all as it takes to read as many bytes as 400 steps of bytes do, so
+fewer steps. The n-gram's order is the best of 2 to 7 on a tenth of its training part.
 """
 
 import argparse
@@ -27,8 +29,8 @@ from matplotlib.figure import Figure
 import seqmodels as sm
 
 CLAIM = (
-    "A model of byte-pair pieces explains text better than the same model of bytes, as one step covers several bytes (Sennrich et al. "
-    "2016; Radford et al. 2019)."
+    "A model of byte-pair pieces explains text better than the same model of bytes, as one step covers several bytes "
+    "(Sennrich et al. 2016; Radford et al. 2019)."
 )
 COLUMNS = ("difference", "ci_low", "ci_high")
 SIZES = (256, 512, 1024, 2048)
@@ -81,7 +83,8 @@ def measure(given: argparse.Namespace) -> Finding:
     pieces = frame[frame["vocabulary"] > 256]
     best_of = pieces.loc[pieces.groupby("kind", sort=False)["bits_per_byte"].idxmin()]
     parts = (
-        f"{r.kind}: {r.vocabulary:,} pieces are best, {r.bits_per_byte:.3f} bits per byte, {r.difference:.3f} [{r.ci_low:.3f}, {r.ci_high:.3f}] "
+        f"{r.kind}: {r.vocabulary:,} pieces are best, {r.bits_per_byte:.3f} bits per byte, "
+        f"{r.difference:.3f} [{r.ci_low:.3f}, {r.ci_high:.3f}] "
         "fewer than bytes"
         for r in best_of.itertuples()
     )

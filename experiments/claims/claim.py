@@ -1,7 +1,8 @@
 """A claim of the textbooks put to the test: what every script of this folder has in common.
 
-A script defines ``measure(given) -> Finding`` and ends in ``main(__doc__, measure)``. ``python experiments/claims/NAME.py [--quick]`` writes
-``NAME.csv`` (the figures, with command, date and hardware), ``NAME.png`` and ``NAME.json`` (the claim, whether it held, and a sentence).
+A script defines ``measure(given) -> Finding`` and ends in ``main(__doc__, measure)``. ``python
+experiments/claims/NAME.py [--quick]`` writes ``NAME.csv`` (the figures, with command, date and hardware), ``NAME.png``
+and ``NAME.json`` (the claim, whether it held, and a sentence).
 """
 
 import argparse
@@ -16,7 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from seqmodels.evaluation.provenance import provenance, stamped
-from seqmodels.storage import replaced, write_text
+from seqmodels.files import replaced, write_text
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,13 @@ def main(
     measure: Callable[[argparse.Namespace], Finding],
     arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
 ) -> None:
-    """Read the command line, measure, write; ``arguments`` adds what one script asks for beside ``--quick`` and ``--out``."""
+    """Read the command line, measure, write.
+
+    Args:
+        description: what ``--help`` prints.
+        measure: the experiment.
+        arguments: adds options beside ``--quick`` and ``--out`` to the parser.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--quick", action="store_true", help="small sizes: whether it runs, not whether the claim holds"

@@ -1,4 +1,4 @@
-"""Differences between any two models of one comparison, each with its interval: ``compare`` takes them to one baseline only."""
+"""Differences between any two models of one comparison, with intervals; ``compare`` has one baseline only."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,8 @@ def difference(model: Steps, against: Steps, test: Sequences, *, looks: int = 1)
     """Nats per unit by which ``model`` is better on ``test``: moving blocks of one long sequence, clusters of several.
 
     Args:
-        looks: how many models ``model`` or ``against`` was chosen from as the best on ``test``; the interval is of 1 - 0.05 / looks (Bonferroni).
+        looks: how many models ``model`` or ``against`` was chosen from as the best on ``test``; the interval is of
+            1 - 0.05 / looks (Bonferroni).
     """
     level = 1 - 0.05 / looks
     units = test.n_units

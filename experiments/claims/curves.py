@@ -1,4 +1,7 @@
-"""The picture that claims share: curves by name, side by side in panels; repeats are a mean in the band they span, or intervals the band."""
+"""The picture that claims share: curves by name, side by side in panels.
+
+Repeats are drawn as their mean within the band they span; where there are intervals, they are the band.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from seqmodels.evaluation.plots import COLOURS, GRID, MUTED, WIDTH
+from seqmodels.evaluation.plots.style import COLOURS, GRID, MUTED, WIDTH
 
 MARKERS = "osD^vPX"
 FEW = 9  # values of x that are all marked

@@ -1,17 +1,19 @@
 """How much data does each family need?
 
-Claim: with little data counting and small latent-state models win, with much data networks do, so that the curves cross (Ng & Jordan 2001
-for the pair of Bayes and regression; Goodfellow, Bengio & Courville 2016, section 5.2; Hestness et al. 2017).
+Claim: with little data counting and small latent-state models win, with much data networks do, so that the curves cross
+(Ng & Jordan 2001 for the pair of Bayes and regression; Goodfellow, Bengio & Courville 2016, section 5.2; Hestness et
+al. 2017).
 
-Rule: it holds if, on text, the better of n-gram and HMM is better than both networks with the fewest bytes, and the better network is
-better than both of them with the most, with intervals of these differences (best of one kind minus best of the other) above zero: 97.5 %,
-as each kind has two to choose the best from (Bonferroni).
+Rule: it holds if, on text, the better of n-gram and HMM is better than both networks with the fewest bytes, and the
+better network is better than both of them with the most, with intervals of these differences (best of one kind minus
+best of the other) above zero: 97.5 %, as each kind has two to choose the best from (Bonferroni).
 
-Data: text, the bytes just before the last tenth, which is held out for all sizes (--text FILE for more than the built-in 420,000); and 1,000
-to 1,000,000 symbols of a known source, a Markov chain over 12 symbols that remembers two, whose own log-probability is the line `source`.
-No family is told its order. The n-gram's order is the best of 2 to 7 on a tenth of its training part, the HMM's size the best of 8 and 48
-states, 20 passes; networks are 96 wide (the Transformer two layers of 64) and stop early on a tenth held out, at most after 1,500
-steps of about 1,024 symbols, which is three and a half times through all of the text: fewer would leave them hungry for steps, not for data.
+Data: text, the bytes just before the last tenth, which is held out for all sizes (--text FILE for more than the
+built-in 420,000); and 1,000 to 1,000,000 symbols of a known source, a Markov chain over 12 symbols that remembers two,
+whose own log-probability is the line `source`. No family is told its order. The n-gram's order is the best of 2 to 7 on
+a tenth of its training part, the HMM's size the best of 8 and 48 states, 20 passes; networks are 96 wide (the
+Transformer two layers of 64) and stop early on a tenth held out, at most after 1,500 steps of about 1,024 symbols,
+which is three and a half times through all of the text: fewer would leave them hungry for steps, not for data.
 """
 
 import argparse
@@ -28,8 +30,8 @@ from matplotlib.figure import Figure
 import seqmodels as sm
 
 CLAIM = (
-    "With little data counts and latent states win, with much data networks do: the curves cross (Ng & Jordan 2001; Goodfellow et "
-    "al. 2016; Hestness et al. 2017)."
+    "With little data counts and latent states win, with much data networks do: the curves cross (Ng & Jordan 2001; "
+    "Goodfellow et al. 2016; Hestness et al. 2017)."
 )
 SIMPLE, NETWORKS = ("n-gram", "hmm"), ("lstm", "transformer")
 N_SYMBOLS, N_TEST = 12, 50_000
@@ -108,8 +110,9 @@ def sentence(text: pd.DataFrame, little: dict[str, float], much: dict[str, float
     last = text[(text["n_symbols"] == most) & text["family"].isin(NETWORKS)]
     took = " and ".join(f"{row.steps:,} steps of the {row.family}" for row in last.itertuples())
     return (
-        f"on text, with {least:,} bytes the best of counts and states minus the best network is {shown(little)} nats per byte; with "
-        f"{most:,} the best network minus the best of counts and states is {shown(much)}, after {took}."
+        f"on text, with {least:,} bytes the best of counts and states minus the best network is {signed(little)} "
+        f"nats per byte; with {most:,} the best network minus the best of counts and states is {signed(much)}, "
+        f"after {took}."
     )
 
 
@@ -123,7 +126,7 @@ def picture(frame: pd.DataFrame) -> Figure:
     )
 
 
-def shown(found: dict[str, float]) -> str:
+def signed(found: dict[str, float]) -> str:
     return f"{found['difference']:+.3f} [{found['ci_low']:+.3f}, {found['ci_high']:+.3f}]"
 
 

@@ -1,13 +1,15 @@
 """Do networks explain frames of speech better than hidden Markov models?
 
-Claim: networks explain frames of speech better than hidden Markov models do, and these better than independent frames (Robinson
-1994; Graves et al. 2013; Gales & Young 2008 for what HMMs assume).
+Claim: networks explain frames of speech better than hidden Markov models do, and these better than independent frames
+(Robinson 1994; Graves et al. 2013; Gales & Young 2008 for what HMMs assume).
 
-Rule: it holds if, on unheard speakers, the HMM is better than independent frames, and Elman's network, the LSTM, the GRU and the
-Transformer are each better than the HMM and than the HMM with autoregressive emissions, with 95 % intervals of the difference above zero.
+Rule: it holds if, on unheard speakers, the HMM is better than independent frames, and Elman's network, the LSTM, the
+GRU and the Transformer are each better than the HMM and than the HMM with autoregressive emissions, with 95 % intervals
+of the difference above zero.
 
-Budget: networks 128 wide (the Transformer 96 and two layers) and 400 steps of about 1,024 frames; EM stops by itself, at most after
-30 passes. Windows of 25 ms every 10 ms overlap, which a network uses and an HMM cannot: ``hop.py`` says how much of this that is.
+Budget: networks 128 wide (the Transformer 96 and two layers) and 400 steps of about 1,024 frames; EM stops by itself,
+at most after 30 passes. Windows of 25 ms every 10 ms overlap, which a network uses and an HMM cannot: ``hop.py`` says
+how much of this that is.
 """
 
 import argparse
@@ -19,8 +21,8 @@ from material import asks_for_audio, frames
 import seqmodels as sm
 
 CLAIM = (
-    "Networks explain frames of speech better than hidden Markov models, and these better than independent frames (Robinson 1994; "
-    "Gales & Young 2008; Graves et al. 2013)."
+    "Networks explain frames of speech better than hidden Markov models, and these better than independent frames "
+    "(Robinson 1994; Gales & Young 2008; Graves et al. 2013)."
 )
 NETWORKS = ("elman", "lstm", "gru", "transformer")
 PAIRS = [("hmm", "iid"), *((name, base) for base in ("hmm", "ar-hmm") for name in NETWORKS)]

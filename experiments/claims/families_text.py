@@ -1,13 +1,15 @@
 """Does each generation of language models explain text better than the one before?
 
-Claim: each generation of language models explains text better than the one before: independent bytes, HMM, n-gram, Elman's network,
-gated networks, Transformer (Bengio et al. 2003; Mikolov et al. 2010; Sundermeyer et al. 2012; Vaswani et al. 2017).
+Claim: each generation of language models explains text better than the one before: independent bytes, HMM, n-gram,
+Elman's network, gated networks, Transformer (Bengio et al. 2003; Mikolov et al. 2010; Sundermeyer et al. 2012; Vaswani
+et al. 2017).
 
-Rule: it holds if every model is better than the one before it in that row, with a 95 % interval of the difference on held-out
-text (its last tenth, moving blocks) that lies above zero. Between LSTM and GRU nothing is claimed.
+Rule: it holds if every model is better than the one before it in that row, with a 95 % interval of the difference on
+held-out text (its last tenth, moving blocks) that lies above zero. Between LSTM and GRU nothing is claimed.
 
-Budget: each network has about 300,000 parameters and 1,000 steps of about 1,024 bytes; the n-gram counts once what the networks
-read two and a half times; EM makes 25 passes. Defaults otherwise, one seed; nothing here was tuned for this text.
+Budget: each network has about 300,000 parameters and 1,000 steps of about 1,024 bytes; the n-gram counts once what the
+networks read two and a half times; EM makes 25 passes. Defaults otherwise, one seed; nothing here was tuned for this
+text.
 """
 
 import argparse
@@ -19,8 +21,9 @@ from material import asks_for_text, text_parts
 import seqmodels as sm
 
 CLAIM = (
-    "Each generation of language models explains text better than the one before: independent bytes, HMM, n-gram, Elman's "
-    "network, gated networks, Transformer (Bengio et al. 2003; Mikolov et al. 2010; Sundermeyer et al. 2012; Vaswani et al. 2017)."
+    "Each generation of language models explains text better than the one before: independent bytes, HMM, n-gram, "
+    "Elman's network, gated networks, Transformer (Bengio et al. 2003; Mikolov et al. 2010; Sundermeyer et al. 2012; "
+    "Vaswani et al. 2017)."
 )
 ORDER = [
     ("hmm", "iid"),
@@ -53,7 +56,8 @@ def measure(given: argparse.Namespace) -> Finding:
     pairs = contrasts(result, ORDER)
     broken = pairs[~pairs["above"]]
     sentence = f"nats per byte, {said(pairs)}." + (
-        f" The row breaks at {', '.join(f'{a} after {b}' for a, b in zip(broken['model'], broken['against'], strict=True))}."
+        " The row breaks at "
+        f"{', '.join(f'{a} after {b}' for a, b in zip(broken['model'], broken['against'], strict=True))}."
         if len(broken)
         else ""
     )

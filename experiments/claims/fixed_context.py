@@ -1,11 +1,13 @@
 """Is one vector of fixed size a bottleneck between encoder and decoder, and does attention open it?
 
-The target is the source read backwards: ten symbols drawn alike, sources of 3 to 15 symbols to train on, of 3 to 30 to test. Only the
-end of the target is left to chance, so zero nats a symbol is perfect and log 10 = 2.30 a guess. Three encoder-decoders differ in what
-the decoder is told of the source: one vector, or what additive or multiplicative attention picks out at every step.
+The target is the source read backwards: ten symbols drawn alike, sources of 3 to 15 symbols to train on, of 3 to 30 to
+test. Only the end of the target is left to chance, so zero nats a symbol is perfect and log 10 = 2.30 a guess. Three
+encoder-decoders differ in what the decoder is told of the source: one vector, or what additive or multiplicative
+attention picks out at every step.
 
-Held, if from sources of 3 to 9 symbols to sources of 10 to 15 the fixed vector loses more nats a symbol than either attention, and
-at 16 to 20 symbols, more than any seen in training, it needs at least half a nat a symbol more than the better attention.
+Held, if from sources of 3 to 9 symbols to sources of 10 to 15 the fixed vector loses more nats a symbol than either
+attention, and at 16 to 20 symbols, more than any seen in training, it needs at least half a nat a symbol more than the
+better attention.
 """
 
 import argparse
@@ -19,8 +21,8 @@ from curves import Panel, drawn
 from seqmodels import LSTMSeq2Seq, Sequences, Symbols
 
 CLAIM = (
-    "A context vector of fixed size is a bottleneck: encoder-decoders without attention get worse as sources get longer, and "
-    "attention removes that (Bahdanau, Cho and Bengio, 2015, figure 2)."
+    "A context vector of fixed size is a bottleneck: encoder-decoders without attention get worse as sources get "
+    "longer, and attention removes that (Bahdanau, Cho and Bengio, 2015, figure 2)."
 )
 KINDS = {"one vector": None, "additive attention": "additive", "multiplicative attention": "multiplicative"}
 N_SYMBOLS, LONGEST_SEEN, FAR = 10, 15, 0.5
@@ -91,7 +93,7 @@ def measure(given: argparse.Namespace) -> Finding:
 
 
 def judged(frame: pd.DataFrame) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     bands = pd.cut(frame["length"], [2, 9, LONGEST_SEEN, 20, 30], labels=["3-9", "10-15", "16-20", "21-30"])
     nats = frame.groupby(["name", bands], observed=True)["nats"].mean().unstack()
     loss = nats["10-15"] - nats["3-9"]
@@ -103,9 +105,9 @@ def judged(frame: pd.DataFrame) -> tuple[bool, str]:
         for name, row in nats.iterrows()
     )
     return within and beyond, (
-        f"within the lengths trained one vector {'loses more' if within else 'does not lose more'} than attention; past them, at 16-20 "
-        f"symbols, it is {behind:.2f} nats behind the better attention, where {FAR} were asked. Nats a symbol at 3-9, 10-15, 16-20 "
-        f"and 21-30 symbols: {told}."
+        f"within the lengths trained one vector {'loses more' if within else 'does not lose more'} than attention; "
+        f"past them, at 16-20 symbols, it is {behind:.2f} nats behind the better attention, where {FAR} were asked. "
+        f"Nats a symbol at 3-9, 10-15, 16-20 and 21-30 symbols: {told}."
     )
 
 

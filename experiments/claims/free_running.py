@@ -1,14 +1,16 @@
 """Do a network's errors accumulate when it goes on from its own outputs instead of the truth?
 
-The truth is a hidden Markov model that is known: words of three to six letters follow each other as a Markov chain, one letter in fifty
-is a slip. So for any beginning, also one that a network wrote, the true distribution of the next letter is known exactly, and a
-network's error at a step is a divergence in nats, KL(truth || network), with nothing drawn but the beginning. It is measured by step
-after three kinds of beginnings: the truth's (teacher forcing), the network's own draws, and its own best guesses (greedy); all begin
-with eight true letters. A beginning that no training sequence resembles is where exposure bias would show.
+The truth is a hidden Markov model that is known: words of three to six letters follow each other as a Markov chain, one
+letter in fifty is a slip. So for any beginning, also one that a network wrote, the true distribution of the next letter
+is known exactly, and a network's error at a step is a divergence in nats, KL(truth || network), with nothing drawn but
+the beginning. It is measured by step after three kinds of beginnings: the truth's (teacher forcing), the network's own
+draws, and its own best guesses (greedy); all begin with eight true letters. A beginning that no training sequence
+resembles is where exposure bias would show.
 
-Held, if for every network the divergence over the last quarter of steps is at least 10% larger after its own draws than after the
-truth, and if this excess grows from the first quarter to the last by more than twice its standard error over the walks, which are
-paired: errors accumulate. (The rule first asked for growth of any size, which noise alone grants; it was made stricter for that.)
+Held, if for every network the divergence over the last quarter of steps is at least 10% larger after its own draws than
+after the truth, and if this excess grows from the first quarter to the last by more than twice its standard error over
+the walks, which are paired: errors accumulate. (The rule first asked for growth of any size, which noise alone grants;
+it was made stricter for that.)
 """
 
 import argparse
@@ -24,8 +26,8 @@ from torch import Tensor
 from seqmodels import HMM, LSTM, ElmanRNN, SequenceModel, Symbols, Transformer
 
 CLAIM = (
-    "A network trained on true beginnings only is not used to its own, and its errors accumulate along what it generates: exposure "
-    "bias (Bengio et al., 2015; Ranzato et al., 2016)."
+    "A network trained on true beginnings only is not used to its own, and its errors accumulate along what it "
+    "generates: exposure bias (Bengio et al., 2015; Ranzato et al., 2016)."
 )
 N_LETTERS, N_WORDS, SLIP = 6, 10, 0.02
 TRUE_START, LENGTH, BIN = 8, 88, 8
@@ -34,7 +36,10 @@ Choose = Callable[[Tensor, Tensor, torch.Generator], Tensor]
 
 
 def true_model() -> HMM:
-    """States are the places of the letters in the words; the last of a word leads to the first of two or three others, as a rule."""
+    """An HMM whose states are the positions of the letters in the words.
+
+    The last letter of a word mostly leads to the first of two or three others.
+    """
     rng = np.random.default_rng(0)
     words = [rng.integers(N_LETTERS, size=n) for n in rng.integers(3, 7, size=N_WORDS)]
     letters, last = np.concatenate(words), np.cumsum([len(word) for word in words]) - 1
@@ -65,7 +70,10 @@ BEGINNINGS: dict[str, Choose] = {"the truth": the_truth, "its own draws": own_dr
 
 @torch.no_grad()
 def divergences(model: SequenceModel, truth: HMM, x: Tensor, choose: Choose) -> np.ndarray:
-    """KL(truth || model) in nats (n, T) of the next letter, along n beginnings that go on as ``choose`` says; ``x`` (n, T) is the truth's."""
+    """KL(truth || model) in nats (n, T) of the next letter, along n prefixes that are continued as ``choose`` says.
+
+    ``x`` (n, T) are the sequences of the truth.
+    """
     model_cursor, true_cursor, found = model.cursor(), truth.cursor(), []
     guessed, known = model_cursor.start(None, len(x)), true_cursor.start(None, len(x))
     generator = torch.Generator().manual_seed(0)
@@ -114,7 +122,7 @@ def binned(walks: np.ndarray) -> pd.DataFrame:
 
 
 def judged(walks: dict[tuple[str, str], np.ndarray]) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     verdicts, told = [], []
     for network in dict.fromkeys(name for name, _ in walks):
         free = {
@@ -127,8 +135,9 @@ def judged(walks: dict[tuple[str, str], np.ndarray]) -> tuple[bool, str]:
         ratio = own.mean(0) / truth.mean(0)
         verdicts.append(ratio[3] >= MORE and mean > 2 * error)
         told.append(
-            f"{network} {truth[:, 3].mean():.4f} after the truth and {own[:, 3].mean():.4f} after its own draws ({ratio[0]:.2f} times as "
-            f"much in the first quarter, {ratio[3]:.2f} in the last; the excess grew by {mean:.4f} ± {error:.4f}), "
+            f"{network} {truth[:, 3].mean():.4f} after the truth and {own[:, 3].mean():.4f} after its own draws "
+            f"({ratio[0]:.2f} times as much in the first quarter, {ratio[3]:.2f} in the last; "
+            f"the excess grew by {mean:.4f} ± {error:.4f}), "
             f"{greedy[:, 3].mean():.4f} after its best guesses"
         )
     return all(verdicts), f"nats a letter from the truth in the last quarter: {'; '.join(told)}."

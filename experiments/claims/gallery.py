@@ -11,10 +11,11 @@ Said = dict[str, Any]  # what a script wrote into its JSON
 
 TITLE = "# Textbook claims, put to the test"
 INTRODUCTION = (
-    "Each claim is one script in `experiments/claims/`, whose first lines state the rule by which it holds before any figure was seen. "
-    "Budgets are small and were not tuned until a claim held: that one did not hold here, at this size and on this data, is a result "
-    "too. Intervals are of 95 %, and wider where the best of several was picked. `make experiments` runs them all and writes this page; `python experiments/claims --gallery` writes it "
-    "from the results that are there."
+    "Each claim is one script in `experiments/claims/`, whose first lines state the rule by which it holds before any "
+    "figure was seen. Budgets are small and were not tuned until a claim held: that one did not hold here, at this "
+    "size and on this data, is a result too. Intervals are of 95 %, and wider where the best of several was picked. "
+    "`make experiments` runs them all and writes this page; `python experiments/claims --gallery` writes it from the "
+    "results that are there."
 )
 
 

@@ -1,12 +1,12 @@
 """Do several heads do better than one of equal size?
 
-Transformers with 1, 2, 4 and 8 heads, together always as wide as the model, so that all have equally many weights. Two sources: the
-bytes of a text, and a sequence that needs two places at once: x_t = x_{t-3} - x_{t-7} modulo 5, one symbol in ten replaced by one
-drawn alike, read by a single layer, in which one head can only look at a mixture of the two places. Of the second the entropy that
-nothing can undercut is known and subtracted.
+Transformers with 1, 2, 4 and 8 heads, together always as wide as the model, so that all have equally many weights. Two
+sources: the bytes of a text, and a sequence that needs two places at once: x_t = x_{t-3} - x_{t-7} modulo 5, one symbol
+in ten replaced by one drawn alike, read by a single layer, in which one head can only look at a mixture of the two
+places. Of the second the entropy that nothing can undercut is known and subtracted.
 
-Held, if on both sources, in the mean over seeds, four heads need fewer nats than one, by more than the seeds' standard error of that
-difference twice over.
+Held, if on both sources, in the mean over seeds, four heads need fewer nats than one, by more than the seeds' standard
+error of that difference twice over.
 """
 
 import argparse
@@ -19,7 +19,10 @@ from material import asks_for_text, whole_text
 
 from seqmodels import Sequences, Symbols, Transformer
 
-CLAIM = "Several heads attend to several places at once, which averaging inhibits in a single head (Vaswani et al., 2017, section 3.2.2)."
+CLAIM = (
+    "Several heads attend to several places at once, which averaging inhibits in a single head (Vaswani et al., 2017, "
+    "section 3.2.2)."
+)
 HEADS, N_SYMBOLS, PLACES, NOISE = (1, 2, 4, 8), 5, (3, 7), 0.1
 TEXT, TWO = "text", "two places"
 
@@ -65,7 +68,7 @@ def two_places(n_heads: int, steps: int, seed: int) -> float:
 
 
 def on_text(n_heads: int, steps: int, seed: int, raw: str, n_test: int) -> float:
-    """Nats a byte."""
+    """Held-out nats per byte of a Transformer with so many heads."""
     model = transformer(n_heads, 2, steps, seed).fit([raw[:-n_test]], validation=None)
     return -model.score([raw[-n_test:]])
 
@@ -96,7 +99,7 @@ def measure(given: argparse.Namespace) -> Finding:
 
 
 def judged(frame: pd.DataFrame) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     nats = frame.pivot(index=["source", "seed"], columns="heads", values="nats")
     gain = (nats[1] - nats[4]).groupby("source").agg(["mean", "sem"])
     held = bool((gain["mean"] > 2 * gain["sem"]).all())

@@ -1,14 +1,15 @@
 """How many states and mixture components should an HMM have?
 
-Claim: more states and more components always explain the training data better, and past some size the held-out data worse, so that the size
-must be chosen on held-out data (Rabiner 1989, section V; Bishop 2006, sections 1.1 and 9.2).
+Claim: more states and more components always explain the training data better, and past some size the held-out data
+worse, so that the size must be chosen on held-out data (Rabiner 1989, section V; Bishop 2006, sections 1.1 and 9.2).
 
-Rule: it holds if, for frames of speech and for text, (a) along each line of the picture the training score rises at every step, and (b) the
-largest model is worse on held-out data than the best, with an interval of the difference that lies below zero: 95 % corrected for how many
-models the best was chosen from (Bonferroni).
+Rule: it holds if, for frames of speech and for text, (a) along each line of the picture the training score rises at
+every step, and (b) the largest model is worse on held-out data than the best, with an interval of the difference that
+lies below zero: 95 % corrected for how many models the best was chosen from (Bonferroni).
 
-Data: few enough to overfit in minutes: 120 utterances of synthetic speech, 1 to 64 states with 1, 4 or 16 diagonal Gaussians; and 40,000 bytes of
-text, 1 to 256 states. One start each, at most 30 EM steps; floors and pseudocounts are the defaults, which hold back the worst.
+Data: few enough to overfit in minutes: 120 utterances of synthetic speech, 1 to 64 states with 1, 4 or 16 diagonal
+Gaussians; and 40,000 bytes of text, 1 to 256 states. One start each, at most 30 EM steps; floors and pseudocounts are
+the defaults, which hold back the worst.
 """
 
 import argparse
@@ -24,8 +25,8 @@ import seqmodels as sm
 from seqmodels.evaluation.statistics import Difference
 
 CLAIM = (
-    "More states and components always explain the training data better, and past some size the held-out data worse (Rabiner 1989; "
-    "Bishop 2006)."
+    "More states and components always explain the training data better, and past some size the held-out data worse "
+    "(Rabiner 1989; Bishop 2006)."
 )
 N_UTTERANCES, N_BYTES = 120, 40_000
 Scored = dict[str, Steps]

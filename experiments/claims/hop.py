@@ -1,15 +1,16 @@
 """Is most of a network's lead over an HMM on speech the overlap of windows?
 
-Claim: frames of 25 ms every 10 ms share 15 ms of the same samples, a dependence that the window makes and that an HMM, whose frames are
-independent given its states, cannot use (Rabiner 1989, section IV.E; Ostendorf et al. 1996); so most of what networks gain over it there is no
-knowledge of speech.
+Claim: frames of 25 ms every 10 ms share 15 ms of the same samples, a dependence that the window makes and that an HMM,
+whose frames are independent given its states, cannot use (Rabiner 1989, section IV.E; Ostendorf et al. 1996); so most
+of what networks gain over it there is no knowledge of speech.
 
-Rule: "most" is more than half: it holds if the difference LSTM - HMM in nats per frame is at a hop of 25 ms, where windows no longer
-overlap, less than half of what it is at 10 ms, and the 95 % intervals of the two do not overlap. The same is shown for VAR - HMM, a
-linear prediction from one frame, which can know little of speech.
+Rule: "most" is more than half: it holds if the difference LSTM - HMM in nats per frame is at a hop of 25 ms, where
+windows no longer overlap, less than half of what it is at 10 ms, and the 95 % intervals of the two do not overlap. The
+same is shown for VAR - HMM, a linear prediction from one frame, which can know little of speech.
 
-The same waveforms, speakers and 25 ms windows throughout; only the hop differs: 5, 10, 15, 25 ms. HMM of 24 states with 4 components,
-EM to 30 passes; LSTM 128 wide, 400 steps. A frame's density is that of other numbers at another hop, so that only differences may be compared.
+The same waveforms, speakers and 25 ms windows throughout; only the hop differs: 5, 10, 15, 25 ms. HMM of 24 states with
+4 components, EM to 30 passes; LSTM 128 wide, 400 steps. A frame's density is that of other numbers at another hop, so
+that only differences may be compared.
 """
 
 import argparse
@@ -23,11 +24,11 @@ from matplotlib.figure import Figure
 
 import seqmodels as sm
 from seqmodels.data.mfcc import MFCC
-from seqmodels.evaluation.plots import INK
+from seqmodels.evaluation.plots.style import INK
 
 CLAIM = (
-    "Most of a network's lead over an HMM on frames of speech of 25 ms every 10 ms is the overlap of the windows, which an HMM cannot use "
-    "(after Rabiner 1989; Ostendorf et al. 1996)."
+    "Most of a network's lead over an HMM on frames of speech of 25 ms every 10 ms is the overlap of the windows, "
+    "which an HMM cannot use (after Rabiner 1989; Ostendorf et al. 1996)."
 )
 MILLISECONDS = (5, 10, 15, 25)
 
@@ -59,7 +60,8 @@ def measure(given: argparse.Namespace) -> Finding:
     at = frame[frame["pair"] == "lstm - hmm"].set_index("hop_ms")
     left = at.loc[25, "difference"] / at.loc[10, "difference"]
     held = left < 0.5 and at.loc[25, "ci_high"] < at.loc[10, "ci_low"]
-    sentence = f"nats per frame, {'; '.join(said(rows, str(pair)) for pair, rows in frame.groupby('pair', sort=False))}. At 25 ms {left:.0%} of the LSTM's lead at 10 ms is left."
+    differences = "; ".join(said(rows, str(pair)) for pair, rows in frame.groupby("pair", sort=False))
+    sentence = f"nats per frame, {differences}. At 25 ms {left:.0%} of the LSTM's lead at 10 ms is left."
     return Finding(CLAIM, bool(held), sentence, frame, picture(frame))
 
 

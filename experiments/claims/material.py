@@ -35,7 +35,10 @@ def text_parts(given: argparse.Namespace, *, quick: int = 60_000) -> tuple[Seque
 
 
 def frames(given: argparse.Namespace, mfcc: MFCC | None = None) -> tuple[Sequences, Sequences]:
-    """Utterances as 13 cepstra a frame: a fifth of the speakers is held out, of few speakers a fifth of what they said."""
+    """Utterances as 13 cepstra a frame, training and held-out part.
+
+    A fifth of the speakers is held out; of few speakers a fifth of their utterances.
+    """
     if given.audio is not None:
         return _split(data.audio(given.audio, mfcc=mfcc))
     n_utterances, n_speakers = (100, 25) if given.quick else (600, 60)

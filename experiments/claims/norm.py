@@ -1,11 +1,13 @@
 """Does a Transformer with the norm after each sublayer need warm-up where one with the norm before does not?
 
-Transformers as Vaswani et al. had them (sinusoids, ReLU, biases), with the norm after or before each sublayer, of 2, 6 and 12 layers, with
-and without warm-up, trained on bytes of text for 200 steps by AdamW at one peak rate, 3e-3, with gradients clipped at norm 1.
-A run whose gradient stops being finite, or that ends worse than the frequencies of the bytes alone, counts as diverged.
+Transformers as Vaswani et al. had them (sinusoids, ReLU, biases), with the norm after or before each sublayer, of 2, 6
+and 12 layers, with and without warm-up, trained on bytes of text for 200 steps by AdamW at one peak rate, 3e-3, with
+gradients clipped at norm 1. A run whose gradient stops being finite, or that ends worse than the frequencies of the
+bytes alone, counts as diverged.
 
-Held, if at 12 layers without warm-up the norm after needs at least 0.1 nats a byte more than the norm before (or diverges), and
-warm-up changes the norm before by less than 0.1 nats and takes at least half of what the norm after is behind.
+Held, if at 12 layers without warm-up the norm after needs at least 0.1 nats a byte more than the norm before (or
+diverges), and warm-up changes the norm before by less than 0.1 nats and takes at least half of what the norm after is
+behind.
 """
 
 import argparse
@@ -20,8 +22,8 @@ from seqmodels import Transformer, Trapezoid
 from seqmodels.neural.transformer.layers import NormPlacement
 
 CLAIM = (
-    "A Transformer with the norm after each sublayer is hard to train without warm-up, the more so the deeper; with the norm before, "
-    "warm-up can be left out (Xiong et al., 2020)."
+    "A Transformer with the norm after each sublayer is hard to train without warm-up, the more so the deeper; with "
+    "the norm before, warm-up can be left out (Xiong et al., 2020)."
 )
 PLACES: dict[str, NormPlacement] = {"norm after": "post", "norm before": "pre"}
 WARM_UPS = {"no warm-up": 0.0, "warm-up": 0.2}  # part of the steps
@@ -100,7 +102,8 @@ def judged(frame: pd.DataFrame, ceiling: float, depths: list[int]) -> tuple[bool
     gone = int(frame["diverged"].sum())
     return (
         held,
-        f"nats a byte at {', '.join(map(str, depths))} layers: {told} (frequencies alone: {ceiling:.2f}); {gone} of {len(frame)} runs diverged.",
+        f"nats a byte at {', '.join(map(str, depths))} layers: {told} (frequencies alone: {ceiling:.2f}); "
+        f"{gone} of {len(frame)} runs diverged.",
     )
 
 

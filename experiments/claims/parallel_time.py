@@ -1,14 +1,14 @@
 """Does a Transformer train in parallel over time where a recurrent network has to step?
 
-Seconds of one forward and backward pass per step of the sequence, of one layer of each network at equal width, against the length of
-the sequence: one sequence at a time, where only parallelism over time can help, and in batches of equally many steps in all, where
-there are other sequences to be done at once. All take turns in one process and medians are compared; on a CPU it is the time of the one
-thread that computes, whatever else the machine does. There "parallel" means that many steps are one matrix product; on a GPU
-(``--device cuda``) they are also done at the same time.
+Seconds of one forward and backward pass per step of the sequence, of one layer of each network at equal width, against
+the length of the sequence: one sequence at a time, where only parallelism over time can help, and in batches of equally
+many steps in all, where there are other sequences to be done at once. All take turns in one process and medians are
+compared; on a CPU it is the time of the one thread that computes, whatever else the machine does. There "parallel"
+means that many steps are one matrix product; on a GPU (``--device cuda``) they are also done at the same time.
 
-Held, if one sequence of as many steps as the network is wide (up to where self-attention is the cheaper, by Vaswani et al.'s table 1)
-takes the Transformer less time than each recurrent network, and if from the shortest sequence to this one its time per step falls by
-a larger factor than theirs.
+Held, if one sequence of as many steps as the network is wide (up to where self-attention is the cheaper, by Vaswani et
+al.'s table 1) takes the Transformer less time than each recurrent network, and if from the shortest sequence to this
+one its time per step falls by a larger factor than theirs.
 """
 
 import argparse
@@ -28,8 +28,8 @@ from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork
 
 CLAIM = (
-    "Self-attention takes a constant number of sequential operations where recurrence takes one for every step, so a Transformer "
-    "trains in parallel over time (Vaswani et al., 2017, section 4)."
+    "Self-attention takes a constant number of sequential operations where recurrence takes one for every step, so a "
+    "Transformer trains in parallel over time (Vaswani et al., 2017, section 4)."
 )
 STEPS_IN_ALL = 2048
 ALONE, TOGETHER = "one sequence", f"batches of {STEPS_IN_ALL:,} steps"
@@ -95,7 +95,7 @@ def measure(given: argparse.Namespace) -> Finding:
 
 
 def judged(frame: pd.DataFrame, shortest: int, width: int) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     alone = frame[frame["batch"] == ALONE].pivot(index="name", columns="length", values="microseconds")
     at, gain = alone[width], alone[shortest] / alone[width]
     held = bool(
@@ -106,8 +106,9 @@ def judged(frame: pd.DataFrame, shortest: int, width: int) -> tuple[bool, str]:
     ratio = alone.loc[["Elman RNN", "LSTM", "GRU"], longest] / alone.loc["Transformer", longest]
     where = "a GPU" if (frame["device"] == "cuda").all() else "one thread of a CPU"
     return held, (
-        f"on {where}, microseconds a step of one sequence of {width}, and how far they fell from {shortest} steps: {times}; at "
-        f"{longest} steps the recurrent ones take {', '.join(f'{r:.1f}' for r in ratio)} times as long (Elman, LSTM, GRU)."
+        f"on {where}, microseconds a step of one sequence of {width}, and how far they fell from {shortest} steps: "
+        f"{times}; at {longest} steps the recurrent ones take {', '.join(f'{r:.1f}' for r in ratio)} times as long "
+        "(Elman, LSTM, GRU)."
     )
 
 

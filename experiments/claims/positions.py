@@ -1,12 +1,12 @@
 """Do sinusoidal positions extrapolate to sequences longer than any in training, and learned ones not?
 
-Transformers that differ only in how they know positions are trained on pieces of 64 bytes of text, and then score pieces of 256
-bytes: nats a byte by where in the piece. A table of learned positions ends where training did; here it has 256 rows of which those
-past 64 were never trained, so what is seen is what becomes of a longer sequence if nothing forbids it. The others are defined
-everywhere; rotary, ALiBi and T5's, which see only differences, came later.
+Transformers that differ only in how they know positions are trained on pieces of 64 bytes of text, and then score
+pieces of 256 bytes: nats a byte by where in the piece. A table of learned positions ends where training did; here it
+has 256 rows of which those past 64 were never trained, so what is seen is what becomes of a longer sequence if nothing
+forbids it. The others are defined everywhere; rotary, ALiBi and T5's, which see only differences, came later.
 
-Held, if from the second half of the lengths trained (33 to 64) to the next 64 positions (65 to 128) sinusoidal positions lose at most
-0.1 nats a byte, and less than learned ones lose.
+Held, if from the second half of the lengths trained (33 to 64) to the next 64 positions (65 to 128) sinusoidal
+positions lose at most 0.1 nats a byte, and less than learned ones lose.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from material import asks_for_text, whole_text
 from seqmodels import Sequences, Transformer
 
 CLAIM = (
-    "Sinusoidal positions may allow a Transformer to extrapolate to sequences longer than those seen in training, which learned ones "
-    "cannot (Vaswani et al., 2017, section 3.5)."
+    "Sinusoidal positions may allow a Transformer to extrapolate to sequences longer than those seen in training, "
+    "which learned ones cannot (Vaswani et al., 2017, section 3.5)."
 )
 KINDS = ("learned", "sinusoidal", "rotary", "t5", "alibi", None)
 NAMES = ("learned", "sinusoidal", "rotary", "T5", "ALiBi", "none")
@@ -69,7 +69,7 @@ def binned(nats: np.ndarray) -> pd.DataFrame:
 
 
 def judged(frame: pd.DataFrame) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     bands = pd.cut(frame["position"], [0, 32, 64, 128, 256], labels=["1-32", "33-64", "65-128", "129-256"])
     nats = frame.groupby(["name", bands], observed=True)["nats"].mean().unstack()
     loss = nats["65-128"] - nats["33-64"]

@@ -1,15 +1,16 @@
 """Does attention by dot products need its division by the root of the width?
 
-A lookup: each of eight symbols held, of 64, carries one of eight values, and the value of the one asked for is to be told from the
-context, the sum of the values' vectors by the weights of attention. Symbols are vectors whose entries start normal with variance one,
-which is what Vaswani et al.'s argument assumes, and everything is learned; the score is additive, a dot product over √d, or the dot
-product as it is. Zero nats is perfect, log 8 = 2.08 a guess. Each kind has, at each width, the learning rate of two that does best.
-What saturates is seen before training: 1 - Σ w², the sum of the softmax's own slopes, which is 7/8 for flat weights and 0 where all
-weight is on one. (The loss must come through the context: one on the logarithms of the weights, with which this script began, has a
-slope however saturated they are, and with it all three learned the lookup.)
+A lookup: each of eight symbols held, of 64, carries one of eight values, and the value of the one asked for is to be
+told from the context, the sum of the values' vectors by the weights of attention. Symbols are vectors whose entries
+start normal with variance one, which is what Vaswani et al.'s argument assumes, and everything is learned; the score is
+additive, a dot product over √d, or the dot product as it is. Zero nats is perfect, log 8 = 2.08 a guess. Each kind has,
+at each width, the learning rate of two that does best. What saturates is seen before training: 1 - Σ w², the sum of the
+softmax's own slopes, which is 7/8 for flat weights and 0 where all weight is on one. (The loss must come through the
+context: one on the logarithms of the weights, with which this script began, has a slope however saturated they are, and
+with it all three learned the lookup.)
 
-Held, if at the smallest width the three kinds are within 0.1 nats of each other, and at the largest the dot product as it is needs at
-least 0.1 nats more than either of the other two.
+Held, if at the smallest width the three kinds are within 0.1 nats of each other, and at the largest the dot product as
+it is needs at least 0.1 nats more than either of the other two.
 """
 
 import argparse
@@ -25,8 +26,8 @@ from torch import Tensor, nn
 from seqmodels.neural.seq2seq.attention import AdditiveAttention, Attention, MultiplicativeAttention
 
 CLAIM = (
-    "Additive and dot-product attention are alike at small widths, and at large ones dot products that are not scaled saturate the "
-    "softmax and learn worse; dividing by √d mends it (Vaswani et al., 2017, section 3.2.1)."
+    "Additive and dot-product attention are alike at small widths, and at large ones dot products that are not scaled "
+    "saturate the softmax and learn worse; dividing by √d mends it (Vaswani et al., 2017, section 3.2.1)."
 )
 Kind = Literal["additive", "dot product / √d", "dot product"]
 N_SYMBOLS, N_HELD, N_VALUES, CLOSE = 64, 8, 8, 0.1
@@ -38,17 +39,17 @@ class Lookup(nn.Module):
 
     def __init__(self, kind: Kind, width: int) -> None:
         super().__init__()
-        self.asked, self.held = nn.Embedding(N_SYMBOLS, width), nn.Embedding(N_SYMBOLS, width)
+        self.query, self.held = nn.Embedding(N_SYMBOLS, width), nn.Embedding(N_SYMBOLS, width)
         self.carried, self.told = nn.Embedding(N_VALUES, width), nn.Linear(width, N_VALUES)
         self.attention: Attention = (
             AdditiveAttention(width) if kind == "additive" else MultiplicativeAttention(width, projections=False)
         )
         self.factor = width**0.5 if kind == "dot product" else 1.0  # the library's own score is divided by the root
 
-    def forward(self, asked: Tensor, held: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, query: Tensor, held: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
         """Symbols (B,) and (B, S), values (B, S) -> log-probabilities of values (B, V) and weights (B, S)."""
         key, _ = self.attention.prepare(self.held(held))
-        context, weights = self.attention(self.asked(asked)[:, None], self.factor * key, self.carried(carried))
+        context, weights = self.attention(self.query(query)[:, None], self.factor * key, self.carried(carried))
         return self.told(context[:, 0]).log_softmax(-1), weights[:, 0]
 
 
@@ -70,8 +71,8 @@ def learned(kind: Kind, width: int, rate: float, steps: int, seed: int) -> dict[
         slope = 1 - model(*test)[1].square().sum(1).mean()
     for _ in range(steps):
         optimizer.zero_grad()
-        *shown, answer = questions(32, generator)
-        nn.functional.nll_loss(model(*shown)[0], answer).backward()
+        *inputs, target = questions(32, generator)
+        nn.functional.nll_loss(model(*inputs)[0], target).backward()
         optimizer.step()
     with torch.no_grad():
         nats = nn.functional.nll_loss(model(*test)[0], right)
@@ -122,17 +123,19 @@ def at_their_best(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def judged(best: pd.DataFrame, widths: list[int]) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     nats = best.pivot_table("nats", "name", "width")
     slopes = best.pivot_table("slope", "name", "width")
     narrow, wide = nats[widths[0]], nats[widths[-1]]
     apart, behind = np.ptp(narrow), wide["dot product"] - wide.drop("dot product").max()
     told = ", ".join(f"{name} {narrow[name]:.3f} and {wide[name]:.3f}" for name in nats.index)
     return bool(apart <= CLOSE and behind >= CLOSE), (
-        f"at width {widths[-1]} the plain dot product is {behind:.2f} nats behind, where {CLOSE} were asked; at width {widths[0]} the three "
-        f"are {apart:.2f} apart, where at most {CLOSE} were asked. Nats at these widths: {told}; before training the slope of the "
-        f"plain dot product's softmax is {slopes.loc['dot product', widths[0]]:.2f} and {slopes.loc['dot product', widths[-1]]:.2f}, "
-        f"that of the scaled {slopes.loc['dot product / √d', widths[0]]:.2f} and {slopes.loc['dot product / √d', widths[-1]]:.2f}."
+        f"at width {widths[-1]} the plain dot product is {behind:.2f} nats behind, where {CLOSE} were asked; "
+        f"at width {widths[0]} the three are {apart:.2f} apart, where at most {CLOSE} were asked. "
+        f"Nats at these widths: {told}; before training the slope of the plain dot product's softmax is "
+        f"{slopes.loc['dot product', widths[0]]:.2f} and {slopes.loc['dot product', widths[-1]]:.2f}, "
+        f"that of the scaled {slopes.loc['dot product / √d', widths[0]]:.2f} and "
+        f"{slopes.loc['dot product / √d', widths[-1]]:.2f}."
     )
 
 

@@ -1,13 +1,14 @@
 """Does the gradient of an Elman network vanish with the lag, and an LSTM's less so?
 
-Two measurements of networks of one size. The first is the gradient of log p(x_t | past) with respect to the embedded input ``lag``
-steps back, before training and after some on the bytes of a text, relative to that of lag 1. The second is a task that can only be
-done across the lag: one of eight symbols, then noise, then a signal, then the same symbol again, of whose nats log 8 = 2.08 is a
-guess. The Elman network of the textbooks has tanh and starts from small uniform weights, as torch has it; the library's starts from
-an orthogonal recurrent matrix, a later remedy (Saxe et al., 2014; Le et al., 2015), and has a capped ReLU by default. All are shown.
+Two measurements of networks of one size. The first is the gradient of log p(x_t | past) with respect to the embedded
+input ``lag`` steps back, before training and after some on the bytes of a text, relative to that of lag 1. The second
+is a task that can only be done across the lag: one of eight symbols, then noise, then a signal, then the same symbol
+again, of whose nats log 8 = 2.08 is a guess. The Elman network of the textbooks has tanh and starts from small uniform
+weights, as torch has it; the library's starts from an orthogonal recurrent matrix, a later remedy (Saxe et al., 2014;
+Le et al., 2015), and has a capped ReLU by default. All are shown.
 
-Held, if after training on text the gradient at lag 32 relative to lag 1 is larger for the LSTM than for the textbook's network, and
-the longest lag at which the copy is learned (half the nats of a guess at most) is longer for the LSTM.
+Held, if after training on text the gradient at lag 32 relative to lag 1 is larger for the LSTM than for the textbook's
+network, and the longest lag at which the copy is learned (half the nats of a guess at most) is longer for the LSTM.
 """
 
 import argparse
@@ -26,8 +27,8 @@ from seqmodels.neural.recurrent.models import RecurrentModel
 from seqmodels.neural.untrained import untrained
 
 CLAIM = (
-    "The gradient of a simple recurrent network vanishes with the lag, so that it does not learn long dependencies; the LSTM's does "
-    "so less (Hochreiter, 1991; Bengio, Simard and Frasconi, 1994; Hochreiter and Schmidhuber, 1997)."
+    "The gradient of a simple recurrent network vanishes with the lag, so that it does not learn long dependencies; "
+    "the LSTM's does so less (Hochreiter, 1991; Bengio, Simard and Frasconi, 1994; Hochreiter and Schmidhuber, 1997)."
 )
 TEXTBOOK = "Elman, tanh"
 NAMES = (TEXTBOOK, "Elman, tanh, orthogonal start", "Elman, relu6, orthogonal start", "GRU", "LSTM")
@@ -109,7 +110,7 @@ def measure(given: argparse.Namespace) -> Finding:
 
 
 def judged(frame: pd.DataFrame) -> tuple[bool, str]:
-    """The rule above."""
+    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
     value = frame.pivot_table("value", ["what", "name"], "lag")
     before, after = value.loc["before training", FAR_BACK], value.loc["after training", FAR_BACK]
     learned = value.loc["copy"].dropna(axis=1) <= GUESS / 2
@@ -118,7 +119,8 @@ def judged(frame: pd.DataFrame) -> tuple[bool, str]:
     told = "; ".join(f"{n}: {before[n]:.1e}, {after[n]:.1e}, copies up to lag {reach[n]}" for n in NAMES)
     return (
         held,
-        f"gradient at lag {FAR_BACK} relative to lag 1 before and after training on text, and the longest lag copied: {told}.",
+        f"gradient at lag {FAR_BACK} relative to lag 1 before and after training on text, "
+        f"and the longest lag copied: {told}.",
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import log_softmax, softmax
 
 MIN_TEMPERATURE = 1e-6  # below it probabilities are 0 and 1
 MAX_TEMPERATURE = 1e6  # above it they are all equal
@@ -14,6 +12,8 @@ MAX_TEMPERATURE = 1e6  # above it they are all equal
 
 def log_posterior(joint: np.ndarray, temperature: float, log_priors: np.ndarray) -> np.ndarray:
     """``(n, K)`` normalised, of ``joint (n, K)``; a sequence that no label makes possible keeps the priors."""
+    from scipy.special import log_softmax
+
     impossible = np.isneginf(joint).all(axis=1, keepdims=True)
     return np.asarray(log_softmax(np.where(impossible, log_priors, joint / temperature), axis=1))
 
@@ -23,9 +23,10 @@ def learned_temperature(joint: np.ndarray, labels: np.ndarray) -> float:
 
     Guo et al. 2017, *On calibration of modern neural networks*.
 
-    Where every held-out sequence is told rightly that would be 0. So one error more than was seen is counted, as in
-    Platt (1999, *Probabilistic outputs for support vector machines*): of n sequences each counts ``1 / (n + 2)`` for
-    its strongest rival. The loss is convex in ``1 / temperature``, and where its slope is zero is found by bisection.
+    Where every held-out sequence is classified correctly that would be 0. So one error more than was seen is counted,
+    as in Platt (1999, *Probabilistic outputs for support vector machines*): of n sequences each counts ``1 / (n + 2)``
+    for its strongest rival. The loss is convex in ``1 / temperature``, and where its slope is zero is found by
+    bisection.
 
     Args:
         joint: ``(n, K)`` nats, ``log p(x | c) + log p(c)``. A sequence to which its own label, or every other label,
@@ -51,6 +52,9 @@ def _best_inverse(joint: np.ndarray, target: np.ndarray) -> float:
         joint: ``(N, K)`` nats.
         target: ``(N,)`` nats that the labels have in the mean of the smoothed targets.
     """
+    from scipy.optimize import brentq
+    from scipy.special import softmax
+
     values = np.where(np.isneginf(joint), 0.0, joint)  # these have no weight
 
     def slope(inverse: float) -> float:

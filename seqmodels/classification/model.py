@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from seqmodels import storage
-from seqmodels.arrays import array_of, check_between, check_sums
+from seqmodels.array_checks import array_of, check_between, check_sums
 from seqmodels.classification.calibration import folds, learned_temperature, log_posterior
 from seqmodels.distributed import together
 from seqmodels.model import NotFittedError, SequenceModel
@@ -230,17 +230,21 @@ class GenerativeClassifier(Configurable):
 def _restored_labels(values: list[Any], dtype: str) -> np.ndarray:
     """Labels that ``tolist`` gave, of their dtype; ``ValueError`` for a wider one, which could take much memory."""
     labels = np.array(values, dtype=object if dtype == "|O" else None)
-    wanted = np.dtype(dtype)
-    if labels.ndim != 1 or wanted.kind not in "biufUO" or (wanted.kind == "U" and wanted != labels.dtype):
+    saved_dtype = np.dtype(dtype)
+    if (
+        labels.ndim != 1
+        or saved_dtype.kind not in "biufUO"
+        or (saved_dtype.kind == "U" and saved_dtype != labels.dtype)
+    ):
         raise ValueError(f"labels should be words or numbers, not an array of {labels.dtype} as {dtype!r:.50}")
-    return labels.astype(wanted)
+    return labels.astype(saved_dtype)
 
 
 def _labels(sequences: Sequences, y: Any) -> np.ndarray:
-    given = sequences.labels if y is None else y
-    if given is None:
+    y = sequences.labels if y is None else y
+    if y is None:
         raise ValueError("the sequences carry no labels; pass y, or Sequences(items, labels=...)")
-    labels = np.asarray(given)
+    labels = np.asarray(y)
     if labels.shape != (len(sequences),):
         raise ValueError(f"there are {len(sequences)} sequences but labels of shape {labels.shape}; pass one each")
     return labels

@@ -1,4 +1,4 @@
-"""``seqmodels compare``: which model explains the data best?"""
+"""``seqmodels compare``: fit the standard models, or those of a run.toml, and compare them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.evaluation import Comparison
-from seqmodels.evaluation.config import Config
 from seqmodels.evaluation.datasets import (
     BuiltinSpeech,
     BuiltinText,
-    Choice,
     Dataset,
     Parallel,
     Recordings,
@@ -21,9 +19,9 @@ from seqmodels.evaluation.datasets import (
     TextFiles,
     hashed,
 )
-from seqmodels.evaluation.limits import under_budget
 from seqmodels.evaluation.run import run
-from seqmodels.evaluation.standard import Task
+from seqmodels.evaluation.run_config import RunConfig
+from seqmodels.evaluation.suites import Choice, Task
 
 
 def compare(
@@ -57,17 +55,18 @@ def compare(
 ) -> None:
     """Fit every family of models to the same data, and say which explains what was held out best, and how sure that is.
 
-    Two questions each: the density of whole sequences, log p(x), and continuation, log p(rest | beginning). Without data of
-    your own: the text and the synthetic speech that are built in.
+    Two questions each: the density of whole sequences, log p(x), and continuation, log p(rest | beginning). Without
+    data of your own: the text and the synthetic speech that are built in.
 
     Example: seqmodels compare --text book.txt --models hmm,lstm --seconds 60
 
-    The figures: score is nats per byte, frame or symbol of held-out data, higher is better; bits are what a unit costs, -nats / 0.693; difference
-    is the score minus the baseline's on the same sequences, with a 95 % interval: where that holds 0, the two may be equal.
-    run.toml beside the results runs the same again. Ctrl-C keeps the models fitted so far.
+    The figures: score is nats per byte, frame or symbol of held-out data, higher is better; bits are what a unit costs,
+    -nats / 0.693; difference is the score minus the baseline's on the same sequences, with a 95 % interval: where that
+    holds 0, the two may be equal. run.toml beside the results runs the same again. Ctrl-C keeps the models fitted so
+    far.
     """
     console = Console(as_json, quiet)
-    own: dict[str, object] = {
+    options: dict[str, object] = {
         "--text": text,
         "--audio": audio,
         "--csv": csv,
@@ -75,71 +74,60 @@ def compare(
         "--dither": dither,
         "--models": models,
         "--quick": quick,
+        "--seconds": seconds,
+        "--steps": steps,
+        "--seed": seed,
+        "--seeds": seeds - 1,
     }
-    own |= {"--seconds": seconds, "--steps": steps, "--seed": seed, "--seeds": seeds - 1}
     with console.errors():
         if config is not None:
-            _refuse_both([name for name, value in own.items() if value])
-            wanted = Config.read(config)
+            _refuse_options([name for name, value in options.items() if value])
+            run_config = RunConfig.read(config)
         else:
+            data: dict[str, Dataset] = {}
+            if text is not None:
+                data["text"] = TextFiles(text)
+            if audio is not None:
+                data["audio"] = Recordings(audio)
+            if csv is not None:
+                data["table"] = Table(csv, by, [name for name in columns.split(",") if name], time, dither)
+            if pairs is not None:
+                data["pairs"] = Parallel(*pairs)
+            builtin: dict[str, Dataset] = {"text": BuiltinText(), "speech": BuiltinSpeech(random_state=seed)}
             names = tuple(name.strip() for name in models.split(",") if name.strip())
-            data = _data(text, audio, csv, by, columns, time, pairs, seed, dither=dither)
-            wanted = Config(data, {}, Choice(names, quick, seed), seeds, seconds, steps)
-        tasks = _prepared(wanted, out)
-    results = _run(wanted, tasks, out, console)
+            run_config = RunConfig(data or builtin, {}, Choice(names, quick, seed), seeds, seconds, steps)
+        tasks = _prepare(run_config, out)
+    results = _run(run_config, tasks, out, console)
     if any((result.frame["error"] != "").any() for result in results):
         raise typer.Exit(FAILED)
 
 
-def _refuse_both(given: list[str]) -> None:
-    if given:
+def _refuse_options(names: list[str]) -> None:
+    """Raise ``ValueError`` for an option beside ``--config``."""
+    if names:
         raise ValueError(
-            f"--config says everything, so {given[0]} cannot be given too; change it in the file, or leave it out"
+            f"--config says everything, so {names[0]} cannot be given too; change it in the file, or leave it out"
         )
 
 
-def _data(
-    text: str | None,
-    audio: str | None,
-    csv: str | None,
-    by: str,
-    columns: str,
-    time: str,
-    pairs: tuple[str, str] | None,
-    seed: int,
-    *,
-    dither: bool,
-) -> dict[str, Dataset]:
-    found: dict[str, Dataset] = {}
-    if text is not None:
-        found["text"] = TextFiles(text)
-    if audio is not None:
-        found["audio"] = Recordings(audio)
-    if csv is not None:
-        found["table"] = Table(csv, by, [name for name in columns.split(",") if name], time, dither)
-    if pairs is not None:
-        found["pairs"] = Parallel(*pairs)
-    return found or {"text": BuiltinText(), "speech": BuiltinSpeech(random_state=seed)}
-
-
-def _prepared(wanted: Config, out: Path) -> list[Task]:
-    """Data read, models within their budget, and ``run.toml`` written."""
-    read = wanted.read_data()
-    tasks = [under_budget(task, seconds=wanted.seconds, steps=wanted.steps) for task in wanted.tasks(read)]
+def _prepare(run_config: RunConfig, out: Path) -> list[Task]:
+    """Read the data, set the models to their budget, and write ``run.toml``."""
+    data = run_config.read_data()
+    tasks = [task.under_budget(seconds=run_config.seconds, steps=run_config.steps) for task in run_config.tasks(data)]
     out.mkdir(parents=True, exist_ok=True)
-    wanted.write(out / "run.toml", tasks, {name: hashed(pair) for name, pair in read.items()})
+    run_config.write(out / "run.toml", tasks, {name: hashed(pair) for name, pair in data.items()})
     return tasks
 
 
-def _run(wanted: Config, tasks: list[Task], out: Path, console: Console) -> list[Comparison]:
+def _run(run_config: RunConfig, tasks: list[Task], out: Path, console: Console) -> list[Comparison]:
     with console.errors(FAILED):
         results = run(
             tasks,
             out,
-            random_state=wanted.choice.random_state,
-            seeds=wanted.seeds,
-            seconds=wanted.seconds,
-            steps=wanted.steps,
+            random_state=run_config.choice.random_state,
+            seeds=run_config.seeds,
+            seconds=run_config.seconds,
+            steps=run_config.steps,
             say=console.say,
             progress=console.shows_progress,
         )

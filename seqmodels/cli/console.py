@@ -1,4 +1,4 @@
-"""What all commands have in common: exit codes, one-line errors, warnings in a line, JSON and nothing else on stdout."""
+"""The output of all commands: exit codes, one-line errors and warnings, and JSON with nothing else on stdout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Json = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout
 
 @dataclass(frozen=True)
 class Console:
-    """Where a command's words go.
+    """Prints a command's results, warnings and errors.
 
     Args:
         json: the result goes to stdout as JSON; what is meant for people goes to stderr.
@@ -34,12 +34,12 @@ class Console:
     quiet: bool = False
 
     def say(self, text: str) -> None:
-        """For people."""
+        """Print a text for people: on stdout, or on stderr where stdout is for JSON."""
         typer.echo(text, err=self.json)
 
     def result(self, value: Any, text: str) -> None:
-        """What was asked for, in either form."""
-        typer.echo(json.dumps(plain(value), allow_nan=False) if self.json else text)
+        """Print the result, as JSON or as text."""
+        typer.echo(json.dumps(as_plain(value), allow_nan=False) if self.json else text)
 
     @property
     def shows_progress(self) -> bool:
@@ -47,37 +47,37 @@ class Console:
 
     @contextmanager
     def errors(self, code: int = BAD_INPUT) -> Iterator[None]:
-        """Errors within end the command with one line on stderr and this exit code."""
+        """Context in which an error ends the command with one line on stderr and this exit code."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if self.quiet else "once")
-            warnings.showwarning = _in_a_line
+            warnings.showwarning = _warn_in_one_line
             try:
                 yield
             except KeyboardInterrupt:
-                raise _ended("interrupted", INTERRUPTED) from None
+                raise _exit("interrupted", INTERRUPTED) from None
             except (ValueError, ImportError, OSError) as error:
-                raise _ended(str(error), code) from None
+                raise _exit(str(error), code) from None
             except (RuntimeError, ArithmeticError, MemoryError) as error:
                 if isinstance(error, typer.Exit):
                     raise
-                raise _ended(f"{type(error).__name__}: {error}", FAILED) from None
+                raise _exit(f"{type(error).__name__}: {error}", FAILED) from None
 
 
-def plain(value: Any) -> Any:
-    """As JSON allows: keys are strings, and a figure that is not there is null."""
+def as_plain(value: Any) -> Any:
+    """A value as JSON allows: keys are strings, NaN and infinities are null."""
     if isinstance(value, dict):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {str(key): as_plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [as_plain(each) for each in value]
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return as_plain(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _ended(text: str, code: int) -> typer.Exit:
+def _exit(text: str, code: int) -> typer.Exit:
     typer.echo(f"seqmodels: {' '.join(text.split())}", err=True)
     return typer.Exit(code)
 
 
-def _in_a_line(message: Warning | str, *_: Any, **__: Any) -> None:
+def _warn_in_one_line(message: Warning | str, *_: Any, **__: Any) -> None:
     typer.echo(f"seqmodels: warning: {' '.join(str(message).split())}", err=True)

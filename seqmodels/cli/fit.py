@@ -1,20 +1,42 @@
-"""``seqmodels fit``: one model to a file."""
+"""``seqmodels fit``: fit one model and save it to a file."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-from seqmodels.cli.families import NAMES, complete, model_of
-from seqmodels.cli.inputs import Saved, dataset_of
-from seqmodels.evaluation.limits import limited
+from seqmodels.cli.inputs import Reading, Saved, dataset_of
+from seqmodels.evaluation.budget import within_budget
+from seqmodels.evaluation.toml import from_table
+from seqmodels.loading import MODELS
+from seqmodels.model import SequenceModel
+from seqmodels.parameters import Configurable, check_argument
+
+FAMILIES = {
+    "hmm": "HMM",
+    "ngram": "NGram",
+    "elman": "ElmanRNN",
+    "lstm": "LSTM",
+    "gru": "GRU",
+    "transformer": "Transformer",
+    "seq2seq": "LSTMSeq2Seq",
+    "transformer-seq2seq": "TransformerSeq2Seq",
+    "alignment-hmm": "AlignmentHMM",
+}
+
+
+def complete_family(incomplete: str) -> list[str]:
+    """The names of families that begin like this, for the shell's completion."""
+    return [name for name in FAMILIES if name.startswith(incomplete)]
 
 
 def fit(
-    model: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}.", autocompletion=complete)],
+    model: Annotated[str, typer.Argument(help=f"One of {', '.join(FAMILIES)}.", autocompletion=complete_family)],
     data: Annotated[str, typer.Argument(help="A text file, a folder of .txt or of WAV, a WAV, or a .csv (with --by).")],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("model.safetensors"),
     settings: Annotated[
@@ -43,26 +65,26 @@ def fit(
     A hyperparameter is written as the constructor takes it: --set n_states=32, --set attention=none,
     --set 'observation={class="GaussianMixture", n_components=8}'.
 
-    The figures: nats per byte, frame or symbol of the data it was trained on (and of what it held out), higher is better. For
-    an honest figure score data that it has not seen: seqmodels score.
+    The figures: nats per byte, frame or symbol of the data it was trained on (and of what it held out), higher is
+    better. For an unbiased figure score data that it has not seen: seqmodels score.
 
     Ctrl-C ends training and writes the best that was found; a second one writes nothing.
     """
     console = Console(as_json, quiet)
     with console.errors():
-        wanted = limited(model_of(model, settings or (), seed), seconds=seconds, steps=steps)
-        source = dataset_of(data, target, by, [name for name in columns.split(",") if name], time, cut)
-        read = source.read()
+        unfitted = within_budget(model_of(model, settings or (), seed), seconds=seconds, steps=steps)
+        dataset = dataset_of(data, target, Reading(by, [name for name in columns.split(",") if name], time, cut))
+        pair = dataset.read()
         if not out.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {out.parent} to write {out.name} to; make it first")
     with console.errors(FAILED):
-        shown = wanted.verbose
-        wanted.set_params(verbose=shown or console.shows_progress).fit(*read)
-        wanted.set_params(verbose=shown)
-        saved = Saved.of(wanted, source, read)
+        verbose = unfitted.verbose
+        fitted = unfitted.set_params(verbose=verbose or console.shows_progress).fit(*pair)
+        saved = Saved.of(fitted.set_params(verbose=verbose), dataset, pair)
         saved.write(out)
-        console.result(_facts(saved, out), _words(saved, out))
-        if wanted.interrupted_:
+        facts = _facts(saved, out)
+        console.result(facts, _in_words(facts))
+        if fitted.interrupted_:
             raise KeyboardInterrupt
 
 
@@ -80,13 +102,68 @@ def _facts(saved: Saved, out: Path) -> dict[str, Any]:
     }
 
 
-def _words(saved: Saved, out: Path) -> str:
-    facts = _facts(saved, out)
-    about, last = facts["data"], facts["last"]
+def _in_words(facts: dict[str, Any]) -> str:
+    about = facts["data"]
+    last = facts["last"]
     figures = [f"{last['log_prob']:.4f} nats per {about['unit']} in training"] if "log_prob" in last else []
     if last.get("validation") == last.get("validation") and "validation" in last:
         figures.append(f"{last['validation']:.4f} on what it held out")
     return (
         f"{facts['class']} with {facts['n_parameters']:,} parameters, fitted to {about['units']:,} {about['unit']}s in "
-        f"{facts['fit_seconds']:.1f} s{': ' * bool(figures)}{', '.join(figures)}.\nWritten to {out}"
+        f"{facts['fit_seconds']:.1f} s{': ' * bool(figures)}{', '.join(figures)}.\nWritten to {facts['out']}"
     )
+
+
+# -- the model of the command line ----------------------------------------------------------------------------
+
+
+def model_of(family: str, settings: Sequence[str], random_state: int) -> Any:
+    """An unfitted model of a family, or of a class by its name, with hyperparameters given as ``key=value``.
+
+    Raises:
+        ValueError: an unknown family or hyperparameter, or a value of another type.
+    """
+    known = [cls.__name__ for cls in MODELS if issubclass(cls, SequenceModel)]
+    name = FAMILIES.get(family.lower(), family)
+    if name not in known:
+        raise ValueError(f"there is no model {family!r}; choose from {', '.join(FAMILIES)}")
+    pairs = dict(map(parse_setting, settings))
+    own = {key: value for key, value in pairs.items() if "__" not in key}
+    model = from_table({"class": name, "random_state": random_state, **own})
+    for key in sorted(pairs.keys() - own.keys()):
+        _set_nested(model, key, pairs[key])
+    return model
+
+
+def _set_nested(model: Any, path: str, value: Any) -> None:
+    """Set a hyperparameter of a hyperparameter: ``observation__n_components``."""
+    outer, _, inner = path.partition("__")
+    holder = model.get_params(deep=False).get(outer)
+    if not isinstance(holder, Configurable):
+        raise ValueError(
+            f"{outer} is {holder!r}, which has no {inner} to set; say which it is, for example "
+            "--set 'observation={class=\"GaussianMixture\", n_components=8}'"
+        )
+    check_argument(type(holder), inner, value)
+    model.set_params(**{path: value})
+
+
+def parse_setting(setting: str) -> tuple[str, Any]:
+    """Key and value of ``key=value``: the value as TOML writes it; a word needs no quotes, and ``none`` is None.
+
+    >>> parse_setting("d_model=64"), parse_setting("attention=none"), parse_setting("observation={class='Poisson'}")
+    (('d_model', 64), ('attention', None), ('observation', {'class': 'Poisson'}))
+    """
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"--set {setting} is not key=value; write for example --set d_model=64")
+    return key.strip(), _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("none", "true", "false"):
+        return {"none": None, "true": True, "false": False}[text.lower()]
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

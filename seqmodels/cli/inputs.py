@@ -1,4 +1,4 @@
-"""What a path on the command line holds, and saved models together with how their data were read."""
+"""Inputs of the commands: data by their paths, and saved models together with how their data were read."""
 
 from __future__ import annotations
 
@@ -8,23 +8,33 @@ from pathlib import Path
 from typing import Any, Self
 
 from seqmodels import storage
-from seqmodels.data.text import Cut
+from seqmodels.data.text import Unit
 from seqmodels.evaluation.datasets import DATASETS, Dataset, Pair, Parallel, Recordings, Table, TextFiles, hashed
-from seqmodels.evaluation.settings import from_table, to_table
+from seqmodels.evaluation.toml import from_table, to_table
 from seqmodels.loading import MALFORMED, restored
 from seqmodels.model import SequenceModel
 
 
-def dataset_of(path: str, target: str | None, by: str, columns: Sequence[str], time: str, cut: Cut) -> Dataset:
-    """As the path looks: pairs where there is a target, a table, recordings, otherwise text."""
+@dataclass(frozen=True)
+class Reading:
+    """Options of how tables and texts are read, see ``Table`` and ``TextFiles``."""
+
+    by: str = ""
+    columns: Sequence[str] = ()
+    time: str = ""
+    cut: Unit = "whole"
+
+
+def dataset_of(path: str, target: str | None, reading: Reading) -> Dataset:
+    """The data set at a path: pairs if there is a target, a table, recordings, otherwise text."""
     if target is not None:
         return Parallel(path, target)
     file = Path(path)
     if file.suffix.lower() == ".csv":
-        return Table(path, by, list(columns), time)
+        return Table(path, reading.by, list(reading.columns), reading.time)
     if file.suffix.lower() == ".wav" or (file.is_dir() and _has_recordings(file)):
         return Recordings(path)
-    return TextFiles(path, cut)
+    return TextFiles(path, reading.cut)
 
 
 def _has_recordings(folder: Path) -> bool:
@@ -36,9 +46,10 @@ class Saved:
     """A model and, where the command line saved it, how its data were read.
 
     Args:
-        data: None where only the model is known.
+        model: fitted.
+        data: how the data were read; None where only the model is known.
         sample_rate: in Hz, of recordings.
-        about: what else is known of the data, as JSON.
+        about: further facts about the data, as JSON.
     """
 
     model: SequenceModel
@@ -48,7 +59,7 @@ class Saved:
 
     @classmethod
     def of(cls, model: SequenceModel, data: Dataset, read: Pair) -> Self:
-        """A model that was just fitted."""
+        """A model that was just fitted to these data."""
         X, y = read
         scored = X if y is None else y
         rate = int(X.metadata["sample_rate"].iloc[0]) if "sample_rate" in X.metadata else None
@@ -63,7 +74,7 @@ class Saved:
 
     @classmethod
     def read(cls, path: str) -> Self:
-        """Raises ``ValueError`` for what is no saved model with a likelihood, ``FileNotFoundError`` for nothing."""
+        """From a file; ``ValueError`` if it has no sequence model, ``FileNotFoundError`` if there is none."""
         if not Path(path).is_file():
             raise FileNotFoundError(f"there is no file {path}; seqmodels fit writes one")
         content = storage.read(path)
@@ -86,14 +97,12 @@ class Saved:
 
     def like(self, path: str, target: str | None = None) -> Dataset:
         """Another file, read as the data of the fit were."""
-        if self.data is None:
-            return dataset_of(path, target, "", (), "", "whole")
-        n = len(self.data.paths())
-        given = [path] if target is None else [path, target]
-        if n == 0:
-            return dataset_of(path, target, "", (), "", "whole")
-        if n != len(given):
+        n = 0 if self.data is None else len(self.data.paths())
+        if self.data is None or n == 0:
+            return dataset_of(path, target, Reading())
+        paths = [path] if target is None else [path, target]
+        if n != len(paths):
             raise ValueError(
                 "the model is p(y | x): pass --target" if n == 2 else "the model is p(x): leave --target out"
             )
-        return self.data.at(given)
+        return self.data.at(paths)

@@ -1,17 +1,21 @@
-"""``seqmodels inspect``: what a saved model is."""
+"""``seqmodels inspect``: describe a saved model, and the states of an HMM."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import Saved
-from seqmodels.cli.states import states_of
+from seqmodels.encodings.text import Text
 from seqmodels.evaluation import toml
-from seqmodels.evaluation.settings import to_table
+from seqmodels.evaluation.toml import to_table
 from seqmodels.hmm import HMM
+from seqmodels.observations import Categorical, GaussianMixture
+
+MAX_LISTED = 5  # symbols of a state, and features of its mean
 
 
 def inspect(
@@ -19,12 +23,13 @@ def inspect(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say what a saved model is: its class and hyperparameters, what its figures measure, its data, and how its training ended.
+    """Describe a saved model: class and hyperparameters, what its figures measure, its data, how its training ended.
 
     Example: seqmodels inspect model.safetensors
 
-    The figures: log_prob and validation are nats per byte, frame or symbol, higher is better. Of an HMM every state is shown: its
-    share of the time in the long run, the mean number of steps it lasts, and the symbols it emits most often (with their
+    The figures: log_prob and validation are nats per byte, frame or symbol, higher is better. Of an HMM every state is
+    shown: its share of the steps in the long run, the mean number of steps it lasts, and the symbols it emits most
+        often (with their
     probabilities) or the mean of its vectors, in raw units.
     """
     console = Console(as_json, quiet)
@@ -32,11 +37,10 @@ def inspect(
         saved = Saved.read(model)
     with console.errors(FAILED):
         facts = _facts(saved)
-        console.result(facts, _words(facts))
+        console.result(facts, _in_words(facts))
 
 
 def _facts(saved: Saved) -> dict[str, Any]:
-
     model = saved.model
     table = to_table(model)
     return {
@@ -56,8 +60,7 @@ def _facts(saved: Saved) -> dict[str, Any]:
     }
 
 
-def _words(facts: dict[str, Any]) -> str:
-
+def _in_words(facts: dict[str, Any]) -> str:
     measure = facts["measure"]
     p = "p(y | x)" if measure["conditional"] else "p(x)"
     ends = "ends are scored" if measure["length"] == "stop" else "lengths are given"
@@ -68,15 +71,15 @@ def _words(facts: dict[str, Any]) -> str:
         f"sees         {context}",
         f"encoding     {facts['encoding']}",
         f"observation  {toml.inline(facts['observation'])}",
-        f"data         {_data(facts)}",
-        f"training     {_training(facts)}",
+        f"data         {_data_in_words(facts)}",
+        f"training     {_training_in_words(facts)}",
         "",
         *(f"{key} = {toml.inline(value)}" for key, value in facts["hyperparameters"].items()),
     ]
-    return "\n".join([*lines, *_states(facts["states"])])
+    return "\n".join([*lines, *_state_lines(facts["states"])])
 
 
-def _data(facts: dict[str, Any]) -> str:
+def _data_in_words(facts: dict[str, Any]) -> str:
     about = facts["data"]
     if about is None:
         return "not known: the file was not written by seqmodels fit"
@@ -86,14 +89,70 @@ def _data(facts: dict[str, Any]) -> str:
     return f"{words}{width}{rate}; sha256 {about['sha256'][:12]}"
 
 
-def _training(facts: dict[str, Any]) -> str:
+def _training_in_words(facts: dict[str, Any]) -> str:
     last = ", ".join(f"{k} {v:,.4g}" for k, v in facts["last"].items() if v == v)
     end = "stopped by itself" if facts["converged"] else "stopped by its budget"
     return f"{last}; {end}, {facts['fit_seconds']:.1f} s in all"
 
 
-def _states(states: list[dict[str, Any]]) -> list[str]:
+def _state_lines(states: list[dict[str, Any]]) -> list[str]:
     if not states:
         return []
     rows = (f"{s['state']:>5}  {s['share']:>6.1%}  {s['duration']:>8.1f}  {s['emits']}" for s in states)
     return ["", "state   share  duration  emits", *rows]
+
+
+# -- the states of an HMM -------------------------------------------------------------------------------------
+
+
+def states_of(model: HMM) -> list[dict[str, Any]]:
+    """For each state its share of the steps, its mean duration ``1 / (1 - a_kk)`` in steps, and what it emits."""
+    stay = np.diag(np.asarray(model.transition_))
+    with np.errstate(divide="ignore"):
+        durations = 1 / (1 - stay)  # inf: never left
+    emitted = _emissions(model)
+    return [
+        {"state": k, "share": float(share), "duration": float(durations[k]), "emits": emitted[k]}
+        for k, share in enumerate(_shares(model))
+    ]
+
+
+def _shares(model: HMM) -> np.ndarray:
+    """``(K,)`` share of each state in the steps of many sequences, or, where there is no end, of one long sequence.
+
+    The expected visits ``v = initial + v A`` of a sequence that ends, and the limit of the mean otherwise.
+    """
+    initial = np.asarray(model.initial_)
+    transition = np.asarray(model.transition_)
+    final = 1 - transition.sum(axis=1)
+    # A chain that never ends is given a small probability of ending, 1e-6, so that one equation serves for both.
+    added_final = np.where(final > 1e-9, 0.0, 1e-6)
+    visits: np.ndarray = np.linalg.solve(np.eye(len(initial)) - (transition * (1 - added_final[:, None])).T, initial)
+    shares: np.ndarray = visits / visits.sum()
+    return shares
+
+
+def _emissions(model: HMM) -> list[str]:
+    observation = model.observation_
+    if isinstance(observation, Categorical):
+        return [_symbols(model, row) for row in np.asarray(model.emission_)]
+    if isinstance(observation, GaussianMixture):
+        means = (np.asarray(model.weights_)[..., None] * np.asarray(model.means_)).sum(axis=1)  # (K, D)
+        return [_mean(row) for row in means]
+    return [type(observation).__name__] * len(model.initial_)
+
+
+def _symbols(model: HMM, probabilities: np.ndarray) -> str:
+    top = np.argsort(-probabilities, kind="stable")[:MAX_LISTED]
+    return "  ".join(f"{_symbol_name(model, int(k))} {probabilities[k]:.2f}" for k in top if probabilities[k] > 0.005)
+
+
+def _symbol_name(model: HMM, symbol: int) -> str:
+    if isinstance(model.encoding_, Text):
+        return repr(model.encoding_.spelling()[symbol].decode(errors="backslashreplace"))
+    return str(model.encoding_.decode(np.array([symbol]))[0])
+
+
+def _mean(mean: np.ndarray) -> str:
+    more = " ..." if len(mean) > MAX_LISTED else ""
+    return f"mean [{', '.join(f'{x:.3g}' for x in mean[:MAX_LISTED])}{more}]"

@@ -1,4 +1,4 @@
-"""``seqmodels report``: the page of a comparison, anew."""
+"""``seqmodels report``: render the page of a saved comparison again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def report(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Render the pages of saved comparisons anew, without fitting anything: after an update, or to another folder.
+    """Render the pages of saved comparisons again, without fitting anything: after an update, or to another folder.
 
     Example: seqmodels report results
 
@@ -30,8 +30,7 @@ def report(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        found = _saved(folder)
-        comparisons = {each: Comparison.load(each) for each in found}
+        comparisons = {each: Comparison.load(each) for each in _saved_comparisons(folder)}
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
     with console.errors(FAILED):
@@ -43,8 +42,8 @@ def report(
         console.result({"pages": pages}, "\n".join(f"Open {page}" for page in pages))
 
 
-def _saved(folder: Path) -> list[Path]:
-    """The folder itself, or those in it."""
+def _saved_comparisons(folder: Path) -> list[Path]:
+    """The folder itself and the folders in it, as far as they hold a saved comparison."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     found = [each for each in (folder, *sorted(folder.iterdir())) if (each / MAIN).is_file()]

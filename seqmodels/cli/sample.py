@@ -15,11 +15,11 @@ from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import Saved
 from seqmodels.data import from_mfcc
 from seqmodels.evaluation.datasets import Recordings
+from seqmodels.files import replaced, write_text
 from seqmodels.sequences import Item
-from seqmodels.storage import replaced, write_text
 
-BETWEEN = "\n" + "-" * 40 + "\n"
-FRAMES = 100  # a second, where nothing else is asked for
+SEPARATOR = "\n" + "-" * 40 + "\n"  # between texts
+DEFAULT_FRAMES = 100  # a second of sound
 
 
 def sample(
@@ -44,20 +44,20 @@ def sample(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw sequences from a saved model: text is printed, cepstra become a WAV, other vectors and symbols are printed as CSV.
+    """Draw sequences from a saved model: text is printed, cepstra become a WAV, anything else is printed as CSV.
 
     Example: seqmodels sample model.safetensors -n 3 --prefix "It was" --temperature 0.8
 
-    A sound is found from its cepstra by Griffin and Lim's method, so it has the vowels and the rhythm of speech, but a whispering
-    or buzzing voice: cepstra do not hold pitch and phase. With the default temperature and without --top-p and --top-k the draws are the model's
-    own: how they look is how the model is.
+    A sound is found from its cepstra by Griffin and Lim's method, so it has the vowels and the rhythm of speech, but a
+    whispering or buzzing voice: cepstra do not hold pitch and phase. With the default temperature and without --top-p
+    and --top-k the draws follow the model's own distribution.
     """
     console = Console(as_json, quiet)
     with console.errors():
         saved = Saved.read(model)
         items = saved.model.sample(
             n,
-            length=FRAMES if length is None and saved.model.length_ == "given" and source is None else length,
+            length=DEFAULT_FRAMES if length is None and saved.model.length_ == "given" and source is None else length,
             prefix=None if prefix is None else _prefix(saved, prefix),
             source=source,
             max_length=max_length,
@@ -80,14 +80,12 @@ def _prefix(saved: Saved, prefix: str) -> Item:
 
 
 def _is_sound(saved: Saved, sample_rate: int | None) -> bool:
-
     return isinstance(saved.data, Recordings) or sample_rate is not None
 
 
 def _write_sounds(
     saved: Saved, items: list[Item], out: Path, sample_rate: int | None, seed: int, console: Console
 ) -> None:
-
     mfcc = saved.data.mfcc if isinstance(saved.data, Recordings) else None
     rate = sample_rate or saved.sample_rate
     assert rate is not None
@@ -106,7 +104,7 @@ def _numbered(out: Path, n: int) -> list[Path]:
 
 
 def _write(items: list[Item], out: Path | None, console: Console) -> None:
-    text = BETWEEN.join(map(str, items)) if isinstance(items[0], str) else _as_csv(items)
+    text = SEPARATOR.join(map(str, items)) if isinstance(items[0], str) else _as_csv(items)
     if out is not None:
         write_text(out, text)
         console.result({"written": [{"file": str(out)}]}, f"Written to {out}")
@@ -115,8 +113,7 @@ def _write(items: list[Item], out: Path | None, console: Console) -> None:
 
 
 def _as_csv(items: list[Any]) -> str:
-    """A row a step, with the number of its sequence before it: what ``fit`` reads ``--by sequence``."""
-
+    """A row for each step, with the number of its sequence before it, as ``fit`` reads it ``--by sequence``."""
     frames = [pd.DataFrame(np.asarray(item)) for item in items]
     frames = [f.set_axis([f"x{c}" for c in f.columns], axis=1) for f in frames]
     table = pd.concat({i: f for i, f in enumerate(frames)}, names=["sequence", None]).reset_index(level=0)

@@ -1,4 +1,4 @@
-"""``seqmodels score``: how well a saved model predicts files."""
+"""``seqmodels score``: the log-probability that a saved model gives to files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import Saved
 from seqmodels.evaluation.datasets import Pair
+from seqmodels.files import replaced
 from seqmodels.sequences import Sequences
-from seqmodels.storage import replaced
 
 
 def score(
@@ -24,12 +24,13 @@ def score(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score files by a saved model: the log-probability it gives them. A file it was not trained on gives an honest figure.
+    """Score files by a saved model. Only files that it was not trained on give an unbiased figure.
 
     Example: seqmodels score model.safetensors chapter1.txt chapter2.txt --steps steps.csv
 
-    The figures: nats per byte (frame, symbol) are log p / length, so higher is better; bits are what one costs, -log2 p / length, so
-    lower is better: a text of b bits per byte would be compressed to b / 8 of its size. perplexity, exp(-nats), is how many bytes the model is torn between; vectors have none, for
+    The figures: nats per byte (frame, symbol) are log p / length, so higher is better; bits are what one costs,
+    -log2 p / length, so lower is better: a text of b bits per byte would be compressed to b / 8 of its size.
+    perplexity, exp(-nats), is the number of equally likely bytes that would be as uncertain; vectors have none, for
     theirs is a density. Texts and symbols include their end.
     """
     console = Console(as_json, quiet)
@@ -37,18 +38,19 @@ def score(
         saved = Saved.read(model)
         if target is not None and len(files) != 1:
             raise ValueError(f"--target goes with one file of sources, but there are {len(files)}")
-        read = {file: saved.like(file, target).read() for file in files}
+        pairs = {file: saved.like(file, target).read() for file in files}
         if steps is not None and not steps.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {steps.parent} to write {steps.name} to; make it first")
-        table = pd.concat([_scored(saved, file, pair) for file, pair in read.items()], ignore_index=True)
+        table = pd.concat([_score_steps(saved, file, pair) for file, pair in pairs.items()], ignore_index=True)
         if steps is not None:
             with replaced(steps) as partial:
                 table.to_csv(partial, index=False)
-        console.result(_facts(saved, read, table), _words(saved, read, table))
+        facts = _facts(saved, pairs, table)
+        console.result(facts, _in_words(facts))
 
 
-def _scored(saved: Saved, file: str, pair: Pair) -> pd.DataFrame:
-    """A row a step; what the model cannot read is refused by the file's name."""
+def _score_steps(saved: Saved, file: str, pair: Pair) -> pd.DataFrame:
+    """A row for each step; an error names the file."""
     X, y = pair
     _check_rate(saved, file, X)
     try:
@@ -68,12 +70,13 @@ def _check_rate(saved: Saved, file: str, X: Sequences) -> None:
     rates = set(X.metadata["sample_rate"]) if "sample_rate" in X.metadata else set()
     if saved.sample_rate is not None and rates - {saved.sample_rate}:
         raise ValueError(
-            f"{file} has a sample rate of {rates.pop()} Hz but the model was fitted on {saved.sample_rate}; resample it first"
+            f"{file} has a sample rate of {rates.pop()} Hz but the model was fitted on {saved.sample_rate}; resample "
+            "it first"
         )
 
 
-def _facts(saved: Saved, read: dict[str, Pair], table: pd.DataFrame) -> dict[str, Any]:
-    units = {file: int((X if y is None else y).n_units.sum()) for file, (X, y) in read.items()}
+def _facts(saved: Saved, pairs: dict[str, Pair], table: pd.DataFrame) -> dict[str, Any]:
+    units = {file: int((X if y is None else y).n_units.sum()) for file, (X, y) in pairs.items()}
     sums = table.groupby("file", sort=False)["log_prob"].sum()
     measure = saved.model.measure_
     files = {file: _figures(float(sums[file]), n, measure.space) for file, n in units.items()}
@@ -87,11 +90,10 @@ def _figures(log_prob: float, n_units: int, space: str) -> dict[str, float]:
     return {**figures, "perplexity": math.exp(-mean)} if space in ("text", "symbols") else figures
 
 
-def _words(saved: Saved, read: dict[str, Pair], table: pd.DataFrame) -> str:
-
-    facts, unit = _facts(saved, read, table), saved.model.measure_.unit
-    rows = {**facts["files"], **({"all": facts["total"]} if len(read) > 1 else {})}
-    shown = pd.DataFrame(
+def _in_words(facts: dict[str, Any]) -> str:
+    unit = facts["measure"]["unit"]
+    rows = {**facts["files"], **({"all": facts["total"]} if len(facts["files"]) > 1 else {})}
+    frame = pd.DataFrame(
         [
             {
                 "file": file,
@@ -103,4 +105,4 @@ def _words(saved: Saved, read: dict[str, Pair], table: pd.DataFrame) -> str:
             for file, row in rows.items()
         ]
     )
-    return shown.to_string(index=False)
+    return frame.to_string(index=False)

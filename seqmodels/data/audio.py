@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import pandas as pd
 
 from seqmodels.data.mfcc import MFCC
 from seqmodels.sequences import Sequences
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Features = Literal["mfcc", "waveform"]
 DEFAULT_PATTERN = r"(?:^|/)(?P<label>[^_/]+)_(?P<speaker>[^_/]+)_(?P<index>\d+)\.[^./]+$"
@@ -46,24 +48,24 @@ def audio(
     """
     if features not in get_args(Features):
         raise ValueError(f"features is {features!r}; pass one of {', '.join(map(repr, get_args(Features)))}")
-    given = Path(folder)
-    root = given.parent if given.is_file() else given
-    paths = [given.name] if given.is_file() else _paths(root)
-    metadata = _described(root, paths, pattern)
+    path = Path(folder)
+    root = path.parent if path.is_file() else path
+    paths = [path.name] if path.is_file() else _paths(root)
+    metadata = _metadata(root, paths, pattern)
     waveforms, sample_rate = _read_all(root, paths)
     metadata["sample_rate"] = sample_rate
     if features == "waveform":
         return Sequences([x[:, None] for x in waveforms], metadata=metadata)
     extract = MFCC() if mfcc is None else mfcc
-    cepstra = [_named(extract, path, x, sample_rate) for path, x in zip(paths, waveforms, strict=True)]
+    cepstra = [_cepstra(extract, name, x, sample_rate) for name, x in zip(paths, waveforms, strict=True)]
     return Sequences(cepstra, metadata=metadata)
 
 
 def _paths(root: Path) -> list[str]:
     if not root.is_dir():
         raise FileNotFoundError(f"there is no file or folder {root}")
-    found = (f for f in root.rglob("*") if f.suffix.lower() == ".wav" and f.is_file())
-    paths = sorted(f.relative_to(root).as_posix() for f in found)
+    files = (f for f in root.rglob("*") if f.suffix.lower() == ".wav" and f.is_file())
+    paths = sorted(f.relative_to(root).as_posix() for f in files)
     if not paths:
         raise ValueError(
             f"the folder {root} has no .wav file; convert what it has, for example with ffmpeg -i in.mp3 out.wav"
@@ -107,15 +109,17 @@ def _soundfile() -> ModuleType:
     return soundfile
 
 
-def _named(extract: MFCC, path: str, waveform: np.ndarray, sample_rate: int) -> np.ndarray:
+def _cepstra(extract: MFCC, path: str, waveform: np.ndarray, sample_rate: int) -> np.ndarray:
     try:
         return extract(waveform, sample_rate)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _described(root: Path, paths: list[str], pattern: str | None) -> pd.DataFrame:
+def _metadata(root: Path, paths: list[str], pattern: str | None) -> pd.DataFrame:
     """One row a file: its name and path, what the pattern found, and the cluster."""
+    import pandas as pd
+
     table = pd.DataFrame({"name": _names(paths), "path": paths})
     for column, values in _groups(root, paths, pattern).items():
         table[column] = values
@@ -130,12 +134,12 @@ def _groups(root: Path, paths: list[str], pattern: str | None) -> dict[str, list
     expression = re.compile(DEFAULT_PATTERN if pattern is None else pattern)
     if not expression.groupindex:
         raise ValueError(f"the pattern {pattern!r} has no named group; write one as (?P<label>[^/]+)")
-    matches = [expression.search(path) for path in paths]
-    found = [match for match in matches if match is not None]
-    if len(found) == len(paths):
-        return {name: [match.group(name) or "" for match in found] for name in expression.groupindex}
+    searched = [expression.search(path) for path in paths]
+    matches = [match for match in searched if match is not None]
+    if len(matches) == len(paths):
+        return {name: [match.group(name) or "" for match in matches] for name in expression.groupindex}
     if pattern is not None:
-        raise ValueError(f"{paths[matches.index(None)]} does not match the pattern {pattern!r}; all files must")
+        raise ValueError(f"{paths[searched.index(None)]} does not match the pattern {pattern!r}; all files must")
     if not any("/" in path for path in paths):
         return {}  # one folder for all says nothing about a file
     return {"label": [(root.resolve() / path).parent.name for path in paths]}

@@ -1,13 +1,12 @@
-"""Sound from frames that have lost their phases: ``x`` whose ``|STFT(x)|`` comes close to what is asked for."""
+"""Waveforms from spectra without phases: ``x`` whose ``|STFT(x)|`` is close to given magnitudes."""
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.fft import idct
 
 from seqmodels.data.mfcc import FULL_SCALE, MFCC
 
-QUIETEST = 1e-8  # of a sum of squared windows, below which a sample lies in no window
+MIN_WEIGHT = 1e-8  # a sum of squared windows below which a sample lies in no window
 
 
 def from_mfcc(
@@ -16,7 +15,7 @@ def from_mfcc(
     """The ``(n,)`` waveform, in [-1, 1], of cepstra ``(T, n_coefficients)``, ``n = window + (T - 1) hop`` samples.
 
     The coefficients that were left out are taken as zero, which smooths the spectrum: what is heard has the envelope
-    of the sound, vowels and all, but its pitch only where the filters told the harmonics apart.
+    of the sound, and so its vowels, but its pitch only where the filters told the harmonics apart.
 
     Args:
         sample_rate: in Hz, of the recordings that the cepstra are of.
@@ -26,6 +25,8 @@ def from_mfcc(
     Raises:
         ValueError: frames of another width than ``mfcc`` makes, or that are not finite.
     """
+    from scipy.fft import idct
+
     how = MFCC() if mfcc is None else mfcc
     frames = _checked(cepstra, how.n_coefficients, "n_coefficients")
     missing = np.zeros((len(frames), how.n_filters - how.n_coefficients))
@@ -48,7 +49,7 @@ def from_log_mel(
     power = (energies @ np.linalg.pinv(how.filters(sample_rate)).T).clip(min=0)  # (T, F)
     width, hop = how.frame(sample_rate)
     emphasised = griffin_lim(np.sqrt(power), width, hop, n_iter=n_iter, random_state=random_state)
-    faded = emphasised * _certainty(len(power), width, hop)
+    faded = emphasised * _fade(len(power), width, hop)
     samples = lfilter([1.0], [1.0, -how.pre_emphasis], faded) / FULL_SCALE
     return samples / max(1.0, np.abs(samples).max())
 
@@ -56,8 +57,8 @@ def from_log_mel(
 def griffin_lim(magnitudes: np.ndarray, width: int, hop: int, *, n_iter: int = 60, random_state: int = 0) -> np.ndarray:
     """The ``(n,)`` signal, ``n = width + (T - 1) hop``, whose spectra have about these ``magnitudes (T, F)``.
 
-    From random phases, in turn: the signal whose spectra are closest to magnitudes and phases in squares, and the phases
-    of its spectra. The error ``spectral_error`` never grows.
+    From random phases, in turn: the signal whose spectra are closest to magnitudes and phases in squares, and the
+    phases of its spectra. The error ``spectral_error`` never grows.
 
     Args:
         magnitudes: of ``F = n_fft // 2 + 1`` frequencies, ``n_fft`` at least ``width``.
@@ -69,14 +70,14 @@ def griffin_lim(magnitudes: np.ndarray, width: int, hop: int, *, n_iter: int = 6
     """
     if not 0 < hop <= width // 2 or width > 2 * (magnitudes.shape[1] - 1):
         raise ValueError(
-            f"a hop of {hop} and a window of {width} samples do not fit {magnitudes.shape[1]} frequencies; the hop is at "
-            f"most half the window, and the window at most {2 * (magnitudes.shape[1] - 1)}"
+            f"a hop of {hop} and a window of {width} samples do not fit {magnitudes.shape[1]} frequencies; the hop is "
+            f"at most half the window, and the window at most {2 * (magnitudes.shape[1] - 1)}"
         )
     phases = np.random.default_rng(random_state).uniform(0, 2 * np.pi, magnitudes.shape)
     signal = _signal(magnitudes * np.exp(1j * phases), width, hop)
     for _ in range(n_iter):
-        found = spectra(signal, width, hop, 2 * (magnitudes.shape[1] - 1))
-        signal = _signal(magnitudes * np.exp(1j * np.angle(found)), width, hop)
+        phases = np.angle(spectra(signal, width, hop, 2 * (magnitudes.shape[1] - 1)))
+        signal = _signal(magnitudes * np.exp(1j * phases), width, hop)
     return signal
 
 
@@ -88,17 +89,17 @@ def spectra(signal: np.ndarray, width: int, hop: int, n_fft: int) -> np.ndarray:
 
 def spectral_error(signal: np.ndarray, magnitudes: np.ndarray, width: int, hop: int) -> float:
     """``|| |STFT(x)| - magnitudes || / || magnitudes ||``, over the whole spectrum."""
-    found = np.abs(spectra(signal, width, hop, 2 * (magnitudes.shape[1] - 1)))
-    twice = np.full(magnitudes.shape[1], 2.0)
-    twice[[0, -1]] = 1.0  # negative frequencies mirror all but the first and the last
-    return float(np.sqrt(((found - magnitudes) ** 2 @ twice).sum() / (magnitudes**2 @ twice).sum()))
+    difference = np.abs(spectra(signal, width, hop, 2 * (magnitudes.shape[1] - 1))) - magnitudes
+    weights = np.full(magnitudes.shape[1], 2.0)
+    weights[[0, -1]] = 1.0  # negative frequencies mirror all but the first and the last
+    return float(np.sqrt((difference**2 @ weights).sum() / (magnitudes**2 @ weights).sum()))
 
 
-def _signal(wanted: np.ndarray, width: int, hop: int) -> np.ndarray:
-    """The signal whose spectra are closest to ``wanted (T, F)`` in squares."""
-    frames = np.fft.irfft(wanted)[:, :width] * _hann(width)  # what lies beyond the window is no part of a signal
+def _signal(target: np.ndarray, width: int, hop: int) -> np.ndarray:
+    """The signal whose spectra are closest to ``target (T, F)`` in squares."""
+    frames = np.fft.irfft(target)[:, :width] * _hann(width)  # what lies beyond the window is no part of a signal
     weight = _weight(len(frames), width, hop)
-    return _overlapped(frames, hop) / np.where(weight < QUIETEST, 1.0, weight)
+    return _overlapped(frames, hop) / np.where(weight < MIN_WEIGHT, 1.0, weight)
 
 
 def _weight(n_frames: int, width: int, hop: int) -> np.ndarray:
@@ -106,8 +107,8 @@ def _weight(n_frames: int, width: int, hop: int) -> np.ndarray:
     return _overlapped(np.broadcast_to(_hann(width) ** 2, (n_frames, width)), hop)
 
 
-def _certainty(n_frames: int, width: int, hop: int) -> np.ndarray:
-    """From 0, at the ends, where only the foot of one window reaches and any error is blown up, to 1."""
+def _fade(n_frames: int, width: int, hop: int) -> np.ndarray:
+    """From 0, at the ends, where one window is almost zero and errors are magnified, to 1."""
     weight = _weight(n_frames, width, hop)
     return weight / weight.max()
 
@@ -122,7 +123,7 @@ def _overlapped(frames: np.ndarray, hop: int) -> np.ndarray:
 
 
 def _hann(width: int) -> np.ndarray:
-    """Periodic, as in ``MFCC``."""
+    """A periodic Hann window ``(width,)``, as in ``MFCC``."""
     return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(width) / width)
 
 

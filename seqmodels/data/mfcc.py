@@ -6,7 +6,6 @@ import zlib
 
 import numpy as np
 import torch
-from scipy.fft import dct
 
 from seqmodels.parameters import Configurable
 
@@ -18,8 +17,8 @@ class MFCC(Configurable):
 
     Dither, pre-emphasis, a Hann window, the power spectrum (zero-padded to a power of two), triangular filters
     whose corners are equally spaced in mel, ``2595 log10(1 + f / 700)``, natural logarithm, orthonormal DCT-II
-    without liftering. Coefficient 0 is the mean log energy of the filters times the root of ``n_filters``. Every frame lies inside the
-    waveform; frame t begins at sample t * hop.
+    without liftering. Coefficient 0 is the mean log energy of the filters times the root of ``n_filters``. Every frame
+    lies inside the waveform; frame t begins at sample t * hop.
 
     Args:
         n_coefficients: D, from the lowest; at most ``n_filters``.
@@ -66,18 +65,20 @@ class MFCC(Configurable):
 
     def __call__(self, waveform: np.ndarray, sample_rate: int) -> np.ndarray:
         """``waveform`` ``(n,)``: floats in [-1, 1] or int16, at ``sample_rate`` Hz."""
+        from scipy.fft import dct
+
         self._check()
         samples = _as_samples(waveform)
         width, hop = self.frame(sample_rate)
         if width < 2 or hop < 1:
             raise ValueError(
-                f"at {sample_rate} Hz a window of {self.window} s has {width} samples and a hop of {self.hop} s has {hop}; pass the real "
-                "sample rate, or a longer window and hop"
+                f"at {sample_rate} Hz a window of {self.window} s has {width} samples and a hop of {self.hop} s has "
+                f"{hop}; pass the real sample rate, or a longer window and hop"
             )
         if len(samples) < width:
             raise ValueError(
-                f"the waveform has {len(samples)} samples but a window of {self.window} s at {sample_rate} Hz has {width}; "
-                "leave it out or pass a shorter window"
+                f"the waveform has {len(samples)} samples but a window of {self.window} s at {sample_rate} Hz has "
+                f"{width}; leave it out or pass a shorter window"
             )
         power = self._power(self._emphasised(self._dithered(samples)), sample_rate)  # (T, F)
         energy = power @ self.filters(sample_rate).T  # (T, n_filters)
@@ -91,7 +92,7 @@ class MFCC(Configurable):
         return round(self.window * sample_rate), round(self.hop * sample_rate)
 
     def n_fft(self, sample_rate: int) -> int:
-        """Samples in a window with the zeros after it: the next power of two. A spectrum has ``F = n_fft // 2 + 1`` frequencies."""
+        """Samples in a window padded to the next power of two; a spectrum has ``F = n_fft // 2 + 1`` frequencies."""
         return 1 << (self.frame(sample_rate)[0] - 1).bit_length()
 
     def _check(self) -> None:
@@ -133,7 +134,8 @@ class MFCC(Configurable):
         high = sample_rate / 2 if self.high is None else self.high
         if not 0 <= self.low < high <= sample_rate / 2:
             raise ValueError(
-                f"the band {self.low} to {high} Hz does not lie between 0 and {sample_rate / 2} Hz, half the sample rate"
+                f"the band {self.low} to {high} Hz does not lie between 0 and {sample_rate / 2} Hz, half the sample "
+                "rate"
             )
         corners = _hertz(np.linspace(_mel(self.low), _mel(high), self.n_filters + 2))
         frequency = np.arange(n_fft // 2 + 1) * (sample_rate / n_fft)

@@ -11,14 +11,14 @@ from seqmodels.sequences import Sequences
 def pairs(
     source: str | Path, target: str | Path | None = None, *, columns: tuple[int, int] = (0, 1)
 ) -> tuple[Sequences, Sequences]:
-    r"""``(X, y)`` of two UTF-8 files with a sequence a line, or of two columns of one file that tabs separate; ``.gz`` too.
+    r"""``(X, y)`` of two UTF-8 files with a sequence a line, or of two columns of one tab-separated file; ``.gz`` too.
 
-    Lines are read as by ``text``: a byte order mark is dropped, ``\r\n`` is ``\n``, and nothing else is changed. Where both
-    sides of a pair are blank it is dropped; the others are numbered as in the file all the same.
+    Lines are read as by ``text``: a byte order mark is dropped, ``\r\n`` is ``\n``, and nothing else is changed. Where
+    both sides of a pair are blank it is dropped; the others are numbered as in the file all the same.
 
     Args:
-        source: what is given, or the file of both.
-        target: what is scored; None: ``source`` holds both.
+        source: the file of the sources, or of both.
+        target: the file of the targets; None: ``source`` holds both.
         columns: of the one file, counted from 0: that of the sources and that of the targets.
 
     Returns:
@@ -54,13 +54,14 @@ def _columns(file: Path, columns: tuple[int, int]) -> list[tuple[str, str]]:
         cells = text.split("\t")
         if text.strip() and not all(0 <= column < len(cells) for column in columns):
             raise ValueError(
-                f"{file}:{line} has {len(cells)} columns, but columns={columns}, counted from 0; separate by tabs, or pass a target file"
+                f"{file}:{line} has {len(cells)} columns, but columns={columns}, counted from 0; separate by tabs, or "
+                "pass a target file"
             )
         rows.append((cells[columns[0]], cells[columns[1]]) if text.strip() else ("", ""))
     return rows
 
 
 def _lines(file: Path) -> list[str]:
-    """Without the end of the last one, which is no line of its own."""
+    """The lines of a file; the end of the last line begins no other."""
     lines = read_text(file).split("\n")
     return lines[:-1] if not lines[-1] else lines

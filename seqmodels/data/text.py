@@ -1,4 +1,4 @@
-"""Text as ``Sequences``: files, folders and a text every Python carries, with a hash that says which data a report used."""
+"""Text as ``Sequences``: files, folders and a text that comes with Python, with a hash of the data used."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 
 from seqmodels.sequences import Sequences
 
-Cut = Literal["whole", "line", "paragraph"]
+Unit = Literal["whole", "line", "paragraph"]
 
 
-def text(path: str | Path, by: Cut = "whole") -> Sequences:
+def text(path: str | Path, by: Unit = "whole") -> Sequences:
     r"""A UTF-8 file, or every ``.txt`` of a folder and the folders in it, in the order of their names.
 
     One leading byte order mark is dropped and line ends are read as ``\n``; nothing else is changed.
@@ -33,8 +33,8 @@ def text(path: str | Path, by: Cut = "whole") -> Sequences:
         FileNotFoundError: there is nothing at ``path``.
         ValueError: a file is not UTF-8 (names the file and the byte), or nothing is left to read.
     """
-    if by not in get_args(Cut):
-        raise ValueError(f"by is {by!r}; pass one of {', '.join(map(repr, get_args(Cut)))}")
+    if by not in get_args(Unit):
+        raise ValueError(f"by is {by!r}; pass one of {', '.join(map(repr, get_args(Unit)))}")
     documents = {name: _pieces(read_text(file), by) for name, file in _files(Path(path)).items()}
     rows = [(name, line, piece) for name, pieces in documents.items() for line, piece in pieces]
     if not rows:
@@ -93,14 +93,18 @@ def _files(path: Path) -> dict[str, Path]:
         return {path.name: path}
     if not path.is_dir():
         raise FileNotFoundError(f"there is no file or folder {path}")
-    found = {f.relative_to(path).as_posix(): f for f in path.rglob("*") if f.suffix.lower() == ".txt" and f.is_file()}
-    if not found:
+    files = {f.relative_to(path).as_posix(): f for f in path.rglob("*") if f.suffix.lower() == ".txt" and f.is_file()}
+    if not files:
         raise ValueError(f"the folder {path} has no .txt file; pass the file itself if it has another ending")
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def read_text(file: Path) -> str:
-    r"""A UTF-8 file, gzipped if its name ends so, without a byte order mark and with ``\n`` at line ends; ``ValueError`` if it is none."""
+    r"""A UTF-8 file, unpacked if it ends in ``.gz``, without a byte order mark, with ``\n`` at line ends.
+
+    Raises:
+        ValueError: the file is not UTF-8; names the byte.
+    """
     raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     try:
         decoded = raw.decode("utf-8")
@@ -112,7 +116,7 @@ def read_text(file: Path) -> str:
     return decoded.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _pieces(document: str, by: Cut) -> list[tuple[int, str]]:
+def _pieces(document: str, by: Unit) -> list[tuple[int, str]]:
     """The non-blank pieces of a document, each with the number of its first line, from 1."""
     if by == "whole":
         return [(1, document)] if document.strip() else []

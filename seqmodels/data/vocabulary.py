@@ -12,12 +12,12 @@ from typing import Self
 
 import numpy as np
 
-from seqmodels.storage import write_text
+from seqmodels.files import write_text
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Distinct ``tokens``, each of which is the symbol of its place; all others are the symbol of ``unknown``, if there is one.
+    """Distinct ``tokens``, whose symbols are their positions; all others have that of ``unknown``, if there is one.
 
     A likelihood of symbols does not count how an unknown token is spelled, so models compare only over one vocabulary.
 
@@ -59,7 +59,7 @@ class Vocabulary:
         unknown: str | None = "<unk>",
         max_size: int | None = None,
     ) -> Self:
-        """The tokens of ``token_lists``: ``unknown`` first, then from the most frequent down, in order of code points where alike.
+        """The tokens of ``token_lists``: ``unknown``, then by falling frequency, then by code points.
 
         Args:
             token_lists: lists of tokens; a ``str`` among them is a list of its characters.
@@ -107,20 +107,20 @@ class Vocabulary:
 
     def decode(self, symbols: Sequence[int] | np.ndarray) -> list[str]:
         """The tokens of symbols; ``ValueError`` for a number that is none."""
-        found = np.asarray(symbols, dtype=np.int64)
-        wrong = found[(found < 0) | (found >= len(self))]
+        numbers = np.asarray(symbols, dtype=np.int64)
+        wrong = numbers[(numbers < 0) | (numbers >= len(self))]
         if len(wrong):
             raise ValueError(f"there is no symbol {wrong[0]}: the vocabulary has 0 to {len(self) - 1}")
-        return [self.tokens[symbol] for symbol in found.tolist()]
+        return [self.tokens[symbol] for symbol in numbers.tolist()]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """As JSON, to be read by ``load``."""
+        """Write a JSON file, which ``load`` reads."""
         content = {"tokens": self.tokens, "unknown": self.unknown}
         write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """What ``save`` wrote; ``ValueError`` for another file."""
+        """The vocabulary that ``save`` wrote; ``ValueError`` for another file."""
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if (
             not isinstance(content, dict)

@@ -17,8 +17,8 @@ State = dict[str, Any]  # numpy arrays and plain JSON values
 class Encoding(Configurable, ABC):
     """An invertible map from a raw sequence to S encoded steps.
 
-    To add one, define the methods below. ``fit`` learns what the map needs from training sequences; fitted state is what
-    ``state`` returns and ``restore`` takes. A model fits a clone, so the object a user passes in is never changed.
+    To add one, define the methods below. ``fit`` learns what the map needs from training sequences; fitted state is
+    what ``state`` returns and ``restore`` takes. A model fits a clone, so the object a user passes in is never changed.
     """
 
     reads: ClassVar[Kind]
@@ -60,7 +60,7 @@ class Encoding(Configurable, ABC):
 
     @abstractmethod
     def state(self) -> State:
-        """What ``fit`` learned."""
+        """The fitted numbers, as arrays and JSON values."""
 
     @abstractmethod
     def restore(self, state: State) -> Self:

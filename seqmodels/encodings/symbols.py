@@ -10,7 +10,7 @@ import numpy as np
 from seqmodels.encodings.base import Encoding, State
 from seqmodels.sequences import Item, Sequences
 
-MOST = 1 << 28  # symbols that are taken for granted: a table of as many floats is a gigabyte
+MAX_SYMBOLS = 1 << 28  # unless the user asks for more: a table of as many floats is a gigabyte
 
 
 @dataclass(eq=False, repr=False)
@@ -26,12 +26,12 @@ class Symbols(Encoding):
 
     def fit(self, sequences: Sequences) -> Self:
         largest = max(int(np.max(np.asarray(x))) for x in sequences)
-        if largest >= MOST and self.n_symbols is None:
+        if largest >= MAX_SYMBOLS and self.n_symbols is None:
             i, item = next((i, np.asarray(x)) for i, x in enumerate(sequences) if np.max(np.asarray(x)) == largest)
             raise ValueError(
-                f"sequence {i} has symbol {largest} at position {int(np.argmax(item))}, so there would be {largest + 1} of them, most "
-                "of which are never seen; number those there are from 0 (numpy.unique(..., return_inverse=True)), or pass "
-                "encoding=Symbols(n_symbols=...)"
+                f"sequence {i} has symbol {largest} at position {int(np.argmax(item))}, so there would be "
+                f"{largest + 1} of them, most of which are never seen; number those there are from 0 (numpy.unique("
+                "..., return_inverse=True)), or pass encoding=Symbols(n_symbols=...)"
             )
         if self.n_symbols is not None and largest >= self.n_symbols:
             raise ValueError(f"the data have symbol {largest} but n_symbols is {self.n_symbols}; raise n_symbols")

@@ -12,20 +12,23 @@ import numpy as np
 from seqmodels.encodings.base import Encoding, State
 from seqmodels.sequences import Item, Sequences
 
-LEARNED = ("pre_tokenizer", "decoder")  # besides the model, of a tokenizer
+BYTE_LEVEL_PARTS = ("pre_tokenizer", "decoder")  # of a tokenizer, besides its model
 
 
 class Text(Encoding, ABC):
-    """What every text encoding shares: nothing to check, nothing to add, no scale. To add one, say how symbols are spelled."""
+    """What every text encoding shares: nothing to check, no log-determinant, no scale.
+
+    To add one, define ``spelling``, ``fit``, ``encode``, ``decode``, ``last_unit``, ``state`` and ``restore``.
+    """
 
     reads = "text"
 
     @abstractmethod
     def spelling(self) -> list[bytes]:
-        """The bytes of each symbol; a text is theirs, one after the other."""
+        """The bytes of each symbol; those of a text's symbols, joined, are the text."""
 
     def check(self, i: int, item: Item) -> None:
-        """Any text has a spelling."""
+        """Nothing to refuse: any text has a spelling."""
 
     def log_det(self, item: Item) -> np.ndarray | float:
         return 0.0
@@ -162,21 +165,23 @@ class BPE(Text):
 
 
 def _byte_level_alphabet() -> dict[str, int]:
-    """The byte that each character of the byte-level alphabet stands for: printable ones for themselves, others from U+0100 on."""
+    """The byte of each character of the byte-level alphabet: printable ones are themselves, others U+0100 and on."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in printable]
     return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
 def _check_tokenizer(text: Any) -> None:
-    """Raise ``ValueError`` for anything but what ``BPE.fit`` learns: the package reads much else, that may take very long."""
-    found = json.loads(text) if isinstance(text, str) else None
-    if not isinstance(found, dict) or not all(isinstance(found.get(key), dict) for key in ("model", *LEARNED)):
+    """Raise ``ValueError`` for anything but what ``BPE.fit`` learns: ``tokenizers`` would read much else, slowly."""
+    content = json.loads(text) if isinstance(text, str) else None
+    parts = ("model", *BYTE_LEVEL_PARTS)
+    if not isinstance(content, dict) or not all(isinstance(content.get(key), dict) for key in parts):
         raise ValueError("the tokenizer is no byte-level byte-pair encoding")
-    model = found["model"]
+    model = content["model"]
     vocabulary, merges = model.get("vocab"), model.get("merges")
-    plain = not any(value for key, value in found.items() if key not in ("version", "model", *LEARNED))
-    if not (plain and model.get("type") == "BPE" and all(found[key].get("type") == "ByteLevel" for key in LEARNED)):
+    has_more = any(value for key, value in content.items() if key not in ("version", *parts))
+    is_byte_level = all(content[key].get("type") == "ByteLevel" for key in BYTE_LEVEL_PARTS)
+    if has_more or model.get("type") != "BPE" or not is_byte_level:
         raise ValueError("the tokenizer does more than byte-level byte-pair encoding")
     if not (
         isinstance(vocabulary, dict)

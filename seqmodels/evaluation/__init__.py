@@ -1,12 +1,11 @@
-"""Comparison of models: the table, its intervals, its pictures; and measures of what they decode."""
+"""Comparison of models: the table, its intervals, plots and report; and metrics of what models decode."""
 
-from seqmodels.evaluation.alignment_plot import plot_alignment
 from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.compare import compare
 from seqmodels.evaluation.comparison import Comparison
-from seqmodels.evaluation.decoded import bleu, chrf, error_rate, evaluate, exact_match
+from seqmodels.evaluation.metrics import bleu, chrf, error_rate, evaluate, exact_match, window_loss
+from seqmodels.evaluation.plots.alignment import plot_alignment
 from seqmodels.evaluation.search import Search
-from seqmodels.evaluation.windows import window_loss
 
 __all__ = [
     "Budget",

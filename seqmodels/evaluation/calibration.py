@@ -1,34 +1,43 @@
-"""Whether a model means what it says: does what it gives probability p come in a share p of the cases?"""
+"""Calibration: do events of predicted probability p occur in a share p of the cases?"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
-from seqmodels.evaluation.walking import walks
-from seqmodels.generation import Prediction
+from seqmodels.generation import Prediction, Source
 from seqmodels.model import SequenceModel
+from seqmodels.preparation import Data, Example
+from seqmodels.sequences import Sequences
 
-EDGES = np.array([0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 1])
-BINS = 20  # of the histogram of the probability integral transform
+if TYPE_CHECKING:
+    import pandas as pd
+
+BIN_EDGES = np.array([0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 1])
+HISTOGRAM_BINS = 20  # of the probability integral transform
 SYMBOL_STEPS, VECTOR_STEPS = 1536, 480
+WARM_UP = 64  # steps of a window out of a long sequence that are read before any is evaluated
+BATCH = 24  # sequences of a teacher-forced pass
+SOURCE_LENGTHS = 4  # a pass for each: sources of one length are read together
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """How often symbols came that were given a probability in each bin.
+    """How often symbols occurred that were given a probability in each bin.
 
     Attributes:
-        table: a row for each bin in use: ``predicted`` (mean probability), ``observed`` (share that came), ``n`` (predictions: V a step).
-        error: expected calibration error: ``Σ_bins |came - expected| / steps``, pooled over all symbols; 0 is best, 2 worst.
-        by_chance: the error that the same predictions would have were they right (symbols drawn from them once).
-        n_steps: steps that were judged.
+        table: a row for each bin in use: ``predicted`` (mean probability), ``observed`` (share that occurred), ``n``
+            (predictions: V for each step).
+        error: expected calibration error: ``Σ_bins |occurred - expected| / steps``, pooled over all symbols; 0 is best,
+            2 worst.
+        by_chance: the error that the same predictions would have if they were right (symbols drawn from them once).
+        n_steps: steps that were evaluated.
     """
 
     table: pd.DataFrame
@@ -40,99 +49,187 @@ class Reliability:
 def reliability(
     model: SequenceModel, X: Any, y: Any = None, *, n_steps: int = SYMBOL_STEPS, random_state: int = 0
 ) -> Reliability:
-    """How well a model of symbols or text is calibrated on about ``n_steps`` held-out steps, of ``y`` given ``X`` where there are both.
+    """How well a model of symbols is calibrated on about ``n_steps`` held-out steps, of ``y`` given ``X`` where given.
 
-    Every symbol of the model's alphabet (bytes, characters, pieces) is a prediction at every step, given that the sequence goes on.
-    A single long sequence is judged on pieces from all over it, each read from its own start; of pairs only the commonest lengths of
-    the source take part, so that they are read together. Reference: Guo et al. (2017), *On calibration of modern neural networks*,
-    here over all symbols instead of the likeliest.
+    Every symbol of the model's alphabet (bytes, characters, subwords) is a prediction at every step, given that the
+    sequence goes on. A single long sequence is evaluated on windows spread over it, each read from its own start; of
+    pairs only the commonest lengths of the source take part, so that they are read together. Reference: Guo et al.
+    (2017), *On calibration of modern neural networks*, here over all symbols instead of the likeliest.
 
     Raises:
         ValueError: a model of vectors; see ``pit``.
     """
+    import pandas as pd
+
     if model.observation_.emits != "symbols":
         raise ValueError("a model of vectors has no probabilities of symbols; use pit")
     generator = torch.Generator().manual_seed(random_state)
-    predicted, came, drawn = np.zeros(len(EDGES) - 1), np.zeros(len(EDGES) - 1), np.zeros(len(EDGES) - 1)
-    counts, n = np.zeros(len(EDGES) - 1), 0
+    n_bins = len(BIN_EDGES) - 1
+    n = 0
+    counts = np.zeros(n_bins)
+    predicted = np.zeros(n_bins)
+    observed = np.zeros(n_bins)
+    simulated = np.zeros(n_bins)
     for probabilities, x in _symbol_steps(model, X, y, n_steps, random_state):
-        chance = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
-        bins = np.clip(np.searchsorted(EDGES, probabilities.numpy(), side="right") - 1, 0, len(counts) - 1)  # (m, V)
-        rows, size = np.arange(len(x)), len(counts)
-        counts += np.bincount(bins.ravel(), minlength=size)
-        predicted += np.bincount(bins.ravel(), probabilities.numpy().ravel(), minlength=size)
-        came += np.bincount(bins[rows, x.numpy()], minlength=size)
-        drawn += np.bincount(bins[rows, chance.numpy()], minlength=size)
+        drawn = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+        bins = np.clip(np.searchsorted(BIN_EDGES, probabilities.numpy(), side="right") - 1, 0, n_bins - 1)  # (m, V)
+        rows = np.arange(len(x))
+        counts += np.bincount(bins.ravel(), minlength=n_bins)
+        predicted += np.bincount(bins.ravel(), probabilities.numpy().ravel(), minlength=n_bins)
+        observed += np.bincount(bins[rows, x.numpy()], minlength=n_bins)
+        simulated += np.bincount(bins[rows, drawn.numpy()], minlength=n_bins)
         n += len(x)
     used = counts > 0
-    columns = {"predicted": predicted[used] / counts[used], "observed": came[used] / counts[used]}
+    columns = {"predicted": predicted[used] / counts[used], "observed": observed[used] / counts[used]}
     table = pd.DataFrame({**columns, "n": counts[used].astype(int)})
-    error, by_chance = (float(np.abs(hits - predicted).sum() / n) for hits in (came, drawn))
+    error, by_chance = (float(np.abs(hits - predicted).sum() / n) for hits in (observed, simulated))
     return Reliability(table, error, by_chance, n)
 
 
 def _symbol_steps(
     model: SequenceModel, X: Any, y: Any, n_steps: int, random_state: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Probabilities ``(m, V)`` and what came ``(m,)``, without the rows of which the model knows nothing (impossible before)."""
-    for walk in walks(model, X, y, n_steps, random_state):
-        for prediction, x, real in walk.steps(model):
-            probabilities = prediction.log_probs(with_end=False)[real].exp().cpu()
-            known = torch.isfinite(probabilities).all(-1) & (probabilities.sum(-1) > 0)
-            if known.any():
-                yield probabilities[known], x[real][known]
+    """Probabilities ``(m, V)`` and symbols ``(m,)``, without rows after an impossible step, which have none."""
+    for batch in forced_batches(model, X, y, n_steps, random_state):
+        for prediction, x, rows in batch.steps(model):
+            probabilities = prediction.log_probs(with_end=False)[rows].exp().cpu()
+            defined = torch.isfinite(probabilities).all(-1) & (probabilities.sum(-1) > 0)
+            if defined.any():
+                yield probabilities[defined], x[rows][defined]
 
 
 def pit(
     model: SequenceModel, X: Any, y: Any = None, *, n_steps: int = VECTOR_STEPS, random_state: int = 0
 ) -> np.ndarray:
-    """``(n, D)`` probability integral transforms ``P(X_td <= x_td | x_<t)`` of about ``n_steps`` held-out frames; NaN where missing.
+    """``(n, D)`` probability integral transforms ``P(X_td <= x_td | x_<t)`` of held-out frames; NaN where missing.
 
-    Of a calibrated model each column is uniform on 0..1: heaped in the middle, the predictions are too wide; at the ends, too
-    narrow. Each feature is judged by its own distribution given the past, exactly: a mixture of normal distributions has a mixture of
-    normal cdfs. Which sequences are judged is as in ``reliability``. Reference: Dawid (1984), *Statistical theory: the
-    prequential approach*; Gneiting et al. (2007), *Probabilistic forecasts, calibration and sharpness*.
+    Under a calibrated model each column is uniform on 0..1: concentrated in the middle, the predictions are too wide;
+    at the ends, too narrow. Each feature is evaluated under its own distribution given the past, exactly: a mixture of
+    normal distributions has a mixture of normal cdfs. The sequences are chosen as in ``reliability``. Reference: Dawid
+    (1984), *Statistical theory: the prequential approach*; Gneiting et al. (2007), *Probabilistic forecasts,
+    calibration and sharpness*.
 
     Raises:
-        ValueError: a model of symbols (see ``reliability``), or of bits or counts, whose cdf is a staircase.
+        ValueError: a model of symbols (see ``reliability``), or of bits or counts, whose cdf has steps.
     """
     size = model.encoding_.size
     if model.observation_.emits != "vectors" or set(model.observation_.values(size)) != {"reals"}:
         raise ValueError(f"{model.observation_!r} has no density in every feature; of symbols see reliability")
-    found = [np.empty((0, size))]
-    for walk in walks(model, X, y, n_steps, random_state):
-        for prediction, x, real in walk.steps(model):
-            found += [_cdfs(prediction, row, x[row]).numpy()[None] for row in real if not prediction.has_no_next_step[row]]
-    return np.concatenate(found)
+    transforms = [np.empty((0, size))]
+    for batch in forced_batches(model, X, y, n_steps, random_state):
+        for prediction, x, rows in batch.steps(model):
+            transforms += [
+                _cdfs(prediction, row, x[row]).numpy()[None] for row in rows if not prediction.has_no_next_step[row]
+            ]
+    return np.concatenate(transforms)
 
 
 def _cdfs(prediction: Prediction, row: int, x: Tensor) -> Tensor:
     """``(D,)`` float64 of one frame, in encoded units: an affine map changes no probability."""
-    past = None if prediction.past is None else prediction.past[row : row + 1]
+    past = None if prediction.past is None else prediction.past[row : row + 1].double()
     output_parameters = prediction.output_parameters[row].double()
-    none, one = torch.zeros_like(x, dtype=torch.float64), torch.ones_like(x, dtype=torch.float64)
     log_weights = prediction.weights()[row].double().log()
-    past = None if past is None else past.double()
-    distribution = prediction.observation.distribution(output_parameters, log_weights, past, none, one)
+    shift = torch.zeros_like(x, dtype=torch.float64)
+    scale = torch.ones_like(x, dtype=torch.float64)
+    distribution = prediction.observation.distribution(output_parameters, log_weights, past, shift, scale)
     return marginal_cdf(distribution, x.double()).cpu()
 
 
 def marginal_cdf(distribution: Any, x: Tensor) -> Tensor:
-    """``(D,)`` P(X_d <= x_d) of each feature of a mixture of Gaussians, or of products of such."""
-    from seqmodels.observations.product import MixtureOfProducts  # lazily: it imports Pyro
+    """``(D,)`` P(X_d <= x_d) of each feature of a mixture of Gaussians, or of a mixture of products of them."""
+    from seqmodels.observations.pyro_mixtures import MixtureOfProducts  # lazily: it imports Pyro
 
     if isinstance(distribution, MixtureOfProducts):
-        parts = x.split(distribution.sizes)
-        each = [torch.cat(list(map(marginal_cdf, row, parts))) for row in distribution.components]
+        blocks = torch.split(x, distribution.sizes)
+        each = [torch.cat(list(map(marginal_cdf, row, blocks))) for row in distribution.components]
         return distribution.weights.double() @ torch.stack(each)
     components = distribution.component_distribution
     z = (x - components.mean) / components.variance.sqrt()  # (M, D)
-    return distribution.mixture_distribution.probs.double() @ torch.special.ndtr(z.double())
+    weights: Tensor = distribution.mixture_distribution.probs.double()
+    return weights @ torch.special.ndtr(z.double())
 
 
 def histogram(transforms: np.ndarray) -> tuple[np.ndarray, float]:
-    """Density of all transforms in ``BINS`` bins, ``(BINS,)`` with mean 1, and the share that would have to move to make it flat."""
+    """``(B,)`` density of all transforms in B bins, with mean 1, and the share that would move to make it uniform."""
     values = transforms[~np.isnan(transforms)]
-    counts, _ = np.histogram(values, bins=BINS, range=(0, 1))
+    counts, _ = np.histogram(values, bins=HISTOGRAM_BINS, range=(0, 1))
     shares = counts / max(1, len(values))
-    return shares * BINS, float(0.5 * np.abs(shares - 1 / BINS).sum())
+    return shares * HISTOGRAM_BINS, float(0.5 * np.abs(shares - 1 / HISTOGRAM_BINS).sum())
+
+
+# -- the teacher-forced pass ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ForcedBatch:
+    """Held-out sequences of which a model predicts each step from the true steps before it (teacher forcing).
+
+    Attributes:
+        values: ``(n, T, ...)`` encoded steps, padded.
+        lengths: ``(n,)`` real steps of each.
+        source: what each target is given, if anything.
+        warm_up: first steps, which are read but not evaluated.
+    """
+
+    values: Tensor
+    lengths: np.ndarray
+    source: Source
+    warm_up: int
+
+    @classmethod
+    def of(cls, examples: list[Example], n_steps: int, warm_up: int) -> ForcedBatch:
+        """The first ``n_steps`` of each example, shorter ones padded with their last step."""
+        values = [example.values[:n_steps] for example in examples]
+        longest = max(map(len, values))
+        padded = [np.concatenate([v, np.repeat(v[-1:], longest - len(v), axis=0)]) for v in values]
+        sources = [example.source for example in examples if example.source is not None]
+        return cls(torch.as_tensor(np.stack(padded)), np.array(list(map(len, values))), sources or None, warm_up)
+
+    @torch.inference_mode()
+    def steps(self, model: SequenceModel) -> Iterator[tuple[Prediction, Tensor, np.ndarray]]:
+        """For each evaluated step n predictions, the true steps ``(n, ...)``, and the rows that are real ``(m,)``."""
+        cursor = model.cursor()
+        state = cursor.start(self.source, len(self.lengths))
+        for t in range(self.values.shape[1]):
+            if t >= self.warm_up:
+                yield cursor.distribution(state), self.values[:, t], np.flatnonzero(t < self.lengths)
+            state = cursor.advance(state, self.values[:, t])
+
+
+def forced_batches(model: SequenceModel, X: Any, y: Any, n_steps: int, random_state: int) -> list[ForcedBatch]:
+    """About ``n_steps`` steps to evaluate: of 24 sequences at random, or of 24 windows spread over the only one.
+
+    A window is read from its own start, as if nothing had come before it, and is evaluated after ``WARM_UP`` steps. Of
+    pairs those with one of the four commonest lengths of the source take part.
+    """
+    data = Data.of(X, y)
+    steps_each = -(-n_steps // BATCH)
+    windows = _windows(data, steps_each + WARM_UP)
+    if windows is not None:
+        return [ForcedBatch.of(model._setting().examples(windows), steps_each + WARM_UP, WARM_UP)]
+    groups = _by_source_length(model._setting().examples(_random_sequences(data, random_state)))
+    return [ForcedBatch.of(group, steps_each, 0) for group in groups]
+
+
+def _windows(data: Data, length: int) -> Data | None:
+    """Windows of one long sequence; None if there are several sequences, or targets, or it is short."""
+    item = data.scored.items[0]
+    if len(data.scored) > 1 or data.y is not None or len(item) < 2 * length:
+        return None
+    starts = np.linspace(0, len(item) - length, min(BATCH, len(item) // length)).astype(int)
+    return Data.of(Sequences([item[a : a + length] for a in starts]))
+
+
+def _random_sequences(data: Data, random_state: int) -> Data:
+    lengths = [0 if data.y is None else len(x) for x in data.X]
+    common = [length for length, _ in Counter(lengths).most_common(SOURCE_LENGTHS)]
+    usable = np.flatnonzero(np.isin(lengths, common))
+    chosen = np.random.default_rng(random_state).permutation(usable)[:BATCH]
+    return data.take(np.isin(np.arange(len(lengths)), chosen))
+
+
+def _by_source_length(examples: list[Example]) -> list[list[Example]]:
+    groups: dict[int, list[Example]] = {}
+    for example in examples:
+        groups.setdefault(0 if example.source is None else len(example.source), []).append(example)
+    return list(groups.values())

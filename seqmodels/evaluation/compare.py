@@ -1,26 +1,31 @@
-"""``compare``: fit models, score the same held-out sequences, say which explains them best and how sure that is."""
+"""``compare``: fit models, score the same held-out sequences, and say which explains them best."""
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import numpy as np
 
 from seqmodels.data import sha256
 from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.comparison import Comparison
-from seqmodels.evaluation.fitting import Parts, Plan, Scored, fit_and_score
-from seqmodels.evaluation.overlap import warn_of_overlap
+from seqmodels.evaluation.fitting import DataParts, FitPlan, ModelResult, fit_and_score
 from seqmodels.evaluation.provenance import provenance
-from seqmodels.evaluation.reference import Reference, reference_of
+from seqmodels.evaluation.reference import Reference, fit_reference
 from seqmodels.evaluation.saved import as_json
 from seqmodels.evaluation.search import Grid, Search, trials_frame
-from seqmodels.evaluation.table import clusters_of, frame_of
+from seqmodels.evaluation.table import clusters_of, comparison_frame
 from seqmodels.measure import IncomparableError, check_comparable
 from seqmodels.model import SequenceModel
+from seqmodels.preparation import Data
+from seqmodels.sequences import Item
 from seqmodels.storage import describe
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def compare(
@@ -40,83 +45,103 @@ def compare(
     random_state: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
-    """Fit ``models`` to ``X`` (and ``y``) in place, score ``test`` once, and compare each to ``baseline`` on the same sequences.
+    """Fit ``models`` to ``X`` (and ``y``) in place, score ``test`` once, and compare each of them to ``baseline``.
 
     Args:
         models: by name. Without ``test`` they must be fitted, and ``X`` is scored as it is.
         X, y: training sequences, and targets for p(y | x).
-        baseline: what differences are taken to; the first model by default.
+        baseline: the model that differences are taken to; the first one by default.
         test: held-out sequences, or a pair if there are targets.
         cluster: a metadata column of the test sequences: those that share a value are not independent. By default their
             ``cluster``, if they have one.
-        seeds: fits a model. Scores, and so differences and intervals, are of the mean over seeds; their spread is a column of its own.
-        budget: what each fit may spend, see ``Budget``; it is set on the models themselves. None leaves every model its own settings.
-        validation: as in ``fit``: ``"auto"``, None, or held-out sequences (a pair if there are targets) for early stopping.
-        search: tuning before the comparison, a ``Search`` or its grids, ``{"lstm": {"lr": [1e-3, 3e-3]}}``: every setting tried is scored
-            on folds of the training part, each fit within the budget; the best is set on the model and fitted to all of it.
-        iid: add the row ``iid``, steps independent and alike: one Gaussian, or the frequencies of the symbols, fitted to the training part
-            (of p(y | x): to y alone). A model below it has learned nothing of the order. It is no contestant: it has no interval and no
-            p-value and does not count in their correction. A model of yours called ``iid`` takes its place and is tested as any other.
-        title: for the table and the pictures.
+        seeds: how often each model is fitted. Scores, and so differences and intervals, are of the mean over seeds;
+            their spread is a column of its own.
+        budget: what each fit may spend, see ``Budget``; it is set on the models themselves. None leaves every model its
+            own settings.
+        validation: as in ``fit``: ``"auto"``, None, or held-out sequences (a pair if there are targets) for early
+            stopping.
+        search: tuning before the comparison, a ``Search`` or its grids, ``{"lstm": {"lr": [1e-3, 3e-3]}}``: every
+            setting tried is scored on folds of the training part, each fit within the budget; the best is set on the
+            model and fitted to all of it.
+        iid: add the row ``iid``, independent and identically distributed steps: one Gaussian, or the frequencies of the
+            symbols, fitted to the training part (of p(y | x): to y alone). A model below it has learned nothing of the
+            order. It is a
+            reference: it has no interval and no p-value and does not count in their correction. A model of yours called
+                ``iid``
+            takes its place and is tested as any other.
+        title: of the table and the plots.
         random_state: seed of the search.
         progress: called with a line of text as each model, and each trial of a search, is done.
 
     Returns:
-        ``Comparison``: ``print`` it, or use ``.frame``, ``.steps``, ``.save(folder)``, ``.to_html(path)``, ``.plot_forest()``. With budgets
-        in steps, or none, it repeats to the last digit, times apart.
+        ``Comparison``: ``print`` it, or use ``.frame``, ``.steps``, ``.save(folder)``, ``.to_html(path)``,
+        ``.plot_forest()``. With budgets in steps, or none, it repeats to the last digit, apart from the times.
 
     Raises:
-        IncomparableError: two models measure different things (named), for example one scores ends and another does not; or
-            one has no likelihood at all, as a ``MaskedTransformer`` has not.
-        ValueError: no model could be fitted, or a name that is not there. One model that fails does not lose the others.
-        KeyboardInterrupt: Ctrl-C or SIGTERM came; models fitted by then stay so, and the one that was being fitted keeps the best it
-            had found (``interrupted_``).
+        IncomparableError: two models measure different things (named), for example one scores ends and another does
+            not; or one has no likelihood at all, such as a ``MaskedTransformer``.
+        ValueError: no model could be fitted, or a name is unknown. One model that fails does not lose the others.
+        KeyboardInterrupt: Ctrl-C or SIGTERM came; models fitted by then stay so, and the one that was being fitted
+            keeps the best it had found (``interrupted_``).
 
-    Where a variance stands on its floor, the score is computed again with the floor doubled and halved. If it moves by more than a tenth
-    of the difference to the baseline, or by 0.05 nats a unit, the floor made the figure: the row has no rank, no interval and no p-value.
+    Where a variance stands on its floor, the score is computed again with the floor doubled and halved. If it moves by
+    more than a tenth of the difference to the baseline, or by 0.05 nats per unit, the floor made the figure: the row
+    has no rank, no interval and no p-value.
 
-    Warns of: rows that a floor made, a model that failed, a baseline that did, sequences that stand in two parts of the data, too few independent sequences or
-    clusters for an interval, sequences that a model holds to be impossible, and tuning that was not the same for all.
+    Warns of: rows that a floor made, a model that failed, a baseline that did, sequences that stand in two parts of the
+    data, too few independent sequences or clusters for an interval, sequences that are impossible under a model, and
+    tuning that was not the same for all.
     """
-    first = _checked_baseline(models, baseline)
-    parts = Parts.of(X, y, test, validation)
+    base_name = _check_models(models, baseline)
+    parts = DataParts.of(X, y, test, validation)
     clusters = clusters_of(parts.test.scored, cluster)
     tuning = search if search is None or isinstance(search, Search) else Search(search)
-    plan = Plan(seeds, budget, tuning, random_state)
-    n_duplicates = _checked(models, parts, plan)
-    say = progress if progress is not None else _nothing
-    scored: dict[str, Scored] = {}
+    plan = FitPlan(seeds, budget, tuning, random_state)
+    n_duplicates = _check_parts(models, parts, plan)
+    report = progress if progress is not None else lambda line: None
+    results: dict[str, ModelResult] = {}
     for name, model in models.items():
-        scored[name] = fit_and_score(name, model, parts, plan, say)
-        say(scored[name].line(name, parts.test.scored.unit))
-    good = {name: s for name, s in scored.items() if not s.error}
-    if not good:
-        raise ValueError("no model could be fitted: " + "; ".join(f"{n}: {s.error}" for n, s in scored.items()))
-    check_comparable({name: s.model.measure_ for name, s in good.items()})
-    if first not in good:
-        warnings.warn(f"the baseline {first!r} failed, so differences are taken to {next(iter(good))!r}", stacklevel=2)
-        first = next(iter(good))
-    base, measure = good[first], good[first].model.measure_
-    reference = reference_of(models, base.model, parts) if iid else Reference()
-    if reference.scored is not None:
-        good[reference.name] = scored[reference.name] = reference.scored
-    added = reference.name if reference.scored is not None else None
-    frame = frame_of(scored, base, parts.test, clusters, added)
-    frame.attrs = {"baseline": first, "unit": measure.unit, "title": title, "level": 0.95, "cluster": cluster}
-    frame.attrs |= {"seeds": seeds, "n_duplicates": n_duplicates}
-    frame.attrs |= {"iid": reference.name, "iid_words": reference.words, "iid_note": reference.note}
-    frame.attrs |= {"iid_added": added is not None}
+        results[name] = fit_and_score(name, model, parts, plan, report)
+        report(results[name].progress_line(parts.test.scored.unit))
+    scored = {name: result for name, result in results.items() if not result.error}
+    if not scored:
+        raise ValueError("no model could be fitted: " + "; ".join(f"{n}: {r.error}" for n, r in results.items()))
+    check_comparable({name: result.model.measure_ for name, result in scored.items()})
+    if base_name not in scored:
+        warnings.warn(
+            f"the baseline {base_name!r} failed, so differences are taken to {next(iter(scored))!r}", stacklevel=2
+        )
+        base_name = next(iter(scored))
+    base = scored[base_name]
+    measure = base.model.measure_
+    reference = fit_reference(models, base.model, parts) if iid else Reference()
+    if reference.result is not None:
+        scored[reference.name] = results[reference.name] = reference.result
+    frame = comparison_frame(list(results.values()), base, parts.test, clusters)
+    frame.attrs = {
+        "baseline": base_name,
+        "unit": measure.unit,
+        "title": title,
+        "level": 0.95,
+        "cluster": cluster,
+        "seeds": seeds,
+        "n_duplicates": n_duplicates,
+        "iid": reference.name,
+        "iid_words": reference.words,
+        "iid_note": reference.note,
+        "iid_added": reference.result is not None,
+    }
     _warn_of_floors(frame)
     return Comparison(
         frame,
         measure,
-        {name: s.steps for name, s in good.items()},
-        {name: s.model.history_ for name, s in good.items()},
-        {name: s.model for name, s in good.items()},
+        {name: result.steps for name, result in scored.items()},
+        {name: result.model.history_ for name, result in scored.items()},
+        {name: result.model for name, result in scored.items()},
         parts.test.scored,
         source=None if parts.test.y is None else parts.test.X,
         provenance=_provenance(models, parts, plan),
-        search=trials_frame({name: s.trials for name, s in scored.items()}),
+        search=trials_frame({name: result.trials for name, result in results.items()}),
     )
 
 
@@ -125,49 +150,66 @@ def _warn_of_floors(frame: pd.DataFrame) -> None:
     if len(rows):
         moved = ", ".join(f"{n} by {e:.2g}" for n, e in zip(rows["model"], rows["floor_effect"], strict=True))
         warnings.warn(
-            f"scores that the floor of the variances made, which get no rank and no p-value: {moved} nats a unit when min_covariance is "
-            "doubled or halved; some values repeat (X.profile() shows which): dither X before split, or leave out features with a spike",
+            f"scores that the floor of the variances made, which get no rank and no p-value: {moved} nats a unit when "
+            "min_covariance is doubled or halved; some values repeat (X.profile() shows which): dither X before split, "
+            "or leave out features with a spike",
             stacklevel=3,
         )
 
 
-def _checked_baseline(models: Mapping[str, SequenceModel], baseline: str | None) -> str:
+def _provenance(models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan) -> dict[str, Any]:
+    """What the figures can be reproduced from."""
+    by_name = {"train": parts.train, "validation": parts.held_out, "test": parts.test}
+    items = [(f"{name} {n}", s) for name, d in by_name.items() if d is not None for n, s in (("x", d.X), ("y", d.y))]
+    record = {
+        **provenance(),
+        "sha256": {name: sha256(s) for name, s in items if s is not None},
+        "models": {name: describe(model) for name, model in models.items()},
+        "random_state": plan.random_state,
+        "seeds": plan.seeds,
+        "budget": None if plan.budget is None else vars(plan.budget),
+        "search": None if plan.search is None else vars(plan.search),
+        "validation": parts.validation if isinstance(parts.validation, str | None) else "given",
+    }
+    return {name: as_json(value) for name, value in record.items()}
+
+
+# -- checks before any model is fitted ------------------------------------------------------------------------
+
+
+def _check_models(models: Mapping[str, SequenceModel], baseline: str | None) -> str:
+    """The name of the baseline."""
     if not models:
         raise ValueError("there are no models to compare; pass a dictionary of them by name")
     for name, model in models.items():
-        _refuse_without_likelihood(name, model)
-    first = baseline if baseline is not None else next(iter(models))
-    if first not in models:
-        raise ValueError(f"baseline {first!r} is not among the models: {', '.join(models)}")
-    return first
+        if not isinstance(model, SequenceModel):
+            raise IncomparableError(
+                f"{name!r} is a {type(model).__name__}, which is no SequenceModel and has no likelihood to compare (a "
+                "pseudo-log-likelihood is none); leave it out of the table"
+            )
+    base_name = baseline if baseline is not None else next(iter(models))
+    if base_name not in models:
+        raise ValueError(f"baseline {base_name!r} is not among the models: {', '.join(models)}")
+    return base_name
 
 
-def _refuse_without_likelihood(name: str, model: Any) -> None:
-    """Before any model is fitted: its row would not be one of failure."""
-    if not isinstance(model, SequenceModel):
-        raise IncomparableError(
-            f"{name!r} is a {type(model).__name__}, which is no SequenceModel and has no likelihood to compare (a "
-            "pseudo-log-likelihood is none); leave it out of the table"
-        )
-
-
-def _checked(models: Mapping[str, SequenceModel], parts: Parts, plan: Plan) -> int:
-    """What would be found out late otherwise; how many test sequences also are in the training part."""
+def _check_parts(models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan) -> int:
+    """How many test sequences also are in the training part; ``ValueError`` for options that do not fit the data."""
     if plan.seeds < 1:
         raise ValueError(f"seeds is {plan.seeds}; pass at least 1")
     if plan.budget is not None and not isinstance(plan.budget, Budget):
         raise ValueError(f"budget is {plan.budget!r}; pass Budget(seconds={plan.budget!r}), or of steps or parameters")
     if parts.train is None:
-        plan.check()
+        plan.check_nothing_to_fit()
         return 0
     if plan.search is not None:
         plan.search.check(models, plan.budget)
-    _check_grids(parts)
+    _check_dither(parts)
     return warn_of_overlap(parts.train, parts.held_out, parts.test)
 
 
-def _check_grids(parts: Parts) -> None:
-    """Densities of data under wider noise are lower, so all parts have noise of one width."""
+def _check_dither(parts: DataParts) -> None:
+    """Densities of data under wider noise are lower, so all parts must be dithered over the same grid."""
     assert parts.train is not None
     grid = parts.train.scored.grid
     for name, part in (("validation", parts.held_out), ("test", parts.test)):
@@ -181,23 +223,37 @@ def _check_grids(parts: Parts) -> None:
             )
 
 
-def _provenance(models: Mapping[str, SequenceModel], parts: Parts, plan: Plan) -> dict[str, Any]:
-    """What the figures can be had again from."""
-    held = {"train": parts.train, "validation": parts.held_out, "test": parts.test}
-    items = [(f"{name} {n}", s) for name, d in held.items() if d is not None for n, s in (("x", d.X), ("y", d.y))]
-    return as_json(
-        {
-            **provenance(),
-            "sha256": {name: sha256(s) for name, s in items if s is not None},
-            "models": {name: describe(model) for name, model in models.items()},
-            "random_state": plan.random_state,
-            "seeds": plan.seeds,
-            "budget": None if plan.budget is None else vars(plan.budget),
-            "search": None if plan.search is None else vars(plan.search),
-            "validation": parts.validation if isinstance(parts.validation, str | None) else "given",
-        }
-    )
+def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
+    """Warn where two parts of the data share sequences; returns how many of the test part are in the training part."""
+    n_duplicates = n_shared(test, train)
+    pairs = [(n_duplicates, test, "test", "training", "their scores may be of memory")]
+    if validation is not None:
+        n_in_test, n_in_train = n_shared(validation, test), n_shared(validation, train)
+        pairs.append((n_in_test, validation, "validation", "test", "training stops where it suits the test part"))
+        pairs.append((n_in_train, validation, "validation", "training", "training may stop too late"))
+    for n, part, name, other, harm in pairs:
+        if n:
+            warnings.warn(
+                f"{n} of the {len(part.X)} {name} sequences also occur in the {other} part, so {harm}; leave "
+                "duplicates out of one",
+                stacklevel=4,
+            )
+    return n_duplicates
 
 
-def _nothing(line: str) -> None:
-    """Nobody is waiting."""
+def n_shared(part: Data, other: Data) -> int:
+    """How many sequences of ``part`` (with their targets, if there are any) also are in ``other``, exactly."""
+    in_other = set(_hashable(other))
+    return sum(key in in_other for key in _hashable(part))
+
+
+def _hashable(data: Data) -> list[Any]:
+    """For each sequence and its target a key that is equal where they are."""
+
+    def key(item: Item | None) -> Any:
+        if item is None or isinstance(item, str):
+            return item
+        return item.shape, hashlib.blake2b(np.ascontiguousarray(item).data, digest_size=16).digest()
+
+    targets = [None] * len(data.X) if data.y is None else list(data.y)
+    return [(key(x), key(y)) for x, y in zip(data.X, targets, strict=True)]

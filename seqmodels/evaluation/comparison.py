@@ -1,4 +1,4 @@
-"""``Comparison``: the table, and what can be drawn and written from it."""
+"""``Comparison``: the outcome of ``compare``: its table, plots, HTML report and saved form."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from seqmodels import storage
 from seqmodels.evaluation import saved
 from seqmodels.evaluation.search import trials_frame
-from seqmodels.evaluation.shown import how_to_read, shown_table
+from seqmodels.evaluation.table import formatted_table, how_to_read
+from seqmodels.files import replaced, write_text
 from seqmodels.measure import Measure
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
 
-WIDTH = 120  # characters of a line of text
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+LINE_WIDTH = 120  # characters
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,26 +31,32 @@ class Comparison:
     """The outcome of ``compare``.
 
     Attributes:
-        frame: one row a model, best first. ``model``; ``score`` (nats per unit, higher is better), ``bits`` (``-score / log 2``, what a
-            unit costs in bits, lower is better), ``perplexity`` (``exp(-score)`` per unit, lower is better; NaN of densities),
-            ``train_score`` (on as much of the training part as there is to test), ``score_sd`` (over seeds); ``difference`` to the
-            baseline on the same sequences with ``ci_low``, ``ci_high`` and ``p_value``, each of that model alone (the interval
-            leaves out zero where ``p_value`` < 0.05), ``p_holm`` (corrected for the number of models), the
-            ``method`` they were made by, its ``block`` (steps) and ``n_clusters``; ``n_parameters``, ``fit_seconds`` (a fit), ``scoring_throughput``
-            (units of the test part a second), ``peak_memory`` (MB of main memory, 1e6 bytes, that the process held in fit and
-            scoring, at most, above what it held before: what an allocator kept and used again is not in it, NaN where the system does
-            not say); ``budget`` and ``settings`` (what a budget set, what a search of so many ``trials`` chose), ``converged`` (every
-            seed), ``steps``, ``context`` (steps back that it sees; NaN: all), ``kind``, ``source`` (of p(y | x): read or ignored),
-            ``floor_hits``, ``floor_effect`` (nats a unit by which the score moves if the floor of the variances is
-            doubled or halved), ``rank`` (NaN of a score that a floor made, see ``compare``), ``n_impossible``, ``error``. Run again, all but the ``TIMES`` of ``table`` are the same.
+        frame: one row for each model, best first. ``model``; ``score`` (nats per unit, higher is better), ``bits``
+            (``-score / log 2``, what a unit costs in bits, lower is better), ``perplexity`` (``exp(-score)`` per unit,
+            lower is better; NaN of densities), ``train_score`` (on as much of the training part as there is to test),
+            ``score_sd`` (over seeds); ``difference`` to the baseline on the same sequences with ``ci_low``, ``ci_high``
+            and ``p_value``, each of that model alone (the interval leaves out zero where ``p_value`` < 0.05),
+            ``p_holm`` (corrected for the number of models), the ``method`` that they were computed by, its ``block``
+            (steps) and ``n_clusters``; ``n_parameters``, ``fit_seconds`` (a fit), ``scoring_throughput`` (units of the
+            test part per second), ``peak_memory`` (MB of main memory, 1e6 bytes, that the process held in fit and
+            scoring, at most, above what it held before: memory that an allocator kept and used again is not in it, NaN
+            where the system does not say); ``budget`` and ``settings`` (what a budget set, what a search of so many
+            ``trials`` chose), ``converged`` (every seed), ``steps``, ``context`` (steps back that it sees; NaN: all),
+            ``kind``, ``source`` (of p(y | x): read or ignored), ``floor_hits``, ``floor_effect`` (nats per unit by
+            which the score moves if the floor of the variances is doubled or halved), ``rank`` (NaN of a score that a
+            floor made, see ``compare``), ``n_impossible``, ``error``. Run again, all but the ``TIMES`` of ``table`` are
+            the same.
         measure: what the scores measure; the same for every row.
-        log_prob_steps: for each model the nats of every step of every test sequence, the mean over seeds; ``steps`` is the same as a frame.
+        log_prob_steps: for each model the nats of every step of every test sequence, the mean over seeds; ``steps`` is
+            the same as a frame.
         histories: for each model its ``history_``.
         models: the fitted models, of the first seed.
         test: the scored sequences.
-        source: of p(y | x): what they were given.
-        provenance: command, date, versions, hardware; sha256 of the data's parts, the models described, budget, search, seeds.
-        search: a row a trial: model, trial, settings, score (nats per unit over the folds), seconds, best, error.
+        source: of p(y | x): the sequences that the scored ones were given.
+        provenance: command, date, versions, hardware; sha256 of the data's parts, the models described, budget, search,
+            seeds.
+        search: a row for each trial: model, trial, settings, score (nats per unit over the folds), seconds, best,
+            error.
     """
 
     frame: pd.DataFrame
@@ -65,83 +74,100 @@ class Comparison:
         """The model the others are compared to."""
         return str(self.frame.attrs["baseline"])
 
+    @property
+    def _title(self) -> str:
+        return str(self.frame.attrs.get("title", ""))
+
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """A row a step of each test sequence under each model: ``model``, ``sequence`` (from 0), ``name``, ``cluster`` (None where there are
-        none), ``position`` (from 1), ``log_prob`` in nats, the mean over seeds. Under ``length="stop"`` the last step is the end.
+        """A row for each step of each test sequence under each model.
+
+        ``model``, ``sequence`` (from 0), ``name``, ``cluster`` (None where there are none), ``position`` (from 1),
+        ``log_prob`` in nats, the mean over seeds. Under ``length="stop"`` the last step is the end.
         """
+        import pandas as pd
+
         column = self.frame.attrs["cluster"] or "cluster"
-        known = column in self.test.metadata
-        clusters = list(self.test.metadata[column]) if known else [None] * len(self.test)
+        has_clusters = column in self.test.metadata
+        clusters = list(self.test.metadata[column]) if has_clusters else [None] * len(self.test)
         return pd.concat([self._steps_of(name, clusters) for name in self.log_prob_steps], ignore_index=True)
 
     def _steps_of(self, model: str, clusters: list[Any]) -> pd.DataFrame:
+        import pandas as pd
+
         steps = self.log_prob_steps[model]
         lengths = [len(s) for s in steps]
-        of_each = pd.DataFrame(
-            {"model": model, "sequence": range(len(steps)), "name": self.test.names}
-            | {"cluster": pd.Series(clusters, dtype=None if any(c is not None for c in clusters) else object)}
+        dtype = None if any(c is not None for c in clusters) else object
+        sequences = pd.DataFrame(
+            {
+                "model": model,
+                "sequence": range(len(steps)),
+                "name": self.test.names,
+                "cluster": pd.Series(clusters, dtype=dtype),
+            }
         )
-        rows = of_each.loc[np.repeat(of_each.index, lengths)].reset_index(drop=True)
+        rows = sequences.loc[np.repeat(sequences.index, lengths)].reset_index(drop=True)
         positions = np.concatenate([np.arange(1, n + 1) for n in lengths])
         return rows.assign(position=positions, log_prob=np.concatenate(steps))
 
     def table(self) -> pd.DataFrame:
         """The columns that a reader needs, formatted."""
-        return shown_table(self.frame)
+        return formatted_table(self.frame)
 
     def how_to_read(self) -> str:
         """What the figures mean, in words."""
         return how_to_read(self.frame, self.measure, self.test)
 
     def __str__(self) -> str:
-        title = str(self.frame.attrs.get("title", ""))
-        failed = [f"{name} failed: {error}" for name, error in _columns(self.frame, "model", "error") if error]
+        errors = zip(self.frame["model"], self.frame["error"], strict=True)
+        failed = [f"{name} failed: {error}" for name, error in errors if error]
         body = self.table().to_string(index=False)
-        note = textwrap.fill(self.how_to_read(), WIDTH, break_long_words=False)
-        return "\n".join([*([title] if title else []), body, "", note, *failed])
+        note = textwrap.fill(self.how_to_read(), LINE_WIDTH, break_long_words=False)
+        return "\n".join([*([self._title] if self._title else []), body, "", note, *failed])
 
     def __repr__(self) -> str:
-        return str(self)  # what a reader who types its name wants to see
+        return str(self)  # so that its name typed at a prompt shows the table
 
-    def plot_forest(self) -> Any:
-        """A matplotlib figure: each model's difference to the baseline with its interval."""
-        from seqmodels.evaluation import plots  # lazily: matplotlib is slow to import
+    # Plots and the report import matplotlib, which takes a second, when they are made.
 
-        return plots.forest(self.frame[self.frame["error"] == ""].pipe(_with_attrs, self.frame.attrs))
+    def plot_forest(self) -> Figure:
+        """Each model's difference to the baseline with its interval."""
+        from seqmodels.evaluation.plots.forest import forest
 
-    def plot_learning_curves(self) -> Any:
-        """A matplotlib figure: nats per unit against seconds of training."""
-        from seqmodels.evaluation import plots
+        rows = self.frame[self.frame["error"] == ""]
+        rows.attrs = dict(self.frame.attrs)
+        return forest(rows)
 
-        # A history of one line is no curve, but keeps its place, so that every picture has the same colours.
+    def plot_learning_curves(self) -> Figure:
+        """Nats per unit against seconds of training."""
+        from seqmodels.evaluation.plots.curves import learning_curves
+
+        # A history of one row is no curve, but keeps its place, so that every plot has the same colours.
         curves = {name: history.iloc[: len(history) * (len(history) > 1)] for name, history in self.histories.items()}
-        return plots.learning_curves(curves, unit=self.measure.unit, title=str(self.frame.attrs.get("title", "")))
+        return learning_curves(curves, unit=self.measure.unit, title=self._title)
 
-    def plot_by_position(self) -> Any:
-        """A matplotlib figure: nats per unit against position in the sequence."""
-        from seqmodels.evaluation import plots
+    def plot_by_position(self) -> Figure:
+        """Nats per unit against position in the sequence."""
+        from seqmodels.evaluation.plots.curves import by_position
 
-        return plots.by_position(
-            self.log_prob_steps, unit=self.measure.unit, title=str(self.frame.attrs.get("title", ""))
-        )
+        return by_position(self.log_prob_steps, unit=self.measure.unit, title=self._title)
 
-    def plot_calibration(self) -> Any:
-        """A matplotlib figure: a reliability diagram of symbols, or histograms of the probability integral transform of vectors.
+    def plot_calibration(self) -> Figure:
+        """A reliability diagram of symbols, or histograms of the probability integral transform of vectors.
 
         Raises:
-            ValueError: no model can be judged: of bits and counts, or of pairs whose sources were not kept.
+            ValueError: no model can be evaluated: of bits and counts, or of pairs whose sources were not kept.
         """
-        from seqmodels.evaluation.report.calibration import calibrated
+        from seqmodels.evaluation.report.calibration import calibration_plot
 
-        drawn = calibrated(self)
-        if drawn is None:
+        found = calibration_plot(self)
+        if found is None:
             raise ValueError("calibration is of symbols and of real vectors, and of pairs needs their sources")
-        return drawn[0]
+        return found.figure
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write ``frame``."""
-        with storage.replaced(path) as partial:
+        with replaced(path) as partial:
             self.frame.to_csv(partial, index=False)
 
     def to_markdown(self) -> str:
@@ -151,19 +177,20 @@ class Comparison:
         return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{self.how_to_read()}\n"
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write one self-contained page: the answer, the ranking, where models differ, samples, how to have it again.
+        """Write one self-contained page: a summary, the ranking, where models differ, samples, and the provenance.
 
-        Draws from the models and walks them over some of the test data: seconds.
+        Samples from the models and runs them over some of the test data, which takes seconds.
         """
-        from seqmodels.evaluation.report import html_report  # lazily: matplotlib is slow to import
+        from seqmodels.evaluation.report.page import html_report
 
-        storage.write_text(path, html_report(self))
+        write_text(path, html_report(self))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write all of it into ``folder``, which is made: the table, every step, the test data, provenance, and the models.
+        """Write the table, every step, the test data, provenance and the models into ``folder``, which is created.
 
-        JSON and safetensors, so that nothing in it can run code. A comparison that is there is replaced once the new one is whole;
-        other files in the folder stay. Raises ``ValueError`` for metadata that are neither text nor numbers.
+        JSON and safetensors, so that nothing in it can run code. A comparison that is there is replaced once the new
+        one is complete; other files in the folder stay. Raises ``ValueError`` for metadata that are neither text nor
+        numbers.
         """
         with saved.replaced(folder) as (files, content):
             saved.write_arrays(files / "steps.safetensors", self.log_prob_steps)
@@ -181,7 +208,7 @@ class Comparison:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Comparison:
-        """What ``save`` wrote: the same figures to the last bit; folders from strangers may be loaded (see ``seqmodels.load``).
+        """The inverse of ``save``, to the last bit; folders of unknown origin may be loaded (see ``seqmodels.load``).
 
         Args:
             folder: that of ``save``.
@@ -210,18 +237,9 @@ class Comparison:
 
 
 def _completed(frame: pd.DataFrame) -> pd.DataFrame:
-    """As this version has it, of a table that an older one saved: bits were not yet costs, and there was no rank."""
+    """As this version has it, a table that an older one saved, when bits were not yet costs and there was no rank."""
     if "rank" in frame:
         return frame
-    fine = frame["error"] == ""
-    ranks = fine.cumsum().where(fine).astype(float)
-    return frame.assign(bits=-frame["score"] / np.log(2), rank=ranks, floor_effect=np.where(fine, 0.0, np.nan))
-
-
-def _columns(frame: pd.DataFrame, *names: str) -> Any:
-    return zip(*(frame[name] for name in names), strict=True)
-
-
-def _with_attrs(frame: pd.DataFrame, attrs: Mapping[Any, Any]) -> pd.DataFrame:
-    frame.attrs = dict(attrs)
-    return frame
+    scored = frame["error"] == ""
+    ranks = scored.cumsum().where(scored).astype(float)
+    return frame.assign(bits=-frame["score"] / np.log(2), rank=ranks, floor_effect=np.where(scored, 0.0, np.nan))

@@ -1,4 +1,4 @@
-"""Where the sequences of a run lie and how they are read, described so that the run can be had again."""
+"""Data sets of a run: where their files are and how they are read, described so that the run can be repeated."""
 
 from __future__ import annotations
 
@@ -7,27 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
-
-import pandas as pd
+from typing import TYPE_CHECKING, Self
 
 from seqmodels import data
 from seqmodels.data import MFCC
-from seqmodels.data.text import Cut
-from seqmodels.evaluation.standard import Task, pair_tasks, speech_tasks, table_tasks, text_tasks
+from seqmodels.data.text import Unit
+from seqmodels.evaluation.suites import Choice, Task, pair_tasks, speech_tasks, table_tasks, text_tasks
 from seqmodels.parameters import Configurable
 from seqmodels.sequences import Sequences
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Pair = tuple[Sequences, Sequences | None]  # X, and y for p(y | x)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Of the standard comparison: only these models (empty: all), density and half the budget, and the seed."""
-
-    names: tuple[str, ...] = ()
-    quick: bool = False
-    random_state: int = 0
 
 
 class Dataset(Configurable, ABC):
@@ -35,7 +27,7 @@ class Dataset(Configurable, ABC):
 
     @abstractmethod
     def read(self) -> Pair:
-        """Raises ``ValueError``, ``OSError`` or ``ImportError`` in one line that says the way out."""
+        """Read the files. Raises ``ValueError``, ``OSError`` or ``ImportError`` in one line that says the way out."""
 
     @abstractmethod
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
@@ -43,22 +35,22 @@ class Dataset(Configurable, ABC):
 
     @abstractmethod
     def paths(self) -> tuple[str, ...]:
-        """The files or folders; none for what is built in."""
+        """The files or folders; none for built-in data."""
 
     @abstractmethod
     def at(self, paths: Sequence[str]) -> Self:
         """The same way of reading, of other files or folders."""
 
-    def seen_from(self, folder: Path) -> Self:
-        """With paths relative to a folder, so that the folder may move with the data."""
+    def relative_to(self, folder: Path) -> Self:
+        """With paths relative to a folder, so that the folder may move together with the data."""
         return self.at([os.path.relpath(path, folder) for path in self.paths()])
 
-    def found_from(self, folder: Path) -> Self:
-        """With paths that were relative to a folder as they are from here."""
+    def resolved_from(self, folder: Path) -> Self:
+        """The inverse of ``relative_to``: with paths relative to the working directory."""
         return self.at([str(folder / path) for path in self.paths()])
 
     def sha256(self) -> str:
-        """Of everything that is read."""
+        """Hash of everything that is read, see ``hashed``."""
         return hashed(self.read())
 
 
@@ -70,7 +62,7 @@ class BuiltinText(Dataset):
         return data.builtin_text(), None
 
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
-        return text_tasks(read[0], names=choice.names, quick=choice.quick, random_state=choice.random_state)
+        return text_tasks(read[0], choice)
 
     def paths(self) -> tuple[str, ...]:
         return ()
@@ -88,11 +80,11 @@ class BuiltinSpeech(Dataset):
     random_state: int = 0
 
     def read(self) -> Pair:
-        said = data.speech(self.n_utterances, self.n_speakers, features="mfcc", random_state=self.random_state)
-        return said.sequences, None
+        corpus = data.speech(self.n_utterances, self.n_speakers, features="mfcc", random_state=self.random_state)
+        return corpus.sequences, None
 
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
-        return speech_tasks(read[0], names=choice.names, quick=choice.quick, random_state=choice.random_state)
+        return speech_tasks(read[0], choice)
 
     def paths(self) -> tuple[str, ...]:
         return ()
@@ -106,13 +98,13 @@ class TextFiles(Dataset):
     """A UTF-8 file or a folder of ``.txt``; ``cut`` as in ``data.text``."""
 
     path: str = ""
-    cut: Cut = "whole"
+    cut: Unit = "whole"
 
     def read(self) -> Pair:
         return data.text(self.path, self.cut), None
 
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
-        return text_tasks(read[0], names=choice.names, quick=choice.quick, random_state=choice.random_state)
+        return text_tasks(read[0], choice)
 
     def paths(self) -> tuple[str, ...]:
         return (self.path,)
@@ -132,7 +124,7 @@ class Recordings(Dataset):
         return data.audio(self.path, mfcc=self.mfcc), None
 
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
-        return speech_tasks(read[0], names=choice.names, quick=choice.quick, random_state=choice.random_state)
+        return speech_tasks(read[0], choice)
 
     def paths(self) -> tuple[str, ...]:
         return (self.path,)
@@ -145,7 +137,8 @@ class Recordings(Dataset):
 class Table(Dataset):
     """A CSV with a row a step: ``by`` names the sequence, ``columns`` (empty: all other numeric ones) are its features.
 
-    One column of whole numbers is read as symbols, anything else as vectors; ``dither``: with noise of one step of their grid.
+    One column of whole numbers is read as symbols, anything else as vectors; ``dither``: with noise of one step of
+    their grid.
     """
 
     path: str = ""
@@ -155,28 +148,30 @@ class Table(Dataset):
     dither: bool = False
 
     def read(self) -> Pair:
+        import pandas as pd
+
         if not self.by:
             raise ValueError(f"{self.path} is a table: name the column that says which sequence a row is of, with --by")
         try:
             frame = pd.read_csv(self.path)
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
             raise ValueError(f"{self.path} is not a CSV in UTF-8: {error}") from None
-        wanted = list(self.columns) or self._numeric(frame)
-        symbols = len(wanted) == 1 and wanted[0] in frame and frame[wanted[0]].dtype.kind in "iu"
-        columns = wanted[0] if symbols else wanted
-        found = Sequences.from_frame(frame, by=self.by, columns=columns, time=self.time or None)
-        return found.dithered() if self.dither else found, None  # here, before any split: one grid for all parts
+        names = list(self.columns) or self._numeric_columns(frame)
+        is_symbols = len(names) == 1 and names[0] in frame and frame[names[0]].dtype.kind in "iu"
+        columns = names[0] if is_symbols else names
+        sequences = Sequences.from_frame(frame, by=self.by, columns=columns, time=self.time or None)
+        return sequences.dithered() if self.dither else sequences, None  # before any split: one grid for all parts
 
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
-        return table_tasks(read[0], names=choice.names, quick=choice.quick, random_state=choice.random_state)
+        return table_tasks(read[0], choice)
 
-    def _numeric(self, frame: pd.DataFrame) -> list[str]:
-        found = [str(c) for c in frame.select_dtypes("number").columns if c not in (self.by, self.time)]
-        if not found:
+    def _numeric_columns(self, frame: pd.DataFrame) -> list[str]:
+        columns = [str(c) for c in frame.select_dtypes("number").columns if c not in (self.by, self.time)]
+        if not columns:
             raise ValueError(
                 f"{self.path} has no numeric column besides {self.by!r}; it has {', '.join(frame.columns)}"
             )
-        return found
+        return columns
 
     def paths(self) -> tuple[str, ...]:
         return (self.path,)
@@ -198,7 +193,7 @@ class Parallel(Dataset):
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
         X, y = read
         assert y is not None
-        return pair_tasks(X, y, names=choice.names, quick=choice.quick, random_state=choice.random_state)
+        return pair_tasks(X, y, choice)
 
     def paths(self) -> tuple[str, ...]:
         return (self.source, self.target)

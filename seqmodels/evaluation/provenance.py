@@ -1,4 +1,4 @@
-"""What was run, when, by which versions and on what machine: what stands beside a figure so that it can be had again."""
+"""Provenance of a figure: the command, date, versions and machine, so that it can be reproduced."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 
 from seqmodels.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PACKAGES = ("torch", "numpy", "scipy", "pandas")
 
@@ -41,18 +43,19 @@ def stamped(frame: pd.DataFrame) -> pd.DataFrame:
     """The table with the columns ``command``, ``date`` and ``hardware``."""
     now = provenance()
     hardware = now["hardware"]
-    words = (
+    machine = (
         f"{hardware['processor']}, {hardware['cores']} cores, {hardware['threads']} threads, torch {torch.__version__}"
     )
-    return frame.assign(command=f"python {now['command']}", date=now["date"], hardware=words)
+    return frame.assign(command=f"python {now['command']}", date=now["date"], hardware=machine)
 
 
 def _command() -> str:
+    """The command line, with paths cut to file names."""
     return " ".join(Path(word).name if "/" in word else word for word in sys.argv)
 
 
 def _processor() -> str:
-    """As the system names it."""
+    """The processor's name, as the system gives it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -1,37 +1,44 @@
-"""The row that every table has: steps independent and alike, one Gaussian or one categorical. Below it a model has learned nothing."""
+"""The reference row of every table: steps independent and identically distributed, one Gaussian or one categorical."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
 from seqmodels.encodings import Encoding, Symbols
-from seqmodels.evaluation.fitting import Parts, Plan, Scored, fit_and_score
+from seqmodels.evaluation.fitting import DataParts, FitPlan, ModelResult, fit_and_score
 from seqmodels.hmm import HMM
 from seqmodels.measure import IncomparableError, Values, check_comparable
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Bernoulli, Categorical, Columns, GaussianMixture, Observation, Poisson
 
 NAME = "iid"
-WIDEST = 64  # features that get a full covariance matrix; more have a variance each
-PSEUDOCOUNT = 0.01  # of each symbol: one that training never had is no reason for a row of -inf
+MAX_FULL_FEATURES = 64  # up to so many features have a full covariance matrix; more have a variance each
+PSEUDOCOUNT = 0.01  # of each symbol, so that one that training never had does not make the row -inf
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Which row of the table it is ("": none), what a model below it is worse than, and why there is none."""
+    """The row of independent steps.
+
+    Attributes:
+        name: of the row; "" if there is none.
+        words: what a model below it is worse than.
+        note: why there is no row.
+        result: its figures; None also where the row is one of the user's models.
+    """
 
     name: str = ""
     words: str = ""
     note: str = ""
-    scored: Scored | None = None  # None also where the row is one of the user's
+    result: ModelResult | None = None
 
 
-def reference_of(models: Mapping[str, SequenceModel], base: SequenceModel, parts: Parts) -> Reference:
-    """Of the same measure as ``base``, fitted to the training part; a model of the user's that is called ``iid`` stands for it."""
+def fit_reference(models: Mapping[str, SequenceModel], baseline: SequenceModel, parts: DataParts) -> Reference:
+    """Fit the reference to the training part, like ``baseline``; a user's model called ``iid`` takes its place."""
     kind = parts.test.scored.kind
     words = {"vectors": "independent frames", "text": "independent bytes", "symbols": "independent symbols"}[kind]
     if NAME in models:
@@ -39,20 +46,20 @@ def reference_of(models: Mapping[str, SequenceModel], base: SequenceModel, parts
     if parts.train is None:
         return Reference(note=f"No row {NAME!r}: there is no training part to fit one to.")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the data the models have warned already
-        scored = fit_and_score(NAME, independent(base), parts, Plan(), _nothing)
-    if scored.error:
-        return Reference(note=f"No row {NAME!r}, which could not be fitted: {scored.error}.")
+        warnings.simplefilter("ignore")  # the other models have warned about the data already
+        result = fit_and_score(NAME, independent_steps(baseline), parts, FitPlan(), lambda line: None)
+    if result.error:
+        return Reference(note=f"No row {NAME!r}, which could not be fitted: {result.error}.")
     try:
-        check_comparable({"baseline": base.measure_, NAME: scored.model.measure_})
+        check_comparable({"baseline": baseline.measure_, NAME: result.model.measure_})
     except IncomparableError as error:
         return Reference(note=f"No row {NAME!r}: {error}.")
-    one = "one Gaussian" if kind == "vectors" and set(base.encoding_.values()) == {"reals"} else words
-    return Reference(NAME, one, scored=scored)
+    is_gaussian = kind == "vectors" and set(baseline.encoding_.values()) == {"reals"}
+    return Reference(NAME, "one Gaussian" if is_gaussian else words, result=replace(result, is_reference=True))
 
 
-def independent(like: SequenceModel) -> HMM:
-    """Not fitted: an HMM of one state for the data, the lengths and the condition of a fitted model."""
+def independent_steps(like: SequenceModel) -> HMM:
+    """An unfitted HMM of one state, for the data, the lengths and the condition of a fitted model."""
     measure = like.measure_
     encoding: Encoding | Literal["auto"] = Symbols(like.encoding_.size) if measure.space == "symbols" else "auto"
     return HMM(
@@ -68,15 +75,11 @@ def independent(like: SequenceModel) -> HMM:
 def _observation(encoding: Encoding) -> Observation:
     if encoding.reads != "vectors":
         return Categorical(pseudocount=PSEUDOCOUNT)
-    groups = [(value, len(list(run))) for value, run in groupby(encoding.values())]
-    each = [(_of_values(value, n), n) for value, n in groups]
-    return each[0][0] if len(each) == 1 else Columns(each)
+    groups = [(value, len(list(equal))) for value, equal in groupby(encoding.values())]
+    columns = [(_observation_of(value, n), n) for value, n in groups]
+    return columns[0][0] if len(columns) == 1 else Columns(columns)
 
 
-def _of_values(value: Values, n_features: int) -> Observation:
-    gaussian = GaussianMixture(1, "full" if n_features <= WIDEST else "diag")
+def _observation_of(value: Values, n_features: int) -> Observation:
+    gaussian = GaussianMixture(1, "full" if n_features <= MAX_FULL_FEATURES else "diag")
     return {"reals": gaussian, "bits": Bernoulli(), "counts": Poisson()}[value]
-
-
-def _nothing(line: str) -> None:
-    """It takes no time to wait for."""

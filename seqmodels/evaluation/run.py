@@ -1,33 +1,32 @@
-"""Run tasks and write what came out: a page, a table, pictures with intervals, and the comparison itself."""
+"""Run tasks and write their results: an HTML page, a table, pictures with intervals, and the comparison itself."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from seqmodels.evaluation.budget import Budget
+from seqmodels.evaluation.budget import Budget, budget_of
 from seqmodels.evaluation.compare import compare
 from seqmodels.evaluation.comparison import Comparison
-from seqmodels.evaluation.limits import budget_of, under_budget
-from seqmodels.evaluation.progress import Progress
-from seqmodels.evaluation.standard import Task
-from seqmodels.storage import replaced, write_text
-
-Say = Callable[[str], None]
+from seqmodels.evaluation.suites import Task
+from seqmodels.files import replaced, write_text
+from seqmodels.model import SequenceModel
 
 
 def announce(tasks: Sequence[Task], seeds: int = 1) -> str:
-    """What will be done, and about how long it takes."""
+    """What will be fitted and compared, and about how long it takes."""
     lines = []
     for task in tasks:
         train, test = ((y or x) for x, y in (task.train, task.test))
         lines.append(
-            f"{task.title}: {len(task.models)} models ({', '.join(task.models)}), fitted to {int(train.n_units.sum()):,} "
-            f"{train.unit}s and compared on {int(test.n_units.sum()):,} held out"
+            f"{task.title}: {len(task.models)} models ({', '.join(task.models)}), fitted to "
+            f"{int(train.n_units.sum()):,} {train.unit}s and compared on {int(test.n_units.sum()):,} held out"
         )
     minutes = seeds * sum(task.seconds for task in tasks) / 60
     return "\n".join(
@@ -43,30 +42,33 @@ def run(
     seeds: int = 1,
     seconds: float | None = None,
     steps: int | None = None,
-    say: Say = print,
+    say: Callable[[str], None] = print,
     progress: bool = False,
 ) -> list[Comparison]:
-    """Compare the models of each task; write ``NAME.html``, ``NAME.csv``, two PNG, ``NAME.json`` and the folder ``NAME`` into ``out``.
+    """Compare the models of each task; write ``NAME.html``, ``.csv``, ``.json``, two PNG and a folder into ``out``.
 
-    ``NAME`` holds the comparison itself, for ``Comparison.load``. Interrupted (``KeyboardInterrupt``), the models fitted so far
-    are compared and written before it goes on; the one that it came in is fitted as far as it was and not among them.
+    ``NAME`` holds the comparison itself, for ``Comparison.load``. Interrupted (``KeyboardInterrupt``), the models
+    fitted so far are compared and written before the exception goes on; the model that was being fitted is not among
+    them.
 
     Args:
-        seconds, steps: a budget for every model, in the place of its own; see ``limited``.
-        say: takes what is to be read.
+        random_state: seed of the comparisons.
+        seeds: fits of each model.
+        seconds, steps: a budget for every model, in place of its own settings; see ``Budget``.
+        say: prints a text.
         progress: show a bar with the time left on stderr, where that is a terminal.
     """
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    held = [under_budget(task, seconds=seconds, steps=steps) for task in tasks]
-    say(announce(held, seeds))
-    bar = Progress(seeds * sum(task.seconds for task in held), shown=progress)
+    tasks = [task.under_budget(seconds=seconds, steps=steps) for task in tasks]
+    say(announce(tasks, seeds))
+    bar = ProgressBar(seeds * sum(task.seconds for task in tasks), enabled=progress)
     runner = _Runner(folder, random_state, seeds, budget_of(seconds, steps), say, bar)
     try:
-        results = [runner.run(task) for task in held]
+        results = [runner.run(task) for task in tasks]
     finally:
         bar.close()
-    pages = "\n".join(f"  {folder / f'{task.name}.html'}" for task in held)
+    pages = "\n".join(f"  {folder / f'{task.name}.html'}" for task in tasks)
     say(f"\nWritten to {folder}/. Open\n{pages}")
     return results
 
@@ -79,33 +81,33 @@ class _Runner:
     random_state: int
     seeds: int
     budget: Budget | None
-    say: Say
-    bar: Progress
+    say: Callable[[str], None]
+    bar: ProgressBar
 
     def run(self, task: Task) -> Comparison:
-        self._tell(f"\n{task.title}")
+        self._print(f"\n{task.title}")
         began = time.perf_counter()
         try:
-            result = self._compared(task)
+            result = self._compare(task)
         except KeyboardInterrupt:
-            self._rescue(task, began)
+            self._compare_fitted(task, began)
             raise
         write(result, task, self.folder, time.perf_counter() - began)
-        self._tell(f"\n{result}")
+        self._print(f"\n{result}")
         return result
 
-    def _tell(self, text: str) -> None:
-        with self.bar.aside():
+    def _print(self, text: str) -> None:
+        with self.bar.hidden():
             self.say(text)
 
-    def _compared(self, task: Task) -> Comparison:
-        equal = task.seconds / len(task.models)
-        shares = {name: self.seeds * task.estimates.get(name, equal) for name in task.models}
-        with self.bar.of(task.models, shares, self.seeds) as watch:
+    def _compare(self, task: Task) -> Comparison:
+        equal_share = task.seconds / len(task.models)
+        seconds = {name: self.seeds * task.estimates.get(name, equal_share) for name in task.models}
+        with self.bar.watching(task.models, seconds, self.seeds) as fits:
 
-            def hear(line: str) -> None:
-                watch.done()
-                self._tell(f"  {line}")
+            def report(line: str) -> None:
+                fits.model_done()
+                self._print(f"  {line}")
 
             return compare(
                 task.models,
@@ -115,12 +117,12 @@ class _Runner:
                 title=task.title,
                 seeds=self.seeds,
                 random_state=self.random_state,
-                progress=hear,
+                progress=report,
                 budget=self.budget,
             )
 
-    def _rescue(self, task: Task, began: float) -> None:
-        """What was fitted before the interrupt, compared as far as it goes."""
+    def _compare_fitted(self, task: Task, began: float) -> None:
+        """After an interrupt: compare and write the models that were fitted before it."""
         models = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
         fitted = {name: model for name, model in models.items() if not model.interrupted_}
         if not fitted:
@@ -129,11 +131,11 @@ class _Runner:
         title = f"{task.title}, interrupted: {len(fitted)} of {len(task.models)} models"
         result = compare(fitted, *task.test, baseline=baseline, title=title, random_state=self.random_state)
         write(result, task, self.folder, time.perf_counter() - began)
-        self._tell(f"\n{result}\n\nWritten to {self.folder}/. Open\n  {self.folder / f'{task.name}.html'}")
+        self._print(f"\n{result}\n\nWritten to {self.folder}/. Open\n  {self.folder / f'{task.name}.html'}")
 
 
 def write(result: Comparison, task: Task, folder: Path, seconds: float) -> None:
-    """The files of one comparison."""
+    """Write the files of one comparison."""
     result.to_csv(folder / f"{task.name}.csv")
     result.save(folder / task.name)
     result.to_html(folder / f"{task.name}.html")
@@ -142,3 +144,120 @@ def write(result: Comparison, task: Task, folder: Path, seconds: float) -> None:
             figure.savefig(partial, dpi=160)
     record = {"task": task.name, "seconds": round(seconds, 1), **result.provenance}
     write_text(folder / f"{task.name}.json", json.dumps(record, indent=2) + "\n")
+
+
+# -- progress -------------------------------------------------------------------------------------------------
+
+
+class ProgressBar:
+    """One bar on stderr over all models, by the seconds that each is expected to take, with the time left.
+
+    Args:
+        total: seconds that everything is expected to take.
+        enabled: False shows nothing, and so does a stderr that is no terminal.
+    """
+
+    def __init__(self, total: float, *, enabled: bool) -> None:
+        from tqdm import tqdm
+
+        self._bar = tqdm(
+            total=total,
+            disable=None if enabled else True,
+            bar_format="{desc} {percentage:3.0f}% |{bar}| {elapsed} so far, {remaining} left",
+            leave=False,
+        )
+        self._total = total
+        self._done = 0.0  # seconds of ``total`` that the finished models were expected to take
+
+    @contextmanager
+    def watching(
+        self, models: Mapping[str, SequenceModel], seconds: Mapping[str, float], seeds: int
+    ) -> Iterator[_FitProgress]:
+        """Show the progress of these models, fitted in this order, ``seeds`` times each, in about ``seconds``."""
+        fits = _FitProgress(self, seconds, seeds)
+        own = {n: m.get_params(deep=False)["callbacks"] for n, m in models.items() if _has_callbacks(m)}
+        for name, callbacks in own.items():
+            models[name].set_params(callbacks=(*callbacks, _HistoryCallback(fits, *_end(models[name]))))
+        try:
+            yield fits
+        finally:
+            for name, callbacks in own.items():
+                models[name].set_params(callbacks=callbacks)
+
+    def show(self, name: str, seconds: float, fraction: float) -> None:
+        """The model ``name``, of which ``seconds`` are expected, has come this far."""
+        self._bar.set_description_str(name, refresh=False)
+        self._move(self._done + seconds * fraction)
+
+    def model_done(self, seconds: float) -> None:
+        """A model of which ``seconds`` were expected is done."""
+        self._done += seconds
+        self._move(self._done)
+
+    def _move(self, to: float) -> None:
+        """Never back, nor beyond the end, which sums of seconds may pass by a rounding error."""
+        self._bar.update(max(0.0, min(to, self._total) - self._bar.n))
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Hide the bar while something else is printed."""
+        with self._bar.external_write_mode():
+            yield
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._bar.close()
+
+
+class _FitProgress:
+    """The models of one comparison that are not done yet, the first of which is being fitted."""
+
+    def __init__(self, bar: ProgressBar, seconds: Mapping[str, float], seeds: int) -> None:
+        self._bar = bar
+        self._left = list(seconds.items())
+        self._seeds = seeds
+        self._seeds_done = 0
+        self._last = 0.0
+        self._show(0.0)
+
+    def update(self, fraction: float) -> None:
+        """The current fit has come this far; where that is less than before, it is the next seed's."""
+        self._seeds_done += fraction < self._last
+        self._last = fraction
+        self._show(min(1.0, (self._seeds_done + fraction) / self._seeds))
+
+    def model_done(self) -> None:
+        """The model that was being fitted is done."""
+        _, seconds = self._left.pop(0)
+        self._seeds_done = 0
+        self._last = 0.0
+        self._bar.model_done(seconds)
+        self._show(0.0)
+
+    def _show(self, fraction: float) -> None:
+        if self._left:
+            self._bar.show(*self._left[0], fraction)
+
+
+class _HistoryCallback:
+    """Called by a network with each row of its history: ``row[column] / end`` is how far the fit has come."""
+
+    def __init__(self, fits: _FitProgress, column: str, end: float) -> None:
+        self._fits = fits
+        self._column = column
+        self._end = end
+
+    def __call__(self, row: dict[str, float]) -> None:
+        self._fits.update(min(1.0, row[self._column] / self._end))
+
+
+def _has_callbacks(model: SequenceModel) -> bool:
+    return "callbacks" in model.get_params(deep=False)
+
+
+def _end(model: SequenceModel) -> tuple[str, float]:
+    """The column of the history that says how far the fit is, and its value at the end."""
+    params: dict[str, Any] = model.get_params(deep=False)
+    if params["max_seconds"] is not None:
+        return "seconds", float(params["max_seconds"])
+    return "step", float(params["max_steps"]) if isinstance(params["max_steps"], int) else 2000.0

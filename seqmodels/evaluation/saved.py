@@ -1,8 +1,9 @@
-"""A comparison on disk: JSON and safetensors in a folder, from which the same table comes back. Nothing in it can run code.
+"""A comparison on disk: JSON and safetensors in a folder. Nothing in it can run code.
 
-``comparison.json`` is the table, and says which folder beside it, ``files-...``, has the steps, the test data and the models, with a
-SHA-256 of each file. A new comparison is written into a folder of its own, and then ``comparison.json`` is replaced: at every instant
-it is the old one or the new one, whole. What else is in the folder stays.
+``comparison.json`` is the table, and names the folder beside it, ``files-...``, that holds the steps, the test data and
+the models, with a SHA-256 of each file. A new comparison is written into a folder of its own, and then
+``comparison.json`` is replaced: at every instant it is the old one or the new one, complete. Other files in the folder
+stay.
 """
 
 from __future__ import annotations
@@ -17,33 +18,33 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from seqmodels import storage
-from seqmodels.annotations import check
+from seqmodels.files import new_folder, remove_folders, write_text
 from seqmodels.loading import MALFORMED, load
 from seqmodels.measure import Measure
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_argument
 from seqmodels.sequences import Sequences
 from seqmodels.storage import describe
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NAME, FORMAT = "seqmodels-comparison-", 2  # in the oldest format the files were in the folder itself, without hashes
 MAIN = "comparison.json"
 SCALARS = (str, int, float, bool, type(None))
-OWN = "sha256_of_this_file"
-BLANK = "0" * 64
-DIGEST = re.compile(rb'"sha256_of_this_file": "([0-9a-f]{64})"')
+OWN_HASH = "sha256_of_this_file"
+BLANK_HASH = "0" * 64
+OWN_HASH_ENTRY = re.compile(rb'"sha256_of_this_file": "([0-9a-f]{64})"')
 FOLDER = re.compile(r"files-[0-9a-f]{12}")
 FILE = re.compile(r"(models/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 OLD_FILE = re.compile(r"(steps|test|source)\.(npz|json)|models/[A-Za-z0-9_.-]+\.safetensors")
 DTYPE = re.compile(r"[A-Za-z]+[0-9]{0,2}(\[[a-z]{1,2}(, [A-Za-z0-9/_+:-]+)?\])?")
-UNPACKED, PACKED = (
-    64_000_000,
-    20,
-)  # bytes that an old compressed file may have unpacked: so many, and so many times its own
+# An old compressed file may have so many bytes unpacked, plus so many times its own size.
+MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO = 64_000_000, 20
 BROKEN = (*MALFORMED, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 
 # -- the folder -----------------------------------------------------------------------------------------------
@@ -51,26 +52,26 @@ BROKEN = (*MALFORMED, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 
 @contextmanager
 def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Where to write the files of a new comparison, and the dictionary to put the rest in; then they take the old one's place.
+    """A folder for the files of a new comparison and a dictionary for the rest, which then replace the old one.
 
-    If anything fails, the old one is as it was.
+    If anything fails, the old one stays as it was.
     """
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
-    with storage.new_folder(root, "files-") as files:
+    with new_folder(root, "files-") as files:
         content: dict[str, Any] = {}
         yield files, content
-        (names, hashes), old = _hashes(files), _old_files(root)
-        head = {
+        old = _old_files(root)
+        header = {
             "format": f"{NAME}{FORMAT}",
-            OWN: BLANK,
+            OWN_HASH: BLANK_HASH,
             "folder": files.name,
-            "files": dict(zip(names, hashes, strict=True)),
+            "files": _hashes(files),
         }
-        text = json.dumps(head | content, indent=1, ensure_ascii=False) + "\n"
-        signed = text.replace(BLANK, sha256(text), 1)
-        storage.write_text(root / MAIN, signed)
-    storage.remove_folders(root, FOLDER, but=files.name)
+        text = json.dumps(header | content, indent=1, ensure_ascii=False) + "\n"
+        signed = text.replace(BLANK_HASH, sha256(text), 1)
+        write_text(root / MAIN, signed)
+    remove_folders(root, FOLDER, but=files.name)
     for name in old:
         (root / name).unlink(missing_ok=True)
     if old and (root / "models").is_dir() and not any((root / "models").iterdir()):
@@ -79,7 +80,7 @@ def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, A
 
 @contextmanager
 def opened(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Where the files of a comparison are, and the rest; ``ValueError`` for a folder that holds none, or a damaged one."""
+    """The folder of a comparison's files, and the rest; ``ValueError`` for a folder without one, or a damaged one."""
     root = Path(folder)
     content = read_main(root)
     try:
@@ -93,7 +94,7 @@ def opened(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any
 
 
 def read_main(folder: Path) -> dict[str, Any]:
-    """Raises ``ValueError`` for a folder that holds no saved comparison."""
+    """The content of ``comparison.json``; ``ValueError`` for a folder that holds no saved comparison."""
     path = folder / MAIN
     raw = _bytes(path) if path.exists() else b"{}"
     content = storage.parse_json(raw, path)
@@ -103,22 +104,22 @@ def read_main(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder} holds no comparison that seqmodels saved; it has no {MAIN} of its")
     if int(found[1]) > FORMAT:
         raise ValueError(
-            f"{folder} was written by a newer version of seqmodels, in format {found[1]}; this one reads up to {FORMAT}: upgrade "
-            "with pip install -U seqmodels"
+            f"{folder} was written by a newer version of seqmodels, in format {found[1]}; this one reads up to "
+            f"{FORMAT}: upgrade with pip install -U seqmodels"
         )
     if int(found[1]) == FORMAT:
-        places = list(DIGEST.finditer(raw))
-        begin = places[0].start(1) if len(places) == 1 else 0
-        unsigned = raw[:begin] + BLANK.encode() + raw[begin + len(BLANK) :]
-        if len(places) != 1 or places[0][1] != hashlib.sha256(unsigned).hexdigest().encode():
+        entries = list(OWN_HASH_ENTRY.finditer(raw))
+        begin = entries[0].start(1) if len(entries) == 1 else 0
+        unsigned = raw[:begin] + BLANK_HASH.encode() + raw[begin + len(BLANK_HASH) :]
+        if len(entries) != 1 or entries[0][1] != hashlib.sha256(unsigned).hexdigest().encode():
             raise ValueError(f"{path} is damaged: it is not what was written; copy it again, or save it again")
     return dict(content)
 
 
 def _checked(root: Path, content: dict[str, Any]) -> Path:
-    """The folder of the files, which are those that were written; of the oldest format the names alone are looked at."""
+    """The folder of the files, which are checked to be those that were written; of the oldest format only by name."""
     for name, value in content["measure"].items():
-        check(Measure, name, value)
+        check_argument(Measure, name, value)
     columns = {column["name"]: column["values"] for column in content["frame"]["columns"]}
     if not {"model", "score", "error"} <= columns.keys() or not content["models"].keys() <= set(columns["model"]):
         raise ValueError("its table has no line of a model that it has")
@@ -130,7 +131,7 @@ def _checked(root: Path, content: dict[str, Any]) -> Path:
         _refuse_links(root, [root / name for name in _old_files(root)])
         return root
     _refuse_name([content["folder"]] if not FOLDER.fullmatch(content["folder"]) else [])
-    files = root / content["folder"]
+    files: Path = root / content["folder"]
     _refuse_name([name for name in (*content["files"], *content["models"].values()) if not FILE.fullmatch(name)])
     _refuse_links(root, [files / name for name in content["files"]])
     for name, expected in content["files"].items():
@@ -149,6 +150,7 @@ def _checked(root: Path, content: dict[str, Any]) -> Path:
 
 
 def _refuse_name(wrong: list[Any]) -> None:
+    """Raise ``ValueError`` for the first of these names, if there are any."""
     if wrong:
         raise ValueError(f"it names {wrong[0]!r:.100}, which is no file that a saved comparison has")
 
@@ -159,14 +161,14 @@ def _refuse_links(root: Path, files: list[Path]) -> None:
         raise ValueError(f"{outside[0].name} is a link that leaves the folder; copy the file itself")
 
 
-def _hashes(files: Path) -> tuple[list[str], list[str]]:
+def _hashes(files: Path) -> dict[str, str]:
+    """The SHA-256 of each file by its name."""
     paths = sorted(path for path in files.rglob("*") if path.is_file())
-    names = [path.relative_to(files).as_posix() for path in paths]
-    return names, [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+    return {path.relative_to(files).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
 def _old_files(root: Path) -> list[str]:
-    """Those that a comparison in the oldest format has in the folder itself, if one is there."""
+    """The files of a comparison in the oldest format, which are in the folder itself, if there is one."""
     try:
         content = read_main(root)
     except ValueError:
@@ -183,17 +185,17 @@ def _bytes(path: Path) -> bytes:
 
 
 def sha256(text: str) -> str:
-    """64 hexadecimal digits."""
+    """SHA-256 of a text, 64 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_json(path: Path, content: Any) -> None:
-    """To be read by people too."""
-    storage.write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    """Write JSON, indented for people to read."""
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def as_json(value: Any) -> Any:
-    """What JSON can hold of a description: arrays as lists, objects with hyperparameters described, anything else in words."""
+    """A value as JSON: arrays as lists, objects with hyperparameters described, anything else as its ``repr``."""
     if isinstance(value, Mapping):
         return {str(key): as_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -209,7 +211,7 @@ def as_json(value: Any) -> Any:
 
 
 def frame_to_json(frame: pd.DataFrame) -> dict[str, Any]:
-    """Columns with their dtypes and the frame's ``attrs``; numbers are written so that they come back to the last bit."""
+    """Columns with their dtypes and the frame's ``attrs``; numbers are restored to the last bit."""
     columns = [
         {"name": name, "dtype": str(values.dtype), "values": [_scalar(name, v) for v in values]}
         for name, values in frame.items()
@@ -219,6 +221,8 @@ def frame_to_json(frame: pd.DataFrame) -> dict[str, Any]:
 
 def frame_from_json(content: Mapping[str, Any]) -> pd.DataFrame:
     """The inverse of ``frame_to_json``; ``ValueError`` for columns that are not equally long."""
+    import pandas as pd
+
     n = content["n"]
     wrong = [c["name"] for c in content["columns"] if len(c["values"]) != n or not DTYPE.fullmatch(c["dtype"])]
     if type(n) is not int or wrong:
@@ -230,7 +234,9 @@ def frame_from_json(content: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _scalar(column: Any, value: Any) -> Any:
-    """JSON knows no NaN (which becomes null) and no infinity."""
+    """JSON has no NaN, which becomes null, and no infinity, which becomes a string."""
+    import pandas as pd
+
     if isinstance(value, pd.Timestamp):
         return value.isoformat()
     plain = value.item() if isinstance(value, np.generic) else value
@@ -244,6 +250,8 @@ def _scalar(column: Any, value: Any) -> Any:
 
 
 def _series(values: list[Any], dtype: str) -> pd.Series:
+    import pandas as pd
+
     if dtype.startswith("float"):
         return pd.Series([math.nan if v is None else float(v) for v in values], dtype=dtype)
     return pd.Series(values, dtype=dtype)
@@ -264,7 +272,7 @@ def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
 
 
 def read_sequences(folder: Path, name: str) -> Sequences | None:
-    """What was written under this name, if anything was."""
+    """The inverse of ``write_sequences``; None if nothing was written under this name."""
     if not (folder / f"{name}.json").exists():
         return None
     content = storage.parse_json(_bytes(folder / f"{name}.json"), f"{name}.json")
@@ -274,23 +282,23 @@ def read_sequences(folder: Path, name: str) -> Sequences | None:
 
 
 def write_arrays(path: Path, ragged: Mapping[str, list[Any]]) -> None:
-    """Lists of arrays by name, each list laid end to end beside its lengths."""
-    laid = {str(i): np.concatenate([np.asarray(a) for a in arrays]) for i, arrays in enumerate(ragged.values())}
+    """Lists of arrays by name, each list concatenated, with the lengths of its arrays."""
+    values = {str(i): np.concatenate([np.asarray(a) for a in arrays]) for i, arrays in enumerate(ragged.values())}
     lengths = {str(i): np.array([len(a) for a in arrays], np.int64) for i, arrays in enumerate(ragged.values())}
-    storage.write(path, {"names": list(ragged), "values": laid, "lengths": lengths})
+    storage.write(path, {"names": list(ragged), "values": values, "lengths": lengths})
 
 
 def read_arrays(folder: Path, name: str) -> dict[str, list[np.ndarray]]:
     """The inverse of ``write_arrays`` in the file ``NAME.safetensors``, or ``NAME.npz`` of the oldest format."""
     path = folder / f"{name}.safetensors"
     if not path.exists():
-        return _read_packed(folder / f"{name}.npz")
+        return _read_npz(folder / f"{name}.npz")
     content = storage.read(path)
     each = ((content["values"][str(i)], content["lengths"][str(i)]) for i in range(len(content["names"])))
-    return {str(name): _cut(*pair) for name, pair in zip(content["names"], each, strict=True)}
+    return {str(name): _split(*pair) for name, pair in zip(content["names"], each, strict=True)}
 
 
-def _cut(values: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+def _split(values: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
     if values.dtype.kind not in "iuf" or lengths.dtype.kind != "i" or lengths.ndim != 1 or not len(lengths):
         raise ValueError("sequences should be arrays of numbers beside their lengths")
     if lengths.min() < 0 or lengths.sum() != len(values):
@@ -298,17 +306,18 @@ def _cut(values: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
     return np.split(values, np.cumsum(lengths)[:-1])
 
 
-def _read_packed(path: Path) -> dict[str, list[np.ndarray]]:
+def _read_npz(path: Path) -> dict[str, list[np.ndarray]]:
     with storage.opened(path) as file:
-        with zipfile.ZipFile(file) as packed:
-            unpacked = sum(member.file_size for member in packed.infolist())
-        if unpacked > UNPACKED + PACKED * path.stat().st_size:
+        with zipfile.ZipFile(file) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > MAX_UNPACKED_BYTES + MAX_UNPACKED_RATIO * path.stat().st_size:
             raise ValueError(
-                f"{path.name} would take {unpacked / 1e6:.0f} MB unpacked, {unpacked / path.stat().st_size:.0f} times its own"
+                f"{path.name} would take {unpacked / 1e6:.0f} MB unpacked, {unpacked / path.stat().st_size:.0f} times "
+                "its own"
             )
     with np.load(path, allow_pickle=False) as arrays:
         return {
-            str(name): _cut(arrays[f"values {i}"], arrays[f"lengths {i}"]) for i, name in enumerate(arrays["names"])
+            str(name): _split(arrays[f"values {i}"], arrays[f"lengths {i}"]) for i, name in enumerate(arrays["names"])
         }
 
 
@@ -323,7 +332,7 @@ def check_steps(steps: Mapping[str, list[np.ndarray]], test: Sequences) -> None:
 
 
 def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
-    """A file a model, under a name that a file can have; which is whose."""
+    """Write each model into a file of its own, under a valid file name; returns the file of each model."""
     (folder / "models").mkdir(exist_ok=True)
     files = {name: f"models/{i}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:100]}" for i, name in enumerate(models)}
     files = {name: f"{stem}.safetensors" for name, stem in files.items()}

@@ -8,10 +8,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from seqmodels.distributed import LostProcessError
 from seqmodels.evaluation.budget import Budget
@@ -19,20 +18,23 @@ from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Grid = Mapping[str, Sequence[Any]]
 FAILURES = (ValueError, RuntimeError, ArithmeticError, MemoryError)
 
 
 @dataclass(frozen=True)
 class Search:
-    """Tune models before they are compared (Bergstra & Bengio 2012, random search), by their likelihood of folds of the training part.
+    """Random search (Bergstra & Bengio 2012) of each model's settings by their likelihood on training folds.
 
     Args:
-        grids: for each model by name, the values of hyperparameters to choose among, ``{"lstm": {"lr": [1e-3, 3e-3]}}``; nested
-            ones as ``observation__n_components``. A model without a grid is fitted as it is, and said to be.
+        grids: for each model by name, the values of hyperparameters to choose from, ``{"lstm": {"lr": [1e-3, 3e-3]}}``;
+            nested ones as ``observation__n_components``. A model without a grid is fitted as it is, with a warning.
         trials: settings drawn from each grid without replacement; all of a grid that has fewer.
-        folds: parts of the training data, each of which is scored by a model fitted to the others: whole clusters where the data
-            have them, or sequences; one long sequence is cut into consecutive pieces.
+        folds: parts of the training data, each of which is scored by a model fitted to the others: whole clusters where
+            the data have them, or sequences; one long sequence is cut into consecutive pieces.
 
     Raises:
         ValueError: a grid that is empty, fewer than one trial or two folds.
@@ -46,12 +48,12 @@ class Search:
         if self.trials < 1 or self.folds < 2:
             raise ValueError(f"trials={self.trials} and folds={self.folds}; pass at least 1 and 2")
         for name, grid in self.grids.items():
-            empty = [knob for knob, values in grid.items() if not len(values)]
+            empty = [parameter for parameter, values in grid.items() if not len(values)]
             if empty or not grid:
                 raise ValueError(f"the grid of {name!r} is empty{f' in {empty[0]!r}' if empty else ''}; give it values")
 
     def settings(self, name: str, random_state: int = 0) -> list[dict[str, Any]]:
-        """What is tried for this model, in the grid's order; nothing where it has none.
+        """The settings to try for this model, in the grid's order; none where it has no grid.
 
         >>> Search({"a": {"lr": [1, 2], "d_model": [8, 16]}}, trials=2).settings("a")
         [{'lr': 2, 'd_model': 8}, {'lr': 2, 'd_model': 16}]
@@ -60,19 +62,18 @@ class Search:
         if grid is None:
             return []
         sizes = [len(values) for values in grid.values()]
-        drawn = np.random.default_rng(random_state).choice(
-            math.prod(sizes), min(self.trials, math.prod(sizes)), replace=False
-        )
-        places = zip(*np.unravel_index(np.sort(drawn), sizes), strict=True)
-        return [{knob: grid[knob][i] for knob, i in zip(grid, place, strict=True)} for place in places]
+        n_settings = math.prod(sizes)
+        drawn = np.random.default_rng(random_state).choice(n_settings, min(self.trials, n_settings), replace=False)
+        indices = zip(*np.unravel_index(np.sort(drawn), sizes), strict=True)
+        return [{name: grid[name][i] for name, i in zip(grid, index, strict=True)} for index in indices]
 
     def check(self, models: Mapping[str, SequenceModel], budget: Budget | None) -> None:
-        """Raise ``ValueError``, before any work, for a grid of no model, of what a model has not, or of what the budget sets."""
+        """Raise ``ValueError`` for a grid of no model, of an unknown hyperparameter, or of one that the budget sets."""
         for name, grid in self.grids.items():
             if name not in models:
                 raise ValueError(f"there is a grid for {name!r}, which is not among the models: {', '.join(models)}")
-            models[name].clone().set_params(**{knob: values[0] for knob, values in grid.items()})
-            both = set() if budget is None else budget.knobs(models[name]) & set(grid)
+            models[name].clone().set_params(**{parameter: values[0] for parameter, values in grid.items()})
+            both = set() if budget is None else budget.hyperparameters(models[name]) & set(grid)
             if both:
                 raise ValueError(
                     f"the grid of {name!r} tunes {min(both)}, which the budget sets; leave it out of one of them"
@@ -81,15 +82,15 @@ class Search:
         fewer = [f"{name}: {n}" for name, n in counts.items() if n < max(counts.values())]
         if fewer:
             warnings.warn(
-                f"not every model has {max(counts.values())} trials ({', '.join(fewer)}), so some are tuned better than others; give "
-                "each a grid of as many",
+                f"not every model has {max(counts.values())} trials ({', '.join(fewer)}), so some are tuned better "
+                "than others; give each a grid of as many",
                 stacklevel=4,
             )
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting: nats per unit over all folds, higher is better; seconds of all fits; why it failed, if it did."""
+    """One setting: nats per unit over all folds, higher is better; seconds of all its fits; the error, if it failed."""
 
     settings: dict[str, Any]
     score: float
@@ -101,43 +102,45 @@ def run_trials(
     model: SequenceModel,
     settings: list[dict[str, Any]],
     fit: Callable[[SequenceModel, Data], SequenceModel],
-    parts: list[tuple[Data, Data]],
+    folds: list[tuple[Data, Data]],
 ) -> Iterator[Trial]:
-    """Each setting on a clone of ``model``: ``fit`` to one of each of the ``parts`` and scored on the other."""
+    """Each setting on a clone of ``model``, for each fold ``fit`` to its first part and scored on its second."""
     for setting in settings:
         began = time.perf_counter()
         try:
-            score, error = _cross_validated(model.clone().set_params(**setting), fit, parts), ""
+            score, error = _cross_validated(model.clone().set_params(**setting), fit, folds), ""
         except LostProcessError:
-            raise  # nor could the other settings be fitted
+            raise  # the other settings could not be fitted either
         except FAILURES as failure:
             score, error = math.nan, f"{type(failure).__name__}: {failure}"
         yield Trial(setting, score, time.perf_counter() - began, error)
 
 
 def _cross_validated(
-    model: SequenceModel, fit: Callable[[SequenceModel, Data], SequenceModel], parts: list[tuple[Data, Data]]
+    model: SequenceModel, fit: Callable[[SequenceModel, Data], SequenceModel], folds: list[tuple[Data, Data]]
 ) -> float:
-    total = sum(float(fit(model.clone(), train).log_prob(held.X, held.y).sum()) for train, held in parts)
-    return total / sum(float(held.scored.n_units.sum()) for _, held in parts)
+    total = sum(float(fit(model.clone(), train).log_prob(test.X, test.y).sum()) for train, test in folds)
+    return total / sum(float(test.scored.n_units.sum()) for _, test in folds)
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
-    """The first of the highest scores; raises ``ValueError`` if every trial failed."""
-    known = [trial for trial in trials if not math.isnan(trial.score)]
-    if not known:
+    """The trial of the highest score, the first of equal ones; raises ``ValueError`` if every trial failed."""
+    scored = [trial for trial in trials if not math.isnan(trial.score)]
+    if not scored:
         raise ValueError(f"every trial of the search failed, the first by {trials[0].error}")
-    return max(known, key=lambda trial: trial.score)
+    return max(scored, key=lambda trial: trial.score)
 
 
-def folds_of(train: Data, n: int, random_state: int = 0) -> list[tuple[Data, Data]]:
-    """``n`` pairs of what is fitted and what is scored: by clusters, by sequences, or consecutive pieces of one long sequence.
+def cross_validation_folds(train: Data, n: int, random_state: int = 0) -> list[tuple[Data, Data]]:
+    """``n`` pairs of training and test data: by clusters, by sequences, or by segments of one long sequence.
 
     Raises:
         ValueError: fewer clusters, sequences or steps than folds.
     """
+    import pandas as pd
+
     if len(train.X) == 1 and train.y is None:
-        return _pieces(train.X, n)
+        return _folds_of_one_sequence(train.X, n)
     clusters = train.scored.clusters or train.X.clusters
     codes = np.arange(len(train.X)) if clusters is None else pd.factorize(np.asarray(pd.Series(clusters)))[0]
     n_codes = int(codes.max()) + 1
@@ -148,16 +151,19 @@ def folds_of(train: Data, n: int, random_state: int = 0) -> list[tuple[Data, Dat
     return [(train.take(fold != k), train.take(fold == k)) for k in range(n)]
 
 
-def _pieces(X: Sequences, n: int) -> list[tuple[Data, Data]]:
+def _folds_of_one_sequence(X: Sequences, n: int) -> list[tuple[Data, Data]]:
     item = X.items[0]
     if len(item) < n:
         raise ValueError(f"the one training sequence has {len(item)} steps, too few for {n} folds; pass fewer folds")
     cuts = np.linspace(0, len(item), n + 1).astype(int)
-    pieces = [item[a:b] for a, b in pairwise(cuts)]
-    parts = [
-        (Sequences(pieces[:k] + pieces[k + 1 :], grid=X.grid), Sequences([pieces[k]], grid=X.grid)) for k in range(n)
+    segments = [item[a:b] for a, b in pairwise(cuts)]
+    return [
+        (
+            Data.of(Sequences(segments[:k] + segments[k + 1 :], grid=X.grid)),
+            Data.of(Sequences([segments[k]], grid=X.grid)),
+        )
+        for k in range(n)
     ]
-    return [(Data.of(fitted), Data.of(scored)) for fitted, scored in parts]
 
 
 def in_words(settings: Mapping[str, Any]) -> str:
@@ -171,10 +177,12 @@ def in_words(settings: Mapping[str, Any]) -> str:
 
 def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
     """A row a trial: model, trial (from 1), settings, score (nats per unit over the folds), seconds, best, error."""
+    import pandas as pd
+
     rows = []
     for name, tried in trials.items():
-        known = any(not math.isnan(trial.score) for trial in tried)
-        best = best_of(tried) if known else None
+        any_scored = any(not math.isnan(trial.score) for trial in tried)
+        best = best_of(tried) if any_scored else None
         rows += [
             {"model": name, "trial": i, "settings": in_words(trial.settings), "score": trial.score}
             | {"seconds": trial.seconds, "best": trial is best, "error": trial.error}

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from scipy import fft
-from scipy.optimize import brentq
-from scipy.special import expit, stdtr, stdtrit
 
 MIN_CLUSTERS = 5  # below: no interval
-EXACT_CLUSTERS = 100  # up to here the distribution of t over unequal clusters is computed; above, Student's with fewer degrees of freedom
+# Up to here the distribution of t over unequal clusters is computed; above, a Student's t stands for it.
+EXACT_CLUSTERS = 100
 METHOD = "t over clusters, corrected for skewness"
 MIN_BLOCKS = 5
 USUAL_BLOCKS = 10  # of one long sequence; fewer where its autocorrelation asks for longer ones
@@ -57,15 +54,18 @@ def paired_difference(
 
     Sequences of one cluster are summed first: they are not independent, clusters are. Below 5 clusters there is no
     interval. From there on it is t on the linearised residuals ``d_c - r u_c``, each inflated by its leverage (Bell &
-    McCaffrey 2002), for Student's quantile where clusters are of one size and a wider one where few clusters hold most of the
-    units: its distribution for normal clusters that are half noise of their steps (variance as the units) and half their own
+    McCaffrey 2002), for Student's quantile where clusters are of one size and a wider one where few clusters hold most
+    of the
+    units: its distribution for normal clusters that are half noise of their steps (variance as the units) and half
+        their own
     (as the units squared).
 
-    Where the differences have a tail on one side, the mean of few clusters mostly misses it, and t covers 82 to 91 %. So the
-    limit on the side of the tail is moved out and the other one in, by ``_moved``: a function of the skewness of the residuals
-    and of the number of clusters, found on draws so that 94 to 96 % are covered whether differences are normal, Student's with 3
-    degrees of freedom, exponential or log-normal (``docs/intervals.md``). The p-value is that of the interval whose limit is
-    zero, so that it is below ``1 - level`` where the interval leaves out zero, and nowhere else.
+    Where the differences have a tail on one side, the mean of few clusters mostly misses it, and t covers 82 to 91 %.
+    So the limit on the side of the tail is moved out and the other one in, by ``_moved``: a function of the skewness of
+    the residuals and of the number of clusters, found on draws so that 94 to 96 % are covered whether differences are
+    normal, Student's with 3 degrees of freedom, exponential or log-normal (``docs/intervals.md``). The p-value is that
+    of the interval whose limit is zero, so that it is below ``1 - level`` where the interval leaves out zero, and
+    nowhere else.
 
     Args:
         log_prob_model: ``(n,)`` nats per sequence; finite.
@@ -106,8 +106,9 @@ def moving_block_difference(
     least squared error, while an interval is hurt more by the bias of short blocks than by the noise of long ones. It
     is a tenth of the sequence at least, a sixth at most: topics that come and go under much noise show in no single
     autocorrelation, yet add up, and blocks too short for them cover 76 to 82 %. Ten blocks are few, but t knows
-    (Schmeiser 1982: 10 to 30): where steps are independent the interval is 5 to 10 % wider than it need be. Measured on draws
-    (``experiments/coverage.py``) 95 % intervals cover 93 to 96 %, but 86 % of sequences ten times as long as a topic lasts.
+    (Schmeiser 1982: 10 to 30): where steps are independent the interval is 5 to 10 % wider than it need be. Measured on
+    draws (``experiments/coverage.py``) 95 % intervals cover 93 to 96 %, but 86 % of sequences ten times as long as a
+    topic lasts.
 
     Args:
         steps_model: ``(T,)`` nats per step; finite.
@@ -143,7 +144,8 @@ def politis_white_block(x: Any) -> float:
     """Block length with the least squared error in the variance of a mean: ``(1.5 (G / g)² T)^(1/3)``.
 
     ``g = Σ λ_k R_k`` and ``G = Σ λ_k |k| R_k`` over autocovariances R, with a flat-top window λ that ends at twice the
-    lag after which autocorrelations are insignificant (Politis & White 2004; corrected by Patton, Politis & White 2009).
+    lag after which autocorrelations are insignificant (Politis & White 2004; corrected by Patton, Politis & White
+    2009).
 
     Args:
         x: ``(T,)`` numbers.
@@ -205,27 +207,38 @@ def _cluster_t(d: np.ndarray, u: np.ndarray, level: float) -> tuple[float, float
 
 
 def _moved(skewness: float, u: np.ndarray) -> float:
-    """By what a limit of t is multiplied, given the skewness of the sum of residuals on the side of that limit, ``Σ e³ / (Σ e²)^(3/2)``.
+    """By what a limit of t is multiplied, given the skewness of the sum of residuals on the side of that limit,
+    ``Σ e³ / (Σ e²)^(3/2)``.
 
-    It goes from a little below 1 where the tail is on the other side to well above 1 where it is on this one; few clusters that show no
-    tail may have missed it, so that for them it is above 1 on both sides. Where few clusters hold most of the units, skewness is noise
-    mostly, and no limit is moved in for it as far. The constants were fitted to coverage under normal, t3, Laplace, uniform, gamma
-    (0.5, 1, 4) and log-normal differences of 5 to 150 clusters; ``experiments/coverage.py`` measures it on other draws, and other distributions.
+    It goes from a little below 1 where the tail is on the other side to well above 1 where it is on this one; few
+    clusters that show no tail may have missed it, so that for them it is above 1 on both sides. Where few clusters hold
+    most of the units, skewness is noise mostly, and no limit is moved in for it as far. The constants were fitted to
+    coverage under normal, t3, Laplace, uniform, gamma (0.5, 1, 4) and log-normal differences of 5 to 150 clusters;
+    ``experiments/coverage.py`` measures it on other draws, and other distributions.
     """
-    n, variance = len(u), _working_variance(u)
+    from scipy.special import expit
+
+    n = len(u)
+    variance = _working_variance(u)
     noise = n * float(np.sqrt((variance**3).sum() / variance.sum() ** 3))  # of the skewness; 1 for clusters of one size
-    least, most = 1 - 1.6 / (n * noise), 1 + 6.6 * (n - 2) ** -0.7
+    least = 1 - 1.6 / (n * noise)
+    most = 1 + 6.6 * float((n - 2) ** -0.7)
     return least + (most - least) * float(expit((skewness - 0.21 + 0.63 / (n - 2)) / 0.06))
 
 
 def _working_variance(u: np.ndarray) -> np.ndarray:
-    """Of clusters that are half noise of their steps (as the units) and half their own (as the units squared), but for a factor."""
-    return u / u.sum() * (1 + u / u.mean())
+    """Of clusters that are half noise of their steps (as the units) and half their own (as the units squared), but for
+    a factor.
+    """
+    variance: np.ndarray = u / u.sum() * (1 + u / u.mean())
+    return variance
 
 
 @dataclass(frozen=True)
 class _Reference:
-    """How t is distributed for clusters of these sizes: Student's with ``freedom``, times ``scale``, or as computed from ``units``."""
+    """How t is distributed for clusters of these sizes: Student's with ``freedom``, times ``scale``, or as computed
+    from ``units``.
+    """
 
     freedom: float
     scale: float
@@ -240,12 +253,17 @@ class _Reference:
 
     def beyond(self, t: float) -> float:
         """``P(|T| > t)``."""
+        from scipy.special import stdtr
+
         if self.units is not None:
             return _beyond(min(t, _LARGEST_T), self.units)
         return float(2 * stdtr(self.freedom, -t / self.scale))
 
     def quantile(self, level: float) -> float:
         """What ``|T|`` stays below with this probability; infinite where that is beyond reach."""
+        from scipy.optimize import brentq
+        from scipy.special import stdtrit
+
         if self.units is None:
             return float(stdtrit(self.freedom, (1 + level) / 2)) * self.scale
         u = self.units
@@ -259,8 +277,8 @@ class _Reference:
 def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
     """Degrees of freedom and scale of t, by the first two moments of its squared error for clusters as in ``_beyond``.
 
-    The squared error is the form ``A' D A`` in the clusters' errors, with ``A = I - s 1'``, ``D = 1 / (1 - s)`` and shares s of the units,
-    which is D but for what all pairs have: ``(A' D A)_ij = D_i δ_ij + k - w_i - w_j``.
+    The squared error is the form ``A' D A`` in the clusters' errors, with ``A = I - s 1'``, ``D = 1 / (1 - s)`` and
+    shares s of the units, which is D but for what all pairs have: ``(A' D A)_ij = D_i δ_ij + k - w_i - w_j``.
     """
     s = u / u.sum()
     D, variance = 1 / (1 - s), _working_variance(u)
@@ -273,11 +291,12 @@ def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
 
 
 def _beyond(t: float, u: np.ndarray) -> float:
-    """``P(|ratio| > t · error)`` in truth zero, for normal clusters of variance ``u_c (1 + u_c / mean u)``; Student's two tails if they are of one size.
+    """``P(|ratio| > t · error)`` in truth zero, for normal clusters of variance ``u_c (1 + u_c / mean u)``; Student's
+    two tails if they are of one size.
 
-    With z standard normal it is ``P(z' (numerator - t² error) z > 0)`` of two forms, and so ``P(z_0² > Σ_i w_i z_i²)`` by the one
-    eigenvalue above zero and the others. As ``P(|z_0| > x) = 2/π ∫_0^(π/2) exp(-x² / (2 sin² θ)) dθ`` (Craig 1991), the mean over the
-    other z is a product.
+    With z standard normal it is ``P(z' (numerator - t² error) z > 0)`` of two forms, and so ``P(z_0² > Σ_i w_i z_i²)``
+    by the one eigenvalue above zero and the others. As ``P(|z_0| > x) = 2/π ∫_0^(π/2) exp(-x² / (2 sin² θ)) dθ`` (Craig
+    1991), the mean over the other z is a product.
     """
     share, deviation = u / u.sum(), np.sqrt(u * (1 + u / u.mean()))
     aside = np.eye(len(u)) - share[:, None]  # errors of clusters -> what the ratio leaves of them
@@ -288,6 +307,8 @@ def _beyond(t: float, u: np.ndarray) -> float:
 
 
 def _t_interval(estimate: float, error: float, freedom: float, level: float) -> tuple[float, float]:
+    from scipy.special import stdtr, stdtrit
+
     if error == 0:  # no spread at all: two models that agree, or that differ by a constant
         return 0.0, float(estimate == 0)
     # Quantile and distribution function of Student's t.
@@ -304,6 +325,8 @@ def _moving_block_error(d: np.ndarray, block: int) -> float:
 
 def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
     """Autocovariances ``(longest + 1,)`` by the Fourier transform, padded so that the ends do not meet."""
+    from scipy import fft
+
     size = fft.next_fast_len(2 * len(x), real=True)
     spectrum = np.abs(fft.rfft(x - x.mean(), size)) ** 2
     return fft.irfft(spectrum, size)[: longest + 1] / len(x)
@@ -338,6 +361,8 @@ def _positive(units: Any, n: int) -> np.ndarray:
 
 
 def _totals(d: np.ndarray, u: np.ndarray, clusters: Sequence[Any] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    import pandas as pd
+
     if len(clusters) != len(d):
         raise ValueError(f"there are {len(clusters)} clusters but {len(d)} sequences; pass one each")
     codes, _ = pd.factorize(np.asarray(pd.Series(clusters)))

@@ -1,24 +1,25 @@
-"""The frame of a comparison: a row a model, its figures, and its difference to the baseline on the same sequences."""
+"""The table of a comparison: its rows and differences to the baseline, its format, and its meaning in words."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from seqmodels.evaluation.fitting import Scored
-from seqmodels.evaluation.floors import is_set_by_floor
+from seqmodels.evaluation.fitting import ModelResult, is_set_by_floor
 from seqmodels.evaluation.search import in_words
 from seqmodels.evaluation.statistics import Difference, holm, moving_block_difference, paired_difference
-from seqmodels.model import SequenceModel
+from seqmodels.measure import Measure
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
 
-# Figures that no two runs share: of the clock and of the machine.
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Figures of the clock and of the machine, in which two runs of the same comparison differ.
 TIMES = ("fit_seconds", "scoring_throughput", "peak_memory")
 FIGURES = (
     "score",
@@ -36,26 +37,24 @@ MEASURED = ("n_parameters", *TIMES, "rank", "floor_effect")
 NO_DIFFERENCE = Difference(0.0, math.nan, math.nan, math.nan, 0, "")
 
 
-def frame_of(
-    scored: Mapping[str, Scored],
-    base: Scored,
-    test: Data,
-    clusters: list[Any] | None,
-    reference: str | None = None,
+def comparison_frame(
+    results: Sequence[ModelResult], base: ModelResult, test: Data, clusters: list[Any] | None
 ) -> pd.DataFrame:
-    """All rows, best first, then those whose score a floor made, then those that failed.
+    """A row for each model, best first, then those whose score a floor made, then those that failed.
 
-    ``p_value`` is of the row alone, as its interval is, ``p_holm`` is corrected for the number of rows that are tested.
-    ``reference``: a row that is not tested, so that it does not count in the correction.
+    ``p_value`` is of the row alone, as its interval is; ``p_holm`` is corrected for the number of rows that are tested,
+    which the reference is not.
+
+    Args:
+        results: of all models, the reference and the failed ones among them.
+        base: the one that differences are taken to.
+        test: the scored part.
+        clusters: what each test sequence belongs to; None: each is its own.
     """
-    _warn_of_impossible(scored, test)
-    base_name = next(name for name, s in scored.items() if s is base)
-    rows = [
-        _failed(name, s)
-        if s.error
-        else _row(name, s, _tested(name, s, base_name, base, test, clusters, name == reference))
-        for name, s in scored.items()
-    ]
+    import pandas as pd
+
+    _warn_of_impossible(results, test)
+    rows = [_failed_row(r) if r.error else _row(r, _difference(r, base, test, clusters)) for r in results]
     frame = pd.DataFrame(rows)
     frame["p_holm"] = holm(frame["p_value"].to_numpy())
     too_few = frame.loc[frame["method"].str.startswith("none: fewer"), "method"]
@@ -63,8 +62,8 @@ def frame_of(
         warnings.warn(f"no interval ({too_few.iloc[0]}): test on more independent sequences or clusters", stacklevel=3)
     # 0: ranked, 1: by the floor, 2: failed
     frame["group"] = [
-        2 if s.error else int(is_set_by_floor(_floor_effect(s), d))
-        for s, d in zip(scored.values(), frame["difference"], strict=True)
+        2 if r.error else int(is_set_by_floor(r.floor_effect, d))
+        for r, d in zip(results, frame["difference"], strict=True)
     ]
     frame = frame.sort_values(["group", "score"], ascending=[True, False], kind="stable").reset_index(drop=True)
     frame["rank"] = np.where(frame["group"] == 0, np.arange(1.0, len(frame) + 1), math.nan)
@@ -76,142 +75,263 @@ def clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
     if column is None:
         return scored.clusters
     if column not in scored.metadata:
-        raise ValueError(
-            f"the test sequences have no column {column!r}; they have {', '.join(map(str, scored.metadata.columns)) or 'none'}"
-        )
+        columns = ", ".join(map(str, scored.metadata.columns)) or "none"
+        raise ValueError(f"the test sequences have no column {column!r}; they have {columns}")
     return list(scored.metadata[column])
 
 
-def _row(name: str, scored: Scored, found: Difference) -> dict[str, Any]:
+def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: list[Any] | None) -> Difference:
+    """To the baseline on the same sequences; with an interval and a p-value only where the data made the scores."""
+    if result is base:
+        return NO_DIFFERENCE
+    impossible = [r.name for r in (result, base) if not np.isfinite(r.log_prob).all()]
+    units = test.scored.n_units
+    if impossible:
+        # Where one of the two alone gives a test sequence probability zero, it is infinitely worse; of both nothing can
+        # be said.
+        value = math.nan if len(impossible) == 2 else math.inf if impossible == [base.name] else -math.inf
+        estimate = _untested(value, f"log p of a sequence is -inf under {' and '.join(map(repr, impossible))}")
+    elif len(units) == 1:
+        estimate = moving_block_difference(result.steps[0], base.steps[0], n_units=float(units[0]))
+    else:
+        estimate = paired_difference(result.log_prob, base.log_prob, units, clusters)
+    by_floor = [
+        r.name
+        for r, difference in ((result, estimate.difference), (base, math.nan))
+        if is_set_by_floor(r.floor_effect, difference)
+    ]
+    if by_floor:
+        why = f"the floor of the variances set the score of {' and '.join(map(repr, by_floor))}"
+        return _untested(estimate.difference, why)
+    return _untested(estimate.difference, "a reference, not tested") if result.is_reference else estimate
+
+
+def _untested(difference: float, why: str) -> Difference:
+    """Without an interval and a p-value."""
+    return Difference(difference, math.nan, math.nan, math.nan, 0, f"none: {why}")
+
+
+def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:
+    model = result.model
+    measure, history = model.measure_, model.history_
+    score, seed_scores = result.mean("score"), [seed.score for seed in result.seeds]
+    has_spread = len(seed_scores) > 1 and np.isfinite(seed_scores).all()
     return {
-        "model": name,
-        **_scores(scored),
-        "difference": found.difference,
-        "ci_low": found.low,
-        "ci_high": found.high,
-        "p_value": found.p_value,
-        "p_holm": math.nan,  # once all rows are known
-        "rank": math.nan,  # once all rows are known
-        "method": found.method,
-        "block": math.nan if found.block is None else float(found.block),
-        "n_clusters": found.n_clusters,
-        **_costs(scored),
-        **_labels(scored),
-        "floor_effect": _floor_effect(scored),
-        "n_impossible": int((scored.log_prob == -np.inf).sum()),
+        "model": result.name,
+        "score": score,
+        "bits": -score / math.log(2),
+        "perplexity": math.nan if measure.unit == "frame" else float(np.exp(-score)),
+        "train_score": result.mean("train_score"),
+        "score_sd": float(np.std(seed_scores, ddof=1)) if has_spread else math.nan,
+        "difference": difference.difference,
+        "ci_low": difference.low,
+        "ci_high": difference.high,
+        "p_value": difference.p_value,
+        "p_holm": math.nan,  # set when all rows are known
+        "rank": math.nan,  # set when all rows are known
+        "method": difference.method,
+        "block": math.nan if difference.block is None else float(difference.block),
+        "n_clusters": difference.n_clusters,
+        "n_parameters": model.n_parameters_,
+        "fit_seconds": result.mean("fit_seconds"),
+        "scoring_throughput": result.mean("throughput"),
+        "peak_memory": max(seed.peak_memory for seed in result.seeds),
+        "budget": in_words(result.budget_settings),
+        "trials": len(result.trials),
+        "settings": result.settings,
+        "converged": all(seed.converged for seed in result.seeds),
+        "steps": int(history["step"].iloc[-1]) if len(history) else 0,
+        "context": math.nan if model.context_ is None else float(model.context_),
+        "kind": measure.kind,
+        "source": ("ignored" if model.ignore_source else "read") if measure.conditional else "",
+        "floor_hits": int(history["floor_hits"].iloc[-1]) if len(history) else 0,
+        "floor_effect": result.floor_effect,
+        "n_impossible": int((result.log_prob == -np.inf).sum()),
         "error": "",
     }
 
 
-def _scores(scored: Scored) -> dict[str, float]:
-    score, each = scored.mean("score"), [run.score for run in scored.runs]
-    is_density = scored.model.measure_.unit == "frame"
-    return {
-        "score": score,
-        "bits": -score / math.log(2),
-        "perplexity": math.nan if is_density else float(np.exp(-score)),
-        "train_score": scored.mean("train_score"),
-        "score_sd": float(np.std(each, ddof=1)) if len(each) > 1 and np.isfinite(each).all() else math.nan,
-    }
-
-
-def _costs(scored: Scored) -> dict[str, float]:
-    return {
-        "n_parameters": scored.model.n_parameters_,
-        "fit_seconds": scored.mean("fit_seconds"),
-        "scoring_throughput": scored.mean("throughput"),
-        "peak_memory": max(run.peak_memory for run in scored.runs),
-    }
-
-
-def _labels(scored: Scored) -> dict[str, Any]:
-    model, history = scored.model, scored.model.history_
-    return {
-        "budget": in_words(scored.limits),
-        "trials": len(scored.trials),
-        "settings": scored.settings,
-        "converged": all(run.converged for run in scored.runs),
-        "steps": int(history["step"].iloc[-1]) if len(history) else 0,
-        "context": math.nan if model.context_ is None else float(model.context_),
-        "kind": model.measure_.kind,
-        "source": _source(model),
-        "floor_hits": int(history["floor_hits"].iloc[-1]) if len(history) else 0,
-    }
-
-
-def _failed(name: str, scored: Scored) -> dict[str, Any]:
-    blank = dict.fromkeys((*FIGURES, *MEASURED, "block", "context"), math.nan)
+def _failed_row(result: ModelResult) -> dict[str, Any]:
+    figures = dict.fromkeys((*FIGURES, *MEASURED, "block", "context"), math.nan)
     counts = dict.fromkeys(("n_clusters", "steps", "floor_hits", "n_impossible"), 0)
     words = dict.fromkeys(("method", "budget", "settings", "source"), "")
-    state = {"trials": len(scored.trials), "converged": False, "kind": "failed", "error": scored.error}
-    return {"model": name, **blank, **counts, **words, **state}
+    outcome = {"trials": len(result.trials), "converged": False, "kind": "failed", "error": result.error}
+    return {"model": result.name, **figures, **counts, **words, **outcome}
 
 
-def _source(model: SequenceModel) -> str:
-    if not model.measure_.conditional:
-        return ""
-    return "ignored" if model.ignore_source else "read"
-
-
-def _difference(
-    name: str,
-    scored: Scored,
-    base_name: str,
-    base: Scored,
-    test: Data,
-    clusters: list[Any] | None,
-) -> Difference:
-    if scored is base:
-        return NO_DIFFERENCE
-    guilty = [n for n, s in ((name, scored), (base_name, base)) if not np.isfinite(s.log_prob).all()]
-    if guilty:
-        # One of the two alone holds a test sequence to be impossible and is infinitely worse; of both nothing can be said.
-        difference = math.nan if len(guilty) == 2 else math.inf if guilty == [base_name] else -math.inf
-        why = f"none: log p of a sequence is -inf under {' and '.join(map(repr, guilty))}"
-        return Difference(difference, math.nan, math.nan, math.nan, 0, why)
-    units = test.scored.n_units
-    if len(units) == 1:
-        return moving_block_difference(scored.steps[0], base.steps[0], n_units=float(units[0]))
-    return paired_difference(scored.log_prob, base.log_prob, units, clusters)
-
-
-def _tested(
-    name: str,
-    scored: Scored,
-    base_name: str,
-    base: Scored,
-    test: Data,
-    clusters: list[Any] | None,
-    is_reference: bool,
-) -> Difference:
-    """The difference, with an interval and a p-value only where they are of the data."""
-    found = _difference(name, scored, base_name, base, test, clusters)
-    if scored is base:
-        return found
-    by_floor = [
-        n
-        for n, s, d in ((name, scored, found.difference), (base_name, base, math.nan))
-        if is_set_by_floor(_floor_effect(s), d)
-    ]
-    if by_floor:
-        why = f"none: the floor of the variances set the score of {' and '.join(map(repr, by_floor))}"
-    elif is_reference:
-        why = "none: a reference, not tested"
-    else:
-        return found
-    return Difference(found.difference, math.nan, math.nan, math.nan, 0, why)
-
-
-def _floor_effect(scored: Scored) -> float:
-    return max(run.floor_effect for run in scored.runs)
-
-
-def _warn_of_impossible(scored: Mapping[str, Scored], test: Data) -> None:
-    for name, s in scored.items():
-        if s.error or np.isfinite(s.log_prob).all():
+def _warn_of_impossible(results: Sequence[ModelResult], test: Data) -> None:
+    for result in results:
+        if result.error or np.isfinite(result.log_prob).all():
             continue
-        names = [str(n) for n, p in zip(test.scored.names, s.log_prob, strict=True) if not np.isfinite(p)]
-        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        names = [str(n) for n, p in zip(test.scored.names, result.log_prob, strict=True) if not np.isfinite(p)]
+        first = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         warnings.warn(
-            f"{name}: log p is -inf for sequence {shown}; differences to or from it have no interval", stacklevel=4
+            f"{result.name}: log p is -inf for sequence {first}; differences to or from it have no interval",
+            stacklevel=4,
         )
+
+
+# -- the table formatted --------------------------------------------------------------------------------------
+
+
+def formatted_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns that a reader needs, about 120 characters wide, without those that are the same for every model."""
+    import pandas as pd
+
+    base = str(frame.attrs["baseline"])
+    table = pd.DataFrame({"model": frame["model"]})
+    if unranked_models(frame):
+        table.insert(0, "rank", [_format(r, ".0f") for r in frame["rank"]])
+    table["score"] = [_format(x) for x in frame["score"]]
+    if frame["perplexity"].notna().any():
+        table["perplexity"] = [_format(x, ".4g") for x in frame["perplexity"]]
+    table["difference"] = [
+        "(baseline)" if name == base else _format(d, "+.4f") for name, d in _columns(frame, "model", "difference")
+    ]
+    table["95 % interval"] = [
+        "" if np.isnan(low) else f"{low:+.4f} to {high:+.4f}" for low, high in _columns(frame, "ci_low", "ci_high")
+    ]
+    for title, cells in _p_columns(frame).items():
+        table[title] = cells
+    table["parameters"] = [_format(n, ",.0f") for n in frame["n_parameters"]]
+    table["fit s"] = [_format(s, ".1f") for s in frame["fit_seconds"]]
+    for title, cells in _optional_columns(frame):
+        table[title] = cells
+    return table
+
+
+def unranked_models(frame: pd.DataFrame) -> list[str]:
+    """The models whose score a floor of the variances made, which have no rank."""
+    return list(frame.loc[frame["rank"].isna() & (frame["error"] == ""), "model"])
+
+
+def models_below_reference(frame: pd.DataFrame) -> list[str]:
+    """The models whose score is below that of independent steps."""
+    name = frame.attrs.get("iid", "")
+    level = frame.loc[frame["model"] == name, "score"]
+    return list(frame.loc[frame["score"] < level.iloc[0], "model"]) if len(level) else []
+
+
+def _p_columns(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """Columns of p-values, and the corrected ones where they differ; older files have only corrected ones."""
+    alone = _p_cells(frame["p_value"])
+    if "p_holm" not in frame:
+        return {"p (Holm)": alone}
+    corrected = _p_cells(frame["p_holm"])
+    return {"p": alone} | ({} if alone == corrected else {"p (Holm)": corrected})
+
+
+def _p_cells(values: Any) -> list[str]:
+    return ["<0.001" if p < 1e-3 else _format(p, ".3f") for p in values]
+
+
+def _p_values_in_words(frame: pd.DataFrame) -> str:
+    columns = _p_columns(frame)
+    sentences = []
+    if "p" in columns:
+        sentences.append(
+            "p: two-sided, of that model alone, as its interval is: below 0.05 where the interval leaves out zero."
+        )
+    if "p (Holm)" in columns:
+        sentences.append(
+            "p (Holm): corrected for the number of models; below 0.05 it is not chance, though many were tried."
+        )
+    return "".join(f" {sentence}" for sentence in sentences)
+
+
+def format_context(steps: float) -> str:
+    """How many steps back a model sees, as tables and plots show it; NaN: all."""
+    return "all" if np.isnan(steps) else str(int(steps))
+
+
+def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
+    """Columns that are shown only where they tell models apart, or warn."""
+    columns = []
+    if frame["context"].notna().any():
+        columns.append(("context", list(map(format_context, frame["context"]))))
+    if (frame["kind"] == "bound").any():
+        columns.append(("kind", list(frame["kind"])))
+    if (frame["source"] == "ignored").any():
+        columns.append(("source", list(frame["source"])))
+    if frame["score_sd"].notna().any():
+        columns.append(("sd of seeds", [_format(s) for s in frame["score_sd"]]))
+    counts = {"trials": "trials", "floor_hits": "floor hits", "n_impossible": "impossible"}
+    return columns + [
+        (title, [f"{int(n)}" for n in frame[name]]) for name, title in counts.items() if frame[name].any()
+    ]
+
+
+def how_to_read(frame: pd.DataFrame, measure: Measure, test: Sequences) -> str:
+    """What the figures mean, in words."""
+    n = len(test)
+    given = "of y given x, " if measure.conditional else ""
+    ends = "lengths are given" if measure.length == "given" else "the end of each sequence is scored too"
+    first = (
+        f"score: nats per {measure.unit} {given}on {n} held-out sequence{'s' * (n != 1)} ({int(test.n_units.sum()):,} "
+        f"{measure.unit}s); higher is better; {ends}."
+    )
+    second = f"difference: score minus that of {frame.attrs['baseline']!r} on the same sequences."
+    return " ".join([first, second, *_notes(frame, measure)])
+
+
+def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
+    """Sentences that apply to this table."""
+    notes = []
+    if frame["perplexity"].notna().any():
+        notes.append(f"perplexity: exp(-score), per {measure.unit}; lower is better, as are bits (-score / log 2).")
+    explained_below = ("moving", "none: the floor", "none: a reference")
+    methods = sorted({x for x in frame["method"] if x and not x.startswith(explained_below)})
+    if frame["block"].notna().any():
+        methods.append(f"moving blocks of {frame['block'].min():.0f} to {frame['block'].max():.0f} steps")
+    if methods:
+        notes.append(f"Intervals (95 %): {'; '.join(methods)}.{_p_values_in_words(frame)}")
+    notes += _notes_on_floors(frame, measure) + _notes_on_reference(frame)
+    if frame["score_sd"].notna().any():
+        notes.append(
+            f"Scores are means over {frame.attrs['seeds']} seeds; intervals are over test sequences and do not hold "
+            "the spread over seeds, which is a column of its own."
+        )
+    if frame["context"].notna().any():
+        notes.append("context: how many steps back a model sees; what more would give it is not in its score.")
+    if (frame["kind"] == "bound").any():
+        notes.append('A "bound" is a lower bound: the model may be better than it says.')
+    tested = frame if not frame.attrs.get("iid_added") else frame[frame["model"] != frame.attrs["iid"]]
+    free = tested.loc[(tested["budget"] == "") & (tested["error"] == ""), "model"]
+    if len(free) and (frame["budget"] != "").any():
+        notes.append(f"The budget has no hold on {', '.join(free)}.")
+    if frame["trials"].any():
+        notes.append("trials: settings tried on folds of the training part before the one look at the held-out part.")
+    if frame.attrs["n_duplicates"]:
+        notes.append(f"{frame.attrs['n_duplicates']} of the held-out sequences also occur in the training part.")
+    return notes
+
+
+def _notes_on_floors(frame: pd.DataFrame, measure: Measure) -> list[str]:
+    names = unranked_models(frame)
+    if not names:
+        return []
+    most = frame.loc[frame["model"].isin(names), "floor_effect"].max()
+    not_ranked = (
+        f"Not ranked, and without p: {', '.join(names)}. The floor of the variances (min_covariance), not the data, "
+        f"set the score: doubled or halved it moves the score by up to {most:.2g} nats per {measure.unit}, for values "
+        "of the data repeat."
+    )
+    no_intervals = f"As the baseline {frame.attrs['baseline']!r} is one of them, no row has an interval."
+    return [not_ranked, no_intervals] if frame.attrs["baseline"] in names else [not_ranked]
+
+
+def _notes_on_reference(frame: pd.DataFrame) -> list[str]:
+    name, words, note = (frame.attrs.get(key, "") for key in ("iid", "iid_words", "iid_note"))
+    notes = [note] if note else []
+    if frame.attrs.get("iid_added"):
+        notes.append(f"{name}: {words}, whatever came before; a reference, which is not tested.")
+    below = models_below_reference(frame)
+    return [*notes, f"Worse than {words}: {', '.join(below)}."] if below else notes
+
+
+def _columns(frame: pd.DataFrame, *names: str) -> Any:
+    return zip(*(frame[name] for name in names), strict=True)
+
+
+def _format(value: float, form: str = ".4f") -> str:
+    return "" if np.isnan(value) else format(value, form)

@@ -1,7 +1,11 @@
-"""Nested tables as TOML, to be read back by ``tomllib``."""
+"""Objects with hyperparameters as TOML tables and back, ``{class = "HMM", n_states = 8}``; and tables as text.
+
+The standard library's ``tomllib`` reads TOML and does not write it.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -10,14 +14,67 @@ from typing import Any
 
 import numpy as np
 
-BARE = re.compile(r"[A-Za-z0-9_-]+")
+from seqmodels import storage
+from seqmodels.loading import CLASSES
+from seqmodels.parameters import Configurable, check_argument
+
+NONE = {"none": True}
+EMPTY: tuple[Any, ...] = (None, {"tuple": []})
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def to_table(thing: Configurable, classes: Mapping[str, type[Configurable]] = CLASSES) -> dict[str, Any]:
+    """Its class and every hyperparameter, but for None, which TOML lacks, and ``()`` where they are the default."""
+    return dict(_nested_table(storage.describe(thing), classes))
+
+
+def from_table(table: Mapping[str, Any], classes: Mapping[str, type[Configurable]] = CLASSES) -> Any:
+    """The object that ``to_table`` described; hyperparameters that the table does not name have their defaults.
+
+    Raises:
+        ValueError: no ``class`` or an unknown one, a name that the class does not have, or a value of another type.
+    """
+    if "class" not in table:
+        raise ValueError(f'a table has no class: {dict(table)}; write for example class = "HMM"')
+    name = table["class"]
+    if name not in classes:
+        raise ValueError(f"there is no class {name!r}; choose from {', '.join(sorted(classes))}")
+    params = {k: _parsed_value(v, classes) for k, v in table.items() if k != "class"}
+    for key, value in params.items():
+        check_argument(classes[name], key, value)
+    return classes[name](**params)
+
+
+def _nested_table(value: Any, classes: Mapping[str, type[Configurable]]) -> Any:
+    if isinstance(value, list):
+        return [_nested_table(each, classes) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "tuple" in value:
+        return {"tuple": _nested_table(value["tuple"], classes)}
+    defaults = inspect.signature(classes[value["class"]]).parameters
+    kept = {k: v for k, v in value["params"].items() if not (v in EMPTY and defaults[k].default in (None, ()))}
+    return {"class": value["class"], **{k: _nested_table(v, classes) for k, v in kept.items()}}
+
+
+def _parsed_value(value: Any, classes: Mapping[str, type[Configurable]]) -> Any:
+    if isinstance(value, list):
+        return [_parsed_value(each, classes) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if value == NONE:
+        return None
+    return tuple(_parsed_value(value["tuple"], classes)) if "tuple" in value else from_table(value, classes)
+
+
+# -- tables as text -------------------------------------------------------------------------------------------
 
 
 def dumps(table: Mapping[str, Any]) -> str:
-    """TOML of nested tables; a table within one that has a ``class`` stands in its line. None is ``{none = true}``.
+    """TOML of nested tables; a table within one that has a ``class`` is written inline. None is ``{none = true}``.
 
     Raises:
-        TypeError: a value that TOML has no word for (names its type).
+        TypeError: a value of a type that TOML lacks (named).
 
     >>> print(dumps({"seed": 1, "models": {"hmm": {"class": "HMM", "observation": {"class": "Poisson"}}}}), end="")
     seed = 1
@@ -30,18 +87,18 @@ def dumps(table: Mapping[str, Any]) -> str:
 
 
 def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    inside = {k: v for k, v in table.items() if isinstance(v, Mapping) and "class" not in table}
-    own = {k: v for k, v in table.items() if k not in inside}
-    if path and (own or not inside):
+    tables = {k: v for k, v in table.items() if isinstance(v, Mapping) and "class" not in table}
+    values = {k: v for k, v in table.items() if k not in tables}
+    if path and (values or not tables):
         yield ""
         yield f"[{'.'.join(map(_key, path))}]"
-    yield from (f"{_key(key)} = {inline(value)}" for key, value in own.items())
-    for key, value in inside.items():
+    yield from (f"{_key(key)} = {inline(value)}" for key, value in values.items())
+    for key, value in tables.items():
         yield from _lines(value, (*path, key))
 
 
 def _key(name: str) -> str:
-    return name if BARE.fullmatch(name) else _string(name)
+    return name if BARE_KEY.fullmatch(name) else _string(name)
 
 
 def _string(text: str) -> str:
@@ -50,7 +107,7 @@ def _string(text: str) -> str:
 
 
 def inline(value: Any) -> str:
-    """One value in one line."""
+    """One value as TOML writes it within a line."""
     if value is None:
         return "{none = true}"
     if isinstance(value, np.ndarray | np.generic):

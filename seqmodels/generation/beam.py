@@ -118,9 +118,9 @@ def n_best(
     length = target_length(model, length, encoded_source)
     search = BeamSearch(max(n, 5) if n_beams is None else n_beams, n, length, max_length, alpha)
     cursor = with_enough_precision(model, encoded_source).cursor()
-    found = beam_search(cursor, search, prefix=steps, source=encoded_source)
-    _refuse_nothing(found)
-    return _candidates(model, found, encoded_source, search)
+    hypotheses = beam_search(cursor, search, prefix=steps, source=encoded_source)
+    _refuse_none(hypotheses)
+    return _candidates(model, hypotheses, encoded_source, search)
 
 
 def predict(
@@ -154,15 +154,15 @@ def predict(
         batch = [requests[i] for i in numbers]
         max_steps = [max_length + int(max_ratio * r.n_source) if r.length is None else r.length for r in batch]
         search = BeamSearch(width, 1 if n_best is None else n_best, batch[0].length, min(max_steps), alpha)
-        found = beam_searches(
+        batch_hypotheses = beam_searches(
             cursor,
             search,
             prefixes=[request.prefix for request in batch],
             sources=[request.source for request in batch if request.source is not None] or None,
             max_steps=max_steps,
         )
-        for i, hypotheses in zip(numbers, found, strict=True):
-            _refuse_nothing(hypotheses, f"source {i}: ")
+        for i, hypotheses in zip(numbers, batch_hypotheses, strict=True):
+            _refuse_none(hypotheses, f"source {i}: ")
             if n_best is None:
                 results[i] = model.encoding_.decode(hypotheses[0].steps)
             else:
@@ -179,8 +179,8 @@ def batches(requests: Sequence[Request], size: int, *, pads: bool) -> Iterator[l
         raise ValueError(f"batch_size is {size}; pass at least 1")
     keys = [request.batch_key(pads=pads) for request in requests]
     for key in sorted(set(keys)):
-        alike = sorted((i for i, each in enumerate(keys) if each == key), key=lambda i: requests[i].n_source)
-        yield from (alike[k : k + size] for k in range(0, len(alike), size))
+        numbers = sorted((i for i, each in enumerate(keys) if each == key), key=lambda i: requests[i].n_source)
+        yield from (numbers[k : k + size] for k in range(0, len(numbers), size))
 
 
 def _requests(
@@ -208,14 +208,14 @@ def _is_several(prefix: Any) -> bool:
 
 
 def _candidates(
-    model: GenerativeModel, found: list[Hypothesis], source: np.ndarray | None, search: BeamSearch
+    model: GenerativeModel, hypotheses: list[Hypothesis], source: np.ndarray | None, search: BeamSearch
 ) -> list[Candidate]:
     # Scored in a batch, so that the figures are those of log_prob.
-    steps = with_enough_precision(model, source)._steps([Example(h.steps, source) for h in found])
+    steps = with_enough_precision(model, source)._steps([Example(h.steps, source) for h in hypotheses])
     log_probs = [float(each.sum()) for each in steps]
     return [
         Candidate(model.encoding_.decode(h.steps), log_prob, search.score(log_prob, len(h.steps)))
-        for h, log_prob in zip(found, log_probs, strict=True)
+        for h, log_prob in zip(hypotheses, log_probs, strict=True)
     ]
 
 
@@ -224,8 +224,8 @@ def _check_listable(model: GenerativeModel) -> None:
         raise ValueError("vectors have densities, which a search cannot list; draw from the model with sample()")
 
 
-def _refuse_nothing(found: list[Hypothesis], where: str = "") -> None:
-    if not found:
+def _refuse_none(hypotheses: list[Hypothesis], where: str = "") -> None:
+    if not hypotheses:
         raise ValueError(
             f"{where}nothing that the model holds possible begins with the prefix; pass another prefix or length"
         )
@@ -375,11 +375,12 @@ def _top_extensions(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, 
     table = log_probs.new_full((len(counts), int(counts.max()), n), -torch.inf)
     table[number, rank] = beam.log_prob.unsqueeze(1) + log_probs
     table = table.flatten(1)
-    place = table.topk(min(width, table.shape[1]), dim=1).indices.sort(dim=1).values
-    log_prob, order = table.gather(1, place).sort(dim=1, descending=True, stable=True)
-    place = place.gather(1, order)
-    possible = log_prob > -torch.inf
-    return (first.unsqueeze(1) + place // n)[possible], (place % n)[possible], log_prob[possible]
+    index = table.topk(min(width, table.shape[1]), dim=1).indices.sort(dim=1).values
+    log_prob, order = table.gather(1, index).sort(dim=1, descending=True, stable=True)
+    index = index.gather(1, order)
+    has_probability = log_prob > -torch.inf
+    parent, symbol = first.unsqueeze(1) + index // n, index % n
+    return parent[has_probability], symbol[has_probability], log_prob[has_probability]
 
 
 def _finish_full(beam: Beam, log_end: Tensor | None, finished: list[list[Hypothesis]]) -> Tensor:

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
 from seqmodels.measure import Length, Measure
-from seqmodels.observations import Observation
+from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 from seqmodels.preparation import Data, Example, Setting
 from seqmodels.sequences import Sequences, as_array
 from seqmodels.tagging import length_like
@@ -27,11 +26,13 @@ class GenerativeModel(Protocol):
     measure_: Measure
     length_: Length
     random_state: int
+    dtype: str
     _is_tagger: ClassVar[bool]
+    _sums_out_missing: ClassVar[bool]
     _pads_sources: ClassVar[bool]
 
-    def cursor(self) -> Cursor:
-        """The model as a chain of one-step predictions."""
+    def cursor(self, n_steps: int | None = None) -> Cursor:
+        """The model as a chain of one-step predictions, of which about ``n_steps`` will be taken; None: many."""
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
         """``(n,)`` nats of each raw sequence."""
@@ -48,17 +49,11 @@ class GenerativeModel(Protocol):
     def _setting(self) -> Setting:
         """How data are encoded and measured; raises ``NotFittedError``."""
 
-    def _missing_is_summed_out(self, observation: Observation) -> bool:
-        """Whether frames may have missing values."""
-
     def _device(self) -> torch.device:
         """Where the model computes."""
 
     def _in_float64(self) -> Self:
         """The same model, computing in float64."""
-
-    def _affine(self) -> tuple[Tensor, Tensor]:
-        """``(shift, scale)`` from encoded to raw values."""
 
 
 def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
@@ -69,7 +64,7 @@ def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
             return np.zeros((0, encoding.size), dtype=np.float64)
         return np.zeros(0, dtype=np.int64)
     sequences = Sequences([item])
-    setting.check(Data.of(sequences), model._missing_is_summed_out(setting.observation))
+    setting.check(Data.of(sequences), model._sums_out_missing and setting.observation.sums_out_missing)
     return encoding.encode(sequences.items[0])
 
 
@@ -87,7 +82,7 @@ def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:
     if source is None or encoding is None:
         return None
     sequences = Sequences([source])
-    setting.check_sources(sequences, model._missing_is_summed_out(setting.observation))
+    setting.check_sources(sequences, model._sums_out_missing and setting.observation.sums_out_missing)
     return encoding.encode(sequences.items[0])
 
 
@@ -98,6 +93,13 @@ def encode_step(model: GenerativeModel, x: Any) -> tuple[np.ndarray, np.ndarray]
         item = np.ma.filled(item.astype(np.float64), np.nan)
     steps = encode_prefix(model, item)
     return steps, np.broadcast_to(model.encoding_.log_det(item), len(steps))
+
+
+def decoding_affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
+    """``(shift, scale)`` from encoded to raw values, where and in the dtype in which the model computes."""
+    dtype, device = getattr(torch, model.dtype), model._device()
+    shift, scale = (torch.as_tensor(values, dtype=dtype, device=device) for values in model.encoding_.affine())
+    return shift, scale
 
 
 def target_length(model: GenerativeModel, length: int | None, source: np.ndarray | None) -> int | None:

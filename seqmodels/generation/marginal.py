@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
 
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
@@ -36,7 +35,7 @@ def log_prob_marginal(
         return canonical
     encoding = model.encoding_
     assert isinstance(encoding, Text), "only text has several tokenisations"
-    found = [
+    marginal = [
         log_prob_over_tokenisations(
             with_enough_precision(model, example.source).cursor(),
             model._merge_states,
@@ -48,7 +47,7 @@ def log_prob_marginal(
         )
         for example in model._setting().examples(Data.of(X, y))
     ]
-    return np.maximum(canonical, found)  # the cursor may round lower than the evaluation in batches
+    return np.maximum(canonical, marginal)  # the cursor may round lower than the evaluation in batches
 
 
 def _check_arguments(model: GenerativeModel, beam: int | None, pruning: str) -> None:
@@ -188,6 +187,8 @@ def log_prob_over_tokenisations(
         stops: whether the end is an event, which then counts.
         source: what the text is conditioned on, encoded.
     """
+    from scipy.special import logsumexp
+
     waiting: list[list[Partial]] = [[] for _ in range(len(lattice.edges) + 1)]
     waiting[0] = [Partial(0.0, cursor.start(source, 1), None, canonical=True)]
     for at, edges in enumerate(lattice.edges):
@@ -207,6 +208,8 @@ def log_prob_over_tokenisations(
 
 def _advanced(cursor: Cursor, merge_states: MergeStates, partials: list[Partial]) -> list[Partial]:
     """The cursor advanced by the last symbol of each, and those merged whose futures allow it."""
+    from scipy.special import logsumexp
+
     states = [
         partial.state if partial.symbol is None else cursor.advance(partial.state, torch.tensor([partial.symbol]))
         for partial in partials

@@ -78,7 +78,7 @@ class Prediction:
         return torch.isneginf(self.log_weights).all(-1)
 
     def weights(self) -> Tensor:
-        """``(n, K)`` of the components; uniform where there is no next step, so that a whole batch can be drawn from."""
+        """``(n, K)`` of the components; uniform where there is no next step, so that every row can be drawn from."""
         if self.log_weights is None:
             return self.output_parameters.new_ones(len(self.output_parameters), 1)
         return torch.where(self.has_no_next_step.unsqueeze(-1), 1 / self.log_weights.shape[-1], self.log_weights.exp())

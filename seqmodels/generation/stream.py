@@ -11,16 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
 from seqmodels.generation.cursor import Cursor, start_after
 from seqmodels.generation.inputs import (
     GenerativeModel,
+    decoding_affine,
     encode_prefix,
     encode_source,
     encode_step,
     with_enough_precision,
 )
 from seqmodels.generation.prediction import Prediction
+from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 
 # Nats below which a step is checked for lost precision: encoded values that float32 holds well have more.
 LOWEST_UNCHECKED = -1e29
@@ -30,9 +31,9 @@ def predict_next(model: GenerativeModel, prefix: Any, source: Any) -> Any:
     """``SequenceModel.predict_next``: a Pyro distribution over the raw step after ``prefix``, given ``source``."""
     steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
     precise = with_enough_precision(model, steps, encoded_source)
-    cursor = precise.cursor()
+    cursor = precise.cursor(len(steps))
     state = start_after(cursor, encoded_source, steps, 1)
-    return cursor.distribution(state).as_distribution(*precise._affine())
+    return cursor.distribution(state).as_distribution(*decoding_affine(precise))
 
 
 class Stream:
@@ -56,7 +57,7 @@ class Stream:
         """Of a fitted model, given a raw ``source``."""
         encoded_source = encode_source(model, source)
         precise = with_enough_precision(model, encoded_source)
-        return cls(precise.cursor(), partial(encode_step, model), precise._affine(), encoded_source)
+        return cls(precise.cursor(), partial(encode_step, model), decoding_affine(precise), encoded_source)
 
     def update(self, x: Any) -> float:
         """Take the next step (a frame ``(D,)``, a symbol, or a piece of text); returns its log p given the past, nats.

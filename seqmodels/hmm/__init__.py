@@ -1,12 +1,10 @@
 """The latent-state wing: hidden Markov models."""
 
 from seqmodels.hmm.alignment import AlignmentHMM
-from seqmodels.hmm.constraints import Frozen
+from seqmodels.hmm.learning.constraints import Frozen, Pseudocounts
 from seqmodels.hmm.model import HMM
-from seqmodels.hmm.priors import Pseudocounts
-from seqmodels.hmm.series import Series
-from seqmodels.hmm.tagging import HMMTagger
-from seqmodels.hmm.topology import Arcs, Banded, LeftToRight, Topology
+from seqmodels.hmm.tagger import HMMTagger
+from seqmodels.hmm.topology import Arcs, Banded, LeftToRight, Series, Topology
 
 __all__ = [
     "HMM",

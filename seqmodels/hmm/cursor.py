@@ -12,21 +12,26 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import MergedStates, Prediction, Source, select_rows, stacked_sources
-from seqmodels.hmm.log_product import LogProduct
+from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Observation
 
 
 @dataclass(frozen=True)
 class HMMState:
-    """``log_belief (n, K)`` float64: log p(state of the last step | all steps so far), None before the first; ``log_coming (n, K)``
-    float64: log p(there is a next step, in this state | the same); ``past`` the last p steps.
+    """What is known of ``n`` sequences after some steps.
 
-    Both are -inf everywhere once the steps are impossible.
+    Attributes:
+        log_alpha: (n, K) float64: log p(state of the last step | all steps so far), None before the first.
+        log_predicted: (n, K) float64: log p(there is a next step, in this state | the same).
+        past: (n, p, D) the last p steps.
+        n_scored: the number of steps after the source.
+
+    Both log-probabilities are -inf in all states once the steps are impossible.
     """
 
-    log_belief: Tensor | None
-    log_coming: Tensor
+    log_alpha: Tensor | None
+    log_predicted: Tensor
     past: Tensor
     n_scored: int
 
@@ -34,13 +39,14 @@ class HMMState:
 def merged_states(log_weights: list[float], states: list[HMMState]) -> MergedStates:
     """All as one, with the mean of their beliefs: the probability of the future is linear in the belief."""
     first = states[0]
-    if len(states) == 1 or first.log_belief is None:
+    if len(states) == 1 or first.log_alpha is None:
         return [([i], state) for i, state in enumerate(states)]
-    weights = torch.tensor(log_weights, dtype=torch.float64, device=first.log_coming.device).log_softmax(0)
-    beliefs = torch.cat([state.log_belief for state in states if state.log_belief is not None])  # (n, K)
-    coming = torch.cat([state.log_coming for state in states])
-    belief, ahead = (torch.logsumexp(weights[:, None] + each, 0, keepdim=True) for each in (beliefs, coming))
-    return [(list(range(len(states))), HMMState(belief, ahead, first.past, first.n_scored))]
+    weights = torch.tensor(log_weights, dtype=torch.float64, device=first.log_predicted.device).log_softmax(0)
+    beliefs = torch.cat([state.log_alpha for state in states if state.log_alpha is not None])  # (n, K)
+    predicted = torch.cat([state.log_predicted for state in states])
+    log_alpha = torch.logsumexp(weights[:, None] + beliefs, 0, keepdim=True)
+    log_predicted = torch.logsumexp(weights[:, None] + predicted, 0, keepdim=True)
+    return [(list(range(len(states))), HMMState(log_alpha, log_predicted, first.past, first.n_scored))]
 
 
 @dataclass(frozen=True)
@@ -63,33 +69,33 @@ class HMMCursor:
         return replace(state, n_scored=0)
 
     def advance(self, state: HMMState, x: Tensor) -> HMMState:
-        """Predict and weigh by what came, ``x (n, D)`` or ``(n,)``."""
+        """The prediction times the density of what came, ``x (n, D)`` or ``(n,)``, normalised."""
         x = x.to(self.parameters.initial.device)
         if self.observation.emits == "vectors":
             x = x.to(self.dtype)
         past = state.past.unsqueeze(1) if self.observation.n_past else None
-        each = self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()  # (n, K)
-        joint = state.log_coming + each
+        log_b = self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()  # (n, K)
+        joint = state.log_predicted + log_b
         total = torch.logsumexp(joint, -1, keepdim=True)
-        # After an impossible step no state is left: all that follows is impossible too, as in the evaluation in batches.
-        log_belief = joint - torch.where(total == -torch.inf, 0.0, total)
-        kept = state.past
+        # After an impossible step all that follows is impossible too, as in the evaluation in batches.
+        log_alpha = joint - torch.where(total == -torch.inf, 0.0, total)
+        past = state.past
         if self.observation.n_past:
-            kept = torch.cat([kept[:, 1:], x.unsqueeze(1)], dim=1)
-        return HMMState(log_belief, self._onward(log_belief), kept, state.n_scored + 1)
+            past = torch.cat([past[:, 1:], x.unsqueeze(1)], dim=1)
+        return HMMState(log_alpha, self._predict(log_alpha), past, state.n_scored + 1)
 
     def distribution(self, state: HMMState) -> Prediction:
         """The mixture of all states' observations, and the end; a sequence cannot end before its first scored step."""
         n, past = len(state.past), state.past if self.observation.n_past else None
-        table, log_weights = self._table(n), state.log_coming
+        table, log_weights = self._table(n), state.log_predicted
         if self.parameters.final is None:  # what is to come sums to one
             return Prediction(self.observation, table, log_weights, past, None)
         total = torch.logsumexp(log_weights, -1)  # (n,)
         log_end = torch.full_like(total, -torch.inf)
         log_continue = torch.zeros_like(total)
-        if state.log_belief is not None and state.n_scored:
+        if state.log_alpha is not None and state.n_scored:
             # Either from its own terms: a difference from one would lose a small one.
-            log_end, log_continue = torch.logsumexp(state.log_belief + self._log_final, -1), total
+            log_end, log_continue = torch.logsumexp(state.log_alpha + self._log_final, -1), total
         log_weights = log_weights - torch.where(total == -torch.inf, 0.0, total).unsqueeze(-1)
         return Prediction(self.observation, table, log_weights, past, log_end, log_continue)
 
@@ -98,7 +104,7 @@ class HMMCursor:
         return select_rows(state, index)
 
     @cached_property
-    def _onward(self) -> LogProduct:
+    def _predict(self) -> LogProduct:
         return LogProduct(self.parameters.transition)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -9,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.log_product import LogProduct
+from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Observation
+from seqmodels.preparation import Example
 
 
 @dataclass(frozen=True)
@@ -44,23 +46,23 @@ class Forecast:
         scale: Tensor,
     ) -> Self:
         """From the ``log_belief (K,)`` after encoded ``values (T, ...)``, in raw units ``shift + scale * encoded``."""
-        onward, rows = LogProduct(parameters.transition), []
+        step_forward, rows = LogProduct(parameters.transition), []
         joint = log_belief.log_softmax(0)[None]  # of float32, they sum to one but for rounding
         for _ in range(k):
-            joint = onward(joint)
+            joint = step_forward(joint)
             rows.append(joint)
         log_joint = torch.cat(rows)  # (k, K)
-        log_going = torch.logsumexp(log_joint, 1, keepdim=True)
-        log_states = log_joint - torch.where(log_going == -torch.inf, 0.0, log_going)
-        alive = np.ones(k) if parameters.final is None else log_going[:, 0].exp().numpy()
-        return cls(log_states.exp().numpy(), alive, log_states, parameters, observation, values, shift, scale)
+        log_continue = torch.logsumexp(log_joint, 1, keepdim=True)
+        log_states = log_joint - torch.where(log_continue == -torch.inf, 0.0, log_continue)
+        lasting = np.ones(k) if parameters.final is None else log_continue[:, 0].exp().numpy()
+        return cls(log_states.exp().numpy(), lasting, log_states, parameters, observation, values, shift, scale)
 
     def distribution(self, step: int = 1) -> Any:
         """The Pyro distribution of the raw value ``step`` steps ahead, given that the sequence lasts so long.
 
         Raises:
-            ValueError: ``step`` out of range; no probability of lasting; or an autoregressive observation more than one step
-                ahead, which has a mean (``mean``) but no closed form.
+            ValueError: ``step`` out of range; no probability of lasting; or an autoregressive observation more than one
+                step ahead, which has a mean (``mean``) but no closed form.
         """
         if not 1 <= step <= len(self.states):
             raise ValueError(f"step is {step}, but the forecast goes from 1 to {len(self.states)} steps ahead")
@@ -70,7 +72,8 @@ class Forecast:
         past = self._past()
         if past is not None and step > 1:
             raise ValueError(
-                "an autoregressive observation has no distribution in closed form more than one step ahead; use mean, or draw "
+                "an autoregressive observation has no distribution in closed form more than one step ahead; use mean, "
+                "or draw "
                 "with sample(prefix=...)"
             )
         return self._observation.distribution(self._parameters.table, log_weights, past, self._shift, self._scale)
@@ -98,7 +101,7 @@ class Forecast:
 def _autoregressive_means(
     parameters: Parameters, observation: AutoregressiveGaussian, history: Tensor, states: np.ndarray
 ) -> Tensor:
-    """``(k, D)`` encoded means, exact: what is needed of the past enters linearly, so ``E[past; z_t]`` (K, pD) carries it."""
+    """``(k, D)`` encoded means, exact: the past enters linearly, so that ``E[past; z_t]`` (K, pD) is enough."""
     size = history.shape[1]
     matrix, intercept, _, first_mean, _ = observation.unpack(parameters.table, size)
     weights = torch.as_tensor(states[0])
@@ -114,3 +117,29 @@ def _autoregressive_means(
         weights = parameters.transition.T @ weights
         past, weights = past / weights.sum(), weights / weights.sum()
     return torch.stack(means)
+
+
+def forecasts(
+    parameters: Parameters,
+    observation: Observation,
+    log_beliefs: Sequence[np.ndarray],
+    examples: Sequence[Example],
+    k: int,
+    affine: tuple[np.ndarray, np.ndarray],
+) -> list[Forecast]:
+    """What follows each of encoded ``examples``, given the log-probabilities ``(K,)`` of the states of its last step.
+
+    Raises:
+        ValueError: a sequence of probability zero, named.
+    """
+    impossible = [i for i, log_belief in enumerate(log_beliefs) if np.isneginf(log_belief).all()]
+    if impossible:
+        raise ValueError(
+            f"sequence {impossible[0]} has probability zero under this HMM; nothing can be said of what follows"
+        )
+    shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in affine)
+    results = []
+    for log_belief, example in zip(log_beliefs, examples, strict=True):
+        values = example.values if example.source is None else np.concatenate([example.source, example.values])
+        results.append(Forecast.of(parameters, observation, torch.from_numpy(log_belief), values, k, shift, scale))
+    return results

@@ -2,80 +2,117 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Self
+from functools import partial
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import pandas as pd
 import torch
 
 from seqmodels.agreement import check_processes_agree
 from seqmodels.distributed import together
 from seqmodels.encodings import Encoding
 from seqmodels.generation import CursorState, MergedStates
-from seqmodels.hmm.baum_welch import Memory, Schedule
-from seqmodels.hmm.blocks import Block
-from seqmodels.hmm.constraints import Frozen
+from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, raw_size, validation_score
 from seqmodels.hmm.cursor import HMMCursor, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.fitting import Fitting, check_states, corpus_of, raw_size
-from seqmodels.hmm.given import given_chain, given_table
-from seqmodels.hmm.learning import Algorithm, Learning, check_algorithm, check_numbers, check_observation
+from seqmodels.hmm.forecast import Forecast, forecasts
+from seqmodels.hmm.from_parameters import chain_parameters, emission_table
+from seqmodels.hmm.learning.constraints import Frozen, Pseudocounts
+from seqmodels.hmm.learning.em import Objective, RunningStatistics, StopRule, best_of, warn_of_floor
+from seqmodels.hmm.learning.fitting import Fitting
+from seqmodels.hmm.learning.options import (
+    Algorithm,
+    ChainOptions,
+    check_algorithm,
+    check_numbers,
+    check_observation,
+    check_table_size,
+)
 from seqmodels.hmm.parameters import Parameters, check_arrays
-from seqmodels.hmm.pieces import Corpus
-from seqmodels.hmm.priors import Pseudocounts
-from seqmodels.hmm.queries import Queries
-from seqmodels.hmm.restarts import warn_of_floor
+from seqmodels.hmm.posterior import batch_beliefs, batch_draws, batch_last_log_beliefs, batch_paths
+from seqmodels.hmm.queries import (
+    Algorithm as StateAlgorithm,
+)
+from seqmodels.hmm.queries import (
+    batch_smoothed,
+    need_float64,
+    of_each_sequence,
+    permutation_of_states,
+    reordered,
+    reordered_observation,
+    stationary,
+)
 from seqmodels.hmm.scoring import score_steps
 from seqmodels.measure import Length
-from seqmodels.model import DTYPES, NotFittedError
+from seqmodels.model import DTYPES, NotFittedError, SequenceModel
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.parameters import undone_on_failure
 from seqmodels.preparation import Data, Example, Setting
-from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 
 
 @dataclass(eq=False, repr=False)
-class HMM(Queries):
+class HMM(SequenceModel):
     """``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, fitted by EM (Rabiner 1989).
 
     Args:
         n_states: K.
         max_iter: most EM steps a start.
         tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
-        n_init: starts; the best objective wins, a start that ends on a floor loses to one that does not. On a CPU EM from
-            several runs side by side where data are small; ``seconds`` in ``history_`` are then those of all.
+        n_init: starts; the best objective wins, a start that ends on a floor loses to one that does not. On a CPU EM
+            from several runs side by side where data are small; ``seconds`` in ``history_`` are then those of all.
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``
             (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.
-        topology: which transitions exist: ``"ergodic"``, ``"left-to-right"``, a ``(K, K)`` mask, or a ``LeftToRight``, ``Banded``,
-            ``Arcs`` or ``Series``. What is ruled out stays exactly zero.
+        topology: which transitions exist: ``"ergodic"``, ``"left-to-right"``, a ``(K, K)`` mask, or a ``LeftToRight``,
+            ``Banded``, ``Arcs`` or ``Series``. What is ruled out stays exactly zero.
         tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
-        frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``; or a ``Frozen``.
-        algorithm: ``"em"``, or ``"stepwise"``: an M-step after each of ``batches`` mini-batches an epoch (``max_iter`` counts
-            epochs), for much data; long sequences are cut, with a warm-up, unless the topology never forgets;
-            or ``"gradient"``: AdamW on the same objective, whose gradient is the E-step; ``max_iter`` is then passes over the
-            data, all of which are taken, and ``tol`` has no say.
+        frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``; or a
+            ``Frozen``.
+        algorithm: ``"em"``, or ``"stepwise"``: an M-step after each of ``batches`` mini-batches an epoch (``max_iter``
+            counts epochs), for much data; long sequences are cut, with a warm-up, unless the topology never forgets; or
+            ``"gradient"``: AdamW on the same objective, whose gradient is the E-step; ``max_iter`` is then passes over
+            the data, all of which are taken, and ``tol`` has no say.
         step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
 
-    The other arguments are those of ``training.Resumable`` and ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing, and
-    what is passed is scored once, at the end. With targets EM fits p(x, y), so the figures of ``history_`` are of x and y
-    together. States that end on the floor of a variance are warned of. Parameters are kept in float64.
+    The other arguments are those of ``training.Resumable`` and ``SequenceModel``. EM needs no held-out data:
+    ``validation="auto"`` holds out nothing, and what is passed is scored once, at the end. With targets EM fits p(x,
+    y), so the figures of ``history_`` are of x and y together. States that end on the floor of a variance are warned
+    of. Parameters are kept in float64.
 
     Attributes, raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)`` (with ``length="stop"``:
     ``transition_.sum(1) + final_ == 1``) and those of the observation: ``weights_ (K, M)``, ``means_ (K, M, D)``,
-    ``covariances_ (K, M, D)``, ``(K, M, D, D)`` (full) or ``(D, D)`` (tied); ``emission_ (K, V)``; ``coefficients_ (K, D, pD)``, ``intercepts_``, ``covariances_``.
+    ``covariances_ (K, M, D)``, ``(K, M, D, D)`` (full) or ``(D, D)`` (tied); ``emission_ (K, V)``;
+    ``coefficients_ (K, D, pD)``, ``intercepts_``, ``covariances_``.
 
     >>> x = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0])]
     >>> model = HMM(2, length="given").fit(x)
     >>> round(model.score(x), 3)
     -0.139
+
+    States of given sequences (``decode``, ``posterior``, ``filter``, ``sample_states``, ``forecast``) are those of
+    encoded steps, of ``x`` and then ``y`` where there are targets. A missing value (NaN) says nothing of its feature.
+
+    >>> chain = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.2, 0.8]]}
+    >>> model, x = HMM.from_parameters(**chain, emission=[[0.9, 0.1], [0.2, 0.8]]), [np.array([0, 0, 1])]
+    >>> model.filter(x)[0].round(2)
+    array([[0.82, 0.18],
+           [0.94, 0.06],
+           [0.43, 0.57]], dtype=float32)
+    >>> model.decode(x)[0]
+    array([0, 0, 0])
+    >>> model.forecast(x, 2)[0].states.round(2)
+    array([[0.5 , 0.5 ],
+           [0.55, 0.45]])
+    >>> model.stationary_.round(3)
+    array([0.667, 0.333])
     """
 
     n_states: int = 8
@@ -109,8 +146,8 @@ class HMM(Queries):
 
     @property
     def n_parameters_(self) -> int:
-        learning = self._learning(len(self.parameters_.initial), self.length_)
-        return learning.n_parameters(self.length_, self._emission())
+        options = self._chain_options(len(self.parameters_.initial), self.length_)
+        return options.n_parameters(self.length_, self._emission())
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
@@ -121,20 +158,20 @@ class HMM(Queries):
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
         check_checkpoint_arguments(self)
-        learning = self._learning(self.n_states, self.length)
-        if self._continues():
-            learning.check_start(self.parameters_, self.length)
+        options = self._chain_options(self.n_states, self.length)
+        if self._is_warm_start():
+            options.check_start(self.parameters_, self.length)
             if isinstance(self.observation, Observation):
                 check_observation(self.observation, self.observation_, self.encoding_.size)
 
-    def _continues(self) -> bool:
+    def _is_warm_start(self) -> bool:
         return self.warm_start and "parameters_" in self.__dict__
 
     def _emission(self) -> Emission:
         return emission_of(self.observation_, self.encoding_.size)
 
-    def _learning(self, n_states: int, length: str) -> Learning:
-        return Learning.of(n_states, self.topology, self.tied, self.frozen, self.pseudocount, length)
+    def _chain_options(self, n_states: int, length: str) -> ChainOptions:
+        return ChainOptions.of(n_states, self.topology, self.tied, self.frozen, self.pseudocount, length)
 
     def fit(
         self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None, states: Any = None
@@ -142,8 +179,8 @@ class HMM(Queries):
         """As ``SequenceModel.fit``.
 
         Args:
-            states: integers for each sequence (of ``x``, then ``y``), -1 where unknown, or ``(T, K)`` booleans, which states are
-                possible, or None; EM then fits p(x, known states).
+            states: integers for each sequence (of ``x``, then ``y``), -1 where unknown, or ``(T, K)`` booleans, which
+                states are possible, or None; EM then fits p(x, known states).
         """
         with together():
             return self._fit_to(Data.of(X, y, sample_weight, states), validation)
@@ -151,88 +188,87 @@ class HMM(Queries):
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
         """One step of stepwise EM on these sequences, after all that came before (Cappé and Moulines 2009).
 
-        The first call learns the encoding and a start from them; after ``from_parameters`` or ``load`` it is one EM step. It writes no
-        checkpoints.
+        The first call learns the encoding and a start from them; after ``from_parameters`` or ``load`` it is one EM
+        step. It writes no checkpoints.
         """
+        import pandas as pd
+
         with together():
-            return self._fit_partly(Data.of(X, y, sample_weight, states))
-
-    def _fit_partly(self, data: Data) -> Self:
-        self._check_choices()
-        self._check_hyperparameters()
-        check_processes_agree(self, data)
-        began = time.perf_counter()
-        with undone_on_failure(self):
-            if not self.__sklearn_is_fitted__():
-                self._apply_setting(self._learn_setting(data))
-                self.history_, self.fit_seconds_ = pd.DataFrame(), 0.0
-            self._check_data(data)
-            self._one_step(self._setting().examples(data, on_disk=True))
-        self.fit_seconds_ += time.perf_counter() - began
+            data = Data.of(X, y, sample_weight, states)
+            self._check_choices()
+            self._check_hyperparameters()
+            check_processes_agree(self, data)
+            began = time.perf_counter()
+            with undone_on_failure(self):
+                if not self.__sklearn_is_fitted__():
+                    self._apply_setting(self._learn_setting(data))
+                    self.history_, self.fit_seconds_ = pd.DataFrame(), 0.0
+                self._checked_data(data.X, data.y)
+                examples = self._setting().examples(data, on_disk=True)
+                check_states(examples, self.n_states)
+                fitting, corpus = self._fitting(examples), self._corpus(examples, self.n_states)
+                fitted: Parameters | None = self.__dict__.get("parameters_")
+                start = next(fitting.starts(corpus)) if fitted is None else fitted.to(self._device())
+                statistics: RunningStatistics | None = self.__dict__.get("statistics_")
+                after, statistics, row = fitting.one_step(
+                    start.of_first_process(), statistics, corpus, len(self.history_)
+                )
+                self.parameters_ = after.to(torch.device("cpu"))
+                self.statistics_ = statistics
+                self.converged_ = False
+                self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
+            self.fit_seconds_ += time.perf_counter() - began
         return self
-
-    def _one_step(self, examples: list[Example]) -> None:
-        check_states(examples, self.n_states)
-        fitting, corpus = self._fitting(examples), self._corpus(examples, self.n_states)
-        known: Parameters | None = self.__dict__.get("parameters_")
-        first = next(self._starts(fitting, corpus)) if known is None else known.to(self._device())
-        first = first.of_first_process()
-        after, memory, row = fitting.one_step(first, self.__dict__.get("memory_"), corpus, len(self.history_))
-        self._keep(after, memory, converged=False)
-        self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         check_states(train, self.n_states)
-        self._check_table()
+        check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
         checkpoints = checkpoints_of_fit(self, self._resolved_choices(), train, validation)
         fitting, corpus = self._fitting(train), self._corpus(train, self.n_states)
-        generator = torch.Generator().manual_seed(self.random_state)
-        starts = self._starts(fitting, corpus) if checkpoints.state is None else iter(())
-        best = fitting.run(starts, corpus, generator, verbose=self.verbose, checkpoints=checkpoints)
-        self._keep(best.parameters, best.memory, converged=best.converged)
-        scored = [np.nan] * (len(best.history) - 1) + [self._validation(validation)]
+        run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
+        groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
+        if checkpoints.state is None:
+            starts = iter([self.parameters_.to(self._device())]) if self._is_warm_start() else fitting.starts(corpus)
+            groups = fitting.groups_of(starts, corpus)
+        best = best_of(
+            groups,
+            run,
+            max_iter=self.max_iter,
+            verbose=self.verbose,
+            checkpoints=checkpoints,
+            device=corpus.device,
+        )
+        self.parameters_ = best.parameters.to(torch.device("cpu"))
+        self.statistics_ = best.statistics
+        self.converged_ = best.converged
+        scored = [np.nan] * (len(best.history) - 1) + [validation_score(self._steps, validation)]
         self.history_ = best.history.assign(validation=scored)
         warn_of_floor(best, self.observation_)
 
-    def _check_table(self) -> None:
-        width = self.observation_.n_output_parameters(self.encoding_.size)
-        refuse_beyond_memory(
-            f"the emissions of {self.n_states} states, {width} numbers each,",
-            24.0 * self.n_states * width,  # a table, its statistics and the table after
-            "pass a smaller n_states, or data of fewer symbols or features",
-        )
-
-    def _keep(self, parameters: Parameters, memory: Memory | None, *, converged: bool) -> None:
-        self.parameters_, self.memory_ = parameters.to(torch.device("cpu")), memory
-        self.converged_ = converged
-
     def _fitting(self, examples: list[Example]) -> Fitting:
-        schedule = Schedule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
-        how = (self.algorithm, self.batches, self.step_decay, self.lr, *raw_size(examples, self.encoding_))
-        learning = self._learning(self.n_states, self.length_)
-        learning.check_together(self.algorithm, self.observation_)
-        return Fitting(self._emission(), learning, schedule, *how)
-
-    def _starts(self, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
-        if self._continues():
-            return iter([self.parameters_.to(self._device())])
-        stops = self.length_ == "stop"
-        return fitting.starts(corpus, self.n_states, self.n_init, self.random_state, stops=stops)
-
-    def _validation(self, examples: list[Example]) -> float:
-        if not examples:
-            return np.nan
-        total = sum(float(steps.sum()) for steps in self._steps(examples)) + sum(e.log_det for e in examples)
-        return total / sum(e.n_units for e in examples)
+        options = self._chain_options(self.n_states, self.length_)
+        options.check_together(self.algorithm, self.observation_)
+        n_units, log_det = raw_size(examples, self.encoding_)
+        objective = Objective(self._emission(), options.pseudocount, options.constraints, n_units, log_det)
+        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
+        return Fitting(
+            objective,
+            options.topology,
+            stop,
+            algorithm=self.algorithm,
+            batches=self.batches,
+            step_decay=self.step_decay,
+            lr=self.lr,
+            n_init=self.n_init,
+            random_state=self.random_state,
+            has_final=self.length_ == "stop",
+        )
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
     def _corpus(self, examples: list[Example], n_states: int) -> Corpus:
         n_densities, n_past = self._emission().n_densities(n_states), self.observation_.n_past
         return corpus_of(examples, n_past, n_states, n_densities, self._device(), DTYPES[self.dtype])
-
-    def _blocks(self, examples: list[Example], n_states: int) -> list[Block]:
-        return self._corpus(examples, n_states).blocks
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         parameters = self.parameters_.to(self._device())
@@ -247,12 +283,130 @@ class HMM(Queries):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self) -> HMMCursor:
+    def cursor(self, n_steps: int | None = None) -> HMMCursor:
         parameters = self._parameters().to(self._device())
         return HMMCursor(parameters, self.observation_, self.encoding_.size, DTYPES[self.dtype])
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
         return merged_states(log_weights, states)
+
+    # -- states of given sequences -------------------------------------------------------------------------
+
+    def decode(self, X: Any, y: Any = None) -> list[np.ndarray]:
+        """The most probable path of states of each sequence, ``(T,)`` (Viterbi); of equal paths the one of lowest
+        states.
+
+        Raises:
+            ValueError: a sequence that no path can explain, named.
+        """
+        return self._of_states(X, y, batch_paths)
+
+    def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
+        """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
+
+        Raises:
+            ValueError: a sequence of probability zero, named.
+        """
+        return self._of_states(X, y, batch_smoothed)
+
+    def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
+        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
+        return self._of_states(X, y, batch_beliefs)
+
+    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: int | None = None) -> list[np.ndarray]:
+        """``(n, T)`` paths of states of each sequence, drawn independently from p(z | x): exact, by forward filtering
+        and backward sampling.
+
+        Args:
+            n: draws of each sequence.
+            random_state: seed; None takes the model's.
+
+        Raises:
+            ValueError: a sequence of probability zero, named.
+        """
+        if n < 1:
+            raise ValueError(f"n is {n}; pass at least 1")
+        seed = self.random_state if random_state is None else random_state
+        generator = torch.Generator(self._device()).manual_seed(seed)
+        return [path.T for path in self._of_states(X, y, partial(batch_draws, n=n, generator=generator))]
+
+    def forecast(self, X: Any, k: int = 1, *, y: Any = None) -> list[Forecast]:
+        """What follows each sequence, 1 to ``k`` steps ahead: states, and observations in raw units.
+
+        Raises:
+            ValueError: a sequence of probability zero, named.
+        """
+        if k < 1:
+            raise ValueError(f"k is {k}; pass at least 1")
+        log_beliefs = self._of_states(X, y, batch_last_log_beliefs)
+        examples = self._setting().examples(self._checked_data(X, y))
+        return forecasts(self._parameters(), self.observation_, log_beliefs, examples, k, self.encoding_.affine())
+
+    def _of_states(self, X: Any, y: Any, algorithm: StateAlgorithm) -> list[np.ndarray]:
+        """What an algorithm over the states finds for each sequence, in float64 where float32 cannot hold the data."""
+        data = self._checked_data(X, y)
+        parameters = self._parameters().to(self._device())
+        examples = self._setting().examples(data, on_disk=True)
+        model = self._in_float64() if need_float64(examples) else self
+        return of_each_sequence(
+            parameters, self._emission(), model._corpus(examples, len(parameters.initial)), algorithm
+        )
+
+    def as_pyro(self, length: int, *, source: Any = None) -> Any:
+        """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.pyro_distribution``)."""
+        from seqmodels.pyro_distribution import SequenceDistribution  # lazily: Pyro is slow to import
+
+        return SequenceDistribution(self, length, source)
+
+    # -- the chain -----------------------------------------------------------------------------------------
+
+    @property
+    def stationary_(self) -> np.ndarray:
+        """``(K,)`` share of its steps that a long sequence from ``initial_`` spends in each state.
+
+        Where ends are events: expected visits of a sequence, as shares. A chain that falls apart has several stationary
+        distributions; this is the one that it is led to from ``initial_``.
+        """
+        p = self._parameters()
+        return stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
+
+    def reorder(self, order: Sequence[int] | np.ndarray | Literal["mean", "stationary"]) -> Self:
+        """A copy whose state i is this model's state ``order[i]``: the same probabilities under other numbers.
+
+        What was said of single states (a topology, ``tied``, ``frozen``, priors) goes with them, so that ``warm_start``
+        goes on from the copy as it would from this model. The statistics of earlier batches of ``partial_fit`` do not.
+
+        Args:
+            order: a permutation of the states; ``"mean"``: by the means of vectors, the first feature first;
+                ``"stationary"``: those visited most first.
+        """
+        parameters = self._parameters()
+        raw = self._emission().raw_parameters(parameters.table, *self.encoding_.affine())
+        permutation = permutation_of_states(order, lambda: self.stationary_, raw)
+        k = len(parameters.initial)
+        if permutation.shape != (k,) or not np.array_equal(np.sort(permutation), np.arange(k)):
+            raise ValueError(f"order is {order!r}; pass each of the states 0 to {k - 1} once")
+        other = copy.copy(self).set_params(**reordered(self.get_params(deep=False), permutation))
+        other.observation_ = reordered_observation(self.observation_, permutation)
+        other.parameters_ = parameters.take(torch.as_tensor(permutation.astype(np.int64)))
+        other.statistics_ = None
+        return other
+
+    # -- how many states -----------------------------------------------------------------------------------
+
+    def bic(self, X: Any, y: Any = None) -> float:
+        """Bayesian information criterion, ``n_parameters_ log n - 2 log p``, n the units scored: frames, bytes or
+        symbols.
+
+        Lower is better. Steps of a sequence are not independent, so n is generous (Schwarz 1978; hmmlearn counts
+        likewise).
+        """
+        n = float(self._checked_data(X, y).scored.n_units.sum())
+        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
+
+    def aic(self, X: Any, y: Any = None) -> float:
+        """Akaike's information criterion, ``2 n_parameters_ - 2 log p``. Lower is better (Akaike 1974)."""
+        return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
 
     # -- parameters ----------------------------------------------------------------------------------------
 
@@ -307,21 +461,28 @@ class HMM(Queries):
         """A fitted HMM from its parameters, in raw units.
 
         Args:
-            initial: ``(K,)``. transition: ``(K, K)``. final: ``(K,)`` end probabilities; rows of ``transition`` plus ``final`` sum to one.
-            weights, means, covariances: ``(K, M)``, ``(K, M, D)``, and ``(K, M, D)`` (diag), ``(K, M, D, D)`` (full), ``(D, D)`` (tied), ``(K, M)``
-                or ``(K, M, D)`` (spherical); without ``weights``, M = 1 and the M axis is left out.
+            initial: ``(K,)``. transition: ``(K, K)``. final: ``(K,)`` end probabilities; rows of ``transition`` plus
+                ``final`` sum to one.
+            weights, means, covariances: ``(K, M)``, ``(K, M, D)``, and ``(K, M, D)`` (diag), ``(K, M, D, D)`` (full),
+                ``(D, D)`` (tied), ``(K, M)`` or ``(K, M, D)`` (spherical); without ``weights``, M = 1 and the M axis is
+                left out.
             emission: ``(K, V)`` probabilities of symbols, instead of the three above.
-            probabilities: ``(K, D)`` of bits (``Bernoulli``). rates: ``(K, D)`` of counts (``Poisson``). Either instead of all above.
-            encoding: a fitted one: how symbols are read (``Bytes()`` for text; by default integers as they are), or the units that
-                vectors are computed in (by default the model's own mean and deviation).
-            observation: for its M-step (``pseudocount``, ``min_covariance``), if ``fit`` is to go on with ``warm_start=True``.
+            probabilities: ``(K, D)`` of bits (``Bernoulli``). rates: ``(K, D)`` of counts (``Poisson``). Either instead
+                of all above.
+            encoding: a fitted one: how symbols are read (``Bytes()`` for text; by default integers as they are), or the
+                units that vectors are computed in (by default the model's own mean and deviation).
+            observation: for its M-step (``pseudocount``, ``min_covariance``), if ``fit`` is to go on with
+                ``warm_start=True``.
             options: other arguments of ``HMM``.
 
         Raises:
-            ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, values out of range, a variance below the floor.
+            ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, values out of
+            range, a variance below the floor.
         """
+        import pandas as pd
+
         k = len(initial)
-        reader, emits, table = given_table(
+        reader, emits, table = emission_table(
             k,
             emission=emission,
             probabilities=probabilities,
@@ -330,7 +491,7 @@ class HMM(Queries):
             encoding=encoding,
             observation=observation,
         )
-        parameters = given_chain(initial, transition, final, table)
+        parameters = chain_parameters(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
         model = cls(k, observation=emits, length=length, **options)
         model._apply_setting(Setting.of(reader, emits.clone(), length, conditional=False))
@@ -346,3 +507,19 @@ class HMM(Queries):
         self.parameters_ = Parameters.of(state)
         self.observation_.check(self.encoding_.size)
         self.observation_.check_table(self.parameters_.table, self.encoding_.size)
+
+
+def n_parameters_by_states(model: HMM, data: Data) -> Callable[[int], int]:
+    """The function from ``n_states`` to ``n_parameters_``, were ``model`` fitted to ``data``; only the encoding is
+    fitted, once.
+
+    Raises:
+        ValueError: from the function too: a ``topology`` or ``tied`` that is of one number of states only.
+    """
+    like = model.clone()
+    like._apply_setting(like._learn_setting(data))
+
+    def n_parameters(n_states: int) -> int:
+        return like._chain_options(n_states, like.length_).n_parameters(like.length_, like._emission())
+
+    return n_parameters

@@ -1,4 +1,4 @@
-"""``Parameters``: all that EM learns."""
+"""``Parameters``: all that EM learns, of the chain and of its emissions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.arrays import array_of, check_between, check_sums
+from seqmodels.array_checks import array_of, check_between, check_sums
 from seqmodels.distributed import of_first, several
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """``initial (K,)``, ``transition (K, K)``, ``final (K,)`` or None, and the emission ``table (K, P)``; all float64."""
+    """``initial (K,)``, ``transition (K, K)``, ``final (K,)`` or None, and the emissions' ``table (K, P)``; float64."""
 
     initial: Tensor
     transition: Tensor
@@ -24,20 +24,20 @@ class Parameters:
 
     @classmethod
     def stack(cls, chains: Sequence[Parameters]) -> Parameters:
-        """Those of R chains, each with a leading axis R."""
-        ends = [chain.final for chain in chains if chain.final is not None]
+        """The parameters of R chains, each with a leading axis R."""
+        finals = [chain.final for chain in chains if chain.final is not None]
         initial, transition, table = (
             torch.stack(each) for each in zip(*((c.initial, c.transition, c.table) for c in chains), strict=True)
         )
-        return cls(initial, transition, torch.stack(ends) if ends else None, table)
+        return cls(initial, transition, torch.stack(finals) if finals else None, table)
 
     def to(self, device: torch.device) -> Parameters:
-        """On another device."""
+        """The same parameters on another device."""
         final = None if self.final is None else self.final.to(device)
         return Parameters(self.initial.to(device), self.transition.to(device), final, self.table.to(device))
 
     def of_first_process(self) -> Parameters:
-        """Those of process 0, if there are several: rounding may differ from machine to machine."""
+        """The parameters of process 0, if there are several processes: rounding may differ from machine to machine."""
         if not several():
             return self
         ends = [] if self.final is None else [self.final]
@@ -57,13 +57,13 @@ class Parameters:
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> Parameters:
-        """What ``arrays`` returned."""
+        """The inverse of ``arrays``."""
         t = {name: torch.tensor(array) for name, array in arrays.items()}
         return cls(t["initial"], t["transition"], t.get("final"), t["table"])
 
 
 def check_arrays(arrays: Mapping[str, np.ndarray], n_states: int, *, stops: bool) -> None:
-    """Raise ``ValueError`` for what no fit of a chain of ``n_states`` could have found; the table is its observation's to judge."""
+    """Raise ``ValueError`` for what no fit of ``n_states`` could have found; the observation checks the table."""
     k, names = n_states, {"initial", "transition", "table", *(["final"] if stops else [])}
     if arrays.keys() != names:
         raise ValueError(f"an HMM has {', '.join(sorted(names))}, but the file has {', '.join(sorted(arrays))}")

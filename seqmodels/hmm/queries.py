@@ -1,225 +1,193 @@
-"""What one can ask a fitted HMM: its states, given sequences; what follows them; how it would do with fewer parameters."""
+"""Questions to a fitted HMM about its states: those of sequences, the share of each, another order of them.
+
+A missing value (NaN) says nothing of its feature; a frame of which all is missing leaves the state to its neighbours.
+"""
 
 from __future__ import annotations
 
-import copy
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, Literal, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.finite import is_beyond_float32, refuse_beyond_float64
-from seqmodels.hmm.blocks import Block
-from seqmodels.hmm.densities import Densities
+from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.forecast import Forecast
-from seqmodels.hmm.inference import (
-    block_beliefs,
-    block_draws,
-    block_last_log_beliefs,
-    block_paths,
-    block_posterior,
-)
+from seqmodels.hmm.inference.densities import Densities
+from seqmodels.hmm.learning.constraints import Frozen, Pseudocounts
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.reordering import reordered, reordered_observation
-from seqmodels.hmm.stationary import stationary
-from seqmodels.model import DTYPES, SequenceModel
+from seqmodels.hmm.posterior import batch_posterior
+from seqmodels.hmm.topology import Arcs, as_topology
+from seqmodels.observations import GaussianMixture, Observation
+from seqmodels.observations.gaussian_mixture import PseudoFrames
+from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
 from seqmodels.preparation import Example
 
+Algorithm = Callable[[Parameters, Densities, PackedBatch], list[Tensor]]
 
-class Queries(SequenceModel, ABC):
-    """The questions of the HMM wing. All go over encoded steps, of ``x`` and then ``y`` where there are targets.
+# -- the states of sequences ---------------------------------------------------------------------------------
 
-    A missing value (NaN) says nothing of its feature; a frame of which all is missing leaves the state to its neighbours.
 
-    >>> from seqmodels import HMM
-    >>> chain = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.2, 0.8]]}
-    >>> model, x = HMM.from_parameters(**chain, emission=[[0.9, 0.1], [0.2, 0.8]]), [np.array([0, 0, 1])]
-    >>> model.filter(x)[0].round(2)
-    array([[0.82, 0.18],
-           [0.94, 0.06],
-           [0.43, 0.57]], dtype=float32)
-    >>> model.decode(x)[0]
-    array([0, 0, 0])
-    >>> model.forecast(x, 2)[0].states.round(2)
-    array([[0.5 , 0.5 ],
-           [0.55, 0.45]])
-    >>> model.stationary_.round(3)
-    array([0.667, 0.333])
+def of_each_sequence(
+    parameters: Parameters, emission: Emission, corpus: Corpus, algorithm: Algorithm
+) -> list[np.ndarray]:
+    """What an algorithm over the states, such as ``posterior.batch_paths``, finds for each sequence of a corpus."""
+    results: list[np.ndarray] = [np.empty(0)] * len(corpus.sequences)
+    for batch in corpus.batches:
+        densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, corpus.dtype, batch.scratch)
+        for i, result in zip(batch.indices, algorithm(parameters, densities, batch), strict=True):
+            results[i] = result.cpu().numpy()
+    return results
+
+
+def batch_smoothed(parameters: Parameters, densities: Densities, batch: PackedBatch) -> list[Tensor]:
+    """p(z_t | x) of each sequence, ``(T, K)``; ``ValueError`` for one of probability zero."""
+    return batch.segments.split(batch_posterior(parameters, densities, batch).gamma)
+
+
+def need_float64(examples: Sequence[Example]) -> bool:
+    """Whether float32 cannot hold what is to be read; raises ``ValueError``, naming the sequence, for what float64
+    cannot hold.
     """
-
-    @abstractmethod
-    def _emission(self) -> Emission:
-        """The EM side of the observation."""
-
-    @abstractmethod
-    def _parameters(self) -> Parameters:
-        """The fitted parameters; raises ``NotFittedError`` if there are none."""
-
-    @abstractmethod
-    def _blocks(self, examples: list[Example], n_states: int) -> list[Block]:
-        """Examples in blocks, sources before values."""
-
-    # -- states ----------------------------------------------------------------------------------------------
-
-    def decode(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """The most probable path of states of each sequence, ``(T,)`` (Viterbi); of equal paths the one of lowest states.
-
-        Raises:
-            ValueError: a sequence that no path can explain, named.
-        """
-        return self._by_state(X, y, block_paths)
-
-    def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
-
-        Raises:
-            ValueError: a sequence of probability zero, named.
-        """
-
-        def smoothed(parameters: Parameters, densities: Densities, block: Block) -> list[Tensor]:
-            return block.cutting.split(block_posterior(parameters, densities, block).gamma)
-
-        return self._by_state(X, y, smoothed)
-
-    def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_t): each state at each step, given what came so far; rows of zeros once that is impossible."""
-        return self._by_state(X, y, block_beliefs)
-
-    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: int | None = None) -> list[np.ndarray]:
-        """``(n, T)`` paths of states of each sequence, drawn independently from p(z | x): exact, by forward filtering and
-        backward sampling.
-
-        Args:
-            n: draws of each sequence.
-            random_state: seed; None takes the model's.
-
-        Raises:
-            ValueError: a sequence of probability zero, named.
-        """
-        if n < 1:
-            raise ValueError(f"n is {n}; pass at least 1")
-        seed = self.random_state if random_state is None else random_state
-        generator = torch.Generator(self._device()).manual_seed(seed)
-        return [path.T for path in self._by_state(X, y, partial(block_draws, n=n, generator=generator))]
-
-    def forecast(self, X: Any, k: int = 1, *, y: Any = None) -> list[Forecast]:
-        """What follows each sequence, 1 to ``k`` steps ahead: states, and observations in raw units.
-
-        Raises:
-            ValueError: a sequence of probability zero, named.
-        """
-        if k < 1:
-            raise ValueError(f"k is {k}; pass at least 1")
-        beliefs, parameters = self._by_state(X, y, block_last_log_beliefs), self._parameters()
-        impossible = [i for i, belief in enumerate(beliefs) if np.isneginf(belief).all()]
-        if impossible:
-            raise ValueError(
-                f"sequence {impossible[0]} has probability zero under this HMM; nothing can be said of what follows"
-            )
-        examples = self._setting().examples(self._checked_data(X, y))
-        shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in self.encoding_.affine())
-        return [
-            Forecast.of(parameters, self.observation_, torch.from_numpy(belief), _joined(e), k, shift, scale)
-            for belief, e in zip(beliefs, examples, strict=True)
-        ]
-
-    def _by_state(
-        self, X: Any, y: Any, algorithm: Callable[[Parameters, Densities, Block], list[Tensor]]
-    ) -> list[np.ndarray]:
-        data = self._checked_data(X, y)
-        parameters = self._parameters().to(self._device())
-        results: list[np.ndarray] = [np.empty(0)] * len(data.X)
-        examples = self._setting().examples(data, on_disk=True)
-        model = self._in_float64() if _are_beyond_float32(examples) else self
-        for block in model._blocks(examples, len(parameters.initial)):
-            densities, _ = self._emission().evaluate(
-                parameters.table, block.x, block.past, DTYPES[model.dtype], block.scratch
-            )
-            found = algorithm(parameters, densities, block)
-            for j, i in enumerate(block.indices):
-                results[i] = found[j].cpu().numpy()
-        return results
-
-    def as_pyro(self, length: int, *, source: Any = None) -> Any:
-        """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.pyro_distribution``), for Pyro programs."""
-        from seqmodels.pyro_distribution import SequenceDistribution  # lazily: Pyro is slow to import
-
-        return SequenceDistribution(self, length, source)
-
-    # -- the chain -------------------------------------------------------------------------------------------
-
-    @property
-    def stationary_(self) -> np.ndarray:
-        """``(K,)`` share of its steps that a long run from ``initial_`` spends in each state.
-
-        Where ends are events: expected visits of a sequence, as shares. A chain that falls apart has several stationary
-        distributions; this is the one that it is led to from ``initial_``.
-        """
-        p = self._parameters()
-        return stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
-
-    def reorder(self, order: Sequence[int] | np.ndarray | Literal["mean", "stationary"]) -> Self:
-        """A copy whose state i is this model's state ``order[i]``: the same probabilities under other names.
-
-        What was said of single states (a topology, ``tied``, ``frozen``, priors) goes with them, so that ``warm_start`` goes on
-        from the copy as it would from this model. What ``partial_fit`` remembers of earlier batches does not.
-
-        Args:
-            order: a permutation of the states; ``"mean"``: by the means of vectors, the first feature first;
-                ``"stationary"``: those visited most first.
-        """
-        parameters = self._parameters()
-        chosen = self._order(order) if isinstance(order, str) else np.asarray(order)
-        if chosen.shape != (len(parameters.initial),) or not np.array_equal(np.sort(chosen), np.arange(len(chosen))):
-            raise ValueError(f"order is {order!r}; pass each of the states 0 to {len(parameters.initial) - 1} once")
-        other = copy.copy(self).set_params(**reordered(self.get_params(deep=False), chosen))
-        other.observation_ = reordered_observation(self.observation_, chosen)
-        other.__dict__ |= {"parameters_": parameters.take(torch.as_tensor(chosen.astype(np.int64))), "memory_": None}
-        return other
-
-    def _order(self, key: str) -> np.ndarray:
-        if key == "stationary":
-            return np.argsort(-self.stationary_, kind="stable")
-        raw = self._emission().raw_parameters(self._parameters().table, *self.encoding_.affine())
-        if key != "mean" or not {"weights_", "means_"} <= raw.keys():
-            raise ValueError(f"order is {key!r}; pass a permutation, 'stationary', or 'mean' where states have means")
-        means = np.einsum("km,kmd->kd", raw["weights_"], raw["means_"])
-        return np.lexsort(means.T[::-1])
-
-    # -- how many states -------------------------------------------------------------------------------------
-
-    def bic(self, X: Any, y: Any = None) -> float:
-        """Bayesian information criterion, ``n_parameters_ log n - 2 log p``, n the units scored: frames, bytes or symbols.
-
-        Lower is better. Steps of a sequence are not independent, so n is generous (Schwarz 1978; hmmlearn counts likewise).
-        """
-        data = self._checked_data(X, y)
-        n = float(data.scored.n_units.sum())
-        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
-
-    def aic(self, X: Any, y: Any = None) -> float:
-        """Akaike's information criterion, ``2 n_parameters_ - 2 log p``. Lower is better (Akaike 1974)."""
-        return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
-
-
-def _are_beyond_float32(examples: Sequence[Example]) -> bool:
-    """Whether states are to be asked for in float64; raises ``ValueError``, naming the sequence, for what that cannot hold."""
-    far = [
+    beyond = [
         (i, values)
         for i, example in enumerate(examples)
         for values in (example.source, example.values)
         if is_beyond_float32(values)
     ]
-    for i, values in far:
+    for i, values in beyond:
         assert values is not None
         refuse_beyond_float64(values, f"sequence {i}")
-    return bool(far)
+    return bool(beyond)
 
 
-def _joined(example: Example) -> np.ndarray:
-    return example.values if example.source is None else np.concatenate([example.source, example.values])
+# -- the share of each state ---------------------------------------------------------------------------------
+
+
+def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | None) -> np.ndarray:
+    """``(K,)`` shares of the steps spent in each state; sums to one.
+
+    Without ``final``: ``lim 1/n Σ_t initial A^t``: the chance of ending up in each closed class of states, times the
+    one ``π = π A`` of the class. With it: expected visits ``initial (I - A)^-1``, as shares; where some state that is
+    reached never leads to an end, such a sequence outweighs all others and the limit is taken.
+
+    >>> stationary(np.array([1.0, 0.0]), np.array([[0.9, 0.1], [0.3, 0.7]]), None)
+    array([0.75, 0.25])
+    """
+    classes = _closed_classes(transition, final)
+    result = np.zeros(len(initial))
+    transient = np.ones(len(initial), dtype=bool)
+    transient[[state for states in classes for state in states]] = False
+    visits = _visits(initial[transient], transition[np.ix_(transient, transient)])
+    for states in classes:
+        reached = initial[states].sum() + (visits @ transition[np.ix_(transient, states)]).sum()
+        result[states] = reached * _invariant(transition[np.ix_(states, states)])
+    if not result.any():  # every sequence ends
+        result[transient] = visits
+    return result / result.sum()
+
+
+def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np.ndarray]:
+    """The sets of states that lead to one another and to nothing else."""
+    from scipy.sparse.csgraph import connected_components
+
+    n, label = connected_components(transition > 0, directed=True, connection="strong")
+    members = [np.flatnonzero(label == i) for i in range(n)]
+    ends = np.zeros(len(transition)) if final is None else final
+    leaves = [ends[s].any() or transition[np.ix_(s, np.setdiff1d(np.arange(len(label)), s))].any() for s in members]
+    return [states for states, left in zip(members, leaves, strict=True) if not left]
+
+
+def _visits(initial: np.ndarray, transition: np.ndarray) -> np.ndarray:
+    """Expected visits of transient states, ``initial (I - A)^-1``."""
+    return np.linalg.solve(np.eye(len(initial)) - transition.T, initial)
+
+
+def _invariant(transition: np.ndarray) -> np.ndarray:
+    """The one ``π = π A`` of an irreducible chain."""
+    k = len(transition)
+    balance = np.vstack([(np.eye(k) - transition).T, np.ones(k)])
+    return np.linalg.lstsq(balance, np.append(np.zeros(k), 1.0), rcond=None)[0].clip(min=0)
+
+
+# -- states in another order ---------------------------------------------------------------------------------
+
+
+def permutation_of_states(order: Any, shares: Callable[[], np.ndarray], raw: Mapping[str, np.ndarray]) -> np.ndarray:
+    """``(K,)``: what ``HMM.reorder(order)`` means; state i is to be what was state ``permutation[i]``.
+
+    Args:
+        order: a permutation, ``"mean"`` or ``"stationary"``.
+        shares: computes the ``(K,)`` shares of the steps spent in each state.
+        raw: the parameters of the emissions, by attribute name.
+    """
+    if not isinstance(order, str):
+        return np.asarray(order)
+    if order == "stationary":
+        return np.argsort(-shares(), kind="stable")
+    if order != "mean" or not {"weights_", "means_"} <= raw.keys():
+        raise ValueError(f"order is {order!r}; pass a permutation, 'stationary', or 'mean' where states have means")
+    means = np.einsum("km,kmd->kd", raw["weights_"], raw["means_"])
+    return np.lexsort(means.T[::-1])
+
+
+def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
+    """The hyperparameters of ``HMM`` that go by state: topology, tied groups, what is frozen, priors."""
+    tied, frozen = choices["tied"], choices["frozen"]
+    return {
+        "topology": reordered_topology(choices["topology"], order),
+        "tied": None if tied is None else [int(tied[i]) for i in order],
+        "frozen": _reordered_frozen(frozen, order) if isinstance(frozen, Frozen) else frozen,
+        "pseudocount": _reordered_counts(choices["pseudocount"], order),
+        "observation": reordered_observation(choices["observation"], order),
+    }
+
+
+def reordered_topology(choice: Any, order: np.ndarray) -> Any:
+    """The choice itself where all states are alike, otherwise ``Arcs``: states no longer follow by number."""
+    k = len(order)
+    topology, index = as_topology(choice, k), torch.as_tensor(order)
+    masks = topology.transition_mask(k), topology.initial_mask(k), topology.final_mask(k)
+    reordered_masks = masks[0][index][:, index], masks[1][index], masks[2][index]
+    if all(torch.equal(*pair) for pair in zip(reordered_masks, masks, strict=True)):
+        return choice
+    is_ordered = topology.is_ordered and bool((index.diff() > 0).all())
+    transition, initial, final = (mask.tolist() for mask in reordered_masks)
+    return Arcs(transition, initial, final, is_ordered)
+
+
+def reordered_observation(observation: Any, order: np.ndarray) -> Any:
+    """With the prior of each state at its new place; what has no such prior, or is ``"auto"``, is returned as it is."""
+    if not (isinstance(observation, GaussianMixture) and isinstance(observation.prior, PseudoFrames)):
+        return observation
+    prior = observation.prior
+    reordered_prior = PseudoFrames(
+        _by_state(prior.count, 2, order), _by_state(prior.mean, 3, order), _by_state(prior.covariance, 3, order)
+    )
+    result: Observation = observation.clone().set_params(prior=reordered_prior)
+    return result
+
+
+def _reordered_frozen(frozen: Frozen, order: np.ndarray) -> Frozen:
+    return Frozen(frozen.initial, _states(frozen.transition, order), _states(frozen.emission, order))
+
+
+def _states(which: Any, order: np.ndarray) -> Any:
+    return which if isinstance(which, bool) else [i for i, old in enumerate(order.tolist()) if old in set(which)]
+
+
+def _reordered_counts(choice: Any, order: np.ndarray) -> Any:
+    if not isinstance(choice, Pseudocounts):
+        return choice
+    transition = choice.transition
+    if np.ndim(transition) == 2:
+        transition = np.asarray(transition)[np.ix_(order, order)]
+    initial, sticky, final = (_by_state(each, 1, order) for each in (choice.initial, choice.sticky, choice.final))
+    return Pseudocounts(initial, transition, sticky, final)
+
+
+def _by_state(values: Any, n_axes: int, order: np.ndarray) -> Any:
+    """Rows at their new places where there is an axis of states, the first of ``n_axes``, and it is not one for all."""
+    array = np.asarray(values)
+    return array[order] if array.ndim == n_axes and len(array) > 1 else values

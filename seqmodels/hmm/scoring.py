@@ -1,8 +1,8 @@
-"""``log p(x_t | x_<t)`` of many sequences: in blocks side by side, and what is longer than a block one slice after the other.
+"""``log p(x_t | x_<t)`` of many sequences: in batches, and a sequence longer than a batch one part after the other.
 
-A slice starts from what the one before predicts. What is handed on holds in every state, for a state that is all but impossible may explain
-what follows: that is certain where every frame hands every state more than can be lost, and otherwise looked at, by a warm-up from a flat
-start; where neither vouches for it, the sequence is scored again with beliefs that are kept as logarithms.
+A part starts from what the one before predicts. What is handed on must hold in every state, for a state that is all but
+impossible may explain what follows: that is certain where every frame gives every state more than can be lost, and is
+otherwise checked by a warm-up from a flat start; where neither proves it, the sequence is scored again in logarithms.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from seqmodels.hmm import log_semiring, scaled
-from seqmodels.hmm.blocks import Block, frames_at_once
+from seqmodels.hmm.corpus import Corpus, PackedBatch, cut
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.forward_backward import forward_of
-from seqmodels.hmm.inference import block_trellis, log_going, scored_steps
-from seqmodels.hmm.log_product import LogProduct
+from seqmodels.hmm.inference import scaled
+from seqmodels.hmm.inference.forward_backward import forward_pass
+from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps
+from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
+from seqmodels.hmm.inference.trellis import Filtered, Trellis
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.pieces import Corpus, cut
-from seqmodels.hmm.roads import HARDLY
-from seqmodels.hmm.topology import forgets
-from seqmodels.hmm.trellis import Forward, Trellis
+from seqmodels.hmm.posterior import batch_trellis
 
-LOG_SHARE = 4  # of a block's frames in a slice of logarithms, which are float64
+LOG_SHARE = 4  # a part that is scored in logarithms, which are float64, has a batch's frames divided by this
+NEAR_CERTAIN = 0.999  # probability of an end from which that of going on is summed up by itself
 
 
 @torch.no_grad()
@@ -34,82 +34,105 @@ def score_steps(
 ) -> list[np.ndarray]:
     """Float64 nats of each sequence of the corpus without its source, the end last where it is an event."""
     results: list[np.ndarray] = [np.empty(0)] * len(sources)
-    sliced = _sliced(parameters, corpus, sources)
-    weights = [0.0 if i in sliced else w for i, w in enumerate(corpus.weights)]
-    for block in replace(corpus, weights=weights).blocks:
-        trellis = _trellis(parameters, emission, corpus, block)
-        found = forward_of(trellis)
-        steps, beliefs = block.cutting.split(found.steps), block.cutting.split(found.alpha)
-        for j, i in enumerate(block.indices):
-            source, going = sources[i], 0.0
+    in_parts = _longer_than_a_batch(parameters, corpus, sources)
+    weights = [0.0 if i in in_parts else w for i, w in enumerate(corpus.weights)]
+    for batch in replace(corpus, weights=weights).batches:
+        trellis = _trellis(parameters, emission, corpus, batch)
+        filtered = forward_pass(trellis)
+        steps, beliefs = batch.segments.split(filtered.steps), batch.segments.split(filtered.alpha)
+        for j, i in enumerate(batch.indices):
+            source, log_continue = sources[i], 0.0
             first = 0 if source is None else len(source)
             if first and parameters.final is not None and steps[j][first] > -torch.inf:
-                going = log_going(trellis, beliefs[j][first - 1], j, first - 1)
-            results[i] = scored_steps(steps[j], _end(parameters, found, j), first, going)
-    for i in sliced:
-        results[i] = _in_slices(parameters, emission, corpus, i)
+                log_continue = _log_continue(trellis, beliefs[j][first - 1], j, first - 1)
+            results[i] = _scored_steps(steps[j], _end(parameters, filtered, j), first, log_continue)
+    for i in in_parts:
+        results[i] = _score_in_parts(parameters, emission, corpus, i)
     return results
 
 
-def _sliced(parameters: Parameters, corpus: Corpus, sources: Sequence[np.ndarray | None]) -> set[int]:
-    """Sequences longer than a block, if the chain may forget: the others are slow in slices, and read at once."""
-    most = frames_at_once(corpus.n_densities, corpus.device)
+def _scored_steps(steps: Tensor, end: float | None, first: int, log_continue: float) -> np.ndarray:
+    """The steps that are scored, from ``first`` on, and the end.
+
+    After a source the sequence cannot end at once: its first step is renormalised by the probability of going on.
+    """
+    scored = steps[first:].cpu().numpy().copy()
+    if scored[0] > -np.inf:
+        scored[0] -= log_continue
+    return scored if end is None else np.append(scored, end)
+
+
+def _log_continue(trellis: Trellis, belief: Tensor, sequence: int, frame: int) -> float:
+    """log p(there is a next frame | the frames up to and with ``frame``), given the ``belief (K,)`` after it."""
+    end = belief.double() @ trellis.final[0]
+    if end < NEAR_CERTAIN:
+        return float(torch.log1p(-end))
+    # What is left of one may be rounding, or in states that the belief has lost.
+    whole, _ = trellis.take(torch.tensor([sequence], device=belief.device))
+    exact = log_alpha_and_steps(whole)[0][frame : frame + 1]
+    return float(torch.logsumexp(LogProduct(trellis.transition)(exact), 1))
+
+
+def _longer_than_a_batch(parameters: Parameters, corpus: Corpus, sources: Sequence[np.ndarray | None]) -> set[int]:
+    """Sequences to be scored in parts; none if the chain does not forget: it is slow in parts, and read at once."""
+    most = corpus.frames_at_once
     long = {i for i, x in enumerate(corpus.sequences) if sources[i] is None and corpus.weights[i] > 0 and len(x) > most}
-    return long if long and forgets(parameters.transition > 0) else set()
+    return long if long and is_ergodic(parameters.transition > 0) else set()
 
 
-def _in_slices(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray:
-    """One slice in memory at a time."""
+def _score_in_parts(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray:
+    """One part in memory at a time."""
     steps = None
-    if forgets(parameters.transition > HARDLY):
-        steps = _scaled_slices(parameters, emission, corpus, i)
-    return _log_slices(parameters, emission, corpus, i) if steps is None else steps
+    if is_ergodic(parameters.transition > NEGLIGIBLE):
+        steps = _score_parts_scaled(parameters, emission, corpus, i)
+    return _score_parts_in_logarithms(parameters, emission, corpus, i) if steps is None else steps
 
 
-def _scaled_slices(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray | None:
-    """None where it is not certain what a slice hands on."""
+def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray | None:
+    """None where it is not certain what a part hands on."""
     length, start, ones = len(corpus.sequences[i]), parameters.initial, torch.ones_like(parameters.initial)
     steps, end = np.full(length, -np.inf), None if parameters.final is None else -np.inf
-    for piece in cut(i, length, frames_at_once(corpus.n_densities, corpus.device)):
-        block, last = corpus.block([piece]), piece.last == length
+    for part in cut(i, length, corpus.frames_at_once):
+        batch, last = corpus.pack([part]), part.last == length
         chain = replace(parameters, initial=start, final=parameters.final if last else ones)
-        trellis = _trellis(chain, emission, corpus, block)
+        trellis = _trellis(chain, emission, corpus, batch)
         ran = scaled.forward(trellis)
         failed = bool(ran.failed.any())
-        found = forward_of(trellis) if failed else Forward(ran.steps, ran.ends, ran.alpha)
-        steps[piece.first : piece.last] = block.cutting.split(found.steps)[0].cpu().numpy()
-        belief = found.alpha[block.cutting.last][0]
-        if steps[piece.last - 1] == -np.inf:  # impossible, and so is all that follows
+        filtered = forward_pass(trellis) if failed else Filtered(alpha=ran.alpha, steps=ran.steps, ends=ran.ends)
+        steps[part.first : part.last] = batch.segments.split(filtered.steps)[0].cpu().numpy()
+        belief = filtered.alpha[batch.segments.last][0]
+        if steps[part.last - 1] == -np.inf:  # impossible, and so is all that follows
             break
         start = belief.double() @ parameters.transition
         if last:
-            end = _end(parameters, found, 0)
-        elif (failed or not scaled.refills(trellis, ran.scale)) and not scaled.warmed_up(
-            trellis, start.to(belief.dtype)
-        ):
+            end = _end(parameters, filtered, 0)
+            break
+        certain = not failed and scaled.loss_is_negligible(trellis, ran.scale)
+        if not certain and not scaled.has_forgotten_start(trellis, start.to(belief.dtype)):
             return None
     return steps if end is None else np.append(steps, end)
 
 
-def _log_slices(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray:
+def _score_parts_in_logarithms(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray:
     """Exact: float64 logarithms are handed on."""
-    length, start = len(corpus.sequences[i]), parameters.initial.log()[None]
-    steps, end, onward = np.full(length, -np.inf), None, LogProduct(parameters.transition)
-    everything = torch.zeros(1, dtype=torch.int64, device=corpus.device)
-    for piece in cut(i, length, max(1, frames_at_once(corpus.n_densities, corpus.device) // LOG_SHARE)):
-        trellis, _ = _trellis(parameters, emission, corpus, corpus.block([piece])).take(everything)
-        found, belief = log_semiring.onward(trellis, start)
-        steps[piece.first : piece.last] = found.cpu().numpy()
-        start = onward(belief)
-        if piece.last == length and parameters.final is not None:
-            end = float(torch.logsumexp(belief[0] + parameters.final.log(), 0))
+    length, log_start = len(corpus.sequences[i]), parameters.initial.log()[None]
+    steps, end, advance = np.full(length, -np.inf), None, LogProduct(parameters.transition)
+    only = torch.zeros(1, dtype=torch.int64, device=corpus.device)
+    for part in cut(i, length, max(1, corpus.frames_at_once // LOG_SHARE)):
+        trellis, _ = _trellis(parameters, emission, corpus, corpus.pack([part])).take(only)
+        log_alpha, part_steps = log_alpha_and_steps(trellis, log_start)
+        log_belief = log_alpha[trellis.segments.last]
+        steps[part.first : part.last] = part_steps.cpu().numpy()
+        log_start = advance(log_belief)
+        if part.last == length and parameters.final is not None:
+            end = float(torch.logsumexp(log_belief[0] + parameters.final.log(), 0))
     return steps if end is None else np.append(steps, end)
 
 
-def _trellis(parameters: Parameters, emission: Emission, corpus: Corpus, block: Block) -> Trellis:
-    densities, _ = emission.evaluate(parameters.table, block.x, block.past, corpus.dtype, block.scratch)
-    return block_trellis(parameters, densities, block)
+def _trellis(parameters: Parameters, emission: Emission, corpus: Corpus, batch: PackedBatch) -> Trellis:
+    densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, corpus.dtype, batch.scratch)
+    return batch_trellis(parameters, densities, batch)
 
 
-def _end(parameters: Parameters, found: Forward, j: int) -> float | None:
-    return None if parameters.final is None or found.ends is None else float(found.ends[j])
+def _end(parameters: Parameters, filtered: Filtered, j: int) -> float | None:
+    return None if parameters.final is None or filtered.ends is None else float(filtered.ends[j])

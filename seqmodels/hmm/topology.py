@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,15 +23,15 @@ class Topology(Configurable, ABC):
         """Whether states follow one another in time, so that EM starts from sequences cut into K equal parts."""
 
     @abstractmethod
-    def arcs(self, n_states: int) -> Tensor:
+    def transition_mask(self, n_states: int) -> Tensor:
         """``(K, K)``: True where state j may follow state i."""
 
     @abstractmethod
-    def starts(self, n_states: int) -> Tensor:
+    def initial_mask(self, n_states: int) -> Tensor:
         """``(K,)``: True where a sequence may start."""
 
     @abstractmethod
-    def ends(self, n_states: int) -> Tensor:
+    def final_mask(self, n_states: int) -> Tensor:
         """``(K,)``: True where a sequence may end; read under ``length="stop"`` alone."""
 
 
@@ -40,7 +39,7 @@ class Topology(Configurable, ABC):
 class Banded(Topology):
     """State j may follow state i if ``|i - j| <= width``; with None any may. Sequences start and end anywhere.
 
-    >>> Banded(1).arcs(4).int().tolist()
+    >>> Banded(1).transition_mask(4).int().tolist()
     [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
     """
 
@@ -50,15 +49,15 @@ class Banded(Topology):
     def is_ordered(self) -> bool:
         return False
 
-    def arcs(self, n_states: int) -> Tensor:
+    def transition_mask(self, n_states: int) -> Tensor:
         width = n_states if self.width is None else _at_least("width", self.width, 0)
         states = torch.arange(n_states)
         return (states[:, None] - states).abs() <= width
 
-    def starts(self, n_states: int) -> Tensor:
+    def initial_mask(self, n_states: int) -> Tensor:
         return torch.ones(n_states, dtype=torch.bool)
 
-    def ends(self, n_states: int) -> Tensor:
+    def final_mask(self, n_states: int) -> Tensor:
         return torch.ones(n_states, dtype=torch.bool)
 
 
@@ -68,10 +67,10 @@ class LeftToRight(Topology):
 
     Args:
         skips: states that one step may leave out.
-        end: under ``length="stop"`` sequences end in any state, or in the last alone: those with fewer steps than it takes to
-            get there are then impossible.
+        end: under ``length="stop"`` sequences end in any state, or in the last alone: those with fewer steps than it
+            takes to get there are then impossible.
 
-    >>> LeftToRight(skips=1).arcs(4).int().tolist()
+    >>> LeftToRight(skips=1).transition_mask(4).int().tolist()
     [[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1]]
     """
 
@@ -82,15 +81,15 @@ class LeftToRight(Topology):
     def is_ordered(self) -> bool:
         return True
 
-    def arcs(self, n_states: int) -> Tensor:
+    def transition_mask(self, n_states: int) -> Tensor:
         states = torch.arange(n_states)
         ahead = states - states[:, None]
         return (ahead >= 0) & (ahead <= 1 + _at_least("skips", self.skips, 0))
 
-    def starts(self, n_states: int) -> Tensor:
+    def initial_mask(self, n_states: int) -> Tensor:
         return torch.arange(n_states) == 0
 
-    def ends(self, n_states: int) -> Tensor:
+    def final_mask(self, n_states: int) -> Tensor:
         if self.end not in ("any", "last"):
             raise ValueError(f"end is {self.end!r}; pass 'any' or 'last'")
         return torch.arange(n_states) >= (n_states - 1 if self.end == "last" else 0)
@@ -98,7 +97,7 @@ class LeftToRight(Topology):
 
 @dataclass(eq=False, repr=False)
 class Arcs(Topology):
-    """Any topology, written out.
+    """Any topology, as masks.
 
     Args:
         transition: ``(K, K)`` booleans. initial, final: ``(K,)`` booleans; None: every state.
@@ -117,14 +116,71 @@ class Arcs(Topology):
     def is_ordered(self) -> bool:
         return self.ordered
 
-    def arcs(self, n_states: int) -> Tensor:
+    def transition_mask(self, n_states: int) -> Tensor:
         return _mask("transition", self.transition, (n_states, n_states))
 
-    def starts(self, n_states: int) -> Tensor:
+    def initial_mask(self, n_states: int) -> Tensor:
         return _mask("initial", self.initial, (n_states,))
 
-    def ends(self, n_states: int) -> Tensor:
+    def final_mask(self, n_states: int) -> Tensor:
         return _mask("final", self.final, (n_states,))
+
+
+@dataclass(eq=False, repr=False)
+class Series(Topology):
+    """States that last: each is several stages in a row with one emission, and its duration is not geometric.
+
+    There are ``n_states / stages`` states: stay in a stage, go on to the next, from the last to another state. A visit
+    takes ``stages`` geometric times, one after the other. If all stay with probability q, its duration is negative
+    binomial, ``p(d) = C(d - 1, stages - 1) (1 - q)^stages q^(d - stages)``; EM lets each stage have its own q (Russell
+    and Cook 1987, *Experimental evaluation of duration modelling techniques*).
+
+    Pass ``tied=series.tied(n_states)`` too, or stages of one state emit differently. Stage s of state i is number
+    ``i * stages + s``, so ``path // stages`` are the states of a decoded path. Sequences start in a first stage and may
+    end in any.
+
+    Args:
+        stages: of each state; a visit lasts at least as many steps.
+
+    Raises:
+        ValueError: ``n_states`` is no multiple of ``stages``.
+
+    >>> Series(2).transition_mask(4).int().tolist()
+    [[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]]
+    >>> Series(2).tied(4)
+    [0, 0, 1, 1]
+    """
+
+    stages: int
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
+    def tied(self, n_states: int) -> list[int]:
+        """The number of the state that each stage belongs to: ``HMM(tied=...)``."""
+        if self.stages < 1 or n_states % self.stages:
+            raise ValueError(
+                f"n_states is {n_states}, no multiple of the {self.stages} stages of each state; pass states times "
+                "stages"
+            )
+        return [stage // self.stages for stage in range(n_states)]
+
+    def transition_mask(self, n_states: int) -> Tensor:
+        state, stage = torch.tensor(self.tied(n_states)), torch.arange(n_states)
+        next_stage = (stage == stage[:, None] + 1) & (state == state[:, None])
+        next_state = self._last(n_states)[:, None] & self.initial_mask(n_states) & (state != state[:, None])
+        return torch.eye(n_states, dtype=torch.bool) | next_stage | next_state
+
+    def initial_mask(self, n_states: int) -> Tensor:
+        self.tied(n_states)
+        return torch.arange(n_states) % self.stages == 0
+
+    def final_mask(self, n_states: int) -> Tensor:
+        return torch.ones(n_states, dtype=torch.bool)
+
+    def _last(self, n_states: int) -> Tensor:
+        return torch.arange(n_states) % self.stages == self.stages - 1
 
 
 def as_topology(choice: Any, n_states: int) -> Topology:
@@ -134,25 +190,25 @@ def as_topology(choice: Any, n_states: int) -> Topology:
             raise ValueError(f"topology is {choice!r}; pass 'ergodic', 'left-to-right', a (K, K) mask, or a Topology")
         return Banded() if choice == "ergodic" else LeftToRight()
     topology = choice if isinstance(choice, Topology) else Arcs(choice)
-    arcs, starts = topology.arcs(n_states), topology.starts(n_states)
-    topology.ends(n_states)
-    if not starts.any():
+    transition_mask = topology.transition_mask(n_states)
+    topology.final_mask(n_states)
+    if not topology.initial_mask(n_states).any():
         raise ValueError(f"the topology {topology!r} has no state to start in; allow one")
-    stuck = (~arcs.any(1)).nonzero()[:, 0].tolist()
-    if stuck:
-        raise ValueError(f"state {stuck[0]} of the topology has no transition, not even to itself; allow one")
+    without = (~transition_mask.any(1)).nonzero()[:, 0].tolist()
+    if without:
+        raise ValueError(f"state {without[0]} of the topology has no transition, not even to itself; allow one")
     return topology
 
 
 def restrict(parameters: Parameters, topology: Topology) -> Parameters:
     """Parameters with zeros where the topology says so; what is left of each distribution is scaled up to one."""
     k, device = len(parameters.initial), parameters.initial.device
-    initial = parameters.initial * topology.starts(k).to(device)
-    transition = parameters.transition * topology.arcs(k).to(device)
+    initial = parameters.initial * topology.initial_mask(k).to(device)
+    transition = parameters.transition * topology.transition_mask(k).to(device)
     total = transition.sum(1)
     final = None
     if parameters.final is not None:
-        final = parameters.final * topology.ends(k).to(device)
+        final = parameters.final * topology.final_mask(k).to(device)
         total = total + final
         final = final / total
     return Parameters(initial / initial.sum(), transition / total[:, None], final, parameters.table)
@@ -161,18 +217,11 @@ def restrict(parameters: Parameters, topology: Topology) -> Parameters:
 def breaks(parameters: Parameters, topology: Topology) -> bool:
     """Whether the parameters allow what the topology does not."""
     k = len(parameters.initial)
-    outside = (parameters.initial > 0) & ~topology.starts(k)
-    arcs = (parameters.transition > 0) & ~topology.arcs(k)
-    ends = outside & False if parameters.final is None else (parameters.final > 0) & ~topology.ends(k)
-    return bool(outside.any() or arcs.any() or ends.any())
-
-
-def forgets(arcs: Tensor) -> bool:
-    """Whether from every state all can be reached at once after some K steps: where it began is then forgotten in the end."""
-    reach = arcs.double()
-    for _ in range(max(1, math.ceil(math.log2(len(arcs))))):
-        reach = ((reach @ reach) > 0).double()
-    return bool((reach > 0).all())
+    if ((parameters.initial > 0) & ~topology.initial_mask(k)).any():
+        return True
+    if ((parameters.transition > 0) & ~topology.transition_mask(k)).any():
+        return True
+    return parameters.final is not None and bool(((parameters.final > 0) & ~topology.final_mask(k)).any())
 
 
 def _mask(name: str, values: Any, shape: tuple[int, ...]) -> Tensor:

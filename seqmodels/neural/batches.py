@@ -1,7 +1,7 @@
 """Ragged encoded sequences -> padded tensors: inputs and targets of every step.
 
-Step j of a row has element j for its target and element j - 1 for its input (a learned start at j = 0). With a source, a network
-without an encoder reads source and target as one row, of which only the target is scored.
+Step j of a row has element j for its target and element j - 1 for its input (a learned start at j = 0). With a source,
+a network without an encoder reads source and target as one row, of which only the target is scored.
 """
 
 from __future__ import annotations
@@ -104,7 +104,10 @@ def assemble(
     *,
     aligned_sources: bool = False,
 ) -> PaddedBatch:
-    """These steps of the rows, padded on the right; with ``aligned_sources`` the same steps of their sources, else the whole of these."""
+    """These steps of the rows, padded on the right.
+
+    With ``aligned_sources`` the same steps of their sources, else the whole of these.
+    """
     width = max(map(len, ranges))
     parts = [_steps_of(rows[r.row], r, width, n_past) for r in ranges]
     columns = [torch.as_tensor(np.stack(column), device=device) for column in zip(*parts, strict=True)]
@@ -150,7 +153,10 @@ def _steps_of_source(source: np.ndarray | None, steps: StepRange) -> np.ndarray 
 def pad_sources(
     sources: Sequence[np.ndarray | None], device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor | None, Tensor | None]:
-    """``(B, S, ...)``, floats of this ``dtype``, padded on the right, and a mask ``(B, S)``; None and None where there are none."""
+    """``(B, S, ...)``, floats of this ``dtype``, padded on the right, and a mask ``(B, S)``.
+
+    None and None where there are none.
+    """
     present = [source for source in sources if source is not None]
     if not present:
         return None, None
@@ -164,7 +170,7 @@ def pad_sources(
 
 
 def windows(n_steps: int, context: int, stride: int | None = None) -> list[tuple[int, int, int]]:
-    """``(begin, end, scored_from)``: windows anchored at the start, ``stride`` apart (half their length); each step is scored once.
+    """Windows ``(begin, end, scored_from)`` ``stride`` apart (half their length), in which each step is scored once.
 
     >>> windows(10, 4)
     [(0, 4, 0), (2, 6, 4), (4, 8, 6), (6, 10, 8)]
@@ -179,7 +185,7 @@ def windows(n_steps: int, context: int, stride: int | None = None) -> list[tuple
 
 @dataclass(frozen=True)
 class Windowing:
-    """How far back a network sees: ``context`` steps, in windows ``stride`` apart (None: half of it); or, without, all of the past.
+    """How far back a network sees: ``context`` steps, in windows ``stride`` apart (None: half of it); or all.
 
     Raises:
         ValueError: windows that would leave steps out.
@@ -203,7 +209,10 @@ class Windowing:
         return [(0, n_steps, 0)] if self.context is None else windows(n_steps, self.context, self.hop)
 
     def window_of(self, position: int, window: int) -> int:
-        """Where the window begins that scores step ``position``; the step before was scored in that which begins at ``window``."""
+        """Where the window begins that scores step ``position``.
+
+        The step before was scored in that which begins at ``window``.
+        """
         is_full = self.context is not None and position == window + self.context
         return window + self.hop if is_full else window
 
@@ -213,10 +222,10 @@ class Windowing:
 
 @dataclass(frozen=True)
 class Batching:
-    """How an epoch is divided: into ranges of steps, ``batch_size`` of like length together, read ``bptt`` steps at a time.
+    """How an epoch is divided: ranges of steps, ``batch_size`` of like length together, read ``bptt`` steps at a time.
 
-    With ``carries_state`` a network's state is handed on from one ``bptt`` steps of a batch to the next (truncated back-propagation);
-    without, no range is longer than ``bptt``.
+    With ``carries_state`` a network's state is handed on from one ``bptt`` steps of a batch to the next (truncated
+    back-propagation); without, no range is longer than ``bptt``.
     """
 
     batch_size: int
@@ -250,7 +259,10 @@ class Batching:
         return [[ranges[i] for i in parts[j]] for j in rng.permutation(len(parts))]
 
     def _divide(self, i: int, row: Row, longest: int, rng: np.random.Generator) -> list[StepRange]:
-        """Ranges of at most about ``longest`` steps: from a random offset, or with ``carries_state`` of about one length."""
+        """Ranges of at most about ``longest`` steps.
+
+        From a random offset, or with ``carries_state`` of about one length.
+        """
         n = row.n_steps
         if n <= longest:
             return [StepRange(i, 0, n)]
@@ -269,5 +281,5 @@ def cut(steps: StepRange, offset: int, length: int) -> StepRange:
 
 
 def _rounded_source_length(row: Row) -> int:
-    """In steps of a twentieth, so that among long sources there is something left to order by target; 0: there is none."""
+    """In steps of a twentieth, so that long sources of about one length are ordered by target; 0 without a source."""
     return 0 if row.source is None else 1 + round(20 * math.log(len(row.source)))

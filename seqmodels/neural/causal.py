@@ -23,22 +23,23 @@ TOLERANCE = 1e-8  # of float64 outputs of order one
 class CausalModel(NeuralModel):
     """A model whose hidden states are the outputs of a causal module: ``hidden_t = module(input_1 .. input_t)[t]``.
 
-    It is trained and scored on windows of ``context`` steps, as ``Transformer`` is, and streams by computing its window again
-    at every step.
+    It is trained and scored on windows of ``context`` steps, as ``Transformer`` is, and streams by computing its window
+    again at every step.
 
     Args:
-        module: an ``nn.Module``, of which every ``fit`` trains a copy; or a subclass or a function that makes one of ``d_model``,
-            whose weights are then drawn by ``random_state``.
+        module: an ``nn.Module``, of which every ``fit`` trains a copy; or a subclass or a function that makes one of
+            ``d_model``, whose weights are then drawn by ``random_state``.
         d_model: width of its inputs and outputs.
         context: how many steps it sees at once; longer sequences are read in windows.
         stride: steps from a window to the next in scoring and generation; None: half the context.
 
-    ``nn.Dropout`` in the module draws from the fit's own generator; what else draws in training draws from torch's global one. A
-    model of an instance cannot be saved; one of a class or function is loaded by ``load(path, classes=[MyModule])``.
-    The other arguments are those of ``NeuralModel``.
+    ``nn.Dropout`` in the module draws from the fit's own generator; what else draws in training draws from torch's
+    global one. A model of an instance cannot be saved; one of a class or function is loaded by ``load(path,
+    classes=[MyModule])``. The other arguments are those of ``NeuralModel``.
 
     Raises:
-        ValueError: from ``fit``, a module of other shapes, or whose outputs depend on later inputs or on other sequences.
+        ValueError: from ``fit``, a module of other shapes, or whose outputs depend on later inputs or on other
+            sequences.
     """
 
     module: nn.Module | Callable[[int], nn.Module]
@@ -96,7 +97,7 @@ def from_module(module: nn.Module | Callable[[int], nn.Module], d_model: int, **
 
 
 class CausalNetwork(Network):
-    """A causal module as a ``Network``, whose state is all inputs so far ``(n, t, d_model)``: it computes them again at every call.
+    """A causal module as a ``Network``. Its state is all inputs so far ``(n, t, d_model)``, read again at every call.
 
     Args:
         module: ``(B, T, d_model)`` -> ``(B, T, d_model)``.
@@ -126,7 +127,7 @@ class CausalNetwork(Network):
 
 @torch.no_grad()
 def check_causal(module: nn.Module, d_model: int) -> None:
-    """Raise ``ValueError`` unless every output of step t is of the steps up to t of its own sequence, by changing the others."""
+    """Raise ``ValueError`` unless outputs of step t depend on steps up to t of their own sequence alone."""
     module = copy.deepcopy(module).double().cpu().eval()
     generator = torch.Generator().manual_seed(0)
     shape = (2, STEPS_CHECKED, d_model)
@@ -138,7 +139,8 @@ def check_causal(module: nn.Module, d_model: int) -> None:
         )
     if outputs.shape != shape:
         raise ValueError(
-            f"the module maps inputs of shape {shape} to {tuple(outputs.shape)}; they should be of one shape, (B, T, d_model)"
+            f"the module maps inputs of shape {shape} to {tuple(outputs.shape)}; they should be of one shape, "
+            "(B, T, d_model)"
         )
     if not torch.equal(module(x), outputs):
         raise ValueError(
@@ -148,12 +150,13 @@ def check_causal(module: nn.Module, d_model: int) -> None:
         changed = torch.cat([x[:, :t], other[:, t:]], 1)
         if not _close(module(changed)[:, :t], outputs[:, :t]):
             raise ValueError(
-                f"the module is not causal: changing its inputs from step {t} on changes outputs before step {t}; mask the future, "
-                "or pad convolutions on the left only"
+                f"the module is not causal: changing its inputs from step {t} on changes outputs before step {t}; mask "
+                "the future, or pad convolutions on the left only"
             )
         if not _close(module(x[:, :t]), outputs[:, :t]):
             raise ValueError(
-                f"the module's outputs change when its inputs end after {t} steps; let no output depend on the number of steps"
+                f"the module's outputs change when its inputs end after {t} steps; let no output depend on the "
+                "number of steps"
             )
     if not _close(module(x[:1]), outputs[:1]):
         raise ValueError(

@@ -27,7 +27,8 @@ class NetworkState:
         position: of the next step.
         window: the first step of the current window.
         first: the first scored step.
-        n_steps: how many there are, where the source says so; of several the longest, so that the caller must know where others end.
+        n_steps: how many there are, where the source says so; of several the longest, so that the caller must know
+            where others end.
     """
 
     memory: Memory
@@ -98,7 +99,10 @@ class NetworkCursor:
         return replace(state, memory=memory, outputs=outputs[:, -1])
 
     def last_inputs(self, state: NetworkState, n_inputs: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The last ``n_inputs`` inputs, the start token among them where the row begins: ``(n, T, ...)`` and two masks ``(n, T)``."""
+        """The last ``n_inputs`` inputs, the start token among them where the row begins.
+
+        ``(n, T, ...)`` and two masks ``(n, T)``.
+        """
         step = torch.arange(state.position - n_inputs + 1, state.position + 1, device=state.recent.device)
         inputs = state.recent[:, max(0, state.recent.shape[1] - n_inputs) :]
         if inputs.shape[1] < n_inputs:  # the start has no element for an input

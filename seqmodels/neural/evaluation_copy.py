@@ -1,4 +1,7 @@
-"""Copies of a fitted module to compute with: on a device, in a dtype, in evaluation mode; the module itself never changes."""
+"""Copies of a fitted module to compute with: on a device, in a dtype, in evaluation mode.
+
+The module itself never changes.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,14 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 Key = tuple[torch.device, torch.dtype]
 Writes = tuple[tuple[int, int], ...]  # of each tensor, which it is and how often it was written to
 
-# Copies live as long as what they are copies of. They are no attributes, lest they be saved, pickled or copied with a model.
+# Copies live as long as what they are copies of. They are no attributes, lest they be saved, pickled or copied with a
+# model.
 _COPIES: WeakKeyDictionary[nn.Module, dict[Key, tuple[Writes, nn.Module]]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
 def evaluation_copy(module: AnyModule, device: torch.device, dtype: torch.dtype) -> AnyModule:
-    """``module`` itself where it is so already, else a copy, which is made once and again after its tensors are written to.
+    """``module`` itself where it is so already, else a copy, made once and again after its tensors are written to.
 
     Any number of threads may call it, and compute with what it returns, at once.
     """

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -17,15 +16,19 @@ from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Memory
 from seqmodels.preparation import Example
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 MAX_STEPS_PER_BATCH = 8_192  # bounds memory, changes nothing
 
 
 def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataFrame:
-    """The mean norm of ``∂ log p(x_t | x_<t) / ∂ e_{t - lag}``, e the embedded inputs, over every t that has such a past.
+    """The mean norm of ``∂ log p(x_t | x_<t) / ∂ e_{t - lag}``, e the embedded inputs, over all t with such a past.
 
-    Only what goes through the network counts: not the linear skip from the last vector, nor an observation's own past steps.
-    Where the past fades (Hochreiter 1991; Bengio et al. 1994) it falls geometrically with the lag. It takes a backward pass for
-    every step of the longest sequence, so pass short parts of long ones (``Sequences.chunks``).
+    Only what goes through the network counts: not the linear skip from the last vector, nor an observation's own past
+        steps.
+    Where the past fades (Hochreiter 1991; Bengio et al. 1994) it falls geometrically with the lag. It takes a backward
+    pass for every step of the longest sequence, so pass short parts of long ones (``Sequences.chunks``).
 
     Args:
         model: fitted, without targets.
@@ -38,6 +41,8 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
     Raises:
         ValueError: a lag below 1 or that no sequence reaches, a sequence longer than the context, a model of p(y | x).
     """
+    import pandas as pd
+
     examples, module = _examples(model, X), copy.deepcopy(model._ready())  # a copy, which gets a hook
     checked = _check_lags(lags, max(len(example.values) for example in examples))
     sums, counts = np.zeros(len(checked)), np.zeros(len(checked), np.int64)
@@ -115,7 +120,7 @@ def _log_prob_and_inputs(model: NeuralModel, module: SequenceModule, batch: Padd
 def source_attention(
     model: NeuralModel, X: Any, y: Any, attention_weights: Callable[[Tensor, Memory], Tensor]
 ) -> list[np.ndarray]:
-    """For each pair the attention weights ``(S_y, S_x)`` of an encoder-decoder, float64, over encoded steps, without the end of y.
+    """For each pair the attention weights ``(S_y, S_x)`` of an encoder-decoder, over encoded steps, without y's end.
 
     Args:
         model: fitted with ``y``, with an encoder.

@@ -28,8 +28,8 @@ class IOSpec:
         size: D or V.
         conditional: whether it is p(y | x).
         stops: whether the end of a sequence is an event.
-        tied_scale: symbols only: the embedding's table is the output layer's too, and embeddings are multiplied by this; None: each
-            has its own.
+        tied_scale: symbols only: the embedding's table is the output layer's too, and embeddings are multiplied by
+            this; None: each has its own.
         source: of a network with an encoder; None: sources are read as targets are.
     """
 
@@ -43,7 +43,10 @@ class IOSpec:
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """What a step of a source is, where it has an embedding of its own: D or V, and of vectors what each feature may be."""
+    """What a step of a source is, where it has an embedding of its own.
+
+    D or V, and of vectors what each feature may be.
+    """
 
     reads: Literal["vectors", "symbols"]
     size: int
@@ -51,7 +54,10 @@ class SourceSpec:
 
 
 class LogCounts(nn.Module):
-    """Counts n as ``log(1 + n)``, other features as they are: counts of any size are read, since no encoding standardises them."""
+    """Counts n as ``log(1 + n)``, other features as they are.
+
+    Counts of any size are read, since no encoding standardises them.
+    """
 
     def __init__(self, values: tuple[Values, ...]) -> None:
         super().__init__()
@@ -97,7 +103,8 @@ class Embedding(nn.Module):
 class SequenceModule(nn.Module):
     """``parameters_t = W hidden_t + S x_{t-1} + b``, ``hidden_t = network(start, x_1 .. x_{t-1}, source)``.
 
-    The linear skip S from the last vector is there for vectors only. Under ``stops`` one more output is the logit of the end.
+    The linear skip S from the last vector is there for vectors only. Under ``stops`` one more output is the logit of
+    the end.
     A network that does not read the past has no x for an input, and there is no S: ``parameters_t = W hidden_t + b``.
     """
 
@@ -164,7 +171,7 @@ class SequenceModule(nn.Module):
         return self.network(self.embed(inputs, is_start, is_target), memory)
 
     def forward(self, inputs: Tensor, is_start: Tensor, is_target: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """Output parameters (and the end's logit) of each step, ``(B, T, P)``, and the network's state after the last."""
+        """Output parameters (and the end's logit) of each step, ``(B, T, P)``, and the state after the last."""
         hidden, memory = self.hidden(inputs, is_start, is_target, memory)
         outputs = self.head(hidden)
         if self.skip is not None:
@@ -198,8 +205,9 @@ def split_end(outputs: Tensor, may_end: Tensor, stops: bool) -> tuple[Tensor, Te
 def autocast(device: torch.device, precision: torch.dtype | None) -> torch.autocast:
     """Within, products are in this precision; None: in that of the weights.
 
-    Without torch's cache of weights in low precision: one for all threads, which whoever comes first to the end of a step empties.
-    A weight that is read twice in a step would be cast once or twice as it happens, and its gradient rounded once or twice.
+    Without torch's cache of weights in low precision: one for all threads, which whoever comes first to the end of a
+    step empties. A weight that is read twice in a step would be cast once or twice as it happens, and its gradient
+    rounded once or twice.
     """
     return torch.autocast(device.type, dtype=precision, enabled=precision is not None, cache_enabled=False)
 
@@ -211,7 +219,7 @@ def batch_log_prob(
     memory: Memory,
     precision: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, Memory]:
-    """``(B, T)`` log-probability of each step's target, the output parameters, and the network's state after the last step.
+    """``(B, T)`` log-probability of each step's target, the output parameters, and the state after the last step.
 
     ``precision`` is that of the network under autocast (training only); densities are computed in at least float32.
     """

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.finite import is_beyond_float32, where_largest
 from seqmodels.generation import Cursor
+from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.neural.batches import Batching, Row, StepRange, Windowing, assemble
 from seqmodels.neural.cursor import NetworkCursor
@@ -26,21 +26,20 @@ from seqmodels.neural.options import (
     MAY_CHANGE,
     check_training_options,
     sequences_per_batch,
-    training_recipe,
+    train_config,
 )
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.weights import load_into
 from seqmodels.observations import Categorical, GaussianMixture, Observation
-from seqmodels.preparation import ENOUGH, Example
+from seqmodels.precision import is_beyond_float32, where_largest
+from seqmodels.preparation import MAX_HELD_OUT, Example
 from seqmodels.randomness import InitialDraws, training_draws
-from seqmodels.resources import refuse_beyond_memory
 from seqmodels.sequences import Kind
-from seqmodels.training import Listener, Optimizer, Schedule, Step, checkpoints_of_fit, train
+from seqmodels.training import BatchResult, Callback, Optimizer, Schedule, checkpoints_of_fit, train
 
-MIN_WEIGHTS_TO_COUNT = (
-    1 << 26
-)  # of one layer, about: of a smaller network the memory is not worked out before it is made
+MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
+TABLE_ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as one step saves by it
 VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out part are cut, to be scored side by side
 
 
@@ -55,15 +54,16 @@ class NeuralModel(SequenceModel, ABC):
         d_model: width of the hidden state.
         n_layers: layers of the network.
         dropout: fraction dropped in training.
-        tie_embeddings: symbols only: the output layer has the rows of the table of embeddings (Press and Wolf 2017), but
-            for the end's; sources are read by the same table.
-        scale_embeddings: what is read from a tied table is multiplied by √d_model (Vaswani et al. 2017), which GPT-2 leaves out.
+        tie_embeddings: symbols only: the output layer has the rows of the table of embeddings (Press and Wolf 2017),
+            but for the end's; sources are read by the same table.
+        scale_embeddings: what is read from a tied table is multiplied by √d_model (Vaswani et al. 2017), which GPT-2
+            leaves out.
         training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 where the hardware has
             instructions for it; scoring never uses it.
-        compile: train through ``torch.compile``: True, or its mode ``"reduce-overhead"`` (CUDA graphs) or ``"max-autotune"``.
-            It takes a minute or more before the first step and then trains 8 % more symbols a second (a Transformer 128 wide in
-            bfloat16 on one core, ``benchmarks/language_model.py``), so it pays in long runs; scoring and generation are never compiled.
-            Needs a C++ compiler.
+        compile: train through ``torch.compile``: True, or its mode ``"reduce-overhead"`` (CUDA graphs) or
+            ``"max-autotune"``. It takes a minute or more before the first step and then trains 8 % more symbols a
+            second (a Transformer 128 wide in bfloat16 on one core, ``benchmarks/language_model.py``), so it pays in
+            long runs; scoring and generation are never compiled. Needs a C++ compiler.
 
     Those of training are described in ``TrainingOptions``; the others are those of ``SequenceModel``.
     """
@@ -89,7 +89,7 @@ class NeuralModel(SequenceModel, ABC):
     schedule: Schedule | None = None
     accumulate: int = 1
     averaging: float = 0.0
-    callbacks: Sequence[Listener] = ()
+    callbacks: Sequence[Callback] = ()
 
     _carries_state: ClassVar[bool] = True  # whether training hands the state on, from steps to the next steps
 
@@ -151,16 +151,16 @@ class NeuralModel(SequenceModel, ABC):
         bptt = self._bptt_steps()
         batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
-        held_out = _limit(validation, ENOUGH, aligned=self._is_tagger)
+        held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
         with training_draws(drawn, device, compiled=bool(self.compile)) as generator:
             self.history_, self.converged_ = train(
                 self.module_,
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
                 objective,
                 (lambda: self._nats_per_unit(held_out)) if held_out else None,
-                training_recipe(self),
+                train_config(self),
                 batching.n_batches(rows),
-                memory=objective if self._carries_state else None,
+                carrier=objective if self._carries_state else None,
                 checkpoints=checkpoints,
                 generator=generator,
             )
@@ -213,7 +213,7 @@ class NeuralModel(SequenceModel, ABC):
         return log_prob_steps(self._ready(), self.observation_, self._rows(examples), self._windowing())
 
     def _check_memory(self) -> None:
-        """Raise ``ValueError`` where the weights, their gradients and the optimizer's two moments are more than there is room for."""
+        """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory."""
         rough = self.d_model * (self.d_model + self.encoding_.size)
         if rough < MIN_WEIGHTS_TO_COUNT:  # not worth building the network twice
             return
@@ -234,14 +234,19 @@ class NeuralModel(SequenceModel, ABC):
         return log_prob_steps(self.module_.eval(), self.observation_, self._rows(examples), self._windowing())
 
     def _ready(self) -> SequenceModule:
-        """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy. Not to be changed."""
+        """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy.
+
+        Not to be changed.
+        """
         return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
     # -- the cursor ----------------------------------------------------------------------------------------
 
-    def cursor(self) -> Cursor:
+    def cursor(self, n_steps: int | None = None) -> Cursor:
         self._setting()
         base = NetworkCursor(self._ready(), self.observation_, self._windowing())
+        if n_steps is not None and n_steps * TABLE_ROWS_PER_STEP < self.encoding_.size:
+            return base
         return SymbolCursor.of(base) or base
 
     # -- keeping -------------------------------------------------------------------------------------------
@@ -267,9 +272,9 @@ class _Objective:
         self.device = model._device()
         self.precision = _precision(model.training_precision, self.device)
         self.batch_log_prob = compiled(batch_log_prob, model.compile)
-        self.memory: Memory = None
+        self.carried_state: Memory = None
 
-    def __call__(self, part: tuple[list[StepRange], bool]) -> Step:
+    def __call__(self, part: tuple[list[StepRange], bool]) -> BatchResult:
         ranges, continues = part
         batch = assemble(
             self.rows,
@@ -281,17 +286,17 @@ class _Objective:
         )
         if continues:
             # A copy, since under CUDA graphs the next step is written over the last one's.
-            self.memory = map_memory(lambda kept: kept.detach().clone(), self.memory)
+            self.carried_state = map_memory(lambda kept: kept.detach().clone(), self.carried_state)
         else:
             with autocast(self.device, self.precision):
-                self.memory = self.module.start(len(ranges), batch.source, batch.source_mask)
-        log_prob, output_parameters, self.memory = self.batch_log_prob(
-            self.module, self.observation, batch, self.memory, self.precision
+                self.carried_state = self.module.start(len(ranges), batch.source, batch.source_mask)
+        log_prob, output_parameters, self.carried_state = self.batch_log_prob(
+            self.module, self.observation, batch, self.carried_state, self.precision
         )
         scored = batch.step_weights > 0
         kept = torch.where(scored, log_prob, 0.0)
         hits = self.observation.floor_hits(output_parameters.detach(), self.module.spec.size)
-        return Step(
+        return BatchResult(
             total=(kept * batch.step_weights).sum(),
             weight=float(batch.step_weights.sum()),
             log_prob=kept.detach().double().sum() + self.log_det_per_step * batch.n_steps,
@@ -305,8 +310,8 @@ def _check_float32(examples: list[Example], part: str) -> None:
         for values in (example.values, example.source):
             if values is not None and is_beyond_float32(values):
                 raise ValueError(
-                    f"sequence {i} of the {part} part has {where_largest(values)}; networks are trained in float32, which cannot hold "
-                    "its square: remove or rescale the value"
+                    f"sequence {i} of the {part} part has {where_largest(values)}; networks are trained in "
+                    "float32, which cannot hold its square: remove or rescale the value"
                 )
 
 

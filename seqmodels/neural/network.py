@@ -25,7 +25,7 @@ class Source:
 
 
 class Stepper(ABC):
-    """Single steps of a network for n sequences, in evaluation, where every input is one of some that are known beforehand.
+    """Single steps of a network for n sequences, in evaluation, where every input is one of a table known beforehand.
 
     The same hidden states as ``Network.forward``. To add one, define ``begin`` and ``step``.
     """
@@ -36,10 +36,10 @@ class Stepper(ABC):
 
     @abstractmethod
     def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """The index of each sequence's input, ``rows (n,)``, -> hidden states ``(n, d_model)`` and the state after the step."""
+        """The index of each input, ``rows (n,)`` -> hidden states ``(n, d_model)`` and the state after the step."""
 
     def enter(self, inputs: Tensor) -> tuple[Tensor, Memory] | None:
-        """The last hidden states ``(n, d_model)`` of ``inputs (n, T, d_model)`` that begin a sequence, and the state after them.
+        """The last hidden states ``(n, d_model)`` of ``inputs (n, T, d_model)`` from a start, and the state after.
 
         None: there is no faster way to them than the network's own.
         """
@@ -61,7 +61,8 @@ class Network(nn.Module, ABC):
     Attributes:
         d_model: width of inputs and of hidden states.
         reads_source: True if the network has an encoder.
-        aligned: True if ``hidden_t`` is made of step t of the source, so that there are as many steps as the source has.
+        aligned: True if ``hidden_t`` is made of step t of the source, so that there are as many steps as the source
+            has.
         reads_past: False if ``hidden_t`` depends on the source alone; ``inputs`` are then ignored.
     """
 
@@ -79,7 +80,7 @@ class Network(nn.Module, ABC):
         """``inputs`` (B, T, d_model) -> hidden states (B, T, d_model) and the state after the last step."""
 
     def read(self, table: Tensor, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """``forward`` of the inputs that are rows ``(B, T)`` of ``table (R, d_model)``, which may be cheaper than to write them out."""
+        """``forward`` of inputs that are rows ``(B, T)`` of ``table (R, d_model)``, which may be cheaper."""
         hidden, memory = self(F.embedding(rows, table), memory)
         return hidden, memory
 

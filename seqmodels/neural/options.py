@@ -9,11 +9,11 @@ import numpy as np
 
 from seqmodels.training import (
     AdamW,
-    Listener,
+    Callback,
     Optimizer,
-    Recipe,
     Resumable,
     Schedule,
+    TrainConfig,
     Trapezoid,
     check_checkpoint_arguments,
 )
@@ -27,7 +27,8 @@ class TrainingOptions(Resumable, Protocol):
     """Arguments of training; those of checkpoints are ``Resumable``'s.
 
     Attributes:
-        max_steps: optimiser steps; ``"auto"``: 2000 unless epochs or seconds are given. Runs of equal steps repeat exactly.
+        max_steps: optimiser steps; ``"auto"``: 2000 unless epochs or seconds are given. Runs of equal steps repeat
+            exactly.
         max_epochs: passes over the data.
         max_seconds: a cap on time; given alone, the learning-rate schedule follows time.
         batch_size: sequences (parts of long ones) in a batch; ``"auto"``: about 1024 steps, from 8 to 64 sequences.
@@ -37,12 +38,13 @@ class TrainingOptions(Resumable, Protocol):
         optimizer: how weights move; None: ``AdamW()``.
         schedule: the learning rate against progress; None: ``Trapezoid()``.
         accumulate: batches whose gradients make one step.
-        averaging: part of the steps taken over which the running mean of the weights reaches, which then is the model; 0: none.
+        averaging: part of the steps taken over which the running mean of the weights reaches, which then is the model;
+            0: none.
         callbacks: called with each line of the history, a dictionary.
         verbose: show progress.
 
-    A run that goes on with ``resume_from`` may be given another ``max_steps``, ``max_epochs``, ``max_seconds`` and ``patience``:
-    from there on the learning rate follows the new length.
+    A run that goes on with ``resume_from`` may be given another ``max_steps``, ``max_epochs``, ``max_seconds`` and
+    ``patience``: from there on the learning rate follows the new length.
     """
 
     max_steps: int | Literal["auto"] | None
@@ -56,7 +58,7 @@ class TrainingOptions(Resumable, Protocol):
     schedule: Schedule | None
     accumulate: int
     averaging: float
-    callbacks: Sequence[Listener]
+    callbacks: Sequence[Callback]
     verbose: bool
 
 
@@ -84,10 +86,10 @@ def sequences_per_batch(options: TrainingOptions, lengths: Sequence[int], longes
     return int(np.clip(STEPS_PER_BATCH / typical, 8, 64))
 
 
-def training_recipe(options: TrainingOptions) -> Recipe:
+def train_config(options: TrainingOptions) -> TrainConfig:
     """The options as the training loop takes them."""
     automatic = DEFAULT_STEPS if options.max_epochs is None and options.max_seconds is None else None
-    return Recipe(
+    return TrainConfig(
         automatic if options.max_steps == "auto" else options.max_steps,
         options.max_epochs,
         options.max_seconds,
@@ -99,5 +101,5 @@ def training_recipe(options: TrainingOptions) -> Recipe:
         schedule=options.schedule or Trapezoid(),
         accumulate=options.accumulate,
         averaging=options.averaging,
-        listeners=tuple(options.callbacks),
+        callbacks=tuple(options.callbacks),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import pandas as pd
 import torch
 
 from seqmodels.encodings import Symbols
@@ -19,7 +18,7 @@ AnyNeural = TypeVar("AnyNeural", bound=NeuralModel)
 
 
 def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", conditional: bool = False) -> AnyNeural:
-    """``model`` itself over integer symbols, with random weights; within ``torch.device("meta")`` with their shapes only.
+    """``model`` itself over integer symbols, with random weights; within ``torch.device("meta")`` with shapes only.
 
     Args:
         model: any network.
@@ -74,4 +73,6 @@ def parameters_by_width(model: NeuralModel, data: Data) -> Callable[[int], int]:
 
 
 def _never_trained(model: NeuralModel | MaskedTransformer) -> None:
+    import pandas as pd
+
     model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), False, 0.0

@@ -59,8 +59,8 @@ def check_numbers(arrays: Mapping[str, Any]) -> None:
             raise ValueError(f"the weights {name!r} are {kind}; a saved model has float32")
         if not np.isfinite(array).all():
             raise ValueError(
-                f"the weights {name!r} are not all finite: the model had diverged when it was saved, or the file was made so; fit "
-                "it again, with a smaller lr"
+                f"the weights {name!r} are not all finite: the model had diverged when it was saved, or the file was "
+                "made so; fit it again, with a smaller lr"
             )
 
 
@@ -75,14 +75,15 @@ def check_shapes(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
     for name, shape in expected.items():
         if shape != arrays[name].shape:
             raise ValueError(
-                f"the weights {name!r} have shape {arrays[name].shape}, but the hyperparameters ask for {shape}; they are not "
-                "those that the weights were fitted with"
+                f"the weights {name!r} have shape {arrays[name].shape}, but the hyperparameters ask for {shape}; "
+                "they are not those that the weights were fitted with"
             )
     n_saved = sum(array.size for array in arrays.values())
     n_unsaved = sum(table.numel() for name, table in module.named_buffers() if name not in expected)
     if n_unsaved > n_saved + MAX_UNSAVED:
         raise ValueError(
-            f"the hyperparameters ask for tables of {n_unsaved:,} numbers beside {n_saved:,} weights; lower max_length or context"
+            f"the hyperparameters ask for tables of {n_unsaved:,} numbers beside {n_saved:,} weights; lower "
+            "max_length or context"
         )
 
 

@@ -31,10 +31,10 @@ class NGramState:
 
 def merged_states(states: list[NGramState]) -> MergedStates:
     """Histories that end in the same symbols are one: their futures are the same."""
-    alike: dict[tuple[bytes, bool], list[int]] = {}
+    groups: dict[tuple[bytes, bool], list[int]] = {}
     for i, state in enumerate(states):
-        alike.setdefault((state.recent.tobytes(), state.is_first), []).append(i)
-    return [(group, states[group[0]]) for group in alike.values()]
+        groups.setdefault((state.recent.tobytes(), state.is_first), []).append(i)
+    return [(group, states[group[0]]) for group in groups.values()]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
 import numpy as np
-import pandas as pd
 
 from seqmodels.generation import CursorState, MergedStates
 from seqmodels.model import DTYPES, SequenceModel
@@ -23,7 +22,7 @@ from seqmodels.sequences import Kind
 
 @dataclass(eq=False, repr=False)
 class NGram(SequenceModel):
-    """``p(x_t | the n - 1 symbols before)``, interpolated with all shorter contexts, down to all symbols alike.
+    """``p(x_t | the n - 1 symbols before)``, interpolated with all shorter contexts, down to the uniform distribution.
 
     Modified Kneser-Ney (Kneser & Ney 1995; Chen & Goodman 1999) or Witten-Bell (1991). Each sequence comes after a
     start symbol that contexts may reach back to, so the first steps have shorter ones. Every symbol of the alphabet,
@@ -78,6 +77,8 @@ class NGram(SequenceModel):
             )
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        import pandas as pd
+
         began = time.perf_counter()
         counted = [example for example in train if example.weight > 0]
         self._check_weights(counted)
@@ -126,7 +127,7 @@ class NGram(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self) -> NGramCursor:
+    def cursor(self, n_steps: int | None = None) -> NGramCursor:
         self._setting()
         return NGramCursor(self.tables_, self.observation_, self._device(), DTYPES[self.dtype])
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from seqmodels.arrays import ROUNDING, array_of, check_between, check_codes, check_sums
+from seqmodels.array_checks import ROUNDING, array_of, check_between, check_codes, check_sums
 from seqmodels.ngram.counts import Counts
 from seqmodels.ngram.events import NONE
 from seqmodels.ngram.smoothing import Smoothing, smooth
@@ -54,8 +54,8 @@ class Tables:
         ids: list[np.ndarray] = []
         for level, symbols in zip(self.levels[1:], contexts, strict=False):
             parent = ids[-1] if ids else np.zeros(len(symbols), np.int64)
-            possible = (parent != NONE) & (symbols != NONE)
-            ids.append(_find(level.contexts, np.where(possible, parent * (self.size + 1) + symbols, NONE)))
+            has_parent = (parent != NONE) & (symbols != NONE)
+            ids.append(_find(level.contexts, np.where(has_parent, parent * (self.size + 1) + symbols, NONE)))
         n = len(ids[0]) if ids else len(next(iter(contexts)))
         return [np.zeros(n, np.int64), *ids]
 

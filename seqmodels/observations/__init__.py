@@ -6,9 +6,8 @@ from seqmodels.observations.bernoulli import Bernoulli
 from seqmodels.observations.categorical import Categorical
 from seqmodels.observations.chords import Chords
 from seqmodels.observations.columns import Columns
-from seqmodels.observations.gaussian_mixture import GaussianMixture
+from seqmodels.observations.gaussian_mixture import GaussianMixture, PseudoFrames
 from seqmodels.observations.poisson import Poisson
-from seqmodels.observations.pseudo_frames import PseudoFrames
 
 __all__ = [
     "AutoregressiveGaussian",

@@ -42,15 +42,11 @@ class AutoregressiveGaussian(Observation):
     def n_past(self) -> int:
         return self.order
 
-    @property
-    def sums_out_missing(self) -> bool:
-        return False
-
     def n_output_parameters(self, size: int) -> int:
         return sum(self._widths(size))
 
     def _size(self, n_output_parameters: int) -> int:
-        """D, of P."""
+        """D, the number of features that has P output parameters."""
         return next(d for d in range(1, n_output_parameters) if self.n_output_parameters(d) == n_output_parameters)
 
     def _widths(self, size: int) -> list[int]:
@@ -58,7 +54,7 @@ class AutoregressiveGaussian(Observation):
         return [size * size * self.order, size, shape, size, shape]
 
     def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """``(..., P)`` -> coefficients ``(..., D, pD)`` (oldest step first), intercept, shape, first mean, first shape."""
+        """``(..., P)`` -> coefficients ``(..., D, pD)``, oldest step first; intercept, shape; first mean and shape."""
         coefficients, *rest = output_parameters.split(self._widths(size), dim=-1)
         intercept, shape, first_mean, first_shape = rest
         return coefficients.unflatten(-1, (size, size * self.order)), intercept, shape, first_mean, first_shape
@@ -75,16 +71,17 @@ class AutoregressiveGaussian(Observation):
         assert past is not None, "an autoregressive observation is always given its past"
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
         history = past.flatten(-2)  # (..., pD)
-        begun = ~torch.isnan(history).any(-1, keepdim=True)
-        predicted = intercept + torch.einsum("...ij,...j->...i", coefficients, torch.where(begun, history, 0.0))
-        return torch.where(begun, predicted, first_mean), torch.where(begun, shape, first_shape)
+        has_past = ~torch.isnan(history).any(-1, keepdim=True)
+        predicted = intercept + torch.einsum("...ij,...j->...i", coefficients, torch.where(has_past, history, 0.0))
+        return torch.where(has_past, predicted, first_mean), torch.where(has_past, shape, first_shape)
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """Covariances times the temperature, but not below the floor."""
+        """Covariances times the temperature, but at least the floor."""
         size = self._size(output_parameters.shape[-1])
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
-        wide, first_wide = (gaussian.scaled(s, size, self.covariance_type, temperature) for s in (shape, first_shape))
-        return self.pack(coefficients, intercept, wide, first_mean, first_wide)
+        shape = gaussian.scaled(shape, size, self.covariance_type, temperature)
+        first_shape = gaussian.scaled(first_shape, size, self.covariance_type, temperature)
+        return self.pack(coefficients, intercept, shape, first_mean, first_shape)
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         assert past is not None
@@ -107,20 +104,16 @@ class AutoregressiveGaussian(Observation):
             dist.Categorical(logits=log_weights), dist.MultivariateNormal(loc, scale_tril=factor)
         )
 
-    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        return torch.zeros(self.n_output_parameters(size))
-
     def with_floor(self, factor: float) -> AutoregressiveGaussian:
         return replace(self, min_covariance=factor * self.min_covariance)
 
     def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
         matrix, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
-        shape, first_shape = (
-            gaussian.on_floor(s, size, self.covariance_type, self.min_covariance, factor) for s in (shape, first_shape)
-        )
+        shape = gaussian.on_floor(shape, size, self.covariance_type, self.min_covariance, factor)
+        first_shape = gaussian.on_floor(first_shape, size, self.covariance_type, self.min_covariance, factor)
         return self.pack(matrix, intercept, shape, first_mean, first_shape)
 
     def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
         _, _, shape, _, first_shape = self.unpack(output_parameters, size)
-        hits = (gaussian.at_floor(s, size, self.covariance_type, self.min_covariance) for s in (shape, first_shape))
-        return torch.logical_or(*hits)
+        hits = gaussian.at_floor(shape, size, self.covariance_type, self.min_covariance)
+        return hits | gaussian.at_floor(first_shape, size, self.covariance_type, self.min_covariance)

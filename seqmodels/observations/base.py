@@ -13,59 +13,33 @@ from seqmodels.parameters import Configurable
 
 
 class Observation(Configurable, ABC):
-    """A density or distribution over one encoded step, given P real numbers.
+    """A density or distribution over one encoded step, given P real numbers: the output parameters.
 
-    An HMM keeps the numbers in a ``(K, P)`` table, a network projects its hidden state to them. To add one, define
-    ``n_output_parameters``, ``log_prob``, ``sample``, ``distribution`` and ``starting_point``; add a file under
-    ``seqmodels/hmm/emissions`` if EM is to fit it. One that needs learned weights besides, the same at every step, makes
-    them in ``shared`` and gets them in ``bound``; only networks have such.
+    An HMM keeps them in a ``(K, P)`` table, one row a state; a network projects its hidden state to them.
 
-    Shapes: ``output_parameters (..., P)``; ``x (..., D)`` for vectors, ``(...)`` integers for symbols; ``past (..., p, D)``, the
-    last p steps, oldest first, NaN where the sequence had not begun. ``size`` is D, or the number of symbols V.
+    To add one, write a dataclass (``eq=False, repr=False``) in a file of its own: its fields are the hyperparameters,
+    and it defines ``emits``, ``n_output_parameters``, ``log_prob`` and ``sample``. Networks then train, score and
+    generate with it, and nothing has to be registered. All else has a default, to be overridden where it does not fit:
+
+    - ``values``, where features are bits or counts. Reals come standardised; a density of positive reals is used with
+      ``encoding=Standardize(with_mean=False)``, which scales and does not shift.
+    - ``starting_point`` and ``starting_near``, where zeros are no good start for gradient training.
+    - ``n_past``, for a density that looks at past steps; ``sums_out_missing``, for one that takes NaN.
+    - ``distribution``, where Pyro has this one (by default its mean and variance are not known); ``tempered``.
+    - ``log_probs``, for symbols.
+    - ``with_floor``, ``on_floor`` and ``floor_hits``, where a floor bounds the density.
+    - ``shared`` and ``bound``, for learned weights besides, the same at every step; only networks have such.
+
+    If EM is to fit it, write an ``Emission`` for it too (``seqmodels.hmm.emissions``).
+
+    Shapes: ``output_parameters (..., P)``; ``x (..., D)`` for vectors, ``(...)`` integers for symbols; ``past (..., p,
+    D)``, the last p steps, oldest first, NaN where the sequence had not begun. ``size`` is D, or the number of symbols
+    V.
     """
 
     emits: ClassVar[Literal["vectors", "symbols"]]
 
-    def values(self, size: int) -> tuple[Values, ...]:
-        """What each of ``size`` features may be: reals have a density and are standardised, bits and counts a probability."""
-        reals: Values = "reals"
-        return (reals,) * size
-
-    def check(self, size: int) -> None:
-        """Raise ``ValueError`` for hyperparameters that cannot be, or not with ``size`` features, before any work."""
-
-    def shared(self, size: int) -> nn.Module | None:
-        """New weights that every step's density has in common, learned with a network's; None: the output parameters say it all."""
-        return None
-
-    def bound(self, shared: nn.Module | None) -> Observation:
-        """The observation with its ``shared`` weights: what is asked for densities and draws."""
-        return self
-
-    def check_table(self, table: Tensor, size: int) -> None:
-        """Raise ``ValueError`` for output parameters ``(K, P)`` from a file that describe no density or distribution."""
-        if table.shape[-1] != self.n_output_parameters(size):
-            raise ValueError(
-                f"{self!r} of {size} features or symbols has {self.n_output_parameters(size)} parameters a state, but the file has "
-                f"{table.shape[-1]}"
-            )
-        wrong = ~self._possible(table, size).all(-1)
-        if wrong.any():
-            raise ValueError(f"the parameters of state {int(wrong.nonzero()[0])} are not those of {self!r}")
-
-    def _possible(self, table: Tensor, size: int) -> Tensor:
-        """``(K, any)``: False where a number, or several together, cannot be; finite numbers can."""
-        return table.isfinite()
-
-    @property
-    @abstractmethod
-    def n_past(self) -> int:
-        """How many past steps the density looks at."""
-
-    @property
-    @abstractmethod
-    def sums_out_missing(self) -> bool:
-        """Whether NaN in ``x`` is marginalised exactly."""
+    # -- what an observation defines -----------------------------------------------------------------------
 
     @abstractmethod
     def n_output_parameters(self, size: int) -> int:
@@ -73,25 +47,54 @@ class Observation(Configurable, ABC):
 
     @abstractmethod
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        """``log p(x | output_parameters, past)``, shape ``(...)``."""
+        """``log p(x | output_parameters, past)``, nats ``(...)``; the arguments' leading axes broadcast."""
 
     @abstractmethod
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         """One draw for each of ``output_parameters (n, P)``: ``(n, D)`` or ``(n,)``."""
 
+    # -- what it may define --------------------------------------------------------------------------------
+
+    @property
+    def n_past(self) -> int:
+        """How many past steps the density looks at."""
+        return 0
+
+    @property
+    def sums_out_missing(self) -> bool:
+        """Whether NaN in ``x`` is marginalised exactly."""
+        return False
+
+    def values(self, size: int) -> tuple[Values, ...]:
+        """What each of ``size`` features may be: reals have a density and are standardised, bits and counts do not."""
+        reals: Values = "reals"
+        return (reals,) * size
+
+    def check(self, size: int) -> None:
+        """Raise ``ValueError`` for hyperparameters that cannot be, or not with ``size`` features, before any work."""
+
+    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
+        """``(P,)`` numbers from which gradient training starts: the bias of a network's output layer."""
+        return torch.zeros(self.n_output_parameters(size))
+
+    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
+        """``start (P,)`` moved to ``n`` training frames that sum to ``total (D,)``, where they are not standardised."""
+        return start
+
     def log_probs(self, output_parameters: Tensor) -> Tensor:
-        """``(..., V)`` log-probability of every symbol; ``ValueError`` for observations of vectors, which cannot be listed."""
+        """``(..., V)`` log-probability of every symbol; ``ValueError`` for observations of vectors."""
         raise ValueError(f"the observation {self!r} emits vectors, which cannot be listed as symbols can")
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """The output parameters ``(..., P)`` of ``p^(1/temperature)``, normalised (of a mixture: its weights and its components each).
+        """The output parameters ``(..., P)`` of ``p^(1/temperature)``, normalised.
+
+        Of a mixture the weights and each component are raised to that power, not their sum.
 
         Raises:
-            ValueError: an observation that has no such parameters.
+            ValueError: an observation that has no such output parameters.
         """
         raise ValueError(f"the observation {self!r} has no temperature; leave temperature at 1")
 
-    @abstractmethod
     def distribution(
         self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
@@ -101,28 +104,59 @@ class Observation(Configurable, ABC):
             output_parameters: ``(K, P)``.
             log_weights: ``(K,)``, whose exponentials sum to one.
             past: ``(K or 1, p, D)``, encoded; None where ``n_past`` is 0.
-            shift, scale: ``(D,)``, from encoded to raw units.
+            shift, scale: ``(D,)``, from encoded to raw units; not for symbols.
         """
+        # Imported here: Pyro is slow to import and off the hot path.
+        if self.emits == "symbols":
+            from pyro.distributions import Categorical
 
-    @abstractmethod
-    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """``(P,)`` numbers from which gradient training starts: the bias of a network's output layer."""
+            joint = log_weights.unsqueeze(-1) + self.log_probs(output_parameters)  # (K, V)
+            return Categorical(logits=torch.logsumexp(joint, dim=0))
+        from seqmodels.observations.pyro_mixtures import MixtureOfObservations
 
-    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """``start (P,)`` moved to ``n`` training frames that sum to ``total (D,)``: for bits and counts, which are not standardised."""
-        return start
+        return MixtureOfObservations(self, output_parameters, log_weights, past, shift, scale)
+
+    # -- floors of variances -------------------------------------------------------------------------------
 
     def with_floor(self, factor: float) -> Observation:
         """With the floor of its variances times ``factor``; the same where it has none."""
         return self
 
     def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
-        """``output_parameters (..., P)`` with variances on the floor moved to ``factor`` times it, and none below that."""
+        """The output parameters with variances on the floor moved to ``factor`` times it, and none below that."""
         return output_parameters
 
-    @abstractmethod
     def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
         """For each of ``output_parameters (..., P)``, whether a floor set its density: ``(...)`` bool."""
+        return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)
+
+    # -- weights that all steps share ----------------------------------------------------------------------
+
+    def shared(self, size: int) -> nn.Module | None:
+        """New weights that all steps have in common, learned with a network's; None: output parameters say it all."""
+        return None
+
+    def bound(self, shared: nn.Module | None) -> Observation:
+        """The observation with its ``shared`` weights: the one whose densities and draws a network takes."""
+        return self
+
+    # -- tables from files ---------------------------------------------------------------------------------
+
+    def check_table(self, table: Tensor, size: int) -> None:
+        """Raise ``ValueError`` for output parameters ``(K, P)`` from a file that are of no density."""
+        expected = self.n_output_parameters(size)
+        if table.shape[-1] != expected:
+            raise ValueError(
+                f"{self!r} of {size} features or symbols has {expected} parameters a state, but the file has "
+                f"{table.shape[-1]}"
+            )
+        wrong = ~self.is_valid(table, size).all(-1)
+        if wrong.any():
+            raise ValueError(f"the parameters of state {int(wrong.nonzero()[0])} are not those of {self!r}")
+
+    def is_valid(self, table: Tensor, size: int) -> Tensor:
+        """``(K, any)``: False where a number, or several together, describe no density; by default finite ones do."""
+        return table.isfinite()
 
 
 def past_steps(values: Tensor, n_past: int) -> Tensor | None:

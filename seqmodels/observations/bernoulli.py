@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodels.observations.exponential import ExponentialFamily
+from seqmodels.observations.exponential_family import ExponentialFamily
 
 
 @dataclass(eq=False, repr=False)
@@ -19,8 +19,8 @@ class Bernoulli(ExponentialFamily):
     Args:
         pseudocount: frames added to a state's expected ones in an M-step (a Beta prior), so that a feature never seen
             on is not impossible; networks do not need it.
-        mean: of those frames: a probability, or one for each feature (their frequencies, say). Networks start at the mean
-            of their training frames and one such.
+        mean: of those frames: a probability, or one for each feature (their frequencies, say). Networks start at the
+            mean of their training frames and one such.
 
     NaN marks a missing bit, which is summed out. In raw units: ``probabilities_ (K, D)``.
     """

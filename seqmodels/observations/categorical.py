@@ -25,16 +25,8 @@ class Categorical(Observation):
     pseudocount: float = 0.0
     emits = "symbols"
 
-    @property
-    def n_past(self) -> int:
-        return 0
-
-    def _possible(self, table: Tensor, size: int) -> Tensor:
+    def is_valid(self, table: Tensor, size: int) -> Tensor:
         return table.logsumexp(-1, keepdim=True).isfinite()  # so none is NaN or inf; -inf is a true zero
-
-    @property
-    def sums_out_missing(self) -> bool:
-        return False
 
     def n_output_parameters(self, size: int) -> int:
         return size
@@ -54,20 +46,6 @@ class Categorical(Observation):
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         return torch.multinomial(torch.softmax(output_parameters, dim=-1), 1, generator=generator).squeeze(-1)
-
-    def distribution(
-        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
-    ) -> Any:
-        import pyro.distributions as dist  # lazily: Pyro is slow to import and off the hot path
-
-        joint = log_weights.unsqueeze(-1) + self.log_probs(output_parameters)  # (K, V)
-        return dist.Categorical(logits=torch.logsumexp(joint, dim=0))
-
-    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        return torch.zeros(size)
-
-    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
-        return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)
 
 
 class _CategoricalLogProb(torch.autograd.Function):

@@ -1,9 +1,9 @@
-"""Sets of features that are on, one after another, and an end: ``p(x) = Π_k p(n_k | output_parameters, n_1 .. n_{k-1})``."""
+"""Sets: the features that are on, one after another, and an end: ``p(x) = Π_k p(n_k | n_1 .. n_{k-1})``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +28,10 @@ class ChordWeights(nn.Module):
         nn.init.normal_(self.out.weight, std=n_hidden**-0.5)
 
     def log_softmax(self, numbers: Tensor, biases: Tensor, last: Tensor) -> Tensor:
-        """``(..., D + 1)``: of the notes after ``last (...)`` (-1: none yet), the others impossible, and of the end."""
+        """``(..., D + 1)``: of the notes after ``last (...)`` (-1: none yet) and of the end; -inf for earlier notes."""
         logits = biases + self.out(self.dropout(F.relu(numbers)))
-        possible = torch.arange(logits.shape[-1], device=last.device) > last.unsqueeze(-1)
-        return torch.log_softmax(logits.masked_fill(~possible, -torch.inf), dim=-1)
+        is_earlier = torch.arange(logits.shape[-1], device=last.device) <= last.unsqueeze(-1)
+        return torch.log_softmax(logits.masked_fill(is_earlier, -torch.inf), dim=-1)
 
 
 @dataclass(eq=False, repr=False)
@@ -39,17 +39,18 @@ class Chords(Observation):
     """The set of features that are on (keys of a piano roll), as the chain of its members in order, closed by an end.
 
     Each factor is a softmax over the notes that may still come and the end, so a frame of four notes has five, and
-    their product sums to one over all ``2^D`` frames: a probability, like ``Bernoulli``'s, but of notes that know of each other.
+    their product sums to one over all ``2^D`` frames: a probability, like ``Bernoulli``'s, but of notes that know of
+    each other.
 
     Args:
         n_hidden: H, width of what the notes so far are added up in.
         order: which notes are named first: the highest or the lowest (the last features or the first).
         dropout: fraction of the H numbers dropped in training.
 
-    The output parameters of a step are H numbers, to which each note named adds its own, and D + 1 biases of notes and end. How notes
-    add and are read off is learned and the same at every step (``ChordWeights``), so only networks have it: an HMM
-    refuses. Missing values are refused too. References: Larochelle and Murray (2011), *The neural autoregressive
-    distribution estimator*; Boulanger-Lewandowski et al. (2012) for its use after a recurrent network.
+    The output parameters of a step are H numbers, to which each note named adds its own, and D + 1 biases of notes and
+    end. How notes add and are read off is learned and the same at every step (``ChordWeights``), so only networks have
+    it: an HMM refuses. Missing values are refused too. References: Larochelle and Murray (2011), *The neural
+    autoregressive distribution estimator*; Boulanger-Lewandowski et al. (2012) for its use after a recurrent network.
     """
 
     n_hidden: int = 128
@@ -57,14 +58,6 @@ class Chords(Observation):
     dropout: float = 0.0
     emits = "vectors"
     _weights: ChordWeights | None = field(default=None, init=False)
-
-    @property
-    def n_past(self) -> int:
-        return 0
-
-    @property
-    def sums_out_missing(self) -> bool:
-        return False
 
     def values(self, size: int) -> tuple[Values, ...]:
         bits: Values = "bits"
@@ -91,7 +84,7 @@ class Chords(Observation):
 
     @property
     def weights(self) -> ChordWeights:
-        """Those it is bound to; raises ``ValueError`` where it has none."""
+        """The weights it is bound to; raises ``ValueError`` where there are none."""
         if self._weights is None:
             raise ValueError(
                 f"{self!r} has learned weights of its own, and these are a network's; bind it to them first"
@@ -106,15 +99,15 @@ class Chords(Observation):
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         shape = torch.broadcast_shapes(output_parameters.shape[:-1], x.shape[:-1])
         numbers, biases = self._split(output_parameters.expand(*shape, -1).reshape(-1, output_parameters.shape[-1]))
-        notes, real = chains(self._in_order(x.expand(*shape, -1).reshape(-1, x.shape[-1]) > 0))  # (N, K)
+        notes, mask = ordered_members(self._in_order(x.expand(*shape, -1).reshape(-1, x.shape[-1]) > 0))  # (N, K)
         last = F.pad(notes[:, :-1], (1, 0), value=-1)
-        before = self._sounding(notes[:, :-1]).cumsum(1)  # (N, K - 1, H)
+        before = self._embedded(notes[:, :-1]).cumsum(1)  # (N, K - 1, H)
         states = numbers.unsqueeze(1) + F.pad(before, (0, 0, 1, 0))
-        # Only factors that are there: chords differ in size, and the softmax is the dear part.
-        each = biases.unsqueeze(1).expand(-1, notes.shape[1], -1)[real]
-        log_p = self.weights.log_softmax(states[real], each, last[real])
-        found = log_p.gather(-1, notes[real].unsqueeze(-1)).squeeze(-1)
-        return torch.zeros_like(states[..., 0]).masked_scatter(real, found).sum(1).view(shape)
+        # Only real factors: chords differ in size, and the softmax is the expensive part.
+        real_biases = biases.unsqueeze(1).expand(-1, notes.shape[1], -1)[mask]
+        log_p = self.weights.log_softmax(states[mask], real_biases, last[mask])
+        each = log_p.gather(-1, notes[mask].unsqueeze(-1)).squeeze(-1)
+        return torch.zeros_like(states[..., 0]).masked_scatter(mask, each).sum(1).view(shape)
 
     @torch.no_grad()
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
@@ -128,22 +121,9 @@ class Chords(Observation):
             drawn.scatter_(1, note, 1.0)
             if bool(drawn[:, size].all()):
                 break
-            numbers = numbers + self._sounding(note[:, 0])
+            numbers = numbers + self._embedded(note[:, 0])
             last = note[:, 0].clamp(max=size - 1)  # after the end nothing but the end
         return self._in_order(drawn[:, :size])
-
-    def distribution(
-        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
-    ) -> Any:
-        from seqmodels.observations.drawn import MixtureOfObservations  # lazily: it imports Pyro
-
-        return MixtureOfObservations(self, output_parameters, log_weights, len(shift))
-
-    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        return torch.zeros(self.n_output_parameters(size))
-
-    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
-        return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)
 
     def _split(self, output_parameters: Tensor) -> tuple[Tensor, Tensor]:
         return output_parameters[..., : self.n_hidden], output_parameters[..., self.n_hidden :]
@@ -152,22 +132,22 @@ class Chords(Observation):
         """Features in the order in which they are named, and back."""
         return frames.flip(-1) if self.order == "descending" else frames
 
-    def _sounding(self, notes: Tensor) -> Tensor:
-        """``(..., H)`` that notes add; the end, after which nothing is asked, adds what the last note would."""
+    def _embedded(self, notes: Tensor) -> Tensor:
+        """``(..., H)`` that notes add; the end, after which no factor follows, adds what the last note would."""
         return F.embedding(notes.clamp(max=len(self.weights.notes) - 1), self.weights.notes)
 
 
-def chains(on: Tensor) -> tuple[Tensor, Tensor]:
-    """Sets ``(N, D)`` bool -> their members in order and then D, the end, padded to ``(N, K)``; and what is no padding.
+def ordered_members(on: Tensor) -> tuple[Tensor, Tensor]:
+    """Sets ``(N, D)`` bool -> their members in order and then D, the end, padded to ``(N, K)``, with a mask.
 
-    >>> notes, real = chains(torch.tensor([[True, False, True], [False, False, False]]))
-    >>> notes.tolist(), real.sum(1).tolist()
+    >>> notes, mask = ordered_members(torch.tensor([[True, False, True], [False, False, False]]))
+    >>> notes.tolist(), mask.sum(1).tolist()
     ([[0, 2, 3], [3, 3, 3]], [3, 1])
     """
     row, note = on.nonzero(as_tuple=True)  # by row, then in order
     counts = on.sum(1)
-    place = torch.arange(len(row), device=on.device) - (counts.cumsum(0) - counts)[row]
+    position = torch.arange(len(row), device=on.device) - (counts.cumsum(0) - counts)[row]
     longest = int(counts.max()) + 1
     notes = torch.full((len(on), longest), on.shape[1], device=on.device)
-    notes[row, place] = note
+    notes[row, position] = note
     return notes, torch.arange(longest, device=on.device) <= counts.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Vectors of several sorts of features: ``p(x) = Π_g p_g(x_g)``, groups of columns that are independent given the state."""
+"""Groups of features of different kinds, independent given the state: ``p(x) = Π_g p_g(x_g)``."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ class Columns(Observation):
     """A product of observations over consecutive groups of features.
 
     Args:
-        groups: ``(observation, n_features)`` of each, in the order of the columns, of observations of vectors; together all features.
+        groups: ``(observation, n_features)`` of each, in the order of the columns, of observations of vectors; together
+            all features.
 
-    Reals are standardised, bits and counts are not, so the measure is a product too: ``R^3 x {0,1}^5``. The output parameters of a
-    state are those of the groups, one after the other. Under an HMM they are read by name; a name that two groups share
-    has the group's number: ``means_0_``, ``means_1_``.
+    Reals are standardised, bits and counts are not, so the measure is a product too: ``R^3 x {0,1}^5``. The output
+    parameters of a state are those of the groups, one after the other. Under an HMM they are read by name; a name that
+    two groups share has the group's number: ``means_0_``, ``means_1_``.
 
     >>> from seqmodels import Bernoulli, GaussianMixture
     >>> Columns([(GaussianMixture(2), 3), (Bernoulli(), 5)]).n_output_parameters(8)
@@ -80,7 +81,7 @@ class Columns(Observation):
             )
 
     def parts(self) -> Iterator[Group]:
-        """The groups, with where they stand."""
+        """The groups, with their columns and output parameters."""
         column = parameter = 0
         for observation, n in self.groups:
             width = observation.n_output_parameters(n)
@@ -88,21 +89,21 @@ class Columns(Observation):
             column, parameter = column + n, parameter + width
 
     def shared(self, size: int) -> nn.Module | None:
-        made = {str(i): g.observation.shared(g.size) for i, g in enumerate(self.parts())}
-        there = {i: weights for i, weights in made.items() if weights is not None}
-        return nn.ModuleDict(there) if there else None
+        every = {str(i): g.observation.shared(g.size) for i, g in enumerate(self.parts())}
+        modules = {i: module for i, module in every.items() if module is not None}
+        return nn.ModuleDict(modules) if modules else None
 
     def bound(self, shared: nn.Module | None) -> Columns:
         if shared is None:
             return self
-        there = dict(shared.named_children())
-        return Columns([(observation.bound(there.get(str(i))), n) for i, (observation, n) in enumerate(self.groups)])
+        modules = dict(shared.named_children())
+        return Columns([(observation.bound(modules.get(str(i))), n) for i, (observation, n) in enumerate(self.groups)])
 
     def n_output_parameters(self, size: int) -> int:
         return sum(observation.n_output_parameters(n) for observation, n in self.groups)
 
-    def _possible(self, table: Tensor, size: int) -> Tensor:
-        return torch.cat([g.observation._possible(table[:, g.outputs], g.size) for g in self.parts()], -1)
+    def is_valid(self, table: Tensor, size: int) -> Tensor:
+        return torch.cat([g.observation.is_valid(table[:, g.outputs], g.size) for g in self.parts()], -1)
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
         each = [
@@ -123,14 +124,12 @@ class Columns(Observation):
     def distribution(
         self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
-        from seqmodels.observations.product import MixtureOfProducts  # lazily: it imports Pyro
+        from seqmodels.observations.pyro_mixtures import MixtureOfProducts  # lazily: it imports Pyro
 
         one = torch.zeros_like(log_weights[:1])
         states = [
             [
-                g.observation.distribution(
-                    row[:, g.outputs], one, g.before(past), shift[g.columns], scale[g.columns]
-                )
+                g.observation.distribution(row[:, g.outputs], one, g.before(past), shift[g.columns], scale[g.columns])
                 for g in self.parts()
             ]
             for row in output_parameters.split(1)

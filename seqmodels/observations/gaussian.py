@@ -1,7 +1,14 @@
 """Gaussian densities from unconstrained numbers, with a floor: what mixtures and autoregressions share.
 
-All shapes, ``diag``, ``full`` and ``lowrank``, sum missing values out. ``full``: the numbers are a lower triangular L with precision ``L Lᵀ``: D log-diagonals, then the entries below it row by row.
-``diag``: D log-variances. ``lowrank``: as in ``seqmodels.observations.lowrank``. The floor v bounds the density: every variance of a feature given the ones after it is at least v.
+A covariance is described by a *shape*, a row of numbers:
+
+- ``diag``: D log-variances.
+- ``full``: a lower triangular L with precision ``L Lᵀ``: D log-diagonals, then the entries below them row by row.
+- ``lowrank``: ``diag(v) + W Wᵀ``: D log-variances, then W ``(D, r)`` row by row. No matrix larger than r by r is
+  factored (Woodbury 1950).
+
+All sum missing values out. The floor bounds the density: every variance of a feature given the ones after it, or under
+``lowrank`` every v, is at least the floor.
 """
 
 from __future__ import annotations
@@ -11,8 +18,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-
-from seqmodels.observations import lowrank
 
 ShapeType = Literal["diag", "full", "lowrank"]
 CovarianceType = Literal["diag", "full", "tied", "spherical", "lowrank"]
@@ -62,12 +67,17 @@ def variances_of_shape(shape: Tensor, floor: float) -> Tensor:
     return shape.clamp(min=math.log(floor)).exp()
 
 
+def unpack_lowrank(shape: Tensor, size: int, floor: float) -> tuple[Tensor, Tensor]:
+    """``(..., D (1 + r))`` -> log-variances ``(..., D)``, at least ``log(floor)``, and W ``(..., D, r)``."""
+    return shape[..., :size].clamp(min=math.log(floor)), shape[..., size:].unflatten(-1, (size, -1))
+
+
 def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float) -> Tensor:
     """``log N(x; mean, covariance)``, ``(...)``; NaN features of x are summed out."""
     if shape_type == "diag":
         return _diagonal_log_density(x, mean, shape.clamp(min=math.log(floor)))
     if shape_type == "lowrank":
-        return lowrank.log_density(x, mean, shape, floor)
+        return _lowrank_log_density(x, mean, shape, floor)
     if bool(torch.isnan(x).any()):
         return _marginal_log_density(x, mean, shape, floor)
     size = x.shape[-1]
@@ -99,6 +109,25 @@ def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) 
     return (-log_det - constant - 0.5 * whitened.square().sum(-1)).to(x.dtype)
 
 
+def _lowrank_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
+    """NaN features of x are summed out: their rows are left out.
+
+    With whitened ``z = (x - mean) / √v`` and ``U = W / √v`` the quadratic form is ``min_y |z - U y|² + |y|²``, a sum of
+    squares: it cannot cancel below zero as ``|z|² - ...`` can.
+    """
+    log_variance, factor = unpack_lowrank(shape, x.shape[-1], floor)
+    observed = ~torch.isnan(x)
+    inverse = torch.where(observed, torch.exp(-0.5 * log_variance), 0.0)  # of deviations
+    white = inverse * (torch.where(observed, x, 0.0) - mean)
+    u = inverse.unsqueeze(-1) * factor  # (..., D, r)
+    capacitance = torch.linalg.cholesky(u.mT @ u + torch.eye(u.shape[-1], dtype=u.dtype, device=u.device))
+    y = torch.cholesky_solve(u.mT @ white.unsqueeze(-1), capacitance)  # (..., r, 1)
+    left = white - (u @ y).squeeze(-1)
+    squares = left.square().sum(-1) + y.square().sum((-1, -2))
+    log_det = torch.where(observed, log_variance + math.log(2 * math.pi), 0.0).sum(-1)
+    return -0.5 * (log_det + squares) - capacitance.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
 def n_noise(shape_type: ShapeType, size: int, rank: int = 0) -> int:
     """How many standard normal numbers one draw takes."""
     return size + rank if shape_type == "lowrank" else size
@@ -107,7 +136,10 @@ def n_noise(shape_type: ShapeType, size: int, rank: int = 0) -> int:
 def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise: Tensor) -> Tensor:
     """``mean`` plus standard normal ``noise (..., n_noise)`` coloured by the covariance."""
     if shape_type == "lowrank":
-        return lowrank.draw(mean, shape, floor, noise)
+        size = mean.shape[-1]
+        log_variance, factor = unpack_lowrank(shape, size, floor)
+        common = factor @ noise[..., size:].unsqueeze(-1)  # (..., D, 1)
+        return mean + noise[..., :size] * torch.exp(0.5 * log_variance) + common.squeeze(-1)
     if shape_type == "diag":
         return mean + noise * variances_of_shape(shape, floor).sqrt()
     factor = precision_cholesky(shape, mean.shape[-1], floor)
@@ -131,7 +163,10 @@ def at_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> T
 
 
 def on_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float, factor: float) -> Tensor:
-    """Shapes whose variances on the floor (of ``full``: eigenvalues of the covariance) are moved to ``factor`` times it, none below that."""
+    """Shapes whose variances on the floor are moved to ``factor`` times it, and none below that.
+
+    Variances of ``full`` are the eigenvalues of the covariance.
+    """
     if shape_type in ("diag", "lowrank"):
         log_variance, least = shape[..., :size], math.log(factor * floor)
         moved = torch.where(log_variance <= math.log(floor) + 1e-6, least, log_variance.clamp(min=least))

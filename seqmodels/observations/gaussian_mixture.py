@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.observations import gaussian, lowrank
+from seqmodels.observations import gaussian
 from seqmodels.observations.base import Observation
 from seqmodels.observations.gaussian import CovarianceType, ShapeType
-from seqmodels.observations.pseudo_frames import PseudoFrames
+from seqmodels.parameters import Configurable
 
 SHAPE_TYPES: dict[str, ShapeType] = {
     "diag": "diag",
@@ -21,6 +21,29 @@ SHAPE_TYPES: dict[str, ShapeType] = {
     "lowrank": "lowrank",
 }
 EM_TYPES = ("diag", "spherical", "full", "tied")  # those that EM can fit
+
+
+@dataclass(eq=False, repr=False)
+class PseudoFrames(Configurable):
+    """A prior for EM: every component has also seen ``count`` frames of this mean and covariance.
+
+    EM then finds the maximum a posteriori. It is the conjugate prior of Gauvain and Lee (1994), with their τ =
+    ``count`` for means, weights and, by α = τ + D,
+    covariances: a Dirichlet on weights, ``w ∝ frames + count``, and a normal-Wishart on the rest,
+    ``mean = (Σ γ x + count mean_0) / (Σ γ + count)``; the diagonal form under diagonal covariances. Under a ``"tied"``
+    covariance the frames of all components are pooled with those seen. Networks do not use it.
+
+    Args:
+        count: a number, or ``(K, M)``, of frames; 0 or more.
+        mean: a number, ``(D,)`` or ``(K, M, D)``, in units of the standardised data (0 is the mean of the training
+            frames).
+        covariance: a number, ``(D,)`` or ``(K, M, D)`` variances, in units of the standardised data; full covariances
+            have zeros off the diagonal.
+    """
+
+    count: Any = 1.0
+    mean: Any = 0.0
+    covariance: Any = 1.0
 
 
 @dataclass(eq=False, repr=False)
@@ -40,10 +63,10 @@ class GaussianMixture(Observation):
         rank: r, columns of W, under ``lowrank``: at most D.
 
     The output parameters of a state are M log-weights, M means and the numbers of its covariances
-    (``seqmodels.observations.gaussian``): under ``spherical`` M of them, under ``tied`` those of one matrix, the same in
-    every state's row. Missing values are summed out exactly under every type. Reference: Bishop (1994), *Mixture density
-    networks*; Williams (1996) for the Cholesky factor of the precision; Ghahramani and Hinton (1996), *The EM algorithm
-    for mixtures of factor analyzers*.
+    (``seqmodels.observations.gaussian``): under ``spherical`` M of them, under ``tied`` those of one matrix, the same
+    in every state's row. Missing values are summed out exactly under every type. Reference: Bishop (1994), *Mixture
+    density networks*; Williams (1996) for the Cholesky factor of the precision; Ghahramani and Hinton (1996), *The EM
+    algorithm for mixtures of factor analyzers*.
     """
 
     n_components: int = 4
@@ -58,28 +81,23 @@ class GaussianMixture(Observation):
             raise ValueError(f"rank is {self.rank}; pass at least 1, and at most {size}, the number of features")
 
     @property
-    def n_past(self) -> int:
-        return 0
-
-    @property
     def sums_out_missing(self) -> bool:
         return True
 
     @property
     def shape_type(self) -> ShapeType:
-        """How the shapes that ``unpack`` returns are to be read; raises ``ValueError`` for an unknown covariance type."""
+        """The kind of the shapes that ``unpack`` returns; ``ValueError`` for an unknown covariance type."""
         if self.covariance_type not in SHAPE_TYPES:
             raise ValueError(
                 f"covariance_type is {self.covariance_type!r}; pass one of {', '.join(map(repr, SHAPE_TYPES))}"
             )
         return SHAPE_TYPES[self.covariance_type]
 
-    def _possible(self, table: Tensor, size: int) -> Tensor:
+    def is_valid(self, table: Tensor, size: int) -> Tensor:
         m = self.n_components
-        some = (
-            table[:, :m].logsumexp(-1, keepdim=True).isfinite() & ~table[:, :m].isnan()
-        )  # of weights -inf is a true zero
-        return torch.cat([some, table[:, m:].isfinite()], -1)
+        # A log-weight of -inf is a true zero, but not all may be.
+        weights = table[:, :m].logsumexp(-1, keepdim=True).isfinite() & ~table[:, :m].isnan()
+        return torch.cat([weights, table[:, m:].isfinite()], -1)
 
     def n_output_parameters(self, size: int) -> int:
         return self.n_components * (1 + size) + self._n_shape_parameters(size)
@@ -145,7 +163,7 @@ class GaussianMixture(Observation):
             return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(loc, deviation).to_event(1))
         if self.shape_type == "lowrank":
             # In float64: torch's density is a difference of squares.
-            log_variance, w = lowrank.unpack(shapes.flatten(0, 1).double(), len(shift), self.min_covariance)
+            log_variance, w = gaussian.unpack_lowrank(shapes.flatten(0, 1).double(), len(shift), self.min_covariance)
             variance = scale.square() * log_variance.exp()
             wide = dist.LowRankMultivariateNormal(loc.double(), scale.unsqueeze(-1) * w, variance)
             return dist.MixtureSameFamily(dist.Categorical(logits=logits), wide)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.observations.exponential import ExponentialFamily
+from seqmodels.observations.exponential_family import ExponentialFamily
 
 
 @dataclass(eq=False, repr=False)
@@ -18,10 +18,11 @@ class Poisson(ExponentialFamily):
 
     Args:
         pseudocount: frames added to a state's expected ones in an M-step (a Gamma prior), so that no rate becomes 0.
-        mean: of those frames: a rate, or one for each feature. Networks start at the mean of their training frames and one such.
+        mean: of those frames: a rate, or one for each feature. Networks start at the mean of their training frames and
+            one such.
 
-    NaN marks a missing count, which is summed out. In raw units: ``rates_ (K, D)``, counts a frame. Reference: Zucchini, MacDonald
-    and Langrock (2016), *Hidden Markov models for time series*.
+    NaN marks a missing count, which is summed out. In raw units: ``rates_ (K, D)``, counts a frame. Reference:
+    Zucchini, MacDonald and Langrock (2016), *Hidden Markov models for time series*.
     """
 
     pseudocount: float = 0.0

@@ -1,20 +1,23 @@
-"""What may listen to training: anything that takes a line of the history as a dictionary."""
+"""Callbacks of training: anything that is called with a row of the history, a dictionary of numbers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from seqmodels.parameters import Configurable
 
+Callback = Callable[[dict[str, float]], None]
+
 
 @dataclass(eq=False, repr=False)
 class TensorBoard(Configurable):
-    """Writes each line of the history as scalars; needs the package ``tensorboard``.
+    """Writes each row of the history as scalars; needs the package ``tensorboard``.
 
     Args:
-        folder: where the event files go.
+        folder: of the event files.
     """
 
     folder: str

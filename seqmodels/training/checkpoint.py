@@ -1,4 +1,4 @@
-"""Where a training run stands, on disk: with it, it goes on as if it had never stopped."""
+"""Checkpoint files, and the state of a training run as arrays: with them it goes on as if it had not stopped."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from seqmodels import storage
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """Copies; numpy has no bfloat16, which float32 holds exactly."""
+    """Copies of tensors as numpy arrays; numpy has no bfloat16, which float32 holds exactly."""
     wide = {name: t.detach().float() if t.dtype == torch.bfloat16 else t.detach() for name, t in tensors.items()}
     return {name: t.cpu().numpy().copy() for name, t in wide.items()}
 
 
 def to_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """Copies, in torch's own memory: products of matrices may depend on where in memory they stand."""
+    """Copies of arrays in torch's own memory: products of matrices may depend on the alignment of their memory."""
     return {name: torch.tensor(array) for name, array in arrays.items()}
 
 
 def optimizer_state(optimizers: list[torch.optim.Optimizer]) -> dict[str, np.ndarray]:
-    """What they remember of every weight, by ``optimizer/weight/name``."""
-    found = {
+    """What the optimisers keep of every weight, by ``optimizer.weight.name``."""
+    values = {
         f"{i}.{j}.{name}": value
         for i, optimizer in enumerate(optimizers)
-        for j, kept in optimizer.state_dict()["state"].items()
-        for name, value in kept.items()
+        for j, of_weight in optimizer.state_dict()["state"].items()
+        for name, value in of_weight.items()
     }
-    return to_arrays({name: torch.as_tensor(value) for name, value in found.items()})
+    return to_arrays({name: torch.as_tensor(value) for name, value in values.items()})
 
 
 def restore_optimizers(optimizers: list[torch.optim.Optimizer], arrays: Mapping[str, np.ndarray]) -> None:
@@ -47,7 +47,7 @@ def restore_optimizers(optimizers: list[torch.optim.Optimizer], arrays: Mapping[
 
 
 def random_state(generator: torch.Generator) -> dict[str, np.ndarray]:
-    """Of what dropout draws from, by the kind of its device."""
+    """The state of the generator that dropout draws from, by the kind of its device."""
     return to_arrays({generator.device.type: generator.get_state()})
 
 
@@ -58,45 +58,46 @@ def restore_random_state(generator: torch.Generator, arrays: Mapping[str, np.nda
         generator.set_state(state)
 
 
-def taken_apart(memory: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
-    """Nested tuples of tensors and of JSON values -> nested lists with names for tensors, and the tensors.
+def flatten_state(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
+    """Nested tuples of tensors and of JSON values -> nested lists with names for tensors, and the tensors by name.
 
-    Anything else (the mark of a cache, which training does not look at) becomes None.
+    Anything else, which training does not look at, becomes None.
     """
-    if isinstance(memory, Tensor):
-        return {"tensor": path, "bfloat16": memory.dtype == torch.bfloat16}, {path: memory}
-    if not isinstance(memory, tuple):
-        return memory if isinstance(memory, int | float | str) else None, {}
-    parts = [taken_apart(part, f"{path}.{i}") for i, part in enumerate(memory)]
-    return [shape for shape, _ in parts], {name: tensor for _, found in parts for name, tensor in found.items()}
+    if isinstance(state, Tensor):
+        return {"tensor": path, "bfloat16": state.dtype == torch.bfloat16}, {path: state}
+    if not isinstance(state, tuple):
+        return state if isinstance(state, int | float | str) else None, {}
+    parts = [flatten_state(part, f"{path}.{i}") for i, part in enumerate(state)]
+    named = {name: tensor for _, tensors in parts for name, tensor in tensors.items()}
+    return [structure for structure, _ in parts], named
 
 
-def put_together(shape: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of ``taken_apart``."""
-    if isinstance(shape, dict):
-        found = tensors[shape["tensor"]]
-        return found.bfloat16() if shape["bfloat16"] else found
-    return tuple(put_together(part, tensors) for part in shape) if isinstance(shape, list) else shape
+def unflatten_state(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The inverse of ``flatten_state``."""
+    if isinstance(structure, dict):
+        tensor = tensors[structure["tensor"]]
+        return tensor.bfloat16() if structure["bfloat16"] else tensor
+    return tuple(unflatten_state(part, tensors) for part in structure) if isinstance(structure, list) else structure
 
 
 def load_weights(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raises ``ValueError`` if they are of another module."""
-    fresh = {name: tuple(value.shape) for name, value in module.state_dict().items()}
-    if fresh != {name: value.shape for name, value in arrays.items()}:
+    """Load weights from a checkpoint; raises ``ValueError`` if they are of another module."""
+    expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    if expected != {name: value.shape for name, value in arrays.items()}:
         raise ValueError(
-            "the checkpoint is of a model with other hyperparameters or other data, so training cannot go on from it; pass "
-            "those it was made with, or leave resume_from out"
+            "the checkpoint is of a model with other hyperparameters or other data, so training cannot go on from it; "
+            "pass those it was made with, or leave resume_from out"
         )
     module.load_state_dict(to_tensors(arrays))
 
 
 def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
-    """Atomically: the file is the one before or this one."""
+    """Write a checkpoint atomically: the file is the one before or this one."""
     storage.write(path, {"kind": "checkpoint", **state})
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Raises ``ValueError`` for any other file."""
+    """What ``write`` wrote; raises ``ValueError`` for any other file."""
     content = storage.read(path)
     if content.get("kind") != "checkpoint":
         raise ValueError(f"{path} is a saved model, not a checkpoint; load it and fit with warm_start=True")

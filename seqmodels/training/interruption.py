@@ -1,7 +1,8 @@
-"""Ctrl-C and SIGTERM while a model is fitted: the first ends training and keeps what is best so far, a second Ctrl-C ends at once.
+"""Ctrl-C and SIGTERM during ``fit``: the first ends training and keeps the best so far, a second Ctrl-C ends at once.
 
-A signal is held back once training has something to keep; before that it acts as it would without this module. Only handlers that are
-Python's own are replaced, only in the main thread and only during ``fit``: a program that handles signals itself goes on doing so.
+A signal is held back once training has something to keep; before that it acts as it would without this module. Only
+handlers that are Python's own are replaced, only in the main thread and only during ``fit``: a program that handles
+signals itself goes on doing so.
 """
 
 from __future__ import annotations
@@ -13,21 +14,22 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from seqmodels import distributed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
 }
-COLUMN = "interrupted"  # of the history: 1 in the last line of a fit that a signal ended, and absent elsewhere
+COLUMN = "interrupted"  # of the history: 1 in the last row of a fit that a signal ended, and absent elsewhere
 
 
 class Interruption:
-    """What a training loop asks after every step: whether a signal has come."""
+    """Whether a signal has come, which a training loop asks after every step."""
 
     def __init__(self, *, may_hold: bool) -> None:
         self.signal: signal.Signals | None = None
@@ -35,12 +37,12 @@ class Interruption:
         self._replaced: list[signal.Signals] = []
 
     @property
-    def asked(self) -> bool:
-        """Whether training is to end; in several processes at the same step in all, whichever of them was sent a signal."""
+    def requested(self) -> bool:
+        """Whether training is to end; in all of several processes at the same step, whichever was sent a signal."""
         return distributed.stop_agreed() or (self.signal is not None and not distributed.several())
 
     def hold(self) -> None:
-        """From here on there is something to keep: the first signal is noted rather than raised."""
+        """Note the first signal from here on rather than raise it: there is something to keep."""
         if self._replaced or not self._may_hold:
             return
         for number, default in DEFAULTS.items():
@@ -49,7 +51,7 @@ class Interruption:
                 self._replaced.append(number)
 
     def release(self) -> None:
-        """Put back the handlers there were."""
+        """Put back the handlers of before."""
         for number in self._replaced:
             signal.signal(number, DEFAULTS[number])
         self._replaced = []
@@ -66,7 +68,7 @@ _current: Interruption | None = None  # of the main thread, where alone signals 
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Within, signals can be held back; a fit inside another one shares its ``Interruption``."""
+    """Within the context signals can be held back; a fit inside another one shares its ``Interruption``."""
     global _current
     if threading.current_thread() is not threading.main_thread():
         yield Interruption(may_hold=False)
@@ -83,8 +85,8 @@ def interruptible() -> Iterator[Interruption]:
         _current = None
 
 
-def marked(history: pd.DataFrame) -> pd.DataFrame:
-    """The history of a fit that a signal ended."""
+def mark_interrupted(history: pd.DataFrame) -> pd.DataFrame:
+    """The history, with a column that says that a signal ended the fit."""
     return history.assign(**{COLUMN: [0.0] * (len(history) - 1) + [1.0] * (len(history) > 0)})
 
 
@@ -93,28 +95,27 @@ def was_interrupted(history: pd.DataFrame) -> bool:
     return COLUMN in history and bool(history[COLUMN].iloc[-1])
 
 
-def tell(by: signal.Signals, seconds: float, checkpoint: Any, *, stacklevel: int) -> None:
-    """Warn that ``fit`` was cut short.
+def warn_interrupted(by: signal.Signals, seconds: float, checkpoint: Any, *, stacklevel: int) -> None:
+    """Warn that a signal ended ``fit``.
 
     Raises:
         KeyboardInterrupt: the fit is one of several that scikit-learn makes, all of which are to end.
     """
-    if _among_fits_of_sklearn():
+    if _called_by_sklearn():
         raise KeyboardInterrupt
-    on = (
-        f"resume_from={str(checkpoint)!r} goes on from where it stood"
-        if checkpoint is not None
-        else "with checkpoint='run.ckpt' it could be gone on with"
-    )
+    if checkpoint is not None:
+        resuming = f"resume_from={str(checkpoint)!r} goes on from where it stood"
+    else:
+        resuming = "with checkpoint='run.ckpt' it could be gone on with"
     warnings.warn(
-        f"{by.name} ended fit after {seconds:.1f} s: the model keeps the best that training had found, interrupted_ is True, and "
-        f"{on}",
+        f"{by.name} ended fit after {seconds:.1f} s: the model keeps the best that training had found, interrupted_ is "
+        f"True, and {resuming}",
         UserWarning,
         stacklevel=stacklevel + 1,
     )
 
 
-def _among_fits_of_sklearn() -> bool:
+def _called_by_sklearn() -> bool:
     """Whether ``cross_val_score``, ``GridSearchCV`` or the like called: they know nothing of ``interrupted_``."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:

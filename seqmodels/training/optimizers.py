@@ -1,10 +1,12 @@
-"""How weights move along a gradient."""
+"""How weights move along a gradient: optimisers, and the clipping of gradients before their step."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +15,11 @@ from seqmodels.parameters import Configurable
 
 
 class Optimizer(Configurable, ABC):
-    """To add one, define ``build``. Matrices decay; biases, norms and single rows are left alone."""
+    """An optimiser. To add one, define ``build``; matrices decay, and biases, norms and single rows do not."""
 
     @abstractmethod
     def build(self, module: nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-        """Torch's optimisers of the weights, of which each moves some; ``lr`` is the peak rate, that of every group at first."""
+        """Torch's optimisers, each of some of the weights; ``lr`` is the peak rate, which every group starts with."""
 
 
 @dataclass(eq=False, repr=False)
@@ -39,7 +41,7 @@ class AdamW(Optimizer):
 
 @dataclass(eq=False, repr=False)
 class Muon(Optimizer):
-    """Momentum made orthogonal, for matrices inside the network (Jordan et al., 2024); AdamW for embeddings and all else.
+    """Orthogonalised momentum for matrices inside the network (Jordan et al., 2024), AdamW for embeddings and all else.
 
     Steps are scaled to have the size of AdamW's (Liu et al., 2025), so that a rate that suits one suits the other.
 
@@ -64,14 +66,36 @@ class Muon(Optimizer):
 
 
 def _inner_matrices(module: nn.Module) -> list[Tensor]:
-    """Matrices from hidden states to hidden states: not tables of embeddings, nor what reads or writes raw steps."""
+    """Matrices from hidden states to hidden states: neither embeddings nor maps from or to raw steps."""
     outer = {id(p) for m in module.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
     outer |= {id(p) for name, m in module.named_children() if name != "network" for p in m.parameters()}
     return [p for p in module.parameters() if p.ndim == 2 and min(p.shape) > 1 and id(p) not in outer]
 
 
-def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict]:
+def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
+    """Matrices, which decay, and all others, which do not."""
     every = list(parameters)
-    matrices, others = [p for p in every if p.ndim >= 2], [p for p in every if p.ndim < 2]
+    matrices = [p for p in every if p.ndim >= 2]
+    others = [p for p in every if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
+
+
+def clip(gradients: list[Tensor], max_norm: float) -> None:
+    """Scale all gradients together to ``g · min(1, max_norm / |g|)``, in place (Pascanu, Mikolov and Bengio, 2013).
+
+    Those that are short enough are not touched, which saves a pass over all of them.
+
+    Raises:
+        RuntimeError: the norm is not finite.
+    """
+    if not gradients:
+        return
+    norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
+    if not math.isfinite(norm):
+        raise RuntimeError(
+            f"the norm of the gradient is non-finite ({norm}), so the weights cannot be moved along it; look for "
+            "values that are infinite or far too large, or lower lr"
+        )
+    if norm > max_norm:
+        torch._foreach_mul_(gradients, max_norm / norm)

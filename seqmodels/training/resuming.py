@@ -15,7 +15,7 @@ from torch import Tensor
 from seqmodels import distributed
 from seqmodels.parameters import Configurable
 from seqmodels.preparation import Example, OnDisk
-from seqmodels.sequences import AT_ONCE
+from seqmodels.sequences import FRAMES_IN_MEMORY
 from seqmodels.training import checkpoint as file
 from seqmodels.version import __version__
 
@@ -69,13 +69,13 @@ class Checkpoints:
         source = path if resume_from == "auto" else resume_from
         assert source is not None, "checked with the hyperparameters"
         is_optional = resume_from == "auto"
-        found = distributed.from_first(
+        content = distributed.from_first(
             lambda: {} if is_optional and not os.path.exists(source) else dict(file.read(source))
         )
-        if not found:
+        if not content:
             return cls(written, seconds, fingerprint)
-        check_agrees(source, found.get("fingerprint"), fingerprint)
-        return cls(written, seconds, fingerprint, found["state"])
+        check_agrees(source, content.get("fingerprint"), fingerprint)
+        return cls(written, seconds, fingerprint, content["state"])
 
     @property
     def due(self) -> bool:
@@ -210,7 +210,7 @@ def hash_of(*values: Any) -> str:
 
 
 def _add(digest: Any, value: Any) -> None:
-    """Everything with its type and length before it, so that no two values read alike."""
+    """Add a value with its type and length before it, so that no two values give the same bytes."""
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
     if isinstance(value, Configurable):
@@ -226,8 +226,8 @@ def _add(digest: Any, value: Any) -> None:
             _add(digest, value[name])
     elif isinstance(value, np.ndarray | OnDisk) and value.shape:
         digest.update(f"array {tuple(value.shape)} ".encode())
-        for t in range(0, len(value), AT_ONCE):  # what is on disk is read a slice at a time
-            part = np.ascontiguousarray(value[t : t + AT_ONCE])
+        for t in range(0, len(value), FRAMES_IN_MEMORY):  # what is on disk is read a slice at a time
+            part = np.ascontiguousarray(value[t : t + FRAMES_IN_MEMORY])
             digest.update(f"{part.dtype.str} ".encode())
             digest.update(part.tobytes())
     else:

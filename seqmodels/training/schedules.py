@@ -10,21 +10,21 @@ from seqmodels.parameters import Configurable
 
 
 class Schedule(Configurable, ABC):
-    """To add one, define ``at``."""
+    """A schedule of learning rates. To add one, define ``at``."""
 
     @abstractmethod
     def at(self, progress: float) -> float:
-        """The rate over its peak when this part of training, from 0 to 1, is done."""
+        """The rate over its peak when this fraction of training, from 0 to 1, is done."""
 
 
 @dataclass(eq=False, repr=False)
 class Trapezoid(Schedule):
-    """Up, constant, and linearly down (Zhai et al., 2022; Hägele et al., 2024).
+    """Linear warm-up, constant, and linearly down (Zhai et al., 2022; Hägele et al., 2024).
 
     Args:
-        warm_up: part of training over which it rises from almost zero.
-        until: part after which it falls.
-        final: where it ends.
+        warm_up: fraction of training over which the rate rises from almost zero.
+        until: fraction of training after which it falls.
+        final: fraction of the peak at which it ends.
 
     >>> [round(Trapezoid().at(p), 2) for p in (0.03, 0.4, 0.7, 1.0)]
     [1.0, 1.0, 0.5, 0.0]
@@ -35,17 +35,18 @@ class Trapezoid(Schedule):
     final: float = 0.0
 
     def at(self, progress: float) -> float:
-        left = max(0.0, 1 - progress) / max(1e-12, 1 - self.until)
-        return rise(progress, self.warm_up) * min(1.0, self.final + (1 - self.final) * left)
+        remaining = max(0.0, 1 - progress) / max(1e-12, 1 - self.until)
+        decay = min(1.0, self.final + (1 - self.final) * remaining)
+        return linear_warm_up(progress, self.warm_up) * decay
 
 
 @dataclass(eq=False, repr=False)
 class Cosine(Schedule):
-    """Up, and down along half a cosine (Loshchilov and Hutter, 2017).
+    """Linear warm-up, and down along half a cosine (Loshchilov and Hutter, 2017).
 
     Args:
-        warm_up: part of training over which it rises from almost zero.
-        final: where it ends.
+        warm_up: fraction of training over which the rate rises from almost zero.
+        final: fraction of the peak at which it ends.
 
     >>> [round(Cosine(warm_up=0.1).at(p), 2) for p in (0.1, 0.55, 1.0)]
     [1.0, 0.55, 0.1]
@@ -56,9 +57,10 @@ class Cosine(Schedule):
 
     def at(self, progress: float) -> float:
         done = min(1.0, max(0.0, progress - self.warm_up) / max(1e-12, 1 - self.warm_up))
-        return rise(progress, self.warm_up) * (self.final + (1 - self.final) * (1 + math.cos(math.pi * done)) / 2)
+        decay = self.final + (1 - self.final) * (1 + math.cos(math.pi * done)) / 2
+        return linear_warm_up(progress, self.warm_up) * decay
 
 
-def rise(progress: float, warm_up: float) -> float:
-    """Linear up to one; above zero from the first step, so that it moves."""
+def linear_warm_up(progress: float, warm_up: float) -> float:
+    """Rises linearly to one; above zero at the first step, so that the weights move."""
     return min(1.0, (progress + 1e-3) / max(1e-3, warm_up))

@@ -62,7 +62,7 @@ def test_the_temperature_is_bounded() -> None:
     joint = np.array([[0.0, -1.0], [-1.0, 0.0]])
     assert learned_temperature(joint, np.array([1, 0])) == MAX_TEMPERATURE  # worse than chance
     assert learned_temperature(1e-9 * joint, np.array([0, 1])) == MIN_TEMPERATURE
-    assert learned_temperature(0 * joint, np.array([0, 1])) == 1.0  # nothing is told
+    assert learned_temperature(0 * joint, np.array([0, 1])) == 1.0  # all labels are equally probable
 
 
 def test_a_sequence_that_no_label_makes_possible_keeps_the_priors() -> None:

@@ -1,4 +1,4 @@
-"""``seqmodels fit``, ``score`` and ``inspect``: a model to a file, and what the file says."""
+"""fit, score and inspect: one model on the command line, its family and its hyperparameters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from scipy.io import wavfile
 
 import seqmodels as sm
+from seqmodels.cli.fit import FAMILIES, complete_family, model_of, parse_setting
 from seqmodels.data import MFCC, text
 
 
@@ -127,3 +128,27 @@ def test_what_is_no_model_is_said(call, book, tmp_path):
     refused = call("score", tmp_path / "masked.safetensors", book)
     assert refused.exit_code == 2
     assert "has no likelihood" in refused.stderr
+
+
+def test_every_name_is_a_model():
+    for name in FAMILIES:
+        assert isinstance(model_of(name, [], 7), sm.SequenceModel)
+        assert model_of(name, [], 7).random_state == 7
+    assert isinstance(model_of("LSTMTagger", [], 0), sm.LSTMTagger)
+
+
+def test_the_shell_completes_them():
+    assert complete_family("t") == ["transformer", "transformer-seq2seq"]
+    assert complete_family("") == list(FAMILIES)
+
+
+def test_values_are_toml_and_words_need_no_quotes():
+    assert parse_setting("norm_type=rms") == ("norm_type", "rms")
+    assert parse_setting("lr = 1e-3") == ("lr", 0.001)
+    assert parse_setting("tied=[0, 0, 1]") == ("tied", [0, 0, 1])
+    assert parse_setting("verbose=True") == ("verbose", True)
+    assert parse_setting("a=b=c") == ("a", "b=c")
+    model = model_of("hmm", ["observation__covariance_type=full", 'observation={class="GaussianMixture"}'], 0)
+    assert model.observation.covariance_type == "full"
+    seeded = model_of("seq2seq", ["random_state=3", "attention=none"], 0)
+    assert (seeded.random_state, seeded.attention) == (3, None)

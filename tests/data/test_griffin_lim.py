@@ -1,4 +1,4 @@
-"""Sound from frames: an exact inverse where phases are known, an error that falls, and a vowel that keeps its formants."""
+"""Waveforms from frames: an exact inverse where phases are known, a falling error, a vowel that keeps its formants."""
 
 from itertools import pairwise
 
@@ -8,7 +8,7 @@ from scipy.fft import idct
 from scipy.signal import stft
 
 from seqmodels.data import MFCC
-from seqmodels.data.formants import Token, Voice, synthesise
+from seqmodels.data.formant_synthesis import Token, Voice, synthesise
 from seqmodels.data.griffin_lim import from_log_mel, from_mfcc, griffin_lim, spectra, spectral_error
 
 RATE = 8000

@@ -1,4 +1,4 @@
-"""A model of pieces and one of bytes that hold the same texts equally probable have one score, in nats and bits per byte."""
+"""A model of pieces and one of bytes that give the same texts the same probability have the same score per byte."""
 
 import numpy as np
 import pytest

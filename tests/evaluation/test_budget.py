@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.evaluation.budget import largest
+from seqmodels.evaluation.budget import largest_size, within_budget
 from seqmodels.preparation import Data
 
 
@@ -78,7 +78,7 @@ def test_a_model_that_is_too_large_at_its_smallest_says_so(symbols):
 
 @pytest.mark.parametrize("most", [1, 2, 49, 63, 64, 65, 1000])
 def test_largest_is_what_trying_every_size_finds(most):
-    assert largest(lambda k: k * k, most, 1, "k") == max(k for k in range(1, 40) if k * k <= most)
+    assert largest_size(lambda k: k * k, most, 1, "k") == max(k for k in range(1, 40) if k * k <= most)
 
 
 def test_a_budget_without_a_limit_or_below_zero_is_refused():
@@ -96,3 +96,20 @@ def test_time_that_is_over_ends_em_after_its_step():
     seconds = model.history_["seconds"].to_numpy()
     assert seconds[-1] > 0.05
     assert (seconds[:-1] <= 0.05).all()
+
+
+def test_a_budget_takes_the_place_of_the_models_own():
+    assert within_budget(sm.LSTM(max_steps=800)).max_steps == 800
+    by_time = within_budget(sm.LSTM(max_steps=800, max_epochs=2), seconds=3.0)
+    assert (by_time.max_steps, by_time.max_epochs, by_time.max_seconds) == (None, None, 3.0)
+    by_steps = within_budget(sm.LSTM(max_seconds=9), steps=5)
+    assert (by_steps.max_steps, by_steps.max_seconds) == (5, None)
+    em = within_budget(sm.HMM(2, max_iter=3), seconds=3.0)
+    assert em.max_seconds == 3.0
+    assert em.max_iter > 10_000
+    assert within_budget(sm.HMM(2, algorithm="gradient", max_iter=30), seconds=3.0).max_iter == 30
+    assert within_budget(sm.HMM(2), steps=7).max_iter == 7
+    assert within_budget(sm.AlignmentHMM(max_iter=3), seconds=2.0).max_iter == 3  # it has no limit of time
+    assert repr(within_budget(sm.NGram(3), seconds=1.0, steps=4)) == repr(sm.NGram(3))
+    with pytest.raises(ValueError, match="steps of the budget is 0"):
+        within_budget(sm.HMM(2), steps=0)

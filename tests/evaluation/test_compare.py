@@ -1,14 +1,16 @@
-"""compare: one table, paired, honest about what it cannot say."""
+"""compare: one table, paired, that says what it cannot know; and sequences in two parts of the data."""
 
 import math
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import seqmodels as sm
-from seqmodels.evaluation.shown import how_to_read, shown_table
-from seqmodels.evaluation.table import TIMES
+from seqmodels.evaluation.compare import n_shared, warn_of_overlap
+from seqmodels.evaluation.table import TIMES, formatted_table, how_to_read
+from seqmodels.preparation import Data
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,9 @@ def test_the_true_model_is_not_beaten(result, draws):
 
 
 def test_an_interval_leaves_out_zero_where_the_p_beside_it_is_below_a_twentieth():
-    """Of the row alone; the correction for the number of models stands in a column of its own, and in the note under the table."""
+    """Of the row alone; the correction for the number of models stands in a column of its own, and in the note under
+    the table.
+    """
     rng, found = np.random.default_rng(0), []
     models = {"base": sm.HMM.from_parameters([1.0], [[1.0]], emission=[[0.5, 0.5]])}
     models |= {
@@ -78,7 +82,7 @@ def test_one_model_beside_the_baseline_has_one_p_and_so_has_a_table_of_before(re
     assert "Holm" not in result.how_to_read()
     before = result.frame.drop(columns="p_holm")
     before.attrs = result.frame.attrs
-    assert [c for c in shown_table(before) if c.startswith("p")] == ["p (Holm)", "parameters"]
+    assert [c for c in formatted_table(before) if c.startswith("p")] == ["p (Holm)", "parameters"]
     assert "p (Holm): corrected" in how_to_read(before, result.measure, result.test)
 
 
@@ -439,3 +443,40 @@ def test_a_baseline_that_ignores_the_source_stands_in_the_table_and_says_so():
     assert "16 of the held-out sequences also occur" in alone.how_to_read()
     assert alone.frame["source"].tolist() == [""]
     assert "source" not in alone.table()
+
+
+def test_exact_duplicates_are_counted_each_time():
+    assert n_shared(Data.of(["a", "b", "a", "A"]), Data.of(["a", "c"])) == 2
+    assert n_shared(Data.of([[0, 1], [1]]), Data.of([[0, 1], [0]])) == 1
+    frames = np.array([[0.5, np.nan], [1.0, 2.0]])
+    assert n_shared(Data.of([frames, frames[:1], frames + 1e-12]), Data.of([frames])) == 1
+
+
+def test_a_pair_is_shared_if_both_of_it_are():
+    pairs, others = Data.of(["a", "b"], ["x", "y"]), Data.of(["a", "b"], ["x", "z"])
+    assert n_shared(pairs, others) == 1
+
+
+def test_each_two_parts_that_share_are_warned_of():
+    train, test = Data.of(["a", "b"]), Data.of(["c", "d"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert warn_of_overlap(train, Data.of(["e"]), test) == 0
+    with pytest.warns(UserWarning, match="1 of the 2 test sequences also occur in the training part"):
+        assert warn_of_overlap(train, None, Data.of(["a", "z"])) == 1
+    with pytest.warns(UserWarning, match="1 of the 1 validation sequences also occur in the test part"):
+        warn_of_overlap(train, Data.of(["c"]), test)
+    with pytest.warns(UserWarning, match="validation sequences also occur in the training part"):
+        warn_of_overlap(train, Data.of(["a"]), test)
+
+
+def test_compare_warns_and_keeps_the_count():
+    train = ["to be", "or not", "to", "that"] * 3
+    with pytest.warns(UserWarning, match="2 of the 6 test sequences"):
+        result = sm.compare(
+            {"a": sm.HMM(1, max_iter=1), "b": sm.HMM(2, max_iter=1)},
+            train,
+            test=["to", "that", "is", "it", "nobler", "in"],
+        )
+    assert result.frame.attrs["n_duplicates"] == 2
+    assert "2 of the held-out sequences also occur" in str(result)

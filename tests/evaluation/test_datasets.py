@@ -10,7 +10,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.evaluation.datasets import DATASETS, BuiltinSpeech, Parallel, Table, TextFiles, hashed
-from seqmodels.evaluation.settings import from_table, to_table
+from seqmodels.evaluation.toml import from_table, to_table
 
 
 def test_a_table_is_vectors_or_symbols(tmp_path):
@@ -33,13 +33,14 @@ def test_a_table_is_vectors_or_symbols(tmp_path):
             table.read()
 
 
-def test_paths_are_seen_from_a_folder_and_found_again(tmp_path):
+def test_paths_are_relative_to_a_folder_and_found_again(tmp_path):
     (tmp_path / "a").mkdir()
     data = Parallel(str(tmp_path / "a" / "en"), str(tmp_path / "fr"))
-    seen = data.seen_from(tmp_path / "a")
-    assert seen.paths() == ("en", str(Path("..") / "fr"))
-    assert [Path(p).resolve() for p in seen.found_from(tmp_path / "a").paths()] == [Path(p) for p in data.paths()]
-    assert BuiltinSpeech(3).seen_from(tmp_path).paths() == ()
+    relative = data.relative_to(tmp_path / "a")
+    assert relative.paths() == ("en", str(Path("..") / "fr"))
+    resolved = relative.resolved_from(tmp_path / "a")
+    assert [Path(p).resolve() for p in resolved.paths()] == [Path(p) for p in data.paths()]
+    assert BuiltinSpeech(3).relative_to(tmp_path).paths() == ()
 
 
 def test_described_they_read_the_same(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.evaluation.search import Search, best_of, folds_of
+from seqmodels.evaluation.search import Search, best_of, cross_validation_folds
 from seqmodels.preparation import Data
 
 
@@ -53,7 +53,7 @@ def test_a_trials_score_is_that_of_its_folds(parts):
     grid = {"hmm": {"n_states": [2]}}
     result = sm.compare({"hmm": sm.HMM(1, max_iter=4)}, train, test=test, search=Search(grid, folds=3), random_state=5)
     total = 0.0
-    for fitted, held in folds_of(Data.of(train), 3, 5):
+    for fitted, held in cross_validation_folds(Data.of(train), 3, 5):
         total += sm.HMM(2, max_iter=4).fit(fitted.X).log_prob(held.X).sum()
     assert result.search["score"].iloc[0] == total / train.n_units.sum()
 
@@ -72,25 +72,25 @@ def test_the_search_never_looks_at_the_test_part(parts):
 def test_folds_are_whole_clusters_and_cover_all():
     x = sm.Sequences([np.array([i]) for i in range(12)], clusters=[i // 3 for i in range(12)])
     seen = []
-    for fitted, held in folds_of(Data.of(x), 3):
+    for fitted, held in cross_validation_folds(Data.of(x), 3):
         assert not set(fitted.X.clusters) & set(held.X.clusters)
         seen += [int(item[0]) for item in held.X]
     assert sorted(seen) == list(range(12))
 
 
 def test_one_long_text_is_cut_into_consecutive_pieces():
-    folds = folds_of(Data.of(["abcdefghij"]), 3)
+    folds = cross_validation_folds(Data.of(["abcdefghij"]), 3)
     assert [list(held.X) for _, held in folds] == [["abc"], ["def"], ["ghij"]]
     assert [list(fitted.X) for fitted, _ in folds][1] == ["abc", "ghij"]
 
 
 def test_folds_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="2 sequences, too few for 3 folds"):
-        folds_of(Data.of([[0], [1]]), 3)
+        cross_validation_folds(Data.of([[0], [1]]), 3)
     with pytest.raises(ValueError, match="1 clusters, too few"):
-        folds_of(Data.of(sm.Sequences([[0], [1], [2]], clusters=["a"] * 3)), 3)
+        cross_validation_folds(Data.of(sm.Sequences([[0], [1], [2]], clusters=["a"] * 3)), 3)
     with pytest.raises(ValueError, match="2 steps, too few"):
-        folds_of(Data.of(["ab"]), 3)
+        cross_validation_folds(Data.of(["ab"]), 3)
 
 
 def test_a_trial_that_fails_is_a_row_and_the_search_goes_on(parts):

@@ -56,7 +56,9 @@ class TestPairedDifference:
     @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
     @pytest.mark.parametrize("n", [5, 8, 12, 20, 50])
     def test_intervals_cover_skewed_differences(self, n, distribution):
-        """Student's t covers 83 to 90 % of log-normal ones. Bounds are two standard errors (0.6 %) around the 94 to 96 % that are promised."""
+        """Student's t covers 83 to 90 % of log-normal ones. Bounds are two standard errors (0.6 %) around the 94 to 96
+        % that are promised.
+        """
         draw, true = DISTRIBUTIONS[distribution]
         results = [paired(d) for d in draw(np.random.default_rng([1, n]), (1200, n))]
         assert 0.928 < np.mean([r.low <= true <= r.high for r in results]) < 0.973

@@ -1,1 +1,1 @@
-"""Promises that hold when things go wrong: each script here measures some and prints a row for each (``make faults``)."""
+"""Behaviour when something fails: each script measures some promises and prints a row for each (``make faults``)."""

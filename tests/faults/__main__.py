@@ -1,6 +1,7 @@
 """Run the scripts of this folder and write what they measured: ``python -m tests.faults --out docs/reliability.md``.
 
-The rows are kept beside the page's scripts, in ``measured.csv``, so that ``--only NAME ...`` measures some anew and leaves the others.
+The rows are kept beside the page's scripts, in ``measured.csv``, so that ``--only NAME ...`` measures some anew and
+leaves the others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from seqmodels import storage
+from seqmodels import files
 
 FOLDER = Path(__file__).parent
 NOT_SCRIPTS = {"__init__", "__main__", "promise", "test_faults"}
@@ -29,9 +30,9 @@ KEPT = FOLDER / "measured.csv"
 Row = dict[str, str]
 PAGE = """# Reliability
 
-What happens when files are damaged, disks are full, processes are killed, threads share a model and input is senseless. Every row was
-measured by a script under `tests/faults/` on the day that stands beside it; `make faults` runs them all, two at a time, and writes this
-page. `python -m tests.faults.NAME` runs one.
+What happens when files are damaged, disks are full, processes are killed, threads share a model and input is senseless.
+Every row was measured by a script under `tests/faults/` on the day that stands beside it; `make faults` runs them all,
+two at a time, and writes this page. `python -m tests.faults.NAME` runs one.
 
 {machines}; all scripts together computed for {minutes:.0f} minutes.
 
@@ -78,10 +79,11 @@ def machine() -> str:
 
 
 def page(rows: list[Row]) -> str:
-    """In their order."""
+    """The page in Markdown, with the rows in the given order."""
     seconds = {row["script"]: float(row["seconds"]) for row in rows}
     lines = [
-        f"| {r['promise']} | {r['goal']} | {r['measured']} | {'yes' if r['kept'] == 'yes' else '**no**'} | `{r['script']}` | {r['date']} |"
+        f"| {r['promise']} | {r['goal']} | {r['measured']} | {'yes' if r['kept'] == 'yes' else '**no**'} "
+        f"| `{r['script']}` | {r['date']} |"
         for r in rows
     ]
     machines = "; ".join(dict.fromkeys(row["machine"] for row in rows))
@@ -89,7 +91,10 @@ def page(rows: list[Row]) -> str:
 
 
 def write(rows: list[Row], out: Path) -> None:
-    """The page and the table, of these rows and those that are there of other scripts: what is done is kept if the run is broken off."""
+    """Write the page and the table: these rows, and those that other scripts have measured before.
+
+    Called after every script, so that an interrupted run keeps what was measured.
+    """
     new = {row["script"] for row in rows}
     if KEPT.exists():
         with KEPT.open(newline="", encoding="utf-8") as file:
@@ -99,8 +104,8 @@ def write(rows: list[Row], out: Path) -> None:
     writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()
     writer.writerows(rows)
-    storage.write_text(KEPT, text.getvalue())
-    storage.write_text(out, page(rows))
+    files.write_text(KEPT, text.getvalue())
+    files.write_text(out, page(rows))
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
 """Bad inputs into every kind of model, fitted and scored: refused in words, answered rightly, or neither.
 
-An input is a list of sequences (or what someone passes instead of one). It is answered rightly if the figure is that of what it
-means (``same``: a tensor means its array), or, where it means itself (values that float32 cannot hold), that of the model in
-float64. A refusal is right if it is a ``ValueError`` in words. All else is wrong: an error of another kind (``foreign``), or a
-figure that is NaN, infinite or another one (``garbage``).
+An input is a list of sequences (or what someone passes instead of one). It is answered rightly if the figure is that of
+what it means (``same``: a tensor means its array), or, where it means itself (values that float32 cannot hold), that of
+the model in float64. A refusal is right if it is a ``ValueError`` in words. All else is wrong: an error of another kind
+(``foreign``), or a figure that is NaN, infinite or another one (``garbage``).
 """
 
 from __future__ import annotations
@@ -241,8 +241,8 @@ COUNT = [
 ]
 
 FAMILIES = {
-    "vectors": "hmm-diag hmm-full hmm-tied hmm-spherical hmm-ar hmm-tied-prior hmm-series hmm-gradient elman-tanh lstm lstm-diag "
-    "lstm-lowrank lstm-ar gru lstm-seq2seq-additive transformer-pre transformer-modern transformer-ar "
+    "vectors": "hmm-diag hmm-full hmm-tied hmm-spherical hmm-ar hmm-tied-prior hmm-series hmm-gradient elman-tanh lstm "
+    "lstm-diag lstm-lowrank lstm-ar gru lstm-seq2seq-additive transformer-pre transformer-modern transformer-ar "
     "transformer-seq2seq-pre lstm-tagger",
     "symbols": "ngram-kneser-ney hmm-categorical hmm-series alignment lstm transformer-pre transformer-binary "
     "transformer-seq2seq-pre lstm-tagger hmm-tagger-from-symbols",
@@ -341,7 +341,8 @@ def measure(quick: bool) -> list[Promise]:
     total = sum(counts.values())
     return [
         Promise(
-            f"silent garbage from {n_inputs} bad inputs into {len(chosen)} pairs of model and data, fitted and scored ({total:,} calls)",
+            f"silent garbage from {n_inputs} bad inputs into {len(chosen)} pairs of model and data, fitted and scored "
+            f"({total:,} calls)",
             "0",
             str(counts["garbage"]),
             counts["garbage"] == 0,

@@ -1,7 +1,7 @@
 """Do 95 % intervals of ``compare`` cover the true difference, and does the p-value beside each agree with it?
 
-Differences of 5 to 50 clusters are drawn from distributions whose mean is known, on other seeds than those that the constants of
-``paired_difference`` were fitted to.
+Differences of 5 to 50 clusters are drawn from distributions whose mean is known, on other seeds than those that the
+constants of ``paired_difference`` were fitted to.
 """
 
 from __future__ import annotations

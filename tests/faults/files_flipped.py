@@ -1,4 +1,4 @@
-"""Random single bits flipped in saved models of every class, in a checkpoint and in a comparison: how many are refused."""
+"""Random single bits flipped in saved models of every class, a checkpoint and a comparison: how many are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Files made to do harm are read, in a process that is watched: is each refused, how soon, in how much memory, and what else happens?"""
+"""Malicious files, each read in a process of its own under observation.
+
+Is each refused, how soon, in how much memory, and what else happens?
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,8 @@ def measure(quick: bool) -> list[Promise]:
     for one in found:
         grew, size = one["grew"] / 1e6, one["size"] / 1e6
         print(
-            f"{one['seconds']:6.3f} s {grew:7.1f} MB for {size:7.3f}: {one['name']}: {one['came']} {one['events'] or ''}"
+            f"{one['seconds']:6.3f} s {grew:7.1f} MB for {size:7.3f}: {one['name']}: "
+            f"{one['came']} {one['events'] or ''}"
         )
     refused = [one for one in found if one["came"].startswith("refused")]
     slowest = max(found, key=lambda one: one["seconds"])

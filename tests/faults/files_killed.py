@@ -1,4 +1,4 @@
-"""Writes that are killed, run out of disk or may not write at all: is the old file or the new one there, whole, and nothing else?"""
+"""Writes that are killed, run out of disk or lack permission: is exactly the old file or the new one there, whole?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 import seqmodels as sm
-from seqmodels import storage
+from seqmodels import files
 from seqmodels.evaluation import saved
 from seqmodels.training import checkpoint
 from tests.faults.promise import Promise, main
@@ -32,7 +32,7 @@ REFUSED = 3
 
 @dataclass(frozen=True)
 class Target:
-    """Something that is written again and again: ``write(path, i)``; ``read(path)`` gives i back, or raises where it is not whole."""
+    """A kind of file: ``write(path, i)`` writes number i; ``read(path)`` returns i, or raises where it is not whole."""
 
     name: str
     write: Callable[[Path, int], Any]
@@ -58,7 +58,7 @@ def targets() -> list[Target]:
         replace(comparison, frame=frame).to_csv(path)
 
     def write_picture(path: Path, i: int) -> None:
-        with storage.replaced(path) as partial:
+        with files.replaced(path) as partial:
             Image.fromarray(np.tile(np.array([i & 255, i >> 8], np.uint8), (600, 300)) ^ noise).save(partial)
 
     def read_picture(path: Path) -> int:
@@ -73,7 +73,7 @@ def targets() -> list[Target]:
         Target("checkpoint", _write_checkpoint, _read_checkpoint),
         Target("comparison", write_comparison, lambda path: int(sm.Comparison.load(path).provenance["number"])),
         Target("table.csv", write_table, _read_table),
-        Target("page.html", lambda path, i: storage.write_text(path, f"<i>{i}</i>" * 100_000), _read_page),
+        Target("page.html", lambda path, i: files.write_text(path, f"<i>{i}</i>" * 100_000), _read_page),
         Target("picture.png", write_picture, read_picture),
     ]
 
@@ -136,7 +136,10 @@ def in_child(work: Callable[[], Any]) -> int:
 
 
 def killed(target: Target, folder: Path, n: int, rng: np.random.Generator) -> tuple[int, int, list[str]]:
-    """Kills after which the file was whole and no older than before; those that came in the middle; what lies about after a save."""
+    """Counts of kills after which the file was whole and no older, and of those in the middle of a write; stray files.
+
+    Stray files are those left beside it after another save.
+    """
     path = folder / target.name
     began = time.perf_counter()
     target.write(path, 0)
@@ -162,7 +165,7 @@ def killed(target: Target, folder: Path, n: int, rng: np.random.Generator) -> tu
 
 
 def full(target: Target, folder: Path, limits: list[int]) -> tuple[int, int, list[str]]:
-    """Writes by a process whose files may have so many bytes: those after which all was well, those that failed, and strays."""
+    """Writes under a limit of file size: how many ended as they should, how many failed, and stray files."""
     path, well, failed, left = folder / target.name, 0, 0, []
     target.write(path, 1)
     for limit in limits:
@@ -214,12 +217,14 @@ def measure(quick: bool) -> list[Promise]:
             whole, middle, here = killed(target, folder, n, rng)
             kills[target.name], left = whole, [*left, *here]
             print(
-                f"{target.name}: whole after {whole} of {n} kills, {middle} of them in the middle of a write; strays {here}"
+                f"{target.name}: whole after {whole} of {n} kills, {middle} of them in the middle of a write; "
+                f"strays {here}"
             )
             well, failed, here = full(target, folder, limits)
             fulls[target.name], left = well, [*left, *here]
             print(
-                f"{target.name}: {well} of {len(limits)} as they should be where the disk is full, {failed} of them failed; {here}"
+                f"{target.name}: {well} of {len(limits)} as they should be where the disk is full, "
+                f"{failed} of them failed; {here}"
             )
             refused[target.name] = read_only(target, folder)
             print(f"{target.name}: intact where it may not be written: {refused[target.name]}")

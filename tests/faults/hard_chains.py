@@ -1,4 +1,4 @@
-"""Every cursor of a hidden Markov model against the batched figures and the forward pass of textbooks, on chains made to be hard."""
+"""Every cursor of a hidden Markov model against batched figures and the textbook forward pass, on difficult chains."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _kept(what: str, n: int, worst: float) -> Promise:
 
 
 def _cursors(quick: bool) -> Promise:
-    """Every observation and topology of an HMM, under every chain of the table, from a segment repeated and far frames."""
+    """Every observation and topology of an HMM under every chain of the table, on a repeated segment and far frames."""
     rng, worst, n = np.random.default_rng(0), 0.0, 0
     for row in _hmms()[:: 6 if quick else 1]:
         for name in CHAINS:
@@ -90,7 +90,10 @@ def _steps_in_thousands() -> Promise:
 
 
 def _slices() -> Promise:
-    """Two parts that hardly lead to one another: the second half of the sequence is explained by the part that the first half is not."""
+    """Two groups of states with hardly a transition between them.
+
+    The second half of the sequence is explained by the group that does not explain the first half.
+    """
     rng, half = np.random.default_rng(0), STATES // 2
     transition = np.full((STATES, STATES), 1e-60)
     for part in (slice(0, half), slice(half, STATES)):

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM while models are fitted: seconds until ``fit`` returns, and what it leaves.
 
-Every fit runs in a forked process and would take hours. Once it has something to keep (its first checkpoint is there) a signal comes at a
-random instant.
+Every fit runs in a forked process and would take hours. Once it has something to keep (its first checkpoint is there) a
+signal comes at a random instant.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ def interrupted(name: str, number: signal.Signals, wait: float) -> tuple[float, 
 
 
 def twice(wait: float) -> float:
-    """Seconds from the second Ctrl-C to the end of ``fit`` by a KeyboardInterrupt, where a callback keeps the first from ending it."""
+    """Seconds from the second Ctrl-C to the KeyboardInterrupt of ``fit``.
+
+    A callback keeps the first from ending it.
+    """
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
 
@@ -122,7 +125,7 @@ def await_file(path: Path) -> None:
 
 
 def row(name: str, signals: list[signal.Signals], rng: np.random.Generator) -> Promise:
-    """Of one case."""
+    """The measured row of one case: how fast ``fit`` ended, and what it left."""
     found = [interrupted(name, number, rng.uniform(0, 0.5)) for number in signals]
     slowest = max(seconds for seconds, _ in found)
     broken = sorted({key for _, facts in found for key, value in facts.items() if value is False})

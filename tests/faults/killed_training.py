@@ -1,7 +1,8 @@
 """kill -9 while models are fitted: ``resume_from`` ends where a run without a break ends, to the last bit.
 
-Every fit runs in a forked process that is killed at a random instant, ``IN_A_ROW`` times, each time going on from the checkpoint there
-is; then it may end, and its parameters and history (seconds apart) are compared to those of a run that was never killed.
+Every fit runs in a forked process that is killed at a random instant, ``IN_A_ROW`` times, each time going on from the
+checkpoint there is; then it may end, and its parameters and history (seconds apart) are compared to those of a run that
+was never killed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Make = Callable[..., tuple[Any, tuple[Any, ...]]]
 
 
 def series() -> list[np.ndarray]:
-    """Noisy levels."""
+    """Sequences of three noisy levels that last ten steps each."""
     rng = np.random.default_rng(0)
     levels = [np.repeat(rng.integers(0, 3, 8), 10) for _ in range(30)]
     return [2.0 * level[:, None] + rng.normal(size=(len(level), 2)) for level in levels]
@@ -86,7 +87,10 @@ def in_a_fork(work: Callable[[], None]) -> int:
 
 @contextmanager
 def ready_to_fork() -> Iterator[None]:
-    """Within, torch has one thread, as a fork loses the others, and has imported what it imports at an optimiser's first step."""
+    """Context with one torch thread, as a fork loses the others.
+
+    Imports beforehand what torch imports at an optimiser's first step.
+    """
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     weight = torch.nn.Parameter(torch.zeros(2))
@@ -119,7 +123,7 @@ def arrays(state: Mapping[str, Any]) -> Iterator[np.ndarray]:
 
 
 def kills(name: str, make: Make, n: int, rng: np.random.Generator) -> tuple[int, int]:
-    """How many of ``n`` kills were followed by a run that ended as if there had been none; how many came while a fit ran."""
+    """How many of ``n`` kills were followed by the same result as without; how many came while a fit ran."""
     good, done = 0, 0
     with tempfile.TemporaryDirectory() as folder:
         straight, resumed, run = (Path(folder) / file for file in ("straight", "resumed", "run.ckpt"))
@@ -144,7 +148,10 @@ def kills(name: str, make: Make, n: int, rng: np.random.Generator) -> tuple[int,
 
 
 def one(make: Make, run: Path, result: Path, wait: float | None) -> bool:
-    """Whether a fit, which goes on from ``run`` if that is there, was killed after ``wait`` seconds; None: it may end."""
+    """Fit, resuming from ``run`` if it exists; whether it was killed after ``wait`` seconds.
+
+    With ``wait=None`` it may end.
+    """
     options = {"checkpoint": str(run), "checkpoint_seconds": EVERY}
     if run.exists():
         options["resume_from"] = str(run)
@@ -157,7 +164,7 @@ def one(make: Make, run: Path, result: Path, wait: float | None) -> bool:
 
 
 def gaps(make: Make, seconds: float, result: Path) -> None:
-    """Fit with a checkpoint every so many seconds; write how much longer than that one was in coming, and the longest step."""
+    """Fit with a checkpoint every so many seconds; write the longest delay of one and the longest step, in seconds."""
     asked, written, write = [time.perf_counter()], [time.perf_counter()], checkpoint.write
 
     class Watched(Checkpoints):

@@ -1,4 +1,4 @@
-"""Several processes that fit together: one is killed, hangs, or is given bad input, and a job goes on after each kill."""
+"""Several processes that fit together: one is killed, hangs or gets bad input, and a job resumes after each kill."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import torch.distributed as dist
 
 from seqmodels import HMM, LSTM, SequenceModel, storage
 from seqmodels.distributed import join
-from seqmodels.hmm import baum_welch, stepwise
+from seqmodels.hmm.learning import em, stepwise
 from tests.faults.promise import Promise, main
 
 LIMIT = 3.0  # seconds that the process group waits for a process that hangs
@@ -44,7 +45,8 @@ def model(kind: str, **options: Any) -> SequenceModel:
     """One that trains until it is stopped."""
     if kind == "network":
         return LSTM(d_model=8, **{"max_steps": FOREVER, "patience": FOREVER, **options})
-    return HMM(3, dtype="float64", algorithm=kind, **{"max_iter": FOREVER, "tol": 0, **options})  # type: ignore[arg-type]
+    chosen: dict[str, Any] = {"max_iter": FOREVER, "tol": 0, **options}
+    return HMM(3, dtype="float64", algorithm=kind, **chosen)  # type: ignore[arg-type]
 
 
 # -- in the processes --------------------------------------------------------------------------------------
@@ -61,7 +63,10 @@ def joined(rank: int, folder: str, limit: float) -> Iterator[None]:
 
 
 def trains(rank: int, folder: str, kind: str, limit: float, ignores: bool) -> None:
-    """Until it is stopped; writes how. A process that ``ignores`` SIGINT is one that a shell started in the background."""
+    """Fit until stopped, and write how it ended.
+
+    A process that ``ignores`` SIGINT is as one that a shell started in the background.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN if ignores else signal.default_int_handler)
     with joined(rank, folder, limit):
         Path(f"{folder}/begun{rank}").touch()
@@ -108,7 +113,7 @@ def goes_on(kind: str, folder: str, steps: int) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     join(timeout=30.0)
-    rank, real = dist.get_rank(), baum_welch.maximise
+    rank, real = dist.get_rank(), em.m_step
 
     def slow(*arguments: Any) -> Any:
         with open(f"{folder}/steps{rank}", "a") as file:
@@ -116,7 +121,7 @@ def goes_on(kind: str, folder: str, steps: int) -> None:
         time.sleep(PAUSE)
         return real(*arguments)
 
-    baum_welch.maximise = stepwise.maximise = slow
+    em.m_step = stepwise.m_step = slow
     job = model(kind, max_iter=steps, checkpoint=f"{folder}/run.ckpt", checkpoint_seconds=0, resume_from="auto")
     write(f"{folder}/pid{rank}", os.getpid())
     job.fit(sequences())
@@ -163,8 +168,13 @@ def both_told(folder: Path, both: list[BaseProcess], seconds: float = 120.0) -> 
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
+def _has_done(folder: Path, steps: int, agent: subprocess.Popen[bytes]) -> bool:
+    """Whether the job has done so many steps, or has ended."""
+    return done(folder) >= steps or agent.poll() is not None
+
+
 def killed_again_and_again(kind: str, n: int, steps: int) -> tuple[int, int, bool]:
-    """A job under torchrun of which a process is killed ``n`` times: kills, steps done more than once, whether it ended right."""
+    """A job under torchrun, one process killed ``n`` times: kills, steps done twice, whether it ended as it should."""
     rng = np.random.default_rng(n)
     with tempfile.TemporaryDirectory() as name:
         folder, kills = Path(name), 0
@@ -179,7 +189,7 @@ def killed_again_and_again(kind: str, n: int, steps: int) -> tuple[int, int, boo
                 while kills < n and begins_again(folder, pids, agent):
                     pids = {rank: int((folder / f"pid{rank}").read_text()) for rank in range(2)}
                     enough = done(folder) + int(rng.integers(1, 30))
-                    if not until(lambda enough=enough: done(folder) >= enough or agent.poll() is not None, 120):  # type: ignore[misc]
+                    if not until(partial(_has_done, folder, enough, agent), 120):
                         break
                     time.sleep(PAUSE * rng.random())
                     os.kill(pids[kills % 2], signal.SIGKILL)
@@ -280,7 +290,8 @@ def goes_on_after_kills() -> Promise:
     kills, again = sum(f[0] for f in found), sum(f[1] for f in found)
     good = all(f[2] for f in found)
     return Promise(
-        "torchrun --max-restarts, one of two processes killed: EM goes on from the checkpoint, to the model of a run that was not",
+        "torchrun --max-restarts, one of two processes killed: EM goes on from the checkpoint, "
+        "to the model of a run that was not",
         "20 of 20, at most one step lost by each",
         f"{kills if good else 0} of 20, {again} steps done again in all",
         good and kills == 20 and again <= kills,

@@ -21,7 +21,7 @@ def drawn(cases: st.SearchStrategy[Any], check: Callable[[Any], None], n: int, s
     began, number = time.perf_counter(), [0]
 
     class OutOfTimeError(Exception):
-        """Ends the drawing."""
+        """Raised to end the drawing of examples."""
 
     @settings(
         max_examples=n, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)

@@ -1,4 +1,4 @@
-"""Rankings that are made by a setting: variance floors under values that repeat, sequences of probability 0, grids of their own."""
+"""Rankings that a setting determines: variance floors under repeated values, sequences of probability 0, grids."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def floors(quick: bool) -> list[Promise]:
     unranked = list(again.loc[again["rank"].isna(), "model"])
     return [
         Promise(
-            "a score that a variance floor made (columns of rain and snow, nearly always 0) gets no rank and no p-value",
+            "a score that a variance floor made (columns of rain and snow, nearly always 0) "
+            "gets no rank and no p-value",
             f"0 of {len(made)}, and 0 of {len(usual) - len(made)} others lose theirs",
             f"{len(ranked)} of {len(made)} ({', '.join(sorted(made))}), and {len(lost)} of the others",
             bool(made) and not ranked and not lost,

@@ -1,4 +1,4 @@
-"""Threads and forks: many threads that score one model, copies of it in two dtypes, fits side by side, forked workers."""
+"""Threads and forks: one model scored by many threads, copies in two dtypes, concurrent fits, forked workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Subject:
     jobs: list[Job]
 
     def answers(self) -> list[list[np.ndarray]]:
-        """Serially."""
+        """The results of all jobs, computed one after the other in one thread."""
         return [_arrays(job()) for job in self.jobs]
 
 
@@ -102,7 +102,7 @@ def _same(found: Any, expected: list[np.ndarray]) -> bool:
 
 @dataclass
 class Tally:
-    """Of calls."""
+    """Counts of calls, and of those with a wrong result."""
 
     calls: int = 0
     wrong: int = 0
@@ -152,7 +152,7 @@ def scoring_much(quick: bool) -> Promise:
 
 
 def scoring_all(quick: bool) -> Promise:
-    """Every family."""
+    """Concurrent scoring by a model of every family."""
     return scoring(["Transformer"], 5) if quick else scoring(list(_models()), 50)
 
 
@@ -263,7 +263,7 @@ def _compute_in_parallel() -> None:
 
 
 def _in_a_fork(subject: Subject, expected: list[list[np.ndarray]]) -> float | None:
-    """Seconds that a worker took to score as its parent does, to compute on a large array, and to fit; None: it did not."""
+    """Seconds of a worker to score as its parent does, to compute on a large array and to fit; None if it failed."""
     began = time.perf_counter()
     pid = os.fork()
     if pid == 0:

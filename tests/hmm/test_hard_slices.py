@@ -1,4 +1,5 @@
-"""Slices of chains that are slow to forget: what one hands on may be all but impossible, and yet explain the next."""
+"""Sequences scored in parts by chains slow to forget: a state all but impossible after one part may explain the
+next."""
 
 from __future__ import annotations
 
@@ -10,16 +11,19 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM
-from seqmodels.hmm import blocks, log_semiring, roads, scoring
-from seqmodels.hmm.cutting import Cutting
-from seqmodels.hmm.densities import LogDensities
-from seqmodels.hmm.trellis import Trellis
+from seqmodels.hmm import corpus, scoring
+from seqmodels.hmm.inference import log_space, scaled
+from seqmodels.hmm.inference.densities import LogDensities
+from seqmodels.hmm.inference.forward_backward import forward_pass
+from seqmodels.hmm.inference.segments import Segments
+from seqmodels.hmm.inference.trellis import Trellis
 
 K = 6
 
 
 def two_blocks(between: float, dtype: Any = "float32", length: str = "given") -> HMM:
-    """Of three states each, that say 0 or 1; from one to the other the chain goes with probability ``between`` a state."""
+    """Of three states each, that say 0 or 1; from one to the other the chain goes with probability ``between`` a
+    state."""
     rng = np.random.default_rng(0)
     transition = np.full((K, K), between)
     for states in (slice(0, 3), slice(3, 6)):
@@ -48,36 +52,38 @@ def in_logarithms(model: HMM, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("between", [1e-60, 1e-200, 1e-6], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("length", ["given", "stop"])
-def test_what_a_slice_hands_on_holds_in_every_state(
+def test_what_a_part_hands_on_holds_in_every_state(
     between: float, dtype: Any, length: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(1)
     first, second = (rng.choice(3, size=400, p=p) for p in ([0.86, 0.06, 0.08], [0.06, 0.86, 0.08]))
     x = np.concatenate([first, second, second])
     model = two_blocks(between, dtype, length)
-    monkeypatch.setitem(blocks.ELEMENTS_AT_ONCE, "cpu", 400 * K)
+    monkeypatch.setitem(corpus.ELEMENTS_AT_ONCE, "cpu", 400 * K)
     found, expected = model.log_prob_steps([x])[0], in_logarithms(model, x)
     assert_allclose(found.sum(), expected.sum(), rtol=1e-9 if dtype == "float64" else 1e-6)
     assert_allclose(found, expected, rtol=0, atol=1e-8 if dtype == "float64" else 1e-3)
 
 
-def test_a_chain_that_hardly_connects_takes_no_detours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the pieces have failed nothing but the exact pass is run."""
+def test_a_chain_that_hardly_connects_is_not_tried_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the segments have failed nothing but the exact pass is run."""
     model = two_blocks(1e-60)
     p = model.parameters_
     x = torch.from_numpy(np.repeat([0, 1, 0, 1], 1000))
-    cutting = Cutting.into(torch.tensor([4000]), 512, 128)
-    log_b = cutting.packing.pack(p.table.T[x].float())
-    trellis = Trellis.of(p.initial, p.transition, LogDensities(log_b), cutting)
+    segments = Segments.of_size(torch.tensor([4000]), 512, 128)
+    log_b = segments.packing.pack(p.table.T[x].float())
+    trellis = Trellis.of(p.initial, p.transition, LogDensities(log_b), segments)
     tried: list[tuple[torch.dtype, bool]] = []
 
     def counted(problem: Trellis) -> Any:
-        tried.append((problem.densities.dtype, problem.cutting.is_whole))
-        return roads.scaled_forward(problem)
+        tried.append((problem.densities.dtype, problem.segments.is_whole))
+        return scaled_forward_pass(problem)
 
-    found = roads.travel(trellis, counted, log_semiring.forward, exact_is_quick=True)
+    scaled_forward_pass = scaled.forward_pass
+    monkeypatch.setattr(scaled, "forward_pass", counted)
+    found = forward_pass(trellis)
     assert tried == [(torch.float32, False)]
-    steps = trellis.cutting.split(found.steps)[0].numpy()
+    steps = trellis.segments.split(found.steps)[0].numpy()
     assert_allclose(steps.sum(), in_logarithms(model, x.numpy()).sum(), rtol=1e-6)
 
 
@@ -85,11 +91,11 @@ def test_a_chain_that_hardly_connects_takes_no_detours(monkeypatch: pytest.Monke
 def test_the_exact_pass_is_that_of_textbooks(between: float, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = two_blocks(between, "float64"), np.repeat([0, 1, 2, 0, 1], [300, 400, 3, 700, 900])
     p = model.parameters_
-    trellis = Trellis.of(p.initial, p.transition, LogDensities(p.table.T[x]), Cutting.whole([len(x)]))
+    trellis = Trellis.of(p.initial, p.transition, LogDensities(p.table.T[x]), Segments.whole([len(x)]))
     expected = in_logarithms(model, x)
-    assert_allclose(log_semiring.forward(trellis).steps, expected, rtol=1e-11, atol=1e-11)
-    monkeypatch.setattr(log_semiring, "FAR", np.inf)  # never in scaled numbers
-    assert_allclose(log_semiring.forward(trellis).steps, expected, rtol=1e-11, atol=1e-11)
+    assert_allclose(log_space.forward_pass(trellis).steps, expected, rtol=1e-11, atol=1e-11)
+    monkeypatch.setattr(log_space, "FAR_FROM_UNDERFLOW", np.inf)  # never in scaled numbers
+    assert_allclose(log_space.forward_pass(trellis).steps, expected, rtol=1e-11, atol=1e-11)
 
 
 def test_a_chain_that_forgets_is_not_scored_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +105,6 @@ def test_a_chain_that_forgets_is_not_scored_twice(monkeypatch: pytest.MonkeyPatc
     model = two_blocks(1e-3)
     x = np.random.default_rng(0).integers(0, 3, 1500)
     expected = model.log_prob([x])
-    monkeypatch.setattr(scoring, "_log_slices", never)
-    monkeypatch.setitem(blocks.ELEMENTS_AT_ONCE, "cpu", 400 * K)
+    monkeypatch.setattr(scoring, "_score_parts_in_logarithms", never)
+    monkeypatch.setitem(corpus.ELEMENTS_AT_ONCE, "cpu", 400 * K)
     assert_allclose(model.log_prob([x]), expected, rtol=1e-6)

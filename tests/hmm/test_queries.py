@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose
 from scipy.stats import norm
 
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture
-from seqmodels.hmm import backward_sampling
-from tests.hmm.enumeration import enumerate_paths, path_probabilities, random_model
+from seqmodels.hmm.inference import sampling
+from tests.hmm.inference.enumeration import enumerate_paths, path_probabilities, random_model
 from tests.hmm.test_hmm_model import chain, frames, gaussians, hmmlearn_gaussian
 
 EMISSION = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
@@ -60,9 +60,9 @@ def test_a_stream_holds_the_filtered_beliefs_in_constant_memory() -> None:
         state, encoded, sizes = cursor.start(), torch.as_tensor(model.encoding_.encode(x[0])), set()
         for step, belief in zip(encoded, model.filter(x)[0], strict=True):
             state = cursor.advance(state, step[None])
-            assert state.log_belief is not None
-            assert_allclose(state.log_belief[0].exp(), belief, atol=1e-10)
-            sizes.add((state.log_belief.shape, state.past.shape, state.past.untyped_storage().nbytes()))
+            assert state.log_alpha is not None
+            assert_allclose(state.log_alpha[0].exp(), belief, atol=1e-10)
+            sizes.add((state.log_alpha.shape, state.past.shape, state.past.untyped_storage().nbytes()))
         assert len(sizes) == 1
 
 
@@ -109,7 +109,7 @@ def test_draws_repeat_by_seed_in_chunks_and_have_the_posterior_as_mean(monkeypat
     assert all(np.array_equal(a, b) for a, b in zip(draws, model.sample_states(x, 4000), strict=True))
     other = model.sample_states(x, 4000, random_state=5)
     assert any(not np.array_equal(a, b) for a, b in zip(draws, other, strict=True))
-    monkeypatch.setattr(backward_sampling, "CHUNK", 4000 * 3)
+    monkeypatch.setattr(sampling, "TERMS_AT_ONCE", 4000 * 3)
     for path, gamma in zip(model.sample_states(x, 4000), model.posterior(x), strict=True):
         assert_allclose(np.eye(3)[path].mean(0), gamma, atol=0.04)
 

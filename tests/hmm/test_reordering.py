@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM, Arcs, Frozen, GaussianMixture, LeftToRight, Pseudocounts, PseudoFrames
-from seqmodels.hmm.reordering import reordered_topology
+from seqmodels.hmm.queries import reordered_topology
 
 K, ORDER = 4, [2, 0, 3, 1]
 RNG = np.random.default_rng(0)

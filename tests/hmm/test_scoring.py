@@ -1,4 +1,5 @@
-"""A sequence that is longer than a block is scored in slices, to the same figures; of what lies on disk no more is read."""
+"""A sequence that is longer than a block is scored in slices, to the same figures; of what lies on disk no more is
+read."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from numpy.testing import assert_allclose
 
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, LeftToRight
 from seqmodels.encodings import Standardize
-from seqmodels.hmm import blocks, scoring
+from seqmodels.hmm import corpus, scoring
 
 K, T = 3, 3000
 
@@ -23,7 +24,7 @@ def frames(seed: int = 0) -> np.ndarray:
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch, n_frames: int) -> list[int]:
     """Of ``n_frames``; the list will hold how many slices were made of each long sequence."""
-    monkeypatch.setitem(blocks.ELEMENTS_AT_ONCE, "cpu", n_frames * K)
+    monkeypatch.setitem(corpus.ELEMENTS_AT_ONCE, "cpu", n_frames * K)
     made, cut = [], scoring.cut
 
     def counted(sequence: int, length: int, size: int) -> Any:
@@ -83,8 +84,8 @@ def test_no_more_than_a_block_is_read_from_disk_at_once(
     model = HMM(K, observation=GaussianMixture(1), max_iter=2).fit([x])
     steps, paths = model.log_prob_steps([x])[0], model.decode([x])[0]
     made = small_blocks(monkeypatch, 300)
-    monkeypatch.setattr("seqmodels.preparation.AT_ONCE", 500)
-    monkeypatch.setattr("seqmodels.sequences.AT_ONCE", 500)
+    monkeypatch.setattr("seqmodels.preparation.FRAMES_IN_MEMORY", 500)
+    monkeypatch.setattr("seqmodels.sequences.FRAMES_IN_MEMORY", 500)
     read: list[int] = []
     for name in ("encode", "log_det"):
         method = getattr(Standardize, name)

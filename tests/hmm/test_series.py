@@ -38,7 +38,7 @@ def test_a_visit_lasts_as_long_as_scipys_negative_binomial() -> None:
         mass = mass @ inside
     durations = np.arange(1, 41)
     assert_allclose(found, scipy.stats.nbinom.pmf(durations - STAGES, STAGES, 1 - stay), atol=1e-15)
-    allowed = Series(STAGES).arcs(K).numpy()
+    allowed = Series(STAGES).transition_mask(K).numpy()
     assert ((chain(stay) > 0) == allowed).all()
 
 
@@ -46,7 +46,7 @@ def test_em_keeps_the_stages_and_one_emission_a_state() -> None:
     options: dict[str, Any] = {"observation": Bernoulli(0.1), "length": "given", "dtype": "float64", "tol": 0}
     model = HMM(K, topology=Series(STAGES), tied=TIED, max_iter=30, **options).fit(bits(8))
     assert (np.diff(model.history_["objective"]) > -1e-10).all()
-    assert not model.transition_[~Series(STAGES).arcs(K).numpy()].any()
+    assert not model.transition_[~Series(STAGES).transition_mask(K).numpy()].any()
     assert not model.initial_[[1, 2, 4, 5]].any()
     assert (model.probabilities_[0::3] == model.probabilities_[2::3]).all()
     geometric = HMM(STATES, max_iter=30, **options).fit(bits(8))

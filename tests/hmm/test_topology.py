@@ -41,11 +41,11 @@ def test_zeros_stay_zero_and_the_objective_rises(topology: Any, length: Any) -> 
     model = HMM(K, topology=topology, length=length, pseudocount=0.1, max_iter=8, tol=0, dtype="float64").fit(words())
     assert_rises(model)
     shape = sm.hmm.topology.as_topology(topology, K)
-    assert_allclose(model.transition_ > 0, shape.arcs(K))
-    assert_allclose(model.initial_ > 0, shape.starts(K))
+    assert_allclose(model.transition_ > 0, shape.transition_mask(K))
+    assert_allclose(model.initial_ > 0, shape.initial_mask(K))
     assert_allclose(model.transition_.sum(1) + model.final_, 1, rtol=1e-12)
     if length == "stop":
-        assert_allclose(model.final_ > 0, shape.ends(K))
+        assert_allclose(model.final_ > 0, shape.final_mask(K))
 
 
 def test_left_to_right_starts_by_cutting_into_equal_parts() -> None:

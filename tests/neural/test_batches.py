@@ -135,7 +135,8 @@ def test_long_sources_of_about_one_length_are_ordered_by_target() -> None:
         assert len({len(rows[steps.row].values) for steps in ranges}) == 1
 
 
-# -- padded batches ----------------------------------------------------------------------------------------------------------
+# -- padded batches
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_inputs_are_the_steps_before_the_targets() -> None:

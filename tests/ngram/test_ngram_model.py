@@ -85,9 +85,9 @@ def test_it_is_the_definition(smoothing: str, order: int, length: str, condition
     events = [e for x, y in zip(X, targets, strict=True) for e in events_of(x, y, stops)]
     by_definition = ByDefinition(events, order, smoothing, V + stops)
     model = sm.NGram(order, smoothing=smoothing, length=length).fit(X, Y if conditional else None)
-    asked = [(NEW[0], NEW[1]), (NEW[1], NEW[0])] if conditional else [(x, None) for x in NEW]
-    found = model.log_prob_steps([x for x, _ in asked], [y for _, y in asked] if conditional else None)
-    for (x, y), steps in zip(asked, found, strict=True):
+    pairs = [(NEW[0], NEW[1]), (NEW[1], NEW[0])] if conditional else [(x, None) for x in NEW]
+    found = model.log_prob_steps([x for x, _ in pairs], [y for _, y in pairs] if conditional else None)
+    for (x, y), steps in zip(pairs, found, strict=True):
         p = np.array([by_definition.probability(w, before) for before, w in events_of(x, y, stops)])
         if stops:
             p[0] /= 1 - by_definition.probability(END, events_of(x, y, stops)[0][0])

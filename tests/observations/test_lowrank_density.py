@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import LowRankMultivariateNormal, MultivariateNormal
 
 import seqmodels as sm
-from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, lowrank
+from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, gaussian
 
 M, D, R, FLOOR = 3, 5, 2, 1e-4
 
@@ -63,7 +63,7 @@ def test_float32_keeps_its_digits_where_one_direction_is_wide() -> None:
     w = shape[D:].double().unsqueeze(-1)
     x = 2 * w[:, 0] + 0.1 * noise(D)
     exact = MultivariateNormal(torch.zeros(D).double(), w @ w.T + math.exp(-4) * torch.eye(D).double()).log_prob(x)
-    found = lowrank.log_density(x.float(), torch.zeros(D), shape, FLOOR)
+    found = gaussian.log_density(x.float(), torch.zeros(D), shape, "lowrank", FLOOR)
     assert float(found) == pytest.approx(float(exact), abs=1e-2)
 
 

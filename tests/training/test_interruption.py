@@ -1,4 +1,4 @@
-"""Signals while models are fitted: the first ends training and keeps the best, a second Ctrl-C ends at once, and handlers come back."""
+"""Signals during fit: the first ends training and keeps the best, a second Ctrl-C ends at once, handlers come back."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.hmm import baum_welch, stepwise
-from seqmodels.hmm.alignment.inference import Alignment
+from seqmodels.hmm.alignment.inference import AlignmentTrellis
+from seqmodels.hmm.learning import em, stepwise
 from seqmodels.training.interruption import interruptible
 
 TEXT = ["to be or not to be", "that is the question"] * 3
@@ -131,16 +131,16 @@ def test_an_hmm_is_fitted_as_far_as_it_came(
 
 def count_steps(monkeypatch: pytest.MonkeyPatch, n: int) -> list[int]:
     """Send SIGTERM with the n-th M-step."""
-    taken, maximise = [], baum_welch.maximise
+    taken, m_step = [], em.m_step
 
     def sending(*arguments: Any) -> Any:
         taken.append(1)
         if len(taken) == n:
             signal.raise_signal(signal.SIGTERM)
-        return maximise(*arguments)
+        return m_step(*arguments)
 
-    for module in (baum_welch, stepwise):
-        monkeypatch.setattr(module, "maximise", sending)
+    for module in (em, stepwise):
+        monkeypatch.setattr(module, "m_step", sending)
     return taken
 
 
@@ -150,15 +150,15 @@ def test_an_alignment_model_is_fitted_as_far_as_it_came(
 ) -> None:
     sources, targets = ["ab", "ba", "a", "bb"] * 4, ["AB", "BA", "A", "BB"] * 4
     straight = sm.AlignmentHMM(tol=0).fit(sources, targets)
-    calls, visits = [], Alignment.visits
+    calls, expectations = [], AlignmentTrellis.expectations
 
-    def sending(self: Alignment) -> Any:
+    def sending(self: AlignmentTrellis) -> Any:
         calls.append(1)
         if len(calls) == at:
             signal.raise_signal(signal.SIGINT)
-        return visits(self)
+        return expectations(self)
 
-    monkeypatch.setattr(Alignment, "visits", sending)
+    monkeypatch.setattr(AlignmentTrellis, "expectations", sending)
     model = sm.AlignmentHMM(tol=0, checkpoint=str(tmp_path / "run"))
     with pytest.warns(UserWarning, match="SIGINT"):
         model.fit(sources, targets)

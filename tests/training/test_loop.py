@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from seqmodels.training import AdamW, Checkpoints, Muon, Objective, Recipe, Step, Trapezoid, train
+from seqmodels.training import AdamW, BatchResult, Checkpoints, Muon, Objective, TrainConfig, Trapezoid, train
 
-RECIPE = Recipe(max_steps=40, max_epochs=None, max_seconds=None, lr=0.1, weight_decay=0.0, patience=100)
+CONFIG = TrainConfig(max_steps=40, max_epochs=None, max_seconds=None, lr=0.1, weight_decay=0.0, patience=100)
 
 
 class Point(nn.Module):
@@ -32,10 +32,10 @@ class Point(nn.Module):
 
 
 def objective(module: Point) -> Objective:
-    def weigh(batch: Any) -> Step:
+    def weigh(batch: Any) -> BatchResult:
         log_prob = -0.5 * (batch - module.at - 0.1 * module.dropout(torch.ones(1))).square()
         hits = torch.tensor(2)
-        return Step(log_prob.sum(), len(batch), log_prob.detach().sum(), 2 * len(batch), hits)
+        return BatchResult(log_prob.sum(), len(batch), log_prob.detach().sum(), 2 * len(batch), hits)
 
     return weigh
 
@@ -48,12 +48,12 @@ def batches(seed: int = 0) -> Callable[[int], Iterator[torch.Tensor]]:
     return epoch
 
 
-def run(recipe: Recipe, evaluate: Callable[[Point], float] | None = None) -> tuple[Point, Any, bool]:
+def run(config: TrainConfig, evaluate: Callable[[Point], float] | None = None) -> tuple[Point, Any, bool]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = Point()
         held_out = None if evaluate is None else lambda: evaluate(module)
-        history, converged = train(module, batches(), objective(module), held_out, recipe, steps_per_epoch=10)
+        history, converged = train(module, batches(), objective(module), held_out, config, steps_per_epoch=10)
     return module, history, converged
 
 
@@ -66,12 +66,12 @@ def test_steps_follow_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
         return take(self, *arguments)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", watch)
-    run(RECIPE)
+    run(CONFIG)
     assert rates == pytest.approx([0.1 * Trapezoid().at(k / 40) for k in range(40)])
 
 
 def test_training_maximises_and_keeps_a_history() -> None:
-    module, history, converged = run(replace(RECIPE, max_steps=200))
+    module, history, converged = run(replace(CONFIG, max_steps=200))
     assert module.position == pytest.approx(0.9, abs=0.05)  # dropout adds 0.1 on average
     assert not converged
     assert not module.training
@@ -85,7 +85,7 @@ def test_training_maximises_and_keeps_a_history() -> None:
 
 
 def test_log_prob_is_a_mean_over_units() -> None:
-    _, history, _ = run(replace(RECIPE, max_steps=1))
+    _, history, _ = run(replace(CONFIG, max_steps=1))
     first = next(batches()(0))
     possible = [float(-0.5 * (first - 0.1 * dropped).square().sum() / 16) for dropped in (0.0, 2.0)]
     assert min(abs(history["log_prob"][0] - value) for value in possible) < 1e-6
@@ -100,11 +100,11 @@ def test_epochs_are_passes() -> None:
         asked.append(number)
         return data(number)
 
-    recipe = replace(RECIPE, max_steps=None, max_epochs=3)
-    history, _ = train(module, epoch, objective(module), None, recipe, steps_per_epoch=10)
+    config = replace(CONFIG, max_steps=None, max_epochs=3)
+    history, _ = train(module, epoch, objective(module), None, config, steps_per_epoch=10)
     assert asked == [0, 1, 2]
     assert history["step"].iloc[-1] == 30
-    both = replace(RECIPE, max_steps=12, max_epochs=3)
+    both = replace(CONFIG, max_steps=12, max_epochs=3)
     assert run(both)[1]["step"].iloc[-1] == 12
 
 
@@ -116,7 +116,7 @@ def test_the_best_weights_are_kept() -> None:
         seen.append((-abs(module.position - 0.5), module.position))
         return seen[-1][0]
 
-    module, history, _ = run(replace(RECIPE, max_steps=200), near_half)
+    module, history, _ = run(replace(CONFIG, max_steps=200), near_half)
     best, at = max(seen)
     assert module.position == at
     assert at != seen[-1][1]  # training went on past the best
@@ -125,7 +125,7 @@ def test_the_best_weights_are_kept() -> None:
 
 def test_patience_ends_training() -> None:
     figures = iter([1.0, 3.0, 2.0, 3.0, 2.5, 9.0])
-    _, history, converged = run(replace(RECIPE, patience=3), lambda module: next(figures))
+    _, history, converged = run(replace(CONFIG, patience=3), lambda module: next(figures))
     assert converged
     assert history["validation"].tolist() == [1.0, 3.0, 2.0, 3.0, 2.5]
     assert history["step"].iloc[-1] < 40
@@ -139,26 +139,26 @@ def test_figures_that_are_not_numbers_are_never_best() -> None:
         ats.append(module.position)
         return next(figures)
 
-    module, _, converged = run(replace(RECIPE, patience=2), evaluate)
+    module, _, converged = run(replace(CONFIG, patience=2), evaluate)
     assert converged
     assert module.position == ats[0]
 
 
 def test_seconds_end_training_and_alone_set_the_schedule() -> None:
     began = time.perf_counter()
-    _, history, _ = run(replace(RECIPE, max_steps=None, max_seconds=0.3))
+    _, history, _ = run(replace(CONFIG, max_steps=None, max_seconds=0.3))
     assert 0.3 <= time.perf_counter() - began < 3
     assert history["seconds"].iloc[-1] >= 0.3
     assert len(history) > 5  # spread over the time
     began = time.perf_counter()
-    _, capped, _ = run(replace(RECIPE, max_steps=10**9, max_seconds=0.2))
+    _, capped, _ = run(replace(CONFIG, max_steps=10**9, max_seconds=0.2))
     assert time.perf_counter() - began < 3
     assert capped["step"].iloc[-1] < 10**9
 
 
 def test_equal_runs_repeat_exactly() -> None:
-    first, history, _ = run(RECIPE)
-    again, other, _ = run(RECIPE)
+    first, history, _ = run(CONFIG)
+    again, other, _ = run(CONFIG)
     assert first.position == again.position
     assert history.drop(columns="seconds").equals(other.drop(columns="seconds"))
 
@@ -169,11 +169,11 @@ def test_only_matrices_decay() -> None:
         module.weight.fill_(1.0)
         module.bias.fill_(1.0)
 
-    def still(batch: Any) -> Step:
+    def still(batch: Any) -> BatchResult:
         total = 0.0 * (module.weight.sum() + module.bias.sum())
-        return Step(total, 1.0, total.detach(), 1.0, torch.tensor(0))
+        return BatchResult(total, 1.0, total.detach(), 1.0, torch.tensor(0))
 
-    train(module, lambda _: iter([0] * 10), still, None, replace(RECIPE, weight_decay=0.5), steps_per_epoch=10)
+    train(module, lambda _: iter([0] * 10), still, None, replace(CONFIG, weight_decay=0.5), steps_per_epoch=10)
     assert (module.weight < 0.9).all()
     assert (module.bias == 1.0).all()
 
@@ -181,23 +181,23 @@ def test_only_matrices_decay() -> None:
 def test_a_gradient_that_is_not_finite_stops_training() -> None:
     module = Point()
 
-    def broken(batch: Any) -> Step:
+    def broken(batch: Any) -> BatchResult:
         total = torch.log(module.at - module.at).sum()
-        return Step(total, 1.0, total.detach(), 1.0, torch.tensor(0))
+        return BatchResult(total, 1.0, total.detach(), 1.0, torch.tensor(0))
 
     with pytest.raises(RuntimeError, match="non-finite"):
-        train(module, batches(), broken, None, RECIPE, steps_per_epoch=10)
+        train(module, batches(), broken, None, CONFIG, steps_per_epoch=10)
 
 
-class Remembering:
+class Carrier:
     """An objective whose figures depend on what it handed from batch to batch."""
 
     def __init__(self, module: Point) -> None:
-        self.module, self.memory = module, (torch.zeros(1), None, (torch.zeros(2),))
+        self.module, self.carried_state = module, (torch.zeros(1), None, (torch.zeros(2),))
 
-    def __call__(self, batch: torch.Tensor) -> Step:
-        self.memory = (0.5 * self.memory[0] + batch.mean(), None, (self.memory[2][0] + 1,))
-        return objective(self.module)(batch + 0.1 * self.memory[0])
+    def __call__(self, batch: torch.Tensor) -> BatchResult:
+        self.carried_state = (0.5 * self.carried_state[0] + batch.mean(), None, (self.carried_state[2][0] + 1,))
+        return objective(self.module)(batch + 0.1 * self.carried_state[0])
 
 
 @pytest.mark.parametrize(
@@ -207,19 +207,17 @@ class Remembering:
 )
 @pytest.mark.parametrize("held_out", [False, True])
 def test_training_goes_on_from_a_checkpoint(tmp_path: Path, changes: dict[str, Any], held_out: bool) -> None:
-    recipe, path = replace(RECIPE, evaluations=7, **changes), tmp_path / "checkpoint"
+    config, path = replace(CONFIG, evaluations=7, **changes), tmp_path / "checkpoint"
 
-    def go(recipe: Recipe, resume_from: Path | None = None) -> tuple[dict[str, torch.Tensor], Any]:
+    def go(config: TrainConfig, resume_from: Path | None = None) -> tuple[dict[str, torch.Tensor], Any]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             module = Point()
             module.inner = nn.Linear(3, 3)
-            remembering = Remembering(module)
+            carrier = Carrier(module)
             evaluate = (lambda: -abs(module.position - 0.5)) if held_out else None
             kept = Checkpoints.of(path, 0.0, resume_from, {})
-            history, _ = train(
-                module, batches(), remembering, evaluate, recipe, 10, memory=remembering, checkpoints=kept
-            )
+            history, _ = train(module, batches(), carrier, evaluate, config, 10, carrier=carrier, checkpoints=kept)
         return module.state_dict(), history
 
     class Interrupted(Exception):
@@ -229,20 +227,20 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path, changes: dict[str, A
         if row["step"] > 20:
             raise Interrupted  # before the checkpoint of this step: the run goes on from the one before
 
-    straight, whole = go(recipe)
+    straight, whole = go(config)
     with pytest.raises(Interrupted):
-        go(replace(recipe, listeners=[interrupt]))
-    weights, history = go(recipe, path)
+        go(replace(config, callbacks=[interrupt]))
+    weights, history = go(config, path)
     assert all(torch.equal(weights[name], straight[name]) for name in straight)
     assert history.drop(columns="seconds").equals(whole.drop(columns="seconds"))
 
 
 def test_a_checkpoint_of_another_module_is_refused(tmp_path: Path) -> None:
     path, point = tmp_path / "checkpoint", Point()
-    train(point, batches(), objective(point), None, RECIPE, 10, checkpoints=Checkpoints.of(path, 0.0, None, {}))
+    train(point, batches(), objective(point), None, CONFIG, 10, checkpoints=Checkpoints.of(path, 0.0, None, {}))
     other, kept = nn.Linear(2, 2), Checkpoints.of(None, 0.0, path, {})
     with pytest.raises(ValueError, match="other hyperparameters"):
-        train(other, batches(), objective(Point()), None, RECIPE, 10, checkpoints=kept)
+        train(other, batches(), objective(Point()), None, CONFIG, 10, checkpoints=kept)
 
 
 def test_accumulated_batches_are_one_step() -> None:
@@ -254,7 +252,7 @@ def test_accumulated_batches_are_one_step() -> None:
             optimizer.register_step_post_hook(lambda *_: taken.append(module.at.item()))
             return [optimizer]
 
-    _, history, _ = run(replace(RECIPE, max_steps=6, accumulate=3, optimizer=Counting()))
+    _, history, _ = run(replace(CONFIG, max_steps=6, accumulate=3, optimizer=Counting()))
     assert len(taken) == 6
     assert history["step"].iloc[-1] == 6
     assert history["floor_hits"].sum() == 2 * 18
@@ -274,7 +272,7 @@ def test_the_mean_of_the_weights_is_what_is_kept() -> None:
             optimizer.register_step_post_hook(lambda *_: ats.append(module.at.item()))
             return [optimizer]
 
-    module, _, _ = run(replace(RECIPE, averaging=0.25, optimizer=Watching()), evaluate)
+    module, _, _ = run(replace(CONFIG, averaging=0.25, optimizer=Watching()), evaluate)
     mean = 0.0
     for t, at in enumerate(ats, start=1):
         mean += (at - mean) / max(1.0, 0.25 * t)
@@ -283,7 +281,7 @@ def test_the_mean_of_the_weights_is_what_is_kept() -> None:
     assert module.position != pytest.approx(ats[-1], rel=1e-5)
 
 
-def test_listeners_hear_every_line() -> None:
+def test_callbacks_are_called_with_every_row() -> None:
     heard: list[dict[str, float]] = []
-    _, history, _ = run(replace(RECIPE, listeners=[heard.append]))
+    _, history, _ = run(replace(CONFIG, callbacks=[heard.append]))
     assert [row["step"] for row in heard] == history["step"].tolist()

@@ -1,8 +1,10 @@
-"""Who is better, by how much, and how sure that is."""
+"""The forest plot: each model's difference to the baseline with its interval."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -20,24 +22,27 @@ from seqmodels.evaluation.plots.style import (
     short,
     width_of,
 )
-from seqmodels.evaluation.shown import context_shown
+from seqmodels.evaluation.table import format_context
 
-_OUTLIER = 6.0  # a row that stretches the axis this many times over is named at the edge instead
+OUTLIER_RATIO = 6.0  # a row that stretches the axis this many times is written at the edge instead
 
 
 def forest(frame: pd.DataFrame) -> Figure:
     """Each model's difference to the baseline with its interval, best first; its score stands at the right.
 
-    A hollow marker is a lower bound of the likelihood, a grey one the baseline or a score that a variance floor made. Rows without an interval have a marker alone, rows without a
-    finite difference say why in words, and a row far from all others is named at the edge rather than drawn to scale.
+    A hollow marker is a lower bound of the likelihood, a grey one the baseline or a score that a variance floor made.
+    Rows without an interval have a marker alone, rows without a finite difference say why in words, and a row far from
+    all others is written at the edge rather than drawn to scale.
 
     Args:
         frame: the comparison table: columns model, score, difference, ci_low, ci_high (nats per unit), kind
-            (``exact`` or ``bound``) and, optionally, context (NaN: all of the past) and rank (NaN: a floor made the score). ``frame.attrs`` holds unit, baseline and title, and the intervals' level.
+            (``exact`` or ``bound``) and, optionally, context (NaN: all of the past) and rank (NaN: a floor made the
+            score). ``frame.attrs`` holds unit, baseline, title, and the intervals' level.
     """
     names = [short(name) for name in frame["model"]]
     low, mid, high = (frame[column].to_numpy(dtype=float) for column in ("ci_low", "difference", "ci_high"))
-    baseline, unit = str(frame.attrs.get("baseline", "baseline")), str(frame.attrs.get("unit", "unit"))
+    baseline = str(frame.attrs.get("baseline", "baseline"))
+    unit = str(frame.attrs.get("unit", "unit"))
     unranked = frame["rank"].isna().to_numpy() if "rank" in frame else np.zeros(len(frame), dtype=bool)
     scores = frame["score"].to_numpy(dtype=float)
     with matplotlib.rc_context(STYLE):
@@ -47,9 +52,9 @@ def forest(frame: pd.DataFrame) -> Figure:
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.axvline(0, color=INK, linewidth=0.9, zorder=1)
         for row, name in enumerate(names):
-            hollow = frame["kind"].iloc[row] == "bound"
-            grey = name == short(baseline) or bool(unranked[row])
-            _row(axes, row, low[row], mid[row], high[row], scores[row], hollow=hollow, grey=grey)
+            is_bound = frame["kind"].iloc[row] == "bound"
+            is_grey = name == short(baseline) or bool(unranked[row])
+            _draw_row(axes, _Row(row, low[row], mid[row], high[row], scores[row], is_bound, is_grey))
             if unranked[row] and np.isfinite(mid[row]):
                 axes.annotate(
                     "set by the floor", (np.clip(mid[row], left, right), row), (0, 5), textcoords="offset points",
@@ -62,7 +67,7 @@ def forest(frame: pd.DataFrame) -> Figure:
         axes.set_xlabel(f"difference to {short(baseline)}\nnats per {unit}, higher is better")
         columns = {"score": _numbers(scores)}
         if "context" in frame and frame["context"].astype(str).nunique() > 1:
-            columns["context"] = list(map(context_shown, frame["context"]))
+            columns["context"] = list(map(format_context, frame["context"]))
         _columns_at_right(axes, columns)
         intervals = f"lines: {frame.attrs.get('level', 0.95):.0%} intervals"
         bounds = "; hollow: a lower bound of the log-probability" if (frame["kind"] == "bound").any() else ""
@@ -70,56 +75,66 @@ def forest(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _row(axes: Axes, y: int, low: float, mid: float, high: float, score: float, *, hollow: bool, grey: bool) -> None:
+@dataclass(frozen=True)
+class _Row:
+    """One model: its difference ``mid`` with its interval, at height ``y``."""
+
+    y: int
+    low: float
+    mid: float
+    high: float
+    score: float
+    is_bound: bool
+    is_grey: bool
+
+
+def _draw_row(axes: Axes, row: _Row) -> None:
     left, right = axes.get_xlim()
-    colour = MUTED if grey else COLOURS[0]
-    if not np.isfinite(mid):
+    colour = MUTED if row.is_grey else COLOURS[0]
+    text: Any = {"va": "center", "color": colour, "fontsize": 8.5, "gid": "outlier"}
+    if not np.isfinite(row.mid):
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-        axes.text(
-            left,
-            y,
-            f" {_why(mid, score)} ",
-            va="center",
-            color=MUTED,
-            fontsize=8,
-            style="italic",
-            bbox=box,
-            gid="excluded",
-        )
-        return
-    if not left <= mid <= right:
-        text, at, side = (f" ◂ {_signed(mid)}", left, "left") if mid < left else (f"{_signed(mid)} ▸ ", right, "right")
-        axes.text(at, y, text, va="center", ha=side, color=colour, fontsize=8.5, gid="outlier")
-        return
-    if np.isfinite(low) and np.isfinite(high) and high > low:
-        axes.plot([low, high], [y, y], color=colour, linewidth=1.8, solid_capstyle="butt", gid="interval", zorder=2)
-    face = "white" if hollow else colour
-    axes.plot(mid, y, "o", markersize=6, color=colour, markerfacecolor=face, markeredgewidth=1.4, gid="point", zorder=3)
+        text |= {"color": MUTED, "fontsize": 8, "style": "italic", "bbox": box, "gid": "excluded"}
+        axes.text(left, row.y, f" {_why_no_difference(row.mid, row.score)} ", **text)
+    elif row.mid < left:
+        axes.text(left, row.y, f" ◂ {_signed(row.mid)}", ha="left", **text)
+    elif row.mid > right:
+        axes.text(right, row.y, f"{_signed(row.mid)} ▸ ", ha="right", **text)
+    else:
+        interval = [row.low, row.high]
+        if np.isfinite(interval).all() and row.high > row.low:
+            line: Any = {"color": colour, "linewidth": 1.8, "solid_capstyle": "butt"}
+            axes.plot(interval, [row.y, row.y], gid="interval", zorder=2, **line)
+        face = "white" if row.is_bound else colour
+        marker: Any = {"markersize": 6, "color": colour, "markerfacecolor": face, "markeredgewidth": 1.4}
+        axes.plot(row.mid, row.y, "o", gid="point", zorder=3, **marker)
 
 
 def _limits(low: np.ndarray, mid: np.ndarray, high: np.ndarray) -> tuple[float, float]:
-    """What the axis spans: every finite row and zero, without rows that would squeeze all others into a corner."""
-    known = np.flatnonzero(np.isfinite(mid))
-    bottom, top = np.fmin(low, mid), np.fmax(high, mid)
+    """What the axis spans: every finite row and zero, without rows that would press all others together."""
+    kept = np.flatnonzero(np.isfinite(mid))
+    bottom = np.fmin(low, mid)
+    top = np.fmax(high, mid)
     while True:
-        left, right = min([0.0, *bottom[known]]), max([0.0, *top[known]])
-        if len(known) < 3:
+        left = min([0.0, *bottom[kept]])
+        right = max([0.0, *top[kept]])
+        if len(kept) < 3:
             break
-        farthest = known[np.argmax(np.abs(mid[known] - np.median(mid[known])))]
-        rest = known[known != farthest]
-        if right - left <= _OUTLIER * (max(0.0, *top[rest]) - min(0.0, *bottom[rest])):
+        farthest = kept[np.argmax(np.abs(mid[kept] - np.median(mid[kept])))]
+        rest = kept[kept != farthest]
+        if right - left <= OUTLIER_RATIO * (max(0.0, *top[rest]) - min(0.0, *bottom[rest])):
             break
-        known = rest
+        kept = rest
     pad = 0.06 * (right - left) or 1.0
     return left - pad, right + pad
 
 
 def _numbers(values: np.ndarray) -> list[str]:
-    """Aligned by their decimals: three, fewer for large figures."""
+    """With the same number of decimals: three, fewer for large figures."""
     finite = np.abs(values[np.isfinite(values)])
     decimals = 3 - int(np.clip(np.log10(max(float(finite.max()), 1.0)), 0, 3)) if len(finite) else 3
-    shown = [f"{value:.{max(decimals, 1)}f}" if np.isfinite(value) else str(value) for value in values]
-    return ["–" if text == "nan" else text.replace("-", "−") for text in shown]
+    texts = [f"{value:.{max(decimals, 1)}f}" if np.isfinite(value) else str(value) for value in values]
+    return ["–" if text == "nan" else text.replace("-", "−") for text in texts]
 
 
 def _signed(value: float) -> str:
@@ -137,8 +152,8 @@ def _columns_at_right(axes: Axes, columns: Mapping[str, Sequence[str]]) -> None:
             )  # fmt: skip
 
 
-def _why(difference: float, score: float) -> str:
-    """Of a row without a finite difference."""
+def _why_no_difference(difference: float, score: float) -> str:
+    """Why a row has no finite difference."""
     if np.isnan(difference):
         return "not scored" if np.isnan(score) else "−inf for the baseline, too"
     return "−inf: impossible test data" if difference < 0 else "+inf: impossible for the baseline"

@@ -1,4 +1,4 @@
-"""Vectors as an image over time, and what models say of each frame below it."""
+"""Vectors as an image over time, and below it the states or the differences of models frame by frame."""
 
 from __future__ import annotations
 
@@ -16,40 +16,42 @@ from matplotlib.ticker import MaxNLocator
 from seqmodels.evaluation.plots.style import COLOURS, GRID, INK, MUTED, STYLE, WIDTH, short
 
 CLIP = 3.0  # standard deviations at the ends of the colour scale
-ACROSS = 3  # images in a row
-COLOUR_MAP = "cividis"  # the same to all eyes, and in grey
+IMAGES_PER_ROW = 3
+COLOUR_MAP = "cividis"  # legible to the colour-blind, and in grey
 
 
 class Scale:
-    """Frames in standard deviations of each feature, so that all can share one colour scale."""
+    """Standardises frames by each feature's mean and standard deviation, so that all share one colour scale."""
 
     def __init__(self, frames: Sequence[np.ndarray]) -> None:
-        together = np.concatenate(list(frames))
-        self.mean = np.nanmean(together, axis=0)
-        deviation = np.nanstd(together, axis=0)
+        all_frames = np.concatenate(list(frames))
+        self.mean = np.nanmean(all_frames, axis=0)
+        deviation = np.nanstd(all_frames, axis=0)
         self.deviation = np.where(deviation > 0, deviation, 1.0)
 
     def __call__(self, frames: np.ndarray) -> np.ndarray:
-        return (np.asarray(frames, dtype=float) - self.mean) / self.deviation
+        standardised: np.ndarray = (np.asarray(frames, dtype=float) - self.mean) / self.deviation
+        return standardised
 
 
 def frame_differences(
     frames: np.ndarray, difference: np.ndarray, *, scale: Scale, better: str, worse: str, title: str = ""
 ) -> Figure:
-    """The features of one sequence over time, and under them by how much one model explains each frame better than another.
+    """The features of one sequence over time, and below them the difference of two models on each frame.
 
     Args:
         frames: (T, D).
-        difference: (T,) nats: the one model's minus the other's; more than T (an end) is cut.
+        difference: (T,) nats, the one model's minus the other's; a step beyond T (the end) is left out.
         scale: of all test frames.
         better, worse: the models' names.
-        title: which sequence.
+        title: names the sequence.
     """
     with matplotlib.rc_context(STYLE):
         figure, (above, below) = _two_rows(title)
         image = _image(above, scale(frames))
         figure.colorbar(image, ax=above, label="sd", pad=0.01, aspect=12)
-        t, values = np.arange(len(frames)), np.nan_to_num(np.asarray(difference)[: len(frames)], neginf=0, posinf=0)
+        t = np.arange(len(frames))
+        values = np.nan_to_num(np.asarray(difference)[: len(frames)], neginf=0, posinf=0)
         below.axhline(0, color=INK, linewidth=0.8)
         below.fill_between(t, values, 0, where=values >= 0, step="mid", color=COLOURS[0], linewidth=0, gid="better")
         below.fill_between(t, values, 0, where=values <= 0, step="mid", color=COLOURS[1], linewidth=0, gid="worse")
@@ -60,13 +62,13 @@ def frame_differences(
 
 
 def state_strip(frames: np.ndarray, path: np.ndarray, *, scale: Scale, title: str = "") -> Figure:
-    """The features of one sequence over time, and under them the hidden state of each frame.
+    """The features of one sequence over time, and below them the hidden state of each frame.
 
     Args:
         frames: (T, D).
         path: (T,) states.
         scale: of all test frames.
-        title: which model and sequence.
+        title: names the model and the sequence.
     """
     with matplotlib.rc_context(STYLE):
         figure, (above, below) = _two_rows(title)
@@ -74,9 +76,9 @@ def state_strip(frames: np.ndarray, path: np.ndarray, *, scale: Scale, title: st
         figure.colorbar(image, ax=above, label="sd", pad=0.01, aspect=12)
         colours = ListedColormap([COLOURS[i % len(COLOURS)] for i in range(int(path.max()) + 1)])
         below.imshow(path[None], cmap=colours, vmin=-0.5, vmax=path.max() + 0.5, aspect="auto", interpolation="nearest")
-        for first, last, state in runs(path):
-            if last - first >= 0.02 * len(path):  # where a number has room
-                below.text((first + last - 1) / 2, 0, str(state), ha="center", va="center", color="white", fontsize=7.5)
+        for first, end, state in runs(path):
+            if end - first >= 0.02 * len(path):  # where a number has room
+                below.text((first + end - 1) / 2, 0, str(state), ha="center", va="center", color="white", fontsize=7.5)
         below.set(xlabel="frame", ylabel="state", yticks=[])
     return figure
 
@@ -87,25 +89,25 @@ def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, title: str =
     Args:
         images: (T, D) by name.
         scale: of all test frames.
-        title: what they are.
+        title: of the figure.
     """
-    across = min(ACROSS, len(images))
-    rows = -(-len(images) // across)
+    columns = min(IMAGES_PER_ROW, len(images))
+    rows = -(-len(images) // columns)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 0.7 + 1.35 * rows), dpi=150, layout="constrained")
-        grid = figure.subplots(rows, across, sharey=True, squeeze=False)
+        grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
         for axes in grid.flat[len(images) :]:
             axes.set_visible(False)
-        shown = [_image(axes, scale(f)) for axes, f in zip(grid.flat, images.values(), strict=False)]
+        drawn = [_image(axes, scale(f)) for axes, f in zip(grid.flat, images.values(), strict=False)]
         for axes, name in zip(grid.flat, images, strict=False):
             axes.set_title(short(name), fontsize=8.5, fontweight="normal")
-        figure.colorbar(shown[0], ax=grid, label="sd from the mean", pad=0.01, aspect=30)
+        figure.colorbar(drawn[0], ax=grid, label="sd from the mean", pad=0.01, aspect=30)
         figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold", color=INK)
     return figure
 
 
 def runs(path: np.ndarray) -> list[tuple[int, int, int]]:
-    """``(first, end, state)`` of each stretch of one state.
+    """``(first, end, state)`` of each run of equal states.
 
     >>> runs(np.array([2, 2, 0]))
     [(0, 2, 2), (2, 3, 0)]

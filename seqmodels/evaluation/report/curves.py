@@ -1,4 +1,4 @@
-"""Where in a sequence models differ, and how they learned."""
+"""The likelihood by position in the sequence, and the learning curves."""
 
 from __future__ import annotations
 
@@ -11,40 +11,42 @@ from seqmodels.evaluation.report.html import Section, number, picture
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
-EARLY = 5  # first steps of a sequence, against the rest, in words
-ENOUGH = 20  # sequences, below which positions are not averaged over enough content to say anything in words
+N_FIRST_STEPS = 5  # of a sequence, which are compared with the rest in words
+MIN_SEQUENCES = 20  # below which positions are not averaged over enough content to say anything in words
 
 
 def position(comparison: Comparison) -> Section | None:
-    """Who profits from context."""
+    """Nats against position: which model profits from context."""
     if int(comparison.test.n_units.max()) < 2:
         return None
-    said, unit = _said(comparison), comparison.measure.unit
-    alt = f"Mean nats per {unit} of each model against position in the sequence. {said}"
-    return Section("position", "Likelihood by position", picture(comparison.plot_by_position(), alt, said))
+    caption = _position_in_words(comparison)
+    alt = f"Mean nats per {comparison.measure.unit} of each model against position in the sequence. {caption}"
+    return Section("position", "Likelihood by position", picture(comparison.plot_by_position(), alt, caption))
 
 
-def _said(comparison: Comparison) -> str:
-    """Differences to the baseline: what stands where in the sequences is then the same on both sides."""
-    if len(comparison.test) < ENOUGH:
+def _position_in_words(comparison: Comparison) -> str:
+    """Differences to the baseline on the first steps and on the others: their content is the same for both models."""
+    if len(comparison.test) < MIN_SEQUENCES:
         return (
             "Bumps are what happens to stand there, for there are few sequences: compare the lines, not the positions."
         )
-    base, unit = comparison.baseline, comparison.measure.unit
+    base = comparison.baseline
+    unit = comparison.measure.unit
     leads = [
         f"{name} {number(early, '+.2f')}, later {number(late, '+.2f')}"
         for name, steps in comparison.log_prob_steps.items()
         if name != base
         for early, late in [_leads(steps, comparison.log_prob_steps[base])]
     ]
-    words = f"Nats by which models lead {base} in the first {EARLY} {unit}s, and later: {'; '.join(leads)}."
+    words = f"Nats by which models lead {base} in the first {N_FIRST_STEPS} {unit}s, and later: {'; '.join(leads)}."
     return f"Who gains with position profits more from what came before. {words if leads else ''}"
 
 
 def _leads(steps: list[np.ndarray], base: list[np.ndarray]) -> tuple[float, float]:
     with np.errstate(invalid="ignore"):  # both of them impossible
-        differences = [ours - theirs for ours, theirs in zip(steps, base, strict=True)]
-    early, late = (np.concatenate([d[part] for d in differences]) for part in (slice(EARLY), slice(EARLY, None)))
+        differences = [of_model - of_base for of_model, of_base in zip(steps, base, strict=True)]
+    early = np.concatenate([d[:N_FIRST_STEPS] for d in differences])
+    late = np.concatenate([d[N_FIRST_STEPS:] for d in differences])
     return _mean(early), _mean(late)
 
 
@@ -54,16 +56,16 @@ def _mean(values: np.ndarray) -> float:
 
 
 def learning(comparison: Comparison) -> Section | None:
-    """How each model got where it is."""
+    """Nats against seconds of fitting."""
     curves = {name: h for name, h in comparison.histories.items() if len(h) > 1}
     if not curves:
         return None
     unit = comparison.measure.unit
-    ends = "; ".join(
-        f"{name} ends at {number(h['log_prob'].dropna().iloc[-1], '.2f')} in training after {h['seconds'].iloc[-1]:.0f} s"
-        for name, h in curves.items()
-        if h["log_prob"].notna().any()
-    )
-    alt = f"Nats per {unit} against seconds of fitting: {ends}"
+    ends = []
+    for name, history in curves.items():
+        if history["log_prob"].notna().any():
+            last = number(history["log_prob"].dropna().iloc[-1], ".2f")
+            ends.append(f"{name} ends at {last} in training after {history['seconds'].iloc[-1]:.0f} s")
+    alt = f"Nats per {unit} against seconds of fitting: {'; '.join(ends)}"
     caption = "A curve that still rises at its end would have gained by a larger budget."
     return Section("learning", "Learning curves", picture(comparison.plot_learning_curves(), alt, caption))

@@ -1,4 +1,4 @@
-"""The test data of a comparison as its models take them, and as a reader sees them."""
+"""The test data of a comparison: as arguments of its models, and as text for a reader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqmodels.sequences import Item, Sequences
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
-ENOUGH, LONGEST = 500, 10_000  # sequences, and frames of each, that set a colour scale
+SCALE_SEQUENCES, SCALE_FRAMES = 500, 10_000  # at most so many sequences, and frames of each, set a colour scale
 
 
 def pair_of(comparison: Comparison, index: np.ndarray | None = None) -> tuple[Sequences, Sequences | None] | None:
@@ -26,40 +26,42 @@ def pair_of(comparison: Comparison, index: np.ndarray | None = None) -> tuple[Se
     return comparison.source if index is None else comparison.source.take(index), test
 
 
-def pieces(item: Item) -> list[str]:
-    """What a reader sees of each step: a text's characters, or numbers."""
+def readable_steps(item: Item) -> list[str]:
+    """The steps of a sequence as a reader sees them: a text's characters, or numbers."""
     return list(item) if isinstance(item, str) else [str(symbol) for symbol in item.tolist()]
 
 
-def by_piece(item: Item, steps: np.ndarray) -> np.ndarray:
-    """Nats of each piece: of a text's bytes summed over characters; the end, if it is scored, is left out."""
+def readable_nats(item: Item, steps: np.ndarray) -> np.ndarray:
+    """Nats of each of ``readable_steps``: a text's bytes summed over characters; without an end that is scored."""
     if not isinstance(item, str):
         return np.asarray(steps[: len(item)], dtype=float)
     sizes = np.array([len(character.encode()) for character in item])
     return np.add.reduceat(np.asarray(steps[: sizes.sum()], dtype=float), np.cumsum(sizes) - sizes)
 
 
-def spelled(encoding: Encoding, item: Item) -> list[str]:
-    """What a reader sees of each encoded step; a byte inside a longer character shows as a dot, its last as the character."""
+def encoded_steps(encoding: Encoding, item: Item) -> list[str]:
+    """The encoded steps as a reader sees them; a character of several bytes stands at its last, dots at the others."""
     if not isinstance(encoding, Text):
         return [str(value) for value in np.asarray(item).tolist()]
-    spelling, shown, waiting = encoding.spelling(), [], b""
+    spelling = encoding.spelling()
+    texts = []
+    incomplete = b""
     for step in encoding.encode(item).tolist():
-        waiting += spelling[step]
-        text = waiting.decode(errors="ignore")
-        shown.append(text or "·")
-        waiting = b"" if text else waiting
-    return shown
+        incomplete += spelling[step]
+        text = incomplete.decode(errors="ignore")
+        texts.append(text or "·")
+        incomplete = b"" if text else incomplete
+    return texts
 
 
-def named(sequences: Sequences, i: int) -> str:
-    """Of one sequence, in headings: its name, and its number where several have that name."""
+def sequence_label(sequences: Sequences, i: int) -> str:
+    """One sequence in headings: its name, and its number where several have that name."""
     name = sequences.names[i]
     return f"sequence {name}" if sequences.names.count(name) == 1 else f"sequence {i} ({name})"
 
 
 def scale_of(sequences: Sequences) -> Any:
     """The colour scale that all images of a page share."""
-    from seqmodels.evaluation.plots.frames import Scale  # lazily: matplotlib is slow to import
+    from seqmodels.evaluation.plots.frames import Scale
 
-    return Scale([np.asarray(item[:LONGEST]) for item in sequences.items[:ENOUGH]])
+    return Scale([np.asarray(item[:SCALE_FRAMES]) for item in sequences.items[:SCALE_SEQUENCES]])

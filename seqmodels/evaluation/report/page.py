@@ -1,19 +1,26 @@
-"""The page: title, answer, contents, and the sections that apply."""
+"""The page: title, summary, contents, and the sections that apply."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from seqmodels.evaluation.report import attention, calibration, curves, differences, origin, ranking, samples, states
-from seqmodels.evaluation.report.answer import answer
-from seqmodels.evaluation.report.html import Section, escape
-from seqmodels.evaluation.report.style import STYLE
+from seqmodels.evaluation.report import (
+    attention,
+    calibration,
+    curves,
+    differences,
+    provenance,
+    ranking,
+    samples,
+    states,
+)
+from seqmodels.evaluation.report.html import STYLE, Section, escape
 
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
-# In the order of the page; each says None where it does not apply.
+# In the order of the page; each returns None where it does not apply.
 SECTIONS: tuple[Callable[[Comparison], Section | None], ...] = (
     ranking.section,
     curves.position,
@@ -24,16 +31,17 @@ SECTIONS: tuple[Callable[[Comparison], Section | None], ...] = (
     attention.section,
     curves.learning,
     ranking.trials,
-    origin.section,
+    provenance.section,
 )
-# Nothing is fetched, and a browser is told to fetch nothing.
+# Nothing is fetched, and the browser is told to fetch nothing.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def html_report(comparison: Comparison) -> str:
     """The whole page as text: tables, pictures, coloured texts; it opens without a network and takes seconds to draw.
 
-    Draws from the models and walks them over some of the test data (fixed seeds: the same comparison gives the same page).
+    Samples from the models and runs them over some of the test data (with fixed seeds: the same comparison gives the
+    same page).
     """
     title = str(comparison.frame.attrs.get("title", "")) or "Comparison of sequence models"
     sections = [made for section in SECTIONS if (made := section(comparison)) is not None]
@@ -46,7 +54,7 @@ def html_report(comparison: Comparison) -> str:
 <style>{STYLE}</style></head><body>
 <header><h1>{escape(title)}</h1>
 <p class="quiet">{escape(_subtitle(comparison))}</p>
-<p class="answer">{escape(answer(comparison))}</p>
+<p class="summary">{escape(ranking.summary(comparison))}</p>
 <nav aria-label="Contents"><ul>{contents}</ul></nav></header>
 <main>
 {body}
@@ -59,4 +67,4 @@ def _subtitle(comparison: Comparison) -> str:
     test, n = comparison.test, len(comparison.models)
     models = f"{n} model{'s' * (n != 1)}"
     sequences = f"{len(test):,} held-out sequence{'s' * (len(test) != 1)}"
-    return f"{models} on {sequences} ({int(test.n_units.sum()):,} {test.unit}s), by honest likelihoods"
+    return f"{models} on {sequences} ({int(test.n_units.sum()):,} {test.unit}s), by comparable likelihoods"

@@ -1,23 +1,28 @@
-"""The table and the forest plot; and, where settings were searched, the trials."""
+"""Which model is best: a summary in words, the ranking as a table and a forest plot, and the trials of a search."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqmodels.evaluation.report.html import Section, details, number, paragraph, picture, table
+from seqmodels.evaluation.statistics import Difference, moving_block_difference, paired_difference
+from seqmodels.evaluation.table import models_below_reference, unranked_models
 
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
+SIGNIFICANCE = 0.05
+
 
 def section(comparison: Comparison) -> Section:
-    """Who is best, in figures and in a picture."""
+    """The table, the forest plot, and how to read them."""
     frame = comparison.frame
     rows = frame[frame["score"].notna()]
     parts = zip(rows["model"], rows["difference"], rows["ci_low"], rows["ci_high"], strict=True)
-    alt = "Difference to the baseline of each model, best first: " + "; ".join(_said(*part) for part in parts)
+    differences = "; ".join(_difference_in_words(*part) for part in parts)
+    alt = f"Difference to the baseline of each model, best first: {differences}"
     failed = [f"{name} failed: {error}" for name, error in zip(frame["model"], frame["error"], strict=True) if error]
     body = [
         table(comparison.table(), "Ranking of the models"),
@@ -28,19 +33,130 @@ def section(comparison: Comparison) -> Section:
     return Section("ranking", "Ranking", "\n".join(body))
 
 
-def _said(name: str, difference: float, low: float, high: float) -> str:
+def _difference_in_words(name: str, difference: float, low: float, high: float) -> str:
     interval = "" if np.isnan(low) else f" ({number(low, '+.3f')} to {number(high, '+.3f')})"
     return f"{name} {number(difference, '+.3f')}{interval}"
 
 
 def trials(comparison: Comparison) -> Section | None:
-    """Every setting that was tried before the one that was taken."""
-    found = comparison.search
-    if not len(found):
+    """Every setting that a search tried."""
+    tried = comparison.search
+    if not len(tried):
         return None
-    words = "Settings were chosen on the training part alone, by cross-validation; the test part was looked at once, by the best."
-    shown = found.copy()
-    for column in shown.select_dtypes("float"):
-        shown[column] = [f"{x:.4f}" if np.isfinite(x) else "" for x in shown[column]]
-    body = paragraph(words) + details(f"All {len(found)} trials", table(shown, "Trials of the search"))
+    words = (
+        "Settings were chosen on the training part alone, by cross-validation; the test part was looked at once, "
+        "by the best."
+    )
+    formatted = tried.copy()
+    for column in formatted.select_dtypes("float"):
+        formatted[column] = [f"{x:.4f}" if np.isfinite(x) else "" for x in formatted[column]]
+    body = paragraph(words) + details(f"All {len(tried)} trials", table(formatted, "Trials of the search"))
     return Section("trials", "Search for settings", body)
+
+
+# -- the summary ----------------------------------------------------------------------------------------------
+
+
+def summary(comparison: Comparison) -> str:
+    """The best model, its lead and how certain that is, in one paragraph of plain text."""
+    ranked = comparison.frame[comparison.frame["rank"].notna()]
+    unit = comparison.measure.unit
+    unranked = unranked_models(comparison.frame)
+    if not len(ranked):
+        return (
+            f"No model can be ranked: the floor of the variances, not the data, set the score of {', '.join(unranked)}."
+        )
+    best = ranked.iloc[0]
+    sentences = [f"{best['model']} explains the held-out data best: {_score_in_words(best, unit)}."]
+    sentences += [_against_baseline(best, comparison.baseline, unit)] if best["model"] != comparison.baseline else []
+    sentences += _against_second(comparison, ranked, unit)
+    if best["kind"] == "bound":
+        sentences.append(f"Its figure is a lower bound, so {best['model']} may be better still.")
+    sentences += _against_reference(comparison, best["model"])
+    sentences += _against_floors(unranked)
+    failed = comparison.frame.loc[comparison.frame["error"] != "", "model"]
+    sentences += [f"Not fitted: {', '.join(failed)}."] if len(failed) else []
+    return " ".join(sentences)
+
+
+def _score_in_words(row: Any, unit: str) -> str:
+    if unit == "frame":
+        return f"{number(row['score'], '.3f')} nats per {unit}"
+    return f"{number(row['bits'], '.3f')} bits per {unit} ({number(row['score'], '.3f')} nats)"
+
+
+def _against_baseline(best: Any, baseline: str, unit: str) -> str:
+    ahead = f"That is {number(best['difference'], '.3f')} nats per {unit} better than the baseline {baseline}"
+    if str(best["method"]).startswith("none: the floor"):
+        return f"{ahead}, whose score the floor of its variances made: no interval is given."
+    if str(best["method"]).startswith("none: a reference"):
+        return f"{ahead}."
+    if np.isnan(best["ci_low"]):
+        return f"{ahead}; there are too few independent test sequences for an interval."
+    interval = f"95\u00a0% interval {number(best['ci_low'], '.3f')} to {number(best['ci_high'], '.3f')}"
+    corrected = best.get("p_holm", best["p_value"])
+    p = _p_in_words(best["p_value"])
+    if _p_in_words(corrected) != p:
+        p = f"{p}; {_p_in_words(corrected)} when corrected for the number of models"
+    return f"{ahead} ({interval}; {p}){_certainty(best['p_value'], corrected)}."
+
+
+def _p_in_words(value: float) -> str:
+    return "p < 0.001" if value < 1e-3 else f"p = {number(value, '.3f')}"
+
+
+def _certainty(alone: float, corrected: float) -> str:
+    if corrected < SIGNIFICANCE:
+        return ""
+    if alone < SIGNIFICANCE:
+        return ": that may be chance, since several models were tried"
+    return ": the test data do not tell the two apart"
+
+
+def _against_floors(names: list[str]) -> list[str]:
+    if not names:
+        return []
+    return [f"Not ranked: {', '.join(names)}, for the floor of the variances, not the data, set the score."]
+
+
+def _against_reference(comparison: Comparison, best: str) -> list[str]:
+    frame = comparison.frame
+    words = frame.attrs.get("iid_words", "")
+    below = models_below_reference(frame)
+    if best == frame.attrs.get("iid"):
+        return [f"It is {words}: no model here has learned more from the order of the {comparison.measure.unit}s."]
+    return [f"Worse than {words}: {', '.join(below)}."] if below else []
+
+
+def _against_second(comparison: Comparison, ranked: Any, unit: str) -> list[str]:
+    """The lead over the runner-up, which is not in the table unless the runner-up is the baseline."""
+    if len(ranked) < 2 or ranked["model"].iloc[1] == comparison.baseline:  # in the sentence on the baseline
+        return []
+    first, second = ranked["model"].iloc[:2]
+    lead = lead_over(comparison, first, second)
+    gap = f"Next is {second}, {number(lead.difference, '.3f')} behind"
+    if np.isnan(lead.low):
+        return [f"{gap}."]
+    apart = "more than chance" if lead.p_value < SIGNIFICANCE else "that may be chance"
+    return [f"{gap} (95\u00a0% interval {number(lead.low, '.3f')} to {number(lead.high, '.3f')}: {apart})."]
+
+
+def lead_over(comparison: Comparison, first: str, second: str) -> Difference:
+    """The first model minus the second, paired as in the table; no interval where its clusters were not saved."""
+    steps = comparison.log_prob_steps
+    units = comparison.test.n_units
+    of_first, of_second = (np.array([s.sum() for s in steps[name]]) for name in (first, second))
+    metadata = comparison.test.metadata
+    column = comparison.frame.attrs.get("cluster") or "cluster"
+    clusters = list(metadata[column]) if column in metadata else None
+    n_clusters = int(comparison.frame["n_clusters"].max())
+    first_is_finite = np.isfinite(of_first).all()
+    second_is_finite = np.isfinite(of_second).all()
+    if not (first_is_finite and second_is_finite):
+        difference = np.inf if first_is_finite else -np.inf if second_is_finite else np.nan
+        return Difference(difference, np.nan, np.nan, np.nan, 0, "none")
+    if len(units) == 1:
+        return moving_block_difference(steps[first][0], steps[second][0], n_units=float(units[0]))
+    if n_clusters != (len(units) if clusters is None else len(set(clusters))):
+        return Difference(float((of_first - of_second).sum() / units.sum()), np.nan, np.nan, np.nan, 0, "none")
+    return paired_difference(of_first, of_second, units, clusters)

@@ -1,4 +1,4 @@
-"""What each model makes up: one draw of each, side by side with what really came."""
+"""Samples: one draw from each model, side by side with a real test sequence."""
 
 from __future__ import annotations
 
@@ -6,82 +6,78 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqmodels.evaluation.report.data import pair_of, pieces, scale_of
+from seqmodels.evaluation.report.data import pair_of, readable_steps, scale_of
 from seqmodels.evaluation.report.html import Section, escape, paragraph, picture
 from seqmodels.model import SequenceModel
-from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences import Item
 
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
-CHARACTERS, SYMBOLS, FRAMES = 280, 100, 120  # at most
-TRUE = "what really came"
+MAX_LENGTHS = {"text": 280, "symbols": 100, "vectors": 120}  # characters, symbols, frames
+REAL = "what really came"  # the title of the test sequence
 
 
 def section(comparison: Comparison) -> Section | None:
     """A draw from each model; of pairs, given the source of one test pair."""
-    index = _chosen(comparison.test)
+    test = comparison.test
+    index = int(np.argsort(test.n_units, kind="stable")[len(test) // 2])  # the sequence of median length
     data = pair_of(comparison, np.array([index]))
     if data is None:
         return None
     source = data[0].items[0] if comparison.measure.conditional else None
-    true = comparison.test.items[index]
-    drawn, failed = _draws(comparison, true, source)
-    words = f"One draw from each model (random_state 0){', given the same source' if source is not None else ''}; nothing was chosen."
-    show = _images if comparison.test.kind == "vectors" else _texts
-    given = (
-        [] if source is None or (isinstance(source, np.ndarray) and source.ndim == 2) else [_text("the source", source)]
-    )
-    body = [paragraph(words), *given, show(comparison, {TRUE: _head(true), **drawn}), *map(paragraph, failed)]
+    real = test.items[index]
+    drawn, failed = draws(comparison, real, source)
+    given = ", given the same source" if source is not None else ""
+    body = [paragraph(f"One draw from each model (random_state 0){given}; nothing was chosen.")]
+    if source is not None and not (isinstance(source, np.ndarray) and source.ndim == 2):
+        body.append(_text("the source", source))
+    format_items = _images if test.kind == "vectors" else _texts
+    body += [format_items(comparison, {REAL: _head(real), **drawn}), *map(paragraph, failed)]
     return Section("samples", "Samples", "\n".join(body))
 
 
-def _chosen(test: Sequences) -> int:
-    """The sequence of median length: what models are asked to continue, or to be as long as."""
-    return int(np.argsort(test.n_units, kind="stable")[len(test) // 2])
-
-
-def _draws(comparison: Comparison, true: Item, source: Item | None) -> tuple[dict[str, Item], list[str]]:
+def draws(comparison: Comparison, real: Item, source: Item | None) -> tuple[dict[str, Item], list[str]]:
+    """A draw from each model, as long as the real sequence or to its own end; and a sentence for each that failed."""
     drawn: dict[str, Item] = {}
     failed = []
     for name, model in comparison.models.items():
         try:
-            drawn[name] = _draw(model, true, source)
+            drawn[name] = _head(_draw(model, real, source))
         except (ValueError, RuntimeError, ArithmeticError) as error:
             failed.append(f"{name} could not be drawn from: {error}")
     return drawn, failed
 
 
-def _draw(model: SequenceModel, true: Item, source: Item | None) -> Item:
-    most = {"text": CHARACTERS, "vectors": FRAMES, "symbols": SYMBOLS}[model.encoding_.reads]
-    given: Any = {"source": source, "random_state": 0}
+def _draw(model: SequenceModel, real: Item, source: Item | None) -> Item:
+    longest = MAX_LENGTHS[model.encoding_.reads]
+    options: Any = {"source": source, "random_state": 0}
     if model.length_ == "stop":
-        return _head(model.sample(1, max_length=most, **given)[0])
-    length = None if model._is_tagger and source is not None else min(most, len(true))
-    return _head(model.sample(1, length=length, **given)[0])
+        return model.sample(1, max_length=longest, **options)[0]
+    length = None if model._is_tagger and source is not None else min(longest, len(real))
+    return model.sample(1, length=length, **options)[0]
 
 
 def _head(item: Item) -> Item:
     if isinstance(item, str):
-        return item[:CHARACTERS]
-    return item[: FRAMES if item.ndim == 2 else SYMBOLS]
+        return item[: MAX_LENGTHS["text"]]
+    return item[: MAX_LENGTHS["vectors" if item.ndim == 2 else "symbols"]]
 
 
-def _texts(comparison: Comparison, drawn: dict[str, Item]) -> str:
-    return '<div class="columns">' + "\n".join(_text(name, item) for name, item in drawn.items()) + "</div>"
+def _texts(comparison: Comparison, items: dict[str, Item]) -> str:
+    return '<div class="columns">' + "\n".join(_text(name, item) for name, item in items.items()) + "</div>"
 
 
 def _text(name: str, item: Item) -> str:
-    shown = "".join(pieces(item)) if isinstance(item, str) else " ".join(pieces(item[:SYMBOLS]))
-    return f'<div><h3>{escape(name)}</h3><p class="passage">{escape(shown)}</p></div>'
+    text = item if isinstance(item, str) else " ".join(readable_steps(item[: MAX_LENGTHS["symbols"]]))
+    return f'<div><h3>{escape(name)}</h3><p class="passage">{escape(text)}</p></div>'
 
 
-def _images(comparison: Comparison, drawn: dict[str, Item]) -> str:
-    from seqmodels.evaluation.plots import side_by_side  # lazily: matplotlib is slow to import
+def _images(comparison: Comparison, items: dict[str, Item]) -> str:
+    from seqmodels.evaluation.plots.frames import side_by_side
 
-    images = {name: np.asarray(item) for name, item in drawn.items()}
+    images = {name: np.asarray(item) for name, item in items.items()}
     figure = side_by_side(images, scale=scale_of(comparison.test))
     alt = f"Images over time of one real sequence and of one draw from each of {', '.join(list(images)[1:])}"
-    return picture(
-        figure, alt, "Features over time, all with one colour scale: what really came, and a draw from each model."
-    )
+    caption = "Features over time, all with one colour scale: what really came, and a draw from each model."
+    return picture(figure, alt, caption)

@@ -1,4 +1,4 @@
-"""What an HMM's hidden states stand for: the most probable path under the data, and how long states last."""
+"""The hidden states of HMMs: the most probable path under the data, how long states last and what they emit."""
 
 from __future__ import annotations
 
@@ -8,134 +8,122 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from seqmodels.evaluation.report.data import named, pair_of, scale_of, spelled
+from seqmodels.evaluation.report.data import encoded_steps, pair_of, scale_of, sequence_label
 from seqmodels.evaluation.report.html import Section, details, escape, paragraph, picture, table
 from seqmodels.hmm import HMM
-from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
-UNITS = 4000  # that are decoded, about
-PASSAGE, FRAMES = 400, 400  # steps drawn of a text, frames of vectors
-ROWS = 16  # states in the table
-N_COLOURS = 7  # of the palette, as in ``style``
-N_SYMBOLS = 6  # named for each state
+N_DECODED_UNITS = 4000  # about
+MAX_STEPS, MAX_FRAMES = 400, 400  # of a text, and of vectors, that are drawn
+MAX_ROWS = 16  # states in the table
+N_COLOURS = 7  # of the style sheet's classes s0 to s6
+N_SYMBOLS = 6  # that are listed for each state
 
 
 def section(comparison: Comparison) -> Section | None:
-    """Every HMM of more than one state."""
+    """The states of every HMM with more than one."""
     hmms = {name: m for name, m in comparison.models.items() if isinstance(m, HMM) and len(m.initial_) > 1}
-    some = decoded_part(comparison)
-    if not hmms or some is None:
+    data = decoded_part(comparison)
+    if not hmms or data is None:
         return None
-    drawn = [_drawn(name, model, *some) for name, model in hmms.items()]
-    rest = [details("The other HMMs", "\n".join(drawn[1:]))] if len(drawn) > 1 else []
+    each = [_states_of(name, model, *data) for name, model in hmms.items()]
+    rest = [details("The other HMMs", "\n".join(each[1:]))] if len(each) > 1 else []
     words = "The most probable path of hidden states (Viterbi) through some of the test data."
-    return Section("states", "Hidden states", "\n".join([paragraph(words), drawn[0], *rest]))
+    return Section("states", "Hidden states", "\n".join([paragraph(words), each[0], *rest]))
 
 
 def decoded_part(comparison: Comparison) -> tuple[Sequences, Sequences | None] | None:
-    """The first sequences that make up ``UNITS``; the head of a single long one."""
-    first = int(np.searchsorted(np.cumsum(comparison.test.n_units), UNITS)) + 1
+    """The first sequences that have ``N_DECODED_UNITS`` together; the head of a single long one."""
+    n = int(np.searchsorted(np.cumsum(comparison.test.n_units), N_DECODED_UNITS)) + 1
     if len(comparison.test) == 1 and not comparison.measure.conditional:
-        return Sequences([comparison.test.items[0][:UNITS]]), None
-    return pair_of(comparison, np.arange(min(first, len(comparison.test))))
+        return Sequences([comparison.test.items[0][:N_DECODED_UNITS]]), None
+    return pair_of(comparison, np.arange(min(n, len(comparison.test))))
 
 
-def _drawn(name: str, model: HMM, X: Sequences, y: Sequences | None) -> str:
+def _states_of(name: str, model: HMM, X: Sequences, y: Sequences | None) -> str:
     try:
-        joint = model.decode(X, y)
+        joint_paths = model.decode(X, y)
     except ValueError as error:  # no path can explain a sequence
         return paragraph(f"{name}: {error}")
     scored = X if y is None else y
-    paths = [path[len(path) - _n_steps(model, item) :] for path, item in zip(joint, scored, strict=True)]
-    show = _strip if scored.kind == "vectors" else _coloured
-    found = visits(paths)
+    n_steps = [len(model.encoding_.encode(item)) for item in scored]
+    paths = [path[len(path) - n :] for path, n in zip(joint_paths, n_steps, strict=True)]
+    visited = visits(paths)
     if scored.kind != "vectors":
-        found["stands for"] = _meanings(model, scored, paths, found["state"].tolist())
-    label = f"States of {name}, the {min(ROWS, len(found))} most visited of {len(model.initial_)}"
-    return (
-        f"<h3>{escape(name)}</h3>"
-        + show(name, model, scored, paths)
-        + paragraph(label, quiet=True)
-        + table(_shown(found), label)
-    )
-
-
-def _n_steps(model: HMM, item: Item) -> int:
-    return len(model.encoding_.encode(item))
+        visited["stands for"] = _emitted(model, scored, paths, visited["state"].tolist())
+    label = f"States of {name}, the {min(MAX_ROWS, len(visited))} most visited of {len(model.initial_)}"
+    strip = _image(name, scored, paths) if scored.kind == "vectors" else _coloured(model, scored, paths)
+    visited["share"] = [f"{share:.1%}" for share in visited["share"]]
+    visited["mean duration"] = [f"{steps:.1f}" for steps in visited["mean duration"]]
+    return f"<h3>{escape(name)}</h3>{strip}{paragraph(label, quiet=True)}{table(visited, label)}"
 
 
 def visits(paths: list[np.ndarray]) -> pd.DataFrame:
-    """A row a state, most visited first: ``state``, ``share`` of the steps, ``mean duration`` and ``longest`` (steps in a row)."""
-    from seqmodels.evaluation.plots.frames import runs  # lazily: matplotlib is slow to import
+    """For each state ``share`` of the steps, ``mean duration`` and ``longest`` visit in steps; most visited first."""
+    from seqmodels.evaluation.plots.frames import runs
 
-    stretches = [(state, last - first) for path in paths for first, last, state in runs(path)]
-    frame = pd.DataFrame(stretches, columns=["state", "steps"]).groupby("state")["steps"]
+    durations = [(state, end - first) for path in paths for first, end, state in runs(path)]
+    frame = pd.DataFrame(durations, columns=["state", "steps"]).groupby("state")["steps"]
     table = frame.agg(["sum", "mean", "max"]).reset_index()
     table.columns = pd.Index(["state", "share", "mean duration", "longest"])
     table["share"] /= table["share"].sum()
-    return table.sort_values("share", ascending=False, kind="stable").head(ROWS).reset_index(drop=True)
+    return table.sort_values("share", ascending=False, kind="stable").head(MAX_ROWS).reset_index(drop=True)
 
 
-def _shown(found: pd.DataFrame) -> pd.DataFrame:
-    shown = found.copy()
-    shown["share"] = [f"{share:.1%}" for share in found["share"]]
-    shown["mean duration"] = [f"{steps:.1f}" for steps in found["mean duration"]]
-    return shown
-
-
-def _strip(name: str, model: HMM, scored: Sequences, paths: list[np.ndarray]) -> str:
-    from seqmodels.evaluation.plots import state_strip  # lazily: matplotlib is slow to import
+def _image(name: str, scored: Sequences, paths: list[np.ndarray]) -> str:
+    """The sequence of median length over its states."""
+    from seqmodels.evaluation.plots.frames import state_strip
 
     i = int(np.argsort(scored.n_units, kind="stable")[len(scored) // 2])
-    title = f"{name}: {named(scored, i)}"
-    frames, path = np.asarray(scored.items[i][:FRAMES]), paths[i][:FRAMES]
+    title = f"{name}: {sequence_label(scored, i)}"
+    frames = np.asarray(scored.items[i][:MAX_FRAMES])
+    path = paths[i][:MAX_FRAMES]
     figure = state_strip(frames, path, scale=scale_of(scored), title=title)
-    alt = f"The features of {title} over {len(frames)} frames, and under them its {len(set(path.tolist()))} hidden states in their order"
-    return picture(
-        figure, alt, "Above: features in standard deviations; below: the state of each frame, colours repeat."
+    n_states = len(set(path.tolist()))
+    alt = (
+        f"The features of {title} over {len(frames)} frames, and under them its {n_states} hidden states in their order"
     )
+    caption = "Above: features in standard deviations; below: the state of each frame, colours repeat."
+    return picture(figure, alt, caption)
 
 
-def _coloured(name: str, model: HMM, scored: Sequences, paths: list[np.ndarray]) -> str:
-    gap, left, lines = "" if scored.kind == "text" else " ", PASSAGE, []
+def _coloured(model: HMM, scored: Sequences, paths: list[np.ndarray]) -> str:
+    """The first steps of the sequences, coloured by state."""
+    gap = "" if scored.kind == "text" else " "
+    left = MAX_STEPS
+    lines = []
     for item, path in zip(scored, paths, strict=True):
         if left > 0:
-            lines.append(_line(spelled(model.encoding_, item)[:left], path[:left], gap))
+            lines.append(_coloured_line(encoded_steps(model.encoding_, item)[:left], path[:left], gap))
             left -= len(path)
-    words = f"The first {PASSAGE - max(left, 0)} steps, coloured by state; colours repeat, point at a stretch for its number."
+    n = MAX_STEPS - max(left, 0)
+    words = f"The first {n} steps, coloured by state; colours repeat, point at a run for its number."
     return f'<p class="passage">{"<br>".join(lines)}</p>' + paragraph(words, quiet=True)
 
 
-def _line(pieces: list[str], path: np.ndarray, gap: str) -> str:
+def _coloured_line(steps: list[str], path: np.ndarray, gap: str) -> str:
+    from seqmodels.evaluation.plots.frames import runs
+
     return gap.join(
-        f'<span class="s{state % N_COLOURS}" title="state {state}">{escape(piece)}</span>'
-        for piece, state in _stretches(pieces, path, gap)
+        f'<span class="s{state % N_COLOURS}" title="state {state}">{escape(gap.join(steps[first:end]))}</span>'
+        for first, end, state in runs(path)
     )
 
 
-def _stretches(pieces: list[str], path: np.ndarray, gap: str) -> list[tuple[str, int]]:
-    from seqmodels.evaluation.plots.frames import runs  # lazily: matplotlib is slow to import
-
-    return [(gap.join(pieces[first:last]), state) for first, last, state in runs(path)]
-
-
-def _meanings(model: HMM, scored: Sequences, paths: list[np.ndarray], states: list[int]) -> list[str]:
-    """For each state what it most often emitted, with shares."""
+def _emitted(model: HMM, scored: Sequences, paths: list[np.ndarray], states: list[int]) -> list[str]:
+    """For each state the steps that it most often emitted, with shares."""
     counts: dict[int, Counter[str]] = {state: Counter() for state in states}
     for item, path in zip(scored, paths, strict=True):
-        for piece, state in zip(spelled(model.encoding_, item), path.tolist(), strict=True):
+        for step, state in zip(encoded_steps(model.encoding_, item), path.tolist(), strict=True):
             if state in counts:
-                counts[state][piece] += 1
-    return [_named(counts[state]) for state in states]
-
-
-def _named(counter: Counter[str]) -> str:
-    total = sum(counter.values())
-    return "  ".join(f"{_visible(piece)} {n / total:.0%}" for piece, n in counter.most_common(N_SYMBOLS))
-
-
-def _visible(piece: str) -> str:
-    return {" ": "␣", "\n": "↵", "\t": "⇥"}.get(piece, piece)
+                counts[state][step] += 1
+    visible = {" ": "␣", "\n": "↵", "\t": "⇥"}
+    lists = []
+    for state in states:
+        total = sum(counts[state].values())
+        common = counts[state].most_common(N_SYMBOLS)
+        lists.append("  ".join(f"{visible.get(step, step)} {n / total:.0%}" for step, n in common))
+    return lists

@@ -1,112 +1,275 @@
-"""Sums over all alignments of a block of pairs, and the best of them, by the recursions of the HMM.
+"""Sums over all alignments of pairs of a source and a target, and the best of them, by the recursions of the HMM.
 
-Where jumps are drawn by the pulls of places, every source has a chain of its own, ``w[j - i] v_j / Σ_k w[k - i] v_k``. All that differs from
-source to source belongs to one place, what it draws and the sum that divides what leaves it: so it is put with what the place
-emits, and the sources share one transition matrix. The sum comes a step too early that way, which ``steps`` puts right.
+Pairs whose sources have one length are worked on side by side (``PairBlock``). With a ``PositionPrior`` every source
+has a chain of its own, ``w[j - i] v_j / Σ_k w[k - i] v_k``. All that differs from source to source belongs to one
+position, its prior weight and the sum that divides what leaves it: so it is put with what the position emits, and the
+sources share one transition matrix. The sum comes a step too early that way, which ``steps`` puts right.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
 from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.alignment.blocks import Block
 from seqmodels.hmm.alignment.jumps import Chain, Jumps
-from seqmodels.hmm.densities import LogDensities
-from seqmodels.hmm.forward_backward import forward_of, posterior_of
-from seqmodels.hmm.trellis import Trellis
-from seqmodels.hmm.viterbi import best_paths
+from seqmodels.hmm.inference.densities import LogDensities
+from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
+from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.hmm.inference.segments import Segments
+from seqmodels.hmm.inference.trellis import Trellis
+from seqmodels.hmm.inference.viterbi import best_paths
+from seqmodels.preparation import Example
+
+CELLS_AT_ONCE = 1 << 20  # a cell is a step of a target at a position of its source
 
 
 @dataclass(frozen=True)
-class Visits:
-    """What EM asks of a block: ``log_prob`` nats of all, posteriors ``gamma (N, S')``, ``expected`` starts, jumps and ends, and of each
-    pair the ``arrivals (n, S + 1)`` at places and the end, and the ``departures (n, S + 2)`` from the rows of ``Jumps.features``."""
+class Alphabets:
+    """``n_source`` symbols, then the edge of a source, then the null; ``n_target`` symbols, then a target's start."""
+
+    n_source: int
+    n_target: int
+
+    def windows(self, sources: np.ndarray, window: int) -> np.ndarray:
+        """``(n, S)`` symbols -> ``(n, S + 2, window)`` around each position, the end, and, last, the null."""
+        half = window // 2
+        padded = np.pad(sources, ((0, 0), (half, half + 1)), constant_values=self.n_source)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, window, axis=1)
+        null = np.full((len(sources), 1, window), self.n_source + 1)
+        return np.concatenate([windows, null], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class PairBlock:
+    """n pairs whose sources have S positions, all of one weight; N steps in all, by the rows of ``segments.packing``.
+
+    Attributes:
+        indices: which pairs, longest target first.
+        windows: (n, S + 2, window) source symbols around each position, the end and the null.
+        y: (N,) target symbols.
+        previous: (N,) the target symbols before them.
+        weight: what each pair counts.
+        segments: of the targets.
+        scratch: memory that the recursions use again.
+        null: whether a step may come from no position.
+    """
+
+    indices: list[int]
+    windows: np.ndarray
+    y: np.ndarray
+    previous: np.ndarray
+    weight: float
+    segments: Segments
+    scratch: Scratch
+    null: bool
+
+    @classmethod
+    def of(
+        cls,
+        examples: Sequence[Example],
+        indices: list[int],
+        alphabets: Alphabets,
+        window: int,
+        *,
+        null: bool,
+        device: torch.device,
+        dtype: torch.dtype,
+        scratch: Scratch,
+    ) -> Self:
+        """Of the examples ``indices``, whose sources are of one length."""
+        pairs = [examples[i] for i in indices]
+        sources = np.stack([np.asarray(e.source) for e in pairs])
+        lengths = np.array([len(e.values) for e in pairs])
+        n_states = (2 * sources.shape[1] + 1) if null else sources.shape[1]
+        segments = Segments.fastest(lengths, n_states, dtype, device)
+        sequence, time = segments.sequence.cpu().numpy(), segments.time.cpu().numpy()
+        values = np.concatenate([np.asarray(e.values) for e in pairs])
+        row = (np.cumsum(lengths) - lengths)[sequence] + time
+        previous = np.where(time == 0, alphabets.n_target, values[row - 1])
+        windows = alphabets.windows(sources, window)
+        return cls(indices, windows, values[row], previous, pairs[0].weight, segments, scratch, null)
+
+    @property
+    def n_positions(self) -> int:
+        """S, the length of the sources."""
+        return int(self.windows.shape[1]) - 2
+
+    @cached_property
+    def sequence(self) -> np.ndarray:
+        """(N,) which pair each row belongs to."""
+        return self.segments.sequence.cpu().numpy()
+
+    @cached_property
+    def last(self) -> np.ndarray:
+        """(n,) the row of each pair's last step."""
+        return self.segments.last.cpu().numpy()
+
+    @property
+    def windows_of_steps(self) -> np.ndarray:
+        """(N, S', window): the source symbols a step may look at, from each position and the null."""
+        n = self.n_positions
+        windows = np.delete(self.windows, n, axis=1) if self.null else self.windows[:, :n]
+        windows_of_steps: np.ndarray = windows[self.sequence]
+        return windows_of_steps
+
+    @property
+    def windows_of_jumps(self) -> np.ndarray:
+        """(n, S + 1, window): the source symbols around each position that can be jumped to, and the end."""
+        return self.windows[:, :-1]
+
+    def sum_nulls(self, gamma: np.ndarray) -> np.ndarray:
+        """(..., K) posteriors of states -> (..., S') of positions, and of the null."""
+        if not self.null:
+            return gamma
+        positions, nulls = gamma[..., : self.n_positions], gamma[..., self.n_positions :]
+        return np.concatenate([positions, nulls.sum(-1, keepdims=True)], -1)
+
+    def repeat_nulls(self, values: np.ndarray) -> np.ndarray:
+        """(..., S') of positions and the null -> (..., K) of states: all nulls have one value."""
+        if not self.null:
+            return values
+        nulls = np.repeat(values[..., -1:], self.n_positions + 1, axis=-1)
+        return np.concatenate([values[..., :-1], nulls], -1)
+
+
+def blocks_of(
+    examples: Sequence[Example],
+    alphabets: Alphabets,
+    window: int,
+    *,
+    null: bool,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> list[PairBlock]:
+    """All pairs that have a weight, those of one source length and weight together."""
+
+    def key(i: int) -> tuple[int, float]:
+        return len(np.asarray(examples[i].source)), examples[i].weight
+
+    lengths = [len(e.values) for e in examples]
+    used = [i for i, e in enumerate(examples) if e.weight > 0]
+    used.sort(key=lambda i: (*key(i), -lengths[i]))
+    scratch = Scratch()
+    return [
+        PairBlock.of(examples, part, alphabets, window, null=null, device=device, dtype=dtype, scratch=scratch)
+        for (n_positions, _), group in groupby(used, key=key)
+        for part in _parts(list(group), lengths, CELLS_AT_ONCE // (n_positions + null))
+    ]
+
+
+def _parts(indices: list[int], lengths: list[int], max_steps: int) -> list[list[int]]:
+    """Parts of at most so many steps, or of one pair."""
+    parts, steps = list[list[int]](), max_steps
+    for i in indices:
+        if steps + lengths[i] > max_steps:
+            parts.append([])
+            steps = 0
+        parts[-1].append(i)
+        steps += lengths[i]
+    return [part for part in parts if part]
+
+
+@dataclass(frozen=True)
+class AlignmentExpectations:
+    """The E-step of one block.
+
+    Attributes:
+        log_prob: nats of all pairs.
+        gamma: (N, S') posteriors of positions, and of the null.
+        chain: expected starts, jumps and ends.
+        arrivals: (n, S + 1) of each pair, at positions and the end.
+        departures: (n, S + 2) of each pair, from the rows of ``Jumps.features``.
+    """
 
     log_prob: float
     gamma: np.ndarray
-    expected: Chain
+    chain: Chain
     arrivals: np.ndarray
     departures: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Alignment:
-    """A block's problem: ``sums (n, K)`` of the ways out of each state, what it sees in ``trellis``."""
+class AlignmentTrellis:
+    """The alignments of one block: ``sums (n, K)`` divide the jumps out of each state; ``trellis``, their chain."""
 
-    block: Block
+    block: PairBlock
     jumps: Jumps
     sums: Tensor
     trellis: Trellis
 
     @classmethod
-    def of(cls, block: Block, jumps: Jumps, pull: np.ndarray, p: np.ndarray, dtype: torch.dtype) -> Self:
-        """Given pulls ``(n, S + 1)`` and probabilities ``p (N, S')`` of each step at each place (and the null)."""
-        device, sums = block.cutting.lengths.device, jumps.sums(pull)
-        own = pull[:, :-1] / sums[:, 2:]
-        if block.null:  # comes with one probability, whatever the sum: arriving makes good for leaving
-            own = np.concatenate([own, np.ones((len(own), 1))], axis=1)
+    def of(cls, block: PairBlock, jumps: Jumps, prior: np.ndarray, p: np.ndarray, dtype: torch.dtype) -> Self:
+        """Given prior weights ``(n, S + 1)`` and probabilities ``p (N, S')`` of each step at each position."""
+        device, sums = block.segments.lengths.device, jumps.sums(prior)
+        factors = prior[:, :-1] / sums[:, 2:]
+        if (
+            block.null
+        ):  # a null comes with one probability, whatever the sum: the factor of arriving cancels that of leaving
+            factors = np.concatenate([factors, np.ones((len(factors), 1))], axis=1)
         chain, of_states = jumps.chain(sums), torch.from_numpy(jumps.of_states(sums)).to(device)
         # In float64 first: what the finest contexts hardly ever saw may be less than float32 can hold.
-        log_b = torch.from_numpy(block.spread(p * own[block.sequence])).log_().to(device, dtype)
-        if chain.final is None:  # the last step is not left
-            log_b[block.cutting.last] += of_states.log().to(dtype)
+        log_b = torch.from_numpy(block.repeat_nulls(p * factors[block.sequence])).log_().to(device, dtype)
+        if chain.final is None:  # no jump leaves the last step
+            log_b[block.segments.last] += of_states.log().to(dtype)
         initial, transition = torch.from_numpy(chain.initial), torch.from_numpy(chain.transition)
         final = None if chain.final is None else torch.from_numpy(chain.final)
-        trellis = Trellis.of(initial, transition, LogDensities(log_b), block.cutting, final, block.scratch)
+        trellis = Trellis.of(initial, transition, LogDensities(log_b), block.segments, final, block.scratch)
         return cls(block, jumps, of_states, trellis)
 
     def steps(self) -> list[np.ndarray]:
         """For each pair log p(y_t | y_<t, x), and where ends are events that of the end."""
-        cutting, found = self.block.cutting, forward_of(self.trellis)
-        early = (found.alpha.double() * self.sums[cutting.sequence]).sum(1).log()
-        assert found.ends is not None
+        segments, forward = self.block.segments, forward_pass(self.trellis)
+        log_sums = (forward.alpha.double() * self.sums[segments.sequence]).sum(1).log()
+        assert forward.ends is not None
         if not self.jumps.stops:
-            early[cutting.last] = 0.0
-        ends, results = (found.ends - early[cutting.last]).cpu().numpy(), []
-        for steps, late, end in zip(cutting.split(found.steps), cutting.split(early), ends, strict=True):
-            right = (steps + late.diff(prepend=late.new_zeros(1))).cpu().numpy()
-            results.append(np.append(right, end) if self.jumps.stops else right)
+            log_sums[segments.last] = 0.0
+        ends, results = (forward.ends - log_sums[segments.last]).cpu().numpy(), []
+        for steps, early, end in zip(segments.split(forward.steps), segments.split(log_sums), ends, strict=True):
+            corrected = (steps + early.diff(prepend=early.new_zeros(1))).cpu().numpy()
+            results.append(np.append(corrected, end) if self.jumps.stops else corrected)
         return results
 
-    def visits(self) -> Visits:
+    def expectations(self) -> AlignmentExpectations:
         """The E-step."""
-        block, found = self.block, posterior_of(self.trellis)
-        gamma = found.gamma
-        each = gamma.new_zeros(len(block.indices), gamma.shape[1], dtype=torch.float64)
-        stays = each.index_add(0, block.cutting.sequence, gamma.double()).cpu().numpy()
-        last = gamma[block.cutting.last].double().cpu().numpy()
-        first = gamma[block.cutting.first].double().cpu().numpy()
-        expected = [a.cpu().numpy() for a in (found.initial, found.xi, found.final)]
-        return Visits(
-            float(found.log_prob.sum()),
-            block.shares(gamma.cpu().numpy().copy()),
-            Chain(expected[0], expected[1], expected[2] if self.jumps.stops else None),
-            np.column_stack([stays[:, : block.n_places], np.full(len(stays), float(self.jumps.stops))]),
-            self._departures(stays, first, last),
+        block, posterior = self.block, forward_backward_pass(self.trellis)
+        gamma = posterior.gamma
+        zeros = gamma.new_zeros(len(block.indices), gamma.shape[1], dtype=torch.float64)
+        visits = zeros.index_add(0, block.segments.sequence, gamma.double()).cpu().numpy()  # (n, K)
+        last = gamma[block.segments.last].double().cpu().numpy()
+        first = gamma[block.segments.first].double().cpu().numpy()
+        initial, xi, final = (a.cpu().numpy() for a in (posterior.initial, posterior.xi, posterior.final))
+        return AlignmentExpectations(
+            float(posterior.log_prob.sum()),
+            block.sum_nulls(gamma.cpu().numpy().copy()),
+            Chain(initial, xi, final if self.jumps.stops else None),
+            np.column_stack([visits[:, : block.n_positions], np.full(len(visits), float(self.jumps.stops))]),
+            self._departures(visits, first, last),
         )
 
-    def _departures(self, stays: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-        """A row is left for a place or the end once for each time it is come to, if it is left."""
-        n, stops = self.block.n_places, self.jumps.stops
-        before = first[:, n : n + 1] if self.block.null else np.zeros((len(stays), 1))  # a null at first
-        rows = np.concatenate([before, stays[:, :n]], axis=1)
+    def _departures(self, visits: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+        """A row is left for a position or the end once for each visit, if it is left."""
+        n, stops = self.block.n_positions, self.jumps.stops
+        before = first[:, n : n + 1] if self.block.null else np.zeros((len(visits), 1))  # a null at first
+        rows = np.concatenate([before, visits[:, :n]], axis=1)
         if not stops:
             rows[:, 1:] -= last[:, :n]
             rows -= last[:, n:] if self.block.null else 0.0
         return np.concatenate([1 - before, rows], axis=1)
 
     def posterior(self) -> list[np.ndarray]:
-        """For each pair ``(T, S')`` the posterior of places, and of the null."""
-        gamma = self.block.cutting.split(posterior_of(self.trellis).gamma)
-        return [self.block.shares(each.double().cpu().numpy()) for each in gamma]
+        """For each pair ``(T, S')`` the posterior of positions, and of the null."""
+        gamma = self.block.segments.split(forward_backward_pass(self.trellis).gamma)
+        return [self.block.sum_nulls(each.double().cpu().numpy()) for each in gamma]
 
     def best(self) -> list[np.ndarray]:
-        """For each pair ``(T,)`` the places of the best alignment, -1 the null."""
+        """For each pair ``(T,)`` the positions of the best alignment, -1 the null."""
         paths, _ = best_paths(self.trellis)
-        places = torch.where(paths < self.block.n_places, paths, -1)
-        return [path.cpu().numpy() for path in places.split(self.block.cutting.lengths.tolist())]
+        positions = torch.where(paths < self.block.n_positions, paths, -1)
+        return [path.cpu().numpy() for path in positions.split(self.block.segments.lengths.tolist())]

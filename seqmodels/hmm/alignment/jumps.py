@@ -1,26 +1,32 @@
-"""Where an alignment goes next: ``p(a_t = j | a_t-1 = i, x) = w[j - i] v_j / Σ_k w[k - i] v_k`` over the S places there are, and the end.
+"""Where an alignment goes next: ``p(a_t = j | a_t-1 = i, x) = w[j - i] v_j / Σ_k w[k - i] v_k`` over the S positions,
+and the end.
 
-A chain of Vogel, Ney and Tillmann (1996), with the null of Och and Ney (2003): a step that is aligned with nothing comes with one
-probability from everywhere, and the place that the next jump is measured from stays what it was. ``v``, the pull of a place, is one
-everywhere or learned from the source around it (``seqmodels.hmm.alignment.pull``).
+A chain of Vogel, Ney and Tillmann (1996), with the null of Och and Ney (2003): a step that is aligned with nothing
+comes with one probability from everywhere, and the position that the next jump is measured from stays what it was.
+``w``, the weights of jumps by distance, are ``Jumps``; ``v``, the prior weight of a position, is one everywhere or
+learned from the source around it (``PositionPrior``): ``v_j = Π_k v_k(context_k of position j)``, over ever wider
+contexts. A letter that is not pronounced is jumped over; whether it is, its neighbours say. The end has a prior weight
+too, by what stands before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
-from seqmodels.arrays import array_of, check_between
+from seqmodels.array_checks import array_of, check_between, check_codes
+from seqmodels.hmm.alignment.lexicon import UNKNOWN, ContextOrder, find
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Over K states: ``initial (K,)`` or ``(n, K)``, ``transition (K, K)``, ``final (K,)`` or None; or their expected counts.
+    """Over K states: ``initial (K,)`` or ``(n, K)``, ``transition (K, K)``, ``final (K,)`` or None; or counts.
 
-    The states are the S places; with a null 2 S + 1: then come the nulls after no place, after the first, ..., after the last.
+    The states are the S positions; with a null 2 S + 1: then come the nulls after no position, after the first, ...,
+    after the last.
     """
 
     initial: np.ndarray
@@ -28,19 +34,19 @@ class Chain:
     final: np.ndarray | None
 
     def __add__(self, other: Chain) -> Chain:
-        """Of expected counts."""
+        """The sum of expected counts."""
         final = None if self.final is None or other.final is None else self.final + other.final
         return Chain(self.initial + other.initial, self.transition + other.transition, final)
 
     def weighted(self, weight: float) -> Chain:
-        """Of pairs that each count ``weight``."""
+        """The expected counts of pairs that each count ``weight``."""
         final = None if self.final is None else weight * self.final
         return Chain(weight * self.initial, weight * self.transition, final)
 
 
 @dataclass(frozen=True)
 class Jumps:
-    """``weights``: of first places 1 .. D, of jumps -D .. D, of ends 1 .. D beyond; what is farther than D counts as D.
+    """``weights``: of first positions 1 .. D, of jumps -D .. D, of ends 1 .. D beyond; farther counts as D.
 
     ``null``: the probability that a step is aligned with nothing; None: never.
     """
@@ -52,49 +58,55 @@ class Jumps:
 
     @classmethod
     def flat(cls, max_jump: int, *, stops: bool, null: bool) -> Self:
-        """All places alike, as in IBM's model 1 (Brown et al. 1993)."""
+        """All positions alike, as in IBM's model 1 (Brown et al. 1993)."""
         n = (4 if stops else 3) * max_jump + 1
         return cls(np.full(n, 1 / n), max_jump, stops, 0.1 if null else None)
 
     @property
     def n_parameters(self) -> int:
-        """Free ones: first places have a factor of their own, jumps and ends share one."""
+        """Free parameters: first positions have a factor of their own, jumps and ends share one."""
         return len(self.weights) - 2 + (self.null is not None)
 
-    def features(self, n_places: int) -> np.ndarray:
-        """``(S + 2, S + 1)``: the weight that each way takes, -1 where there is none.
+    def features(self, n_positions: int) -> np.ndarray:
+        """``(S + 2, S + 1)``: the index of each jump's weight, -1 where there is none.
 
-        Rows: the start, a null before any place, the S places. Columns: the S places, and the end.
+        Rows: the start, a null before any position, the S positions. Columns: the S positions, and the end.
         """
-        far, origin = self.max_jump, np.arange(n_places + 1)[:, None]
-        jumps = np.clip(np.arange(1, n_places + 1) - origin, -far, far) + 2 * far  # behind the far first places
-        first = np.minimum(np.arange(1, n_places + 1), far) - 1
-        ends = np.minimum(n_places + 1 - origin, far) + 3 * far if self.stops else np.full_like(origin, -1)
+        most, origin = self.max_jump, np.arange(n_positions + 1)[:, None]
+        jumps = (
+            np.clip(np.arange(1, n_positions + 1) - origin, -most, most) + 2 * most
+        )  # after those of first positions
+        first = np.minimum(np.arange(1, n_positions + 1), most) - 1
+        ends = np.minimum(n_positions + 1 - origin, most) + 3 * most if self.stops else np.full_like(origin, -1)
         return np.column_stack([np.vstack([first, first, jumps[1:]]), np.vstack([[[-1]], ends])])
 
-    def table(self, n_places: int) -> np.ndarray:
-        """``(S + 2, S + 1)``: the weights themselves."""
-        features = self.features(n_places)
+    def table(self, n_positions: int) -> np.ndarray:
+        """``(S + 2, S + 1)``: the weight of each jump, 0 where there is none."""
+        features = self.features(n_positions)
         return np.where(features < 0, 0.0, self.weights[features])
 
-    def sums(self, pull: np.ndarray) -> np.ndarray:
-        """``(n, S + 2)``: what the ways from each row are divided by, given the pulls ``(n, S + 1)`` of places and the end."""
-        return pull @ self.table(pull.shape[1] - 1).T
+    def sums(self, prior: np.ndarray) -> np.ndarray:
+        """``(n, S + 2)``: what the jumps from each row are divided by, given the prior weights ``(n, S + 1)`` of
+        positions and the end.
+        """
+        sums: np.ndarray = prior @ self.table(prior.shape[1] - 1).T
+        return sums
 
     def chain(self, sums: np.ndarray) -> Chain:
-        """Of n sources of like length, all but what each place has of its own: its pull, and its sum (see ``of_states``).
+        """Of n sources of one length, all but each position's prior weight and sum (see ``of_states``).
 
-        ``initial (n, K)`` lacks the pulls, the rows of ``transition`` and ``final`` the pulls and the sums.
+        ``initial (n, K)`` lacks the prior weights, the rows of ``transition`` and ``final`` the prior weights and the
+        sums.
         """
-        n_places, null = sums.shape[1] - 2, self.null or 0.0
-        table = (1 - null) * self.table(n_places)
+        n_positions, null = sums.shape[1] - 2, self.null or 0.0
+        table = (1 - null) * self.table(n_positions)
         initial = table[0, :-1] / sums[:, :1]
         final = table[:, -1]
         if self.null is None:
             return Chain(initial, table[2:, :-1], final[2:] if self.stops else None)
-        origins = np.concatenate([np.arange(2, n_places + 2), np.arange(1, n_places + 2)])
-        nulls = null * np.eye(n_places + 2, n_places + 1, -1)
-        never = np.zeros((len(sums), n_places))
+        origins = np.concatenate([np.arange(2, n_positions + 2), np.arange(1, n_positions + 2)])
+        nulls = null * np.eye(n_positions + 2, n_positions + 1, -1)
+        never = np.zeros((len(sums), n_positions))
         initial = np.concatenate([initial, null / sums[:, 1:2], never], axis=1)
         transition = np.concatenate([table[:, :-1], nulls], axis=1)[origins]
         return Chain(initial, transition, final[origins] if self.stops else None)
@@ -103,43 +115,50 @@ class Jumps:
         """``(n, S + 2)`` sums of rows -> ``(n, K)`` those of the states."""
         return sums[:, 2:] if self.null is None else np.concatenate([sums[:, 2:], sums[:, 1:]], axis=1)
 
-    def counted(self, expected: Chain, n_places: int) -> tuple[np.ndarray, float]:
-        """Expected starts, transitions and ends -> ``(S + 2, S + 1)`` by rows and columns of ``features``, and nulls."""
-        counts = np.zeros((n_places + 2, n_places + 1))
-        counts[0, :-1] = expected.initial[:n_places]
+    def counted(self, expected: Chain, n_positions: int) -> tuple[np.ndarray, float]:
+        """Expected starts, transitions and ends -> ``(S + 2, S + 1)``, arranged as ``features``, and nulls."""
+        counts = np.zeros((n_positions + 2, n_positions + 1))
+        counts[0, :-1] = expected.initial[:n_positions]
         final = np.zeros(len(expected.initial)) if expected.final is None else expected.final
-        rows = np.column_stack([expected.transition[:, :n_places], final])
-        counts[2:] = rows[:n_places]
+        rows = np.column_stack([expected.transition[:, :n_positions], final])
+        counts[2:] = rows[:n_positions]
         if self.null is None:
             return counts, 0.0
-        counts[1:] += rows[n_places:]
-        return counts, float(expected.transition[:, n_places:].sum() + expected.initial[n_places:].sum())
+        counts[1:] += rows[n_positions:]
+        return counts, float(expected.transition[:, n_positions:].sum() + expected.initial[n_positions:].sum())
 
     def log_prior(self, pseudocount: float) -> float:
-        """Nats that the objective adds: ``pseudocount`` of every weight where there is a choice of all, and of the null's two sides."""
+        """Nats that the objective adds: ``pseudocount`` of every weight where there is a choice of all, and of the
+        null's two sides.
+        """
         total = float(np.log(self.weights / self.weights.sum()).sum())
         if self.null is not None:
             total += float(np.log(self.null) + np.log1p(-self.null))
         return pseudocount * total
 
-    def maximised(self, expected: Mapping[int, Chain], pressure: Mapping[int, np.ndarray], pseudocount: float) -> Jumps:
-        """A better fit: exact of the null, of the weights a step of Hunter's (2004) majorisation.
+    def maximised(self, expected: Mapping[int, Chain], divisors: Mapping[int, np.ndarray], pseudocount: float) -> Jumps:
+        """The M-step: exact of the null, of the weights a step of Hunter's (2004) majorisation.
 
         Args:
-            expected: chains of expected counts, by number of places.
-            pressure: ``(S + 2, S + 1)`` the sum over sources of ``departures from a row / its sum · pull of a column``.
+            expected: chains of expected counts, by number of positions.
+            divisors: ``(S + 2, S + 1)`` the sum over sources of
+                ``departures from a row / its sum · prior weight of a column``.
             pseudocount: of every weight.
         """
-        n, made, n_null, total = len(self.weights), np.zeros(len(self.weights)), 0.0, 0.0
+        n = len(self.weights)
+        jump_counts = np.zeros(n)
         divisor = np.zeros(n)
-        for n_places, chain in expected.items():
-            counts, nulls = self.counted(chain, n_places)
-            features = self.features(n_places)
-            real = features >= 0
-            made += np.bincount(features[real], counts[real], n)
-            divisor += np.bincount(features[real], pressure[n_places][real], n)
-            n_null, total = n_null + nulls, total + nulls + float(counts.sum())
-        weights = (made + pseudocount) / (divisor + n * pseudocount / self.weights.sum())
+        n_null = 0.0
+        total = 0.0
+        for n_positions, chain in expected.items():
+            counts, nulls = self.counted(chain, n_positions)
+            features = self.features(n_positions)
+            mask = features >= 0
+            jump_counts += np.bincount(features[mask], counts[mask], n)
+            divisor += np.bincount(features[mask], divisors[n_positions][mask], n)
+            n_null += nulls
+            total = total + nulls + float(counts.sum())
+        weights = (jump_counts + pseudocount) / (divisor + n * pseudocount / self.weights.sum())
         null = None if self.null is None else (n_null + pseudocount) / (total + 2 * pseudocount)
         return replace(self, weights=weights / weights.sum(), null=null)
 
@@ -149,7 +168,7 @@ class Jumps:
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray], max_jump: int, *, stops: bool) -> Self:
-        """What ``arrays`` returned; ``ValueError`` for what are no weights of so many jumps."""
+        """The inverse of ``arrays``; ``ValueError`` for what are no weights of so many jumps."""
         null, n = array_of(arrays, "null", np.float64, (None,)), (4 if stops else 3) * max_jump + 1
         check_between("null", null[:1], 0, 1)
         return cls(
@@ -158,3 +177,91 @@ class Jumps:
             stops,
             float(null[0]) if len(null) else None,
         )
+
+
+@dataclass(frozen=True)
+class PositionContexts:
+    """Of positions, and the end: ``coarser (n, S + 1)`` factors of all contexts but the finest, and its ``ids``."""
+
+    coarser: np.ndarray
+    ids: np.ndarray
+
+
+@dataclass(frozen=True)
+class PositionPrior:
+    """For each order that looks at the source ``contexts (C,)``, sorted codes, and ``factors (C,)``."""
+
+    contexts: tuple[np.ndarray, ...]
+    factors: tuple[np.ndarray, ...]
+    orders: tuple[ContextOrder, ...]
+    n_source: int
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of factors."""
+        return sum(map(len, self.factors))
+
+    def look_up(self, windows: np.ndarray) -> PositionContexts:
+        """The contexts of each position and the end, given the source symbols around them, ``(n, S + 1, window)``."""
+        coarser = np.ones(windows.shape[:-1])
+        ids = np.zeros(windows.shape[:-1], np.int64)
+        before = np.ones(1)
+        for order, contexts, factors in zip(self.orders, self.contexts, self.factors, strict=False):
+            coarser = coarser * np.where(ids == UNKNOWN, 1.0, before[ids])
+            ids = find(contexts, order.codes(ids, windows, self.n_source))
+            before = factors
+        return PositionContexts(coarser, ids)
+
+    def weights(self, contexts: PositionContexts) -> np.ndarray:
+        """``(n, S + 1)`` prior weights; that of the end is the unit."""
+        finest = self.factors[-1] if self.factors else np.ones(1)
+        weights: np.ndarray = contexts.coarser * np.where(contexts.ids == UNKNOWN, 1.0, finest[contexts.ids])
+        return weights / weights[:, -1:]
+
+    def __call__(self, windows: np.ndarray) -> np.ndarray:
+        """``(n, S + 1)`` prior weights, given the source symbols around each position and the end,
+        ``(n, S + 1, window)``.
+        """
+        return self.weights(self.look_up(windows))
+
+    def with_order(self, windows: Sequence[np.ndarray]) -> PositionPrior:
+        """With one order more, of all contexts there are in ``windows``, whose factors are one."""
+        order = self.orders[len(self.contexts)]
+        codes = [np.unique(order.codes(self.look_up(each).ids, each, self.n_source)) for each in windows]
+        contexts = np.unique(np.concatenate(codes))
+        return replace(self, contexts=(*self.contexts, contexts), factors=(*self.factors, np.ones(len(contexts))))
+
+    def maximised(self, arrivals: np.ndarray, predicted: np.ndarray, pseudocount: float) -> PositionPrior:
+        """The M-step of the finest factors (Hunter 2004), given arrivals ``(C,)``, expected and as predicted now."""
+        factors = self.factors[-1]
+        better = (arrivals + pseudocount) / (predicted / factors + pseudocount)
+        return replace(self, factors=(*self.factors[:-1], better))
+
+    def log_prior(self, pseudocount: float) -> float:
+        """Nats that the objective adds for the finest factors: ``pseudocount · Σ (log v - v + 1)``."""
+        return pseudocount * float((np.log(self.factors[-1]) - self.factors[-1] + 1).sum()) if self.factors else 0.0
+
+    def arrays(self) -> dict[str, dict[str, np.ndarray]]:
+        """By order and name, to be stored."""
+        pairs = zip(self.contexts, self.factors, strict=True)
+        return {str(i): {"contexts": c, "factors": f} for i, (c, f) in enumerate(pairs)}
+
+    @classmethod
+    def of(
+        cls, arrays: Mapping[str, Mapping[str, np.ndarray]], orders: tuple[ContextOrder, ...], n_source: int
+    ) -> Self:
+        """The inverse of ``arrays``; ``ValueError`` for what are no factors."""
+        contexts: list[np.ndarray] = []
+        factors: list[np.ndarray] = []
+        n_before = 1
+        for i, order in zip(range(len(arrays)), orders, strict=False):
+            base = (n_source + 2) ** len(order.columns)
+            codes = array_of(arrays[str(i)], "contexts", np.int64, (None,))
+            contexts.append(check_codes("contexts", codes, n_before, base))
+            factors.append(check_between("factors", array_of(arrays[str(i)], "factors", np.float64, codes.shape), 0))
+            n_before = len(codes)
+        if len(contexts) < len(arrays):
+            raise ValueError(
+                f"the file has pulls of {len(arrays)} contexts, but window and pull allow for {len(orders)}"
+            )
+        return cls(tuple(contexts), tuple(factors), orders, n_source)

@@ -1,4 +1,4 @@
-"""``AlignmentHMM``: a hidden Markov chain over the places of a source as a ``SequenceModel``."""
+"""``AlignmentHMM``: a hidden Markov chain over the positions of a source as a ``SequenceModel``."""
 
 from __future__ import annotations
 
@@ -8,52 +8,54 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from seqmodels.hmm.alignment.blocks import Alphabets, Block, blocks_of
 from seqmodels.hmm.alignment.cursor import AlignmentCursor, check_memory
-from seqmodels.hmm.alignment.inference import Alignment
-from seqmodels.hmm.alignment.jumps import Jumps
-from seqmodels.hmm.alignment.ladder import Ladder, rungs
-from seqmodels.hmm.alignment.pull import Pull
-from seqmodels.hmm.alignment.training import Model, Pseudocounts, Schedule, Training
+from seqmodels.hmm.alignment.inference import AlignmentTrellis, Alphabets, PairBlock, blocks_of
+from seqmodels.hmm.alignment.jumps import Jumps, PositionPrior
+from seqmodels.hmm.alignment.lexicon import BackoffLexicon, context_orders
+from seqmodels.hmm.alignment.training import AlignmentEM, AlignmentParameters, AlignmentPseudocounts
+from seqmodels.hmm.corpus import validation_score
+from seqmodels.hmm.learning.em import StopRule
 from seqmodels.model import DTYPES, SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 
-WIDEST = 9_999  # of windows that are read from a file
+MAX_WINDOW = 9_999  # that is read from a file
 
 
 @dataclass(eq=False, repr=False)
 class AlignmentHMM(SequenceModel):
-    """``p(y | x) = Σ_a Π_t p(a_t | a_t-1, x) p(y_t | x around a_t, y_t-1) · p(end | a_T, x)``: each step comes from a place of the source.
+    """``p(y | x) = Σ_a Π_t p(a_t | a_t-1, x) p(y_t | x around a_t, y_t-1) · p(end | a_T, x)``: each step comes from a
+    position of the source.
 
-    The HMM of Vogel, Ney and Tillmann (1996) and of Och and Ney (2003), summed over all alignments ``a`` exactly, fitted by EM. Jumps
-    have weights by distance, normalised over the places there are (and the end); what a step emits is looked up in ever finer
-    contexts, each of which is a prior of the next: the symbol at the place, its right and left neighbour, the target symbol before,
-    and so on outwards. EM begins as IBM's model 1 (Brown et al. 1993), then moves the jumps, then opens one level of contexts after the other;
-    the objective never falls.
+    The HMM of Vogel, Ney and Tillmann (1996) and of Och and Ney (2003), summed over all alignments ``a`` exactly,
+    fitted by EM. Jumps have weights by distance, normalised over the positions there are (and the end); what a step
+    emits is looked up in ever finer contexts, each of which is a prior of the next: the symbol at the position, its
+    right and left neighbour, the target symbol before, and so on outwards. EM begins as IBM's model 1 (Brown et al.
+    1993), then moves the jumps, then opens one level of contexts after the other; the objective never falls.
 
     Args:
-        window: how many source symbols, an odd number, a step and a jump may look at around the place.
+        window: how many source symbols, an odd number, a step and a jump may look at around the position.
         previous: whether a step also looks at the target symbol before it.
-        pull: whether jumps are drawn to places by what stands there, so that silent letters are learned to be jumped over; without,
-            they know distances alone.
-        max_jump: a jump farther than this many places weighs as much as one of so many.
-        null: whether a step may come from no place at all, with a probability of its own.
-        pseudocount: counts that a context borrows from the coarser one, in target symbols; ``"auto"``: for each level as many as
-            make the training data likeliest (MacKay and Peto 1995).
+        pull: whether jumps have a prior of positions too, by the source symbols there, so that silent letters are
+            learned to be jumped over; without, they know distances alone.
+        max_jump: a jump farther than this many positions weighs as much as one of so many.
+        null: whether a step may come from no position at all, with a probability of its own.
+        pseudocount: counts that a context borrows from the coarser one, in target symbols; ``"auto"``: for each level
+            as many as make the training data likeliest (MacKay and Peto 1995).
         jump_pseudocount: added to the expected count of each jump. Above 0, so that there is a way from everywhere.
-        pull_pseudocount: arrivals at each context of the source that speak for no pull.
+        pull_pseudocount: added to the arrivals at each context of the source, expected and predicted: the prior of
+            positions is then nearer to one.
         max_iter: most EM steps of each stage.
         tol: a stage ends when a step improves the objective by less, in nats per unit; 0 never ends it early.
 
-    The other arguments are those of ``training.Resumable`` and ``SequenceModel``. For symbols and text, as targets and as sources, of different kinds too;
-    always fitted with ``y``. Nothing is held out unless sequences are passed as ``validation``, which are scored once. ``warm_start``
-    is refused.
-    ``history_`` has a line for each EM step, with columns ``level``: how many levels of contexts are open, and ``pseudocount``: what
-    the last of them borrows. ``n_parameters_`` counts jumps, pulls, and in each
-    context the symbols seen there and one for the rest.
+    The other arguments are those of ``training.Resumable`` and ``SequenceModel``. For symbols and text, as targets and
+    as sources, of different kinds too; always fitted with ``y``. Nothing is held out unless sequences are passed as
+    ``validation``, which are scored once. ``warm_start`` is refused. ``history_`` has a line for each EM step, with
+    columns ``level``: how many levels of contexts are open, and ``pseudocount``: what the last of them borrows.
+    ``n_parameters_`` counts jumps, factors of the prior of positions, and in each context the symbols seen there and
+    one for the rest.
 
     >>> X, y = ["ab", "ba", "a", "bb"] * 4, ["AB", "BA", "A", "BB"] * 4
     >>> model = AlignmentHMM(window=1).fit(X, y)
@@ -116,109 +118,106 @@ class AlignmentHMM(SequenceModel):
             )
         if self.observation != "auto" and repr(self.observation) != repr(Categorical()):
             raise ValueError(
-                f"observation is {self.observation!r}, but AlignmentHMM emits symbols by contexts of its own; leave observation='auto'"
+                f"observation is {self.observation!r}, but AlignmentHMM emits symbols by contexts of its own; leave "
+                "observation='auto'"
             )
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         self._check_sources()
         checkpoints = checkpoints_of_fit(self, self._resolved_choices(), train, validation)
-        assert self.source_encoding_ is not None
-        steps, stops = tuple(rungs(self.window, self.previous)), self.length_ == "stop"
-        drawn = tuple(rung for rung in steps if rung.columns) if self.pull else ()
-        n_source, n_target = self.source_encoding_.size, self.encoding_.size
-        first = Model(
-            Jumps.flat(self.max_jump, stops=stops, null=self.null),
-            Pull((), (), drawn, n_source),
-            Ladder((), steps, n_source, n_target),
-        )
-        self.model_ = first
+        self.model_ = self._without_contexts(Jumps.flat(self.max_jump, stops=self.length_ == "stop", null=self.null))
         blocks = self._blocks(train)
         n_units = sum(e.weight * e.n_units for e in train)
-        counts = Pseudocounts(self.pseudocount, self.jump_pseudocount, self.pull_pseudocount)
-        schedule = Schedule(self.max_iter, self.tol)
-        training = Training(blocks, first, counts, schedule, DTYPES[self.dtype], n_units)
-        found = training.run(verbose=self.verbose, checkpoints=checkpoints)
-        self.model_, self.converged_ = found.model, found.converged
-        scored = [np.nan] * (len(found.history) - 1) + [self._nats_per_unit(validation)]
-        self.history_ = found.history.assign(validation=scored)
+        counts = AlignmentPseudocounts(self.pseudocount, self.jump_pseudocount, self.pull_pseudocount)
+        stop = StopRule(self.max_iter, self.tol)
+        em = AlignmentEM(blocks, self.model_, counts, stop, DTYPES[self.dtype], n_units)
+        result = em.run(verbose=self.verbose, checkpoints=checkpoints)
+        self.model_ = result.parameters
+        self.converged_ = result.converged
+        scored = [np.nan] * (len(result.history) - 1) + [validation_score(self._steps, validation)]
+        self.history_ = result.history.assign(validation=scored)
+
+    def _without_contexts(self, jumps: Jumps) -> AlignmentParameters:
+        """With all positions and all symbols alike, as EM begins."""
+        assert self.source_encoding_ is not None
+        orders = tuple(context_orders(self.window, self.previous))
+        of_source = tuple(order for order in orders if order.columns) if self.pull else ()
+        n_source, n_target = self.source_encoding_.size, self.encoding_.size
+        return AlignmentParameters(
+            jumps,
+            PositionPrior((), (), of_source, n_source),
+            BackoffLexicon((), orders, n_source, n_target),
+        )
 
     def _check_sources(self) -> None:
         if not self.measure_.conditional:
             raise ValueError(
-                "AlignmentHMM is p(y | x), each step of y from a place of x, but there is no y; pass fit(X, y)"
+                "AlignmentHMM is p(y | x), each step of y from a position of x, but there is no y; pass fit(X, y)"
             )
         if self.source_encoding_ is None or self.source_encoding_.reads == "vectors":
             raise ValueError(
-                "AlignmentHMM looks source symbols up in tables, but X is vectors; pass symbols or text, or use an encoder-decoder network"
+                "AlignmentHMM looks source symbols up in tables, but X is vectors; pass symbols or text, or use an "
+                "encoder-decoder network"
             )
-
-    def _nats_per_unit(self, examples: list[Example]) -> float:
-        total = sum(float(steps.sum()) for steps in self._steps(examples))
-        return total / sum(e.n_units for e in examples) if examples else np.nan
 
     # -- many pairs at once --------------------------------------------------------------------------------
 
-    def _blocks(self, examples: list[Example]) -> list[Block]:
-        ladder = self.model_.ladder
-        alphabets = Alphabets(ladder.n_source, ladder.n_target)
+    def _blocks(self, examples: list[Example]) -> list[PairBlock]:
+        lexicon = self.model_.lexicon
+        alphabets = Alphabets(lexicon.n_source, lexicon.n_target)
         device, dtype = self._device(), DTYPES[self.dtype]
         for i, example in enumerate(examples):
             check_memory(i, len(np.asarray(example.source)), len(example.values), self.null)
         return blocks_of(examples, alphabets, self.window, null=self.null, device=device, dtype=dtype)
 
-    def _alignments(self, examples: list[Example]) -> Iterator[Alignment]:
+    def _trellises(self, examples: list[Example]) -> Iterator[AlignmentTrellis]:
         model, dtype = self.model_, DTYPES[self.dtype]
         for block in self._blocks(examples):
-            p = model.ladder.probability(block.around, block.previous[:, None], block.y[:, None])
-            yield Alignment.of(block, model.jumps, model.pull(block.landings), p, dtype)
+            p = model.lexicon.probability(block.windows_of_steps, block.previous[:, None], block.y[:, None])
+            yield AlignmentTrellis.of(block, model.jumps, model.prior(block.windows_of_jumps), p, dtype)
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        return self._of_each(examples, Alignment.steps)
+        return self._of_each(examples, AlignmentTrellis.steps)
 
-    def _of_each(self, examples: list[Example], asked: Callable[[Alignment], list[np.ndarray]]) -> list[np.ndarray]:
+    def _of_each(
+        self, examples: list[Example], algorithm: Callable[[AlignmentTrellis], list[np.ndarray]]
+    ) -> list[np.ndarray]:
         results: list[np.ndarray] = [np.empty(0)] * len(examples)
-        for alignment in self._alignments(examples):
-            for i, found in zip(alignment.block.indices, asked(alignment), strict=True):
-                results[i] = found
+        for trellis in self._trellises(examples):
+            for i, result in zip(trellis.block.indices, algorithm(trellis), strict=True):
+                results[i] = result
         return results
 
     # -- alignments ----------------------------------------------------------------------------------------
 
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
-        """For each pair the ``(S_y, S_x)`` posterior of the place that each step of y came from, over encoded steps; rows sum to one.
+        """For each pair the ``(S_y, S_x)`` posterior of the position that each step of y came from, over encoded steps;
+        rows sum to one.
 
-        With ``null`` there is one column more, the last, for none. Places that see much of the same can stand for each other: for the
-        sharpest alignments, if not the best likelihood, fit with ``window=1``.
+        With ``null`` there is one column more, the last, for none. Positions whose windows overlap can stand for each
+        other: for the sharpest alignments, if not the best likelihood, fit with ``window=1``.
         """
-        return self._of_each(self._setting().examples(self._checked_data(X, y)), Alignment.posterior)
+        return self._of_each(self._setting().examples(self._checked_data(X, y)), AlignmentTrellis.posterior)
 
     def decode_alignment(self, X: Any, y: Any) -> list[np.ndarray]:
-        """For each pair ``(S_y,)`` the places of the most probable alignment (Viterbi), -1 where from none."""
-        return self._of_each(self._setting().examples(self._checked_data(X, y)), Alignment.best)
+        """For each pair ``(S_y,)`` the positions of the most probable alignment (Viterbi), -1 where from none."""
+        return self._of_each(self._setting().examples(self._checked_data(X, y)), AlignmentTrellis.best)
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self) -> AlignmentCursor:
+    def cursor(self, n_steps: int | None = None) -> AlignmentCursor:
         self._setting()
         model = self.model_
         where = self._device(), DTYPES[self.dtype]
-        return AlignmentCursor(model.jumps, model.pull, model.ladder, self.window, self.observation_, *where)
+        return AlignmentCursor(model.jumps, model.prior, model.lexicon, self.window, self.observation_, *where)
 
     # -- keeping -------------------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Any]:
-        model = self.model_
-        return {"jumps": model.jumps.arrays(), "pull": model.pull.arrays(), "ladder": model.ladder.arrays()}
+        return self.model_.arrays()
 
     def _restore(self, state: dict[str, Any]) -> None:
-        assert self.source_encoding_ is not None
-        if not 1 <= self.window <= WIDEST:
-            raise ValueError(f"window is {self.window}; a saved model has one of 1 to {WIDEST}")
-        steps = tuple(rungs(self.window, self.previous))
-        drawn = tuple(rung for rung in steps if rung.columns) if self.pull else ()
-        n_source, n_target = self.source_encoding_.size, self.encoding_.size
-        self.model_ = Model(
-            Jumps.of(state["jumps"], self.max_jump, stops=self.length_ == "stop"),
-            Pull.of(state["pull"], drawn, n_source),
-            Ladder.of(state["ladder"], steps, n_source, n_target),
-        )
+        if not 1 <= self.window <= MAX_WINDOW:
+            raise ValueError(f"window is {self.window}; a saved model has one of 1 to {MAX_WINDOW}")
+        jumps = Jumps(np.empty(0), self.max_jump, self.length_ == "stop", None)  # their number is checked, not made
+        self.model_ = self._without_contexts(jumps).restored(state)

@@ -1,254 +1,466 @@
-"""EM for the alignment model: from IBM's model 1 over jumps to ever finer contexts, the objective never falling."""
+"""EM for the alignment model: from IBM's model 1 over jumps to ever finer contexts, the objective never falling.
+
+A table of contexts after the other is fitted (``TableEstimate``), together with the jumps and the prior of positions;
+it then stays as it is and is what the next finer one backs off to.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import pandas as pd
 import torch
 from tqdm import tqdm
 
-from seqmodels.hmm.alignment.blocks import Block
-from seqmodels.hmm.alignment.climbing import Climb, Site, Strength
-from seqmodels.hmm.alignment.inference import Alignment, Visits
-from seqmodels.hmm.alignment.jumps import Chain, Jumps
-from seqmodels.hmm.alignment.ladder import Ladder
-from seqmodels.hmm.alignment.pull import Pull
+from seqmodels.hmm.alignment.inference import AlignmentExpectations, AlignmentTrellis, PairBlock
+from seqmodels.hmm.alignment.jumps import Chain, Jumps, PositionPrior
+from seqmodels.hmm.alignment.lexicon import UNKNOWN, BackoffLexicon, ContextTable, find
+from seqmodels.hmm.learning.em import History, StopRule
 from seqmodels.training import Checkpoints, Interruption, interruptible
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+Strength = float | Literal["auto"]
+
+MIN_SHARE = 0.01  # of the likeliest position of a step: what is less likely gives a symbol no probability of its own
+STRENGTHS = np.geomspace(0.05, 200.0, 25)  # pseudocounts that "auto" chooses from
+MAX_COUNTS = 100_000  # that it looks at
+
+# -- one table of contexts -----------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
-class Schedule:
-    """Of each stage: at most ``max_iter`` steps, until one betters the objective by less than ``tol`` nats a unit (0: never)."""
+class TableLookup:
+    """One block in a table, all ``(N, S')``: ``index`` in the table's counts, ``coarser`` the probability in the
+    coarser contexts, ``ids`` of the contexts in the table.
+    """
 
-    max_iter: int
-    tol: float
+    index: np.ndarray
+    coarser: np.ndarray
+    ids: np.ndarray
+
+    @classmethod
+    def of(cls, pairs: np.ndarray, ids: np.ndarray, coarser: np.ndarray, n_pairs: int, n_contexts: int) -> Self:
+        """From the indices of the pairs and of the contexts in the table, or ``UNKNOWN``."""
+        others = np.where(ids == UNKNOWN, n_pairs + n_contexts, n_pairs + ids)
+        return cls(np.where(pairs == UNKNOWN, others, pairs).astype(np.int32), coarser, ids)
+
+    def probability(self, values: np.ndarray, n_pairs: int) -> np.ndarray:
+        """``(N, S')`` of the steps, given those of the pairs and factors of the rest."""
+        p = values[self.index]
+        return np.where(self.index < n_pairs, p, p * self.coarser)
 
 
 @dataclass(frozen=True)
-class Pseudocounts:
-    """Of emissions (or ``"auto"``), of each jump, of each pull; see ``AlignmentHMM``."""
+class BlockContexts:
+    """One block when a table begins: ``codes (N, S')`` of contexts, posteriors ``gamma``, probabilities ``coarser``."""
+
+    block: PairBlock
+    codes: np.ndarray
+    gamma: np.ndarray
+    coarser: np.ndarray
+
+    @classmethod
+    def of(
+        cls, block: PairBlock, lexicon: BackoffLexicon, ids: np.ndarray, gamma: np.ndarray, coarser: np.ndarray
+    ) -> Self:
+        """For the next table of the lexicon, given the ids of contexts in its last."""
+        order = lexicon.orders[len(lexicon.tables)]
+        codes = lexicon.codes(order, ids, block.windows_of_steps, block.previous[:, None])
+        return cls(block, codes, gamma, coarser)
+
+    @cached_property
+    def counted(self) -> np.ndarray:
+        """``(N, S')`` bool: where contexts and symbols get probabilities of their own."""
+        return (self.gamma >= MIN_SHARE * self.gamma.max(1, keepdims=True)) & (self.codes != UNKNOWN)
+
+    def pairs(self, ids: np.ndarray, n_target: int) -> np.ndarray:
+        """``(N, S')`` codes of contexts and symbols."""
+        return np.where(ids == UNKNOWN, UNKNOWN, ids * n_target + self.block.y[:, None])
+
+
+@dataclass(frozen=True)
+class TableEstimate:
+    """One table while EM fits it: G pairs of a context and a symbol, C of a context and all others, and all else.
+
+    Attributes:
+        contexts: (C,) as of ``ContextTable``.
+        pairs: (G,) as of ``ContextTable``.
+        context_ids: (G + C,) the context of each.
+        mass: (G + C,) what the coarser context gives them.
+        strength: τ.
+        values: (G + C + 1,) as of ``ContextTable.p`` and ``ContextTable.rest``, and one.
+        lookups: where the cells of each block stand.
+    """
+
+    contexts: np.ndarray
+    pairs: np.ndarray
+    context_ids: np.ndarray
+    mass: np.ndarray
+    strength: float
+    values: np.ndarray
+    lookups: list[TableLookup]
+
+    @classmethod
+    def start(cls, blocks: Sequence[BlockContexts], n_target: int, strength: Strength) -> Self:
+        """A table that at first says what the coarser one says."""
+        contexts = np.unique(np.concatenate([b.codes[b.counted] for b in blocks]))
+        ids = [find(contexts, b.codes) for b in blocks]
+        codes = [b.pairs(each, n_target) for b, each in zip(blocks, ids, strict=True)]
+        counted = np.concatenate([code[b.counted] for b, code in zip(blocks, codes, strict=True)])
+        pairs, first = np.unique(counted, return_index=True)
+        p = np.concatenate([b.coarser[b.counted] for b in blocks])[first]
+        n_pairs, n_contexts = len(pairs), len(contexts)
+        context_ids = np.concatenate([pairs // n_target, np.arange(n_contexts)])
+        left = np.maximum(1 - np.bincount(context_ids[:n_pairs], p, n_contexts), 0.0)
+        lookups = [
+            TableLookup.of(find(pairs, code), each, b.coarser, n_pairs, n_contexts)
+            for b, each, code in zip(blocks, ids, codes, strict=True)
+        ]
+        values, mass = np.concatenate([p, np.ones(n_contexts + 1)]), np.concatenate([p, left])
+        estimate = cls(contexts, pairs, context_ids, mass, 1.0 if strength == "auto" else strength, values, lookups)
+        if strength != "auto":
+            return estimate
+        counts = estimate.count([b.block for b in blocks], [b.gamma for b in blocks])
+        return replace(estimate, strength=estimate.likeliest_strength(counts))
+
+    def arrays(self) -> dict[str, Any]:
+        """To be stored, without the lookups, which ``resume`` finds."""
+        tables = {"contexts": self.contexts, "pairs": self.pairs, "owner": self.context_ids, "mass": self.mass}
+        return {**tables, "values": self.values, "strength": float(self.strength)}
+
+    @classmethod
+    def resume(cls, blocks: Sequence[BlockContexts], arrays: Mapping[str, Any], n_target: int) -> Self:
+        """The inverse of ``arrays``, on the same blocks; their posteriors are not looked at."""
+        contexts, pairs = arrays["contexts"], arrays["pairs"]
+        ids = [find(contexts, b.codes) for b in blocks]
+        lookups = [
+            TableLookup.of(find(pairs, b.pairs(each, n_target)), each, b.coarser, len(pairs), len(contexts))
+            for b, each in zip(blocks, ids, strict=True)
+        ]
+        return cls(contexts, pairs, arrays["owner"], arrays["mass"], arrays["strength"], arrays["values"], lookups)
+
+    @property
+    def table(self) -> ContextTable:
+        """The table as it is now."""
+        n = len(self.pairs)
+        return ContextTable(self.contexts, self.pairs, self.values[:n], self.values[n:-1])
+
+    def probability(self, i: int) -> np.ndarray:
+        """``(N, S')`` of the steps of block i at each position."""
+        return self.lookups[i].probability(self.values, len(self.pairs))
+
+    def count(self, blocks: Sequence[PairBlock], gammas: Sequence[np.ndarray]) -> np.ndarray:
+        """``(G + C,)`` expected counts."""
+        total = np.zeros(len(self.values))
+        for lookup, block, gamma in zip(self.lookups, blocks, gammas, strict=True):
+            total += block.weight * np.bincount(lookup.index.ravel(), gamma.ravel(), len(total))
+        return total[:-1]
+
+    def maximised(self, counts: np.ndarray) -> TableEstimate:
+        """The exact M-step, given expected counts."""
+        posterior = counts + self.strength * self.mass
+        p = posterior / np.bincount(self.context_ids, posterior, len(self.contexts))[self.context_ids]
+        n, left = len(self.pairs), self.mass[len(self.pairs) :]
+        # Where nothing is left, no other symbol is ever asked for.
+        rest = np.divide(p[n:], left, out=np.ones_like(left), where=left > 0)
+        return replace(self, values=np.concatenate([p[:n], rest, [1.0]]))
+
+    def log_prior(self) -> float:
+        """``-τ Σ_c KL(coarser || here)`` nats."""
+        from scipy.special import xlogy
+
+        n = len(self.pairs)
+        ratio = np.concatenate([self.values[:n] / self.mass[:n], self.values[n:-1]])
+        return self.strength * float(xlogy(self.mass, ratio).sum())
+
+    def likeliest_strength(self, counts: np.ndarray) -> float:
+        """The τ under which the counts are most probable, with the distributions summed out.
+
+        ``Σ_c log Γ(τ) / Γ(n_c + τ) + Σ_y log Γ(n_cy + τ m_cy) / Γ(τ m_cy)``, the likelihood of Pólya's urns, over a
+        sample of contexts.
+        """
+        from scipy.special import gammaln
+
+        every = max(1, len(counts) // MAX_COUNTS)
+        sample = (self.context_ids % every == 0) & (self.mass > 0)
+        n, m = counts[sample], self.mass[sample]
+        totals = np.bincount(self.context_ids, counts, len(self.contexts))[::every]
+        scores = [
+            float((gammaln(t) - gammaln(totals + t)).sum() + (gammaln(n + t * m) - gammaln(t * m)).sum())
+            for t in STRENGTHS
+        ]
+        return float(STRENGTHS[int(np.argmax(scores))])
+
+
+# -- all of the model ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AlignmentPseudocounts:
+    """Of the contexts of emissions (or ``"auto"``), of each jump, of each factor of the prior of positions; see
+    ``AlignmentHMM``.
+    """
 
     emission: Strength
     jump: float
-    pull: float
+    position: float
 
 
 @dataclass(frozen=True)
-class Model:
+class AlignmentParameters:
     """All that EM learns."""
 
     jumps: Jumps
-    pull: Pull
-    ladder: Ladder
+    prior: PositionPrior
+    lexicon: BackoffLexicon
 
     @property
     def n_parameters(self) -> int:
-        """Of all parts."""
-        return self.jumps.n_parameters + self.pull.n_parameters + self.ladder.n_parameters
+        """The sum over all three."""
+        return self.jumps.n_parameters + self.prior.n_parameters + self.lexicon.n_parameters
+
+    def arrays(self) -> dict[str, Any]:
+        """By name, to be stored."""
+        return {"jumps": self.jumps.arrays(), "pull": self.prior.arrays(), "ladder": self.lexicon.arrays()}
+
+    def restored(self, arrays: Mapping[str, Any]) -> AlignmentParameters:
+        """The inverse of ``arrays``, with orders and sizes as here; ``ValueError`` for what cannot be parameters."""
+        jumps, prior, lexicon = self.jumps, self.prior, self.lexicon
+        return AlignmentParameters(
+            Jumps.of(arrays["jumps"], jumps.max_jump, stops=jumps.stops),
+            PositionPrior.of(arrays["pull"], prior.orders, prior.n_source),
+            BackoffLexicon.of(arrays["ladder"], lexicon.orders, lexicon.n_source, lexicon.n_target),
+        )
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """Where EM ended. History line i holds the figures before M-step i, the last line those of the end."""
+class AlignmentFit:
+    """Where EM ended. History row i holds the figures before M-step i, the last row those of the end."""
 
-    model: Model
+    parameters: AlignmentParameters
     history: pd.DataFrame
     converged: bool
 
 
-class Training:
-    """EM on blocks of pairs; ``model.ladder`` has the levels that are finished."""
+class AlignmentEM:
+    """EM on blocks of pairs; ``parameters.lexicon`` has the tables that are finished. ``stop`` is of each stage."""
 
     def __init__(
         self,
-        blocks: Sequence[Block],
-        model: Model,
-        pseudocounts: Pseudocounts,
-        schedule: Schedule,
+        blocks: Sequence[PairBlock],
+        parameters: AlignmentParameters,
+        pseudocounts: AlignmentPseudocounts,
+        stop: StopRule,
         dtype: torch.dtype,
         n_units: float,
     ) -> None:
-        self.blocks, self.model, self.pseudocounts, self.schedule = blocks, model, pseudocounts, schedule
-        self.dtype, self.n_units = dtype, n_units
-        self._began, self._rows, self._converged = time.perf_counter(), list[dict[str, float]](), True
-        self._kept, self._interruption = Checkpoints(), Interruption(may_hold=False)
-        self._noted: Model | None = None  # that of the last line
+        self.blocks = blocks
+        self.parameters = parameters
+        self.pseudocounts = pseudocounts
+        self.stop = stop
+        self.dtype = dtype
+        self.n_units = n_units
+        self._began = time.perf_counter()
+        self._history = History()
+        self._converged = True
+        self._checkpoints = Checkpoints()
+        self._interruption = Interruption(may_hold=False)
+        self._last: AlignmentParameters | None = None  # those of the last row
 
-    def run(self, *, verbose: bool = False, checkpoints: Checkpoints | None = None) -> Fitted:
-        """A level after the other; the first begins as IBM's model 1, whose jumps are all alike.
+    def run(self, *, verbose: bool = False, checkpoints: Checkpoints | None = None) -> AlignmentFit:
+        """A table after the other; the first begins as IBM's model 1, whose jumps are all alike.
 
-        A signal ends it before an E-step or between two blocks of one, with the model that the last line of history is of.
+        A signal ends it before an E-step or between two blocks of one, with the parameters that the last row of history
+        is of.
         """
-        self._kept, self._noted = checkpoints or Checkpoints(), None
-        most = self.schedule.max_iter * (len(self.model.ladder.rungs) + 1)
-        with tqdm(total=most, disable=not verbose, desc="EM") as self._bar, interruptible() as self._interruption:
+        self._checkpoints = checkpoints or Checkpoints()
+        self._last = None
+        total = self.stop.max_iter * (len(self.parameters.lexicon.orders) + 1)
+        with tqdm(total=total, disable=not verbose, desc="EM") as self._bar, interruptible() as self._interruption:
             return self._run()
 
-    def _run(self) -> Fitted:
-        rungs, n_target, state = self.model.ladder.rungs, self.model.ladder.n_target, self._kept.state
+    def _run(self) -> AlignmentFit:
+        orders, n_target = self.parameters.lexicon.orders, self.parameters.lexicon.n_target
+        state = self._checkpoints.state
         if state is not None:
             self._restore(state)
-        self._drawn = [self.model.pull.drawn(b.landings) for b in self.blocks]
-        places, now = self._coarser()
-        visits = None if state is not None else self._expect(now)
-        if visits is not None:
-            self._note(visits, 0.0, np.nan)
-        while len(self.model.ladder.levels) < len(rungs):
-            rung = rungs[len(self.model.ladder.levels)]
-            stages = [True] if self.model.ladder.levels else [False, True]  # whether jumps and pulls move
+        self._contexts = [self.parameters.prior.look_up(b.windows_of_jumps) for b in self.blocks]
+        ids, coarser = self._coarser()
+        expectations = None if state is not None else self._expect(coarser)
+        if expectations is not None:
+            self._note(expectations, 0.0, np.nan)
+        while len(self.parameters.lexicon.tables) < len(orders):
+            order = orders[len(self.parameters.lexicon.tables)]
+            stages = (
+                [True] if self.parameters.lexicon.tables else [False, True]
+            )  # whether jumps and their prior are fitted too
             if state is None:
-                assert visits is not None
-                sites = self._sites(places, [seen.gamma for seen in visits], now)
-                climb = Climb.begin(sites, n_target, self.pseudocounts.emission)
+                assert expectations is not None
+                blocks = self._block_contexts(ids, [e.gamma for e in expectations], coarser)
+                estimate = TableEstimate.start(blocks, n_target, self.pseudocounts.emission)
             else:
-                climb = Climb.again(self._sites(places, now, now), state["climb"], n_target)
+                blocks = self._block_contexts(ids, coarser, coarser)
+                estimate = TableEstimate.resume(blocks, state["climb"], n_target)
                 stages = stages[stages.index(state["moves"]) :]
-            for moves in stages:
-                if state is None and moves and rung.columns and self.model.pull.rungs:
-                    self._widen()
-                begun, state = None if state is None else state["n_done"], None
-                climb, visits, done = self._climb(climb, visits, moves=moves, begun=begun)
-                if visits is None:
-                    assert self._noted is not None
-                    self.model = self._noted
-                    return Fitted(self.model, pd.DataFrame(self._rows), False)
+            for with_jumps in stages:
+                if state is None and with_jumps and order.columns and self.parameters.prior.orders:
+                    self._widen_prior()
+                n_done = None if state is None else state["n_done"]
+                state = None
+                estimate, expectations, done = self._stage(
+                    estimate, expectations, with_jumps=with_jumps, resume_at=n_done
+                )
+                if expectations is None:
+                    assert self._last is not None
+                    self.parameters = self._last
+                    return AlignmentFit(self.parameters, self._history.frame(), False)
             self._converged &= done
-            places, now = [c.place for c in climb.cells], [climb.probability(i) for i in range(len(self.blocks))]
-            self.model = replace(self.model, ladder=self.model.ladder.with_level(climb.level))
-        self._kept.write(self._state())
-        return Fitted(self.model, pd.DataFrame(self._rows), self._converged)
+            ids = [lookup.ids for lookup in estimate.lookups]
+            coarser = [estimate.probability(i) for i in range(len(self.blocks))]
+            self.parameters = self._with_table(estimate)
+        self._checkpoints.write(self._state())
+        return AlignmentFit(self.parameters, self._history.frame(), self._converged)
+
+    def _with_table(self, estimate: TableEstimate) -> AlignmentParameters:
+        return replace(self.parameters, lexicon=self.parameters.lexicon.with_table(estimate.table))
 
     def _coarser(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Of each block, ``(N, S')``: where contexts stand in the last finished level, and the probabilities of steps there."""
-        ladder = self.model.ladder
-        now = [ladder.probability(b.around, b.previous[:, None], b.y[:, None]) for b in self.blocks]
-        places = [np.zeros(p.shape, np.int64) for p in now]
+        """Of each block, ``(N, S')``: the ids of contexts in the last finished table, and probabilities there."""
+        lexicon = self.parameters.lexicon
+        p = [lexicon.probability(b.windows_of_steps, b.previous[:, None], b.y[:, None]) for b in self.blocks]
+        ids = [np.zeros(each.shape, np.int64) for each in p]
         for i, b in enumerate(self.blocks):
-            for place in ladder.places(b.around, b.previous[:, None]):
-                places[i] = place
-        return places, now
+            for each in lexicon.context_ids(b.windows_of_steps, b.previous[:, None]):
+                ids[i] = each
+        return ids, p
 
-    def _state(self, climb: Climb | None = None, n_done: int = 0, *, moves: bool = False) -> dict[str, Any]:
+    def _state(
+        self, estimate: TableEstimate | None = None, n_done: int = 0, *, with_jumps: bool = False
+    ) -> dict[str, Any]:
         """To be stored: after an M-step, the E-step of which is to come; or after all."""
-        model = self.model
         return {
-            "model": {"jumps": model.jumps.arrays(), "pull": model.pull.arrays(), "ladder": model.ladder.arrays()},
-            "climb": None if climb is None else climb.arrays(),
+            "model": self.parameters.arrays(),
+            "climb": None if estimate is None else estimate.arrays(),
             "n_done": n_done,
-            "moves": moves,
+            "moves": with_jumps,
             "converged": self._converged,
-            "rows": self._rows,
+            "rows": self._history.rows,
             "seconds": time.perf_counter() - self._began,
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        """The inverse of ``_state``, the climb apart."""
-        found, (jumps, pull, ladder) = state["model"], (self.model.jumps, self.model.pull, self.model.ladder)
-        self.model = Model(
-            Jumps.of(found["jumps"], jumps.max_jump, stops=jumps.stops),
-            Pull.of(found["pull"], pull.rungs, pull.n_source),
-            Ladder.of(found["ladder"], ladder.rungs, ladder.n_source, ladder.n_target),
-        )
-        self._converged, self._rows = bool(state["converged"]), list(state["rows"])
+        """The inverse of ``_state``, but for the table that is not finished."""
+        self.parameters = self.parameters.restored(state["model"])
+        self._converged = bool(state["converged"])
+        self._history = History(list(state["rows"]))
         self._began = time.perf_counter() - state["seconds"]
 
-    def _widen(self) -> None:
-        """One more rung of the pulls."""
-        wider = self.model.pull.wider([b.landings for b in self.blocks])
-        self.model = replace(self.model, pull=wider)
-        self._drawn = [wider.drawn(b.landings) for b in self.blocks]
+    def _widen_prior(self) -> None:
+        """Give the prior of positions one order of contexts more."""
+        prior = self.parameters.prior.with_order([b.windows_of_jumps for b in self.blocks])
+        self.parameters = replace(self.parameters, prior=prior)
+        self._contexts = [prior.look_up(b.windows_of_jumps) for b in self.blocks]
 
-    def _sites(
-        self, places: Sequence[np.ndarray], gammas: Sequence[np.ndarray], now: Sequence[np.ndarray]
-    ) -> list[Site]:
-        """What the next level finds."""
-        ladder = self.model.ladder
+    def _block_contexts(
+        self, ids: Sequence[np.ndarray], gammas: Sequence[np.ndarray], coarser: Sequence[np.ndarray]
+    ) -> list[BlockContexts]:
+        """What the next table begins with."""
         return [
-            Site.of(block, ladder, place, gamma, p)
-            for block, place, gamma, p in zip(self.blocks, places, gammas, now, strict=True)
+            BlockContexts.of(block, self.parameters.lexicon, each, gamma, p)
+            for block, each, gamma, p in zip(self.blocks, ids, gammas, coarser, strict=True)
         ]
 
-    def _climb(
-        self, climb: Climb, visits: list[Visits] | None, *, moves: bool, begun: int | None = None
-    ) -> tuple[Climb, list[Visits] | None, bool]:
-        """One stage: the level, and jumps and pulls if they are to move. No visits: a signal came.
+    def _stage(
+        self,
+        estimate: TableEstimate,
+        expectations: list[AlignmentExpectations] | None,
+        *,
+        with_jumps: bool,
+        resume_at: int | None = None,
+    ) -> tuple[TableEstimate, list[AlignmentExpectations] | None, bool]:
+        """EM steps of the table, and of jumps and their prior if ``with_jumps``. No expectations: a signal came.
 
-        ``begun``: the step whose M-step an earlier run has taken.
+        ``resume_at``: the step whose M-step an earlier run has taken.
         """
-        for i in range(begun or 0, self.schedule.max_iter):
-            if begun is None:
-                assert visits is not None
-                climb = climb.maximised(climb.count(self.blocks, [v.gamma for v in visits]))
-                if moves:
-                    self._move(visits)
-            begun = None
-            if self._kept.due:
+        for i in range(resume_at or 0, self.stop.max_iter):
+            if resume_at is None:
+                assert expectations is not None
+                counts = estimate.count(self.blocks, [e.gamma for e in expectations])
+                estimate = estimate.maximised(counts)
+                if with_jumps:
+                    self._maximise_jumps(expectations)
+            resume_at = None
+            if self._checkpoints.due:
                 self._interruption.hold()  # from here on there is something to keep
-                self._kept.write(self._state(climb, i, moves=moves))
-            visits = self._expect([climb.probability(b) for b in range(len(self.blocks))])
-            if visits is None:
-                self._kept.write(self._state(climb, i, moves=moves))
-                return climb, None, False
-            before = self._rows[-1]["objective"]
-            self._note(visits, climb.log_prior(), climb.strength)
-            self._noted = replace(self.model, ladder=self.model.ladder.with_level(climb.level))
+                self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
+                self._interruption.hold()  # there is a checkpoint to keep
+            expectations = self._expect([estimate.probability(b) for b in range(len(self.blocks))])
+            if expectations is None:
+                self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
+                return estimate, None, False
+            self._note(expectations, estimate.log_prior(), estimate.strength)
+            self._last = self._with_table(estimate)
             self._interruption.hold()
-            if self.schedule.tol > 0 and self._rows[-1]["objective"] - before < self.schedule.tol:
-                return climb, visits, True
-        return climb, visits, False
+            if self.stop.converged(self._history):
+                return estimate, expectations, True
+        return estimate, expectations, False
 
-    def _expect(self, p: Sequence[np.ndarray]) -> list[Visits] | None:
-        """The E-step on all blocks; None if a signal came and there is a model to keep."""
-        jumps, pull, visits = self.model.jumps, self.model.pull, list[Visits]()
-        for block, drawn, here in zip(self.blocks, self._drawn, p, strict=True):
-            if self._interruption.asked and self._noted is not None:
+    def _expect(self, p: Sequence[np.ndarray]) -> list[AlignmentExpectations] | None:
+        """The E-step on all blocks; None if a signal came and there are parameters to keep."""
+        jumps, prior = self.parameters.jumps, self.parameters.prior
+        expectations = list[AlignmentExpectations]()
+        for block, contexts, each in zip(self.blocks, self._contexts, p, strict=True):
+            if self._interruption.requested and self._last is not None:
                 return None
-            visits.append(Alignment.of(block, jumps, pull.at(drawn), here, self.dtype).visits())
-        return visits
+            trellis = AlignmentTrellis.of(block, jumps, prior.weights(contexts), each, self.dtype)
+            expectations.append(trellis.expectations())
+        return expectations
 
-    def _move(self, visits: Sequence[Visits]) -> None:
-        """The M-step of the pulls, and then, with what is predicted now, of the jumps."""
-        if self.model.pull.rungs:
-            self.model = replace(self.model, pull=self._pulled(visits))
-        chains, pressure = dict[int, Chain](), dict[int, np.ndarray]()
-        for block, drawn, seen in zip(self.blocks, self._drawn, visits, strict=True):
-            pull, n = self.model.pull.at(drawn), block.n_places
-            chain = seen.expected.weighted(block.weight)
-            here = block.weight * (seen.departures / self.model.jumps.sums(pull)).T @ pull
+    def _maximise_jumps(self, expectations: Sequence[AlignmentExpectations]) -> None:
+        """The M-step of the prior of positions, and then, with what is predicted now, of the jumps."""
+        if self.parameters.prior.orders:
+            self.parameters = replace(self.parameters, prior=self._maximised_prior(expectations))
+        jumps = self.parameters.jumps
+        chains, divisors = dict[int, Chain](), dict[int, np.ndarray]()
+        for block, contexts, expected in zip(self.blocks, self._contexts, expectations, strict=True):
+            weights, n = self.parameters.prior.weights(contexts), block.n_positions
+            chain = expected.chain.weighted(block.weight)
+            divisor = block.weight * (expected.departures / jumps.sums(weights)).T @ weights
             chains[n] = chains[n] + chain if n in chains else chain
-            pressure[n] = pressure[n] + here if n in pressure else here
-        moved = self.model.jumps.maximised(chains, pressure, self.pseudocounts.jump)
-        self.model = replace(self.model, jumps=moved)
+            divisors[n] = divisors[n] + divisor if n in divisors else divisor
+        self.parameters = replace(self.parameters, jumps=jumps.maximised(chains, divisors, self.pseudocounts.jump))
 
-    def _pulled(self, visits: Sequence[Visits]) -> Pull:
-        pull, jumps = self.model.pull, self.model.jumps
-        n = len(pull.factors[-1])
-        arrived, predicted = np.zeros(n), np.zeros(n)
-        for block, drawn, seen in zip(self.blocks, self._drawn, visits, strict=True):
-            here, place = pull.at(drawn), drawn.place.ravel()
-            coming = here * ((seen.departures / jumps.sums(here)) @ jumps.table(block.n_places))
-            arrived += block.weight * np.bincount(place, seen.arrivals.ravel(), n)
-            predicted += block.weight * np.bincount(place, coming.ravel(), n)
-        return pull.maximised(arrived, predicted, self.pseudocounts.pull)
+    def _maximised_prior(self, expectations: Sequence[AlignmentExpectations]) -> PositionPrior:
+        prior, jumps = self.parameters.prior, self.parameters.jumps
+        n = len(prior.factors[-1])
+        arrivals = np.zeros(n)
+        predicted = np.zeros(n)
+        for block, contexts, expected in zip(self.blocks, self._contexts, expectations, strict=True):
+            weights, ids = prior.weights(contexts), contexts.ids.ravel()
+            coming = weights * ((expected.departures / jumps.sums(weights)) @ jumps.table(block.n_positions))
+            arrivals += block.weight * np.bincount(ids, expected.arrivals.ravel(), n)
+            predicted += block.weight * np.bincount(ids, coming.ravel(), n)
+        return prior.maximised(arrivals, predicted, self.pseudocounts.position)
 
-    def _note(self, visits: Sequence[Visits], log_prior: float, strength: float) -> None:
-        total = sum(b.weight * v.log_prob for b, v in zip(self.blocks, visits, strict=True))
-        log_prior += self.model.jumps.log_prior(self.pseudocounts.jump)
-        log_prior += self.model.pull.log_prior(self.pseudocounts.pull)
+    def _note(self, expectations: Sequence[AlignmentExpectations], log_prior: float, strength: float) -> None:
+        total = sum(b.weight * e.log_prob for b, e in zip(self.blocks, expectations, strict=True))
+        log_prior += self.parameters.jumps.log_prior(self.pseudocounts.jump)
+        log_prior += self.parameters.prior.log_prior(self.pseudocounts.position)
         row = {
-            "step": len(self._rows),
+            "step": len(self._history.rows),
             "seconds": time.perf_counter() - self._began,
             "log_prob": total / self.n_units,
             "objective": (total + log_prior) / self.n_units,
-            "level": len(self.model.ladder.levels) + 1,
+            "level": len(self.parameters.lexicon.tables) + 1,
             "pseudocount": strength,
             "floor_hits": 0,
         }
-        self._rows.append(row)
+        self._history.add(row)
         self._bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
         self._bar.update()

@@ -1,8 +1,9 @@
 """EM for autoregressive Gaussians: weighted least squares in closed form (Hamilton 1990).
 
-With ``w = (past, x)`` the log-density is quadratic in w, so all states are one matrix product. Predictable data have small residuals,
-differences of large terms: the products are in float64 whatever the precision of the rest. The Gaussian of the first ``order``
-steps is shared by all states and estimated once, from those steps and a little of all frames: EM leaves it as it is.
+With ``w = (past, x)`` the log-density is quadratic in w, so all states are one matrix product. Predictable data have
+small residuals, differences of large terms: the products are in float64 whatever the precision of the rest. The
+Gaussian of the first ``order`` steps is shared by all states and estimated once, from those steps and a little of all
+frames: EM leaves it as it is.
 """
 
 from __future__ import annotations
@@ -16,23 +17,27 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.emissions import quadratic
-from seqmodels.hmm.emissions.base import Emission, Statistics, by_state, chunks
+from seqmodels.hmm.emissions.base import Emission, Statistics, by_state, emission_of, row_blocks
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 
 
+@emission_of.register(AutoregressiveGaussian)
 class AutoregressiveEmission(Emission):
     """Regressions on the last p frames, one a state."""
 
+    observation: AutoregressiveGaussian
+
     def __init__(self, observation: AutoregressiveGaussian, size: int) -> None:
-        self.observation: AutoregressiveGaussian = observation
-        self.size = size
+        super().__init__(observation, size)
         self.n_regressors = size * observation.order  # pD, without the constant
         self.diagonal = observation.covariance_type == "diag"
 
     def tie(self, table: Tensor) -> Tensor:
-        *own, first_mean, first_shape = self.observation.unpack(table, self.size)
-        return self.observation.pack(*own, first_mean[:1].expand_as(first_mean), first_shape[:1].expand_as(first_shape))
+        *regression, first_mean, first_shape = self.observation.unpack(table, self.size)
+        return self.observation.pack(
+            *regression, first_mean[:1].expand_as(first_mean), first_shape[:1].expand_as(first_shape)
+        )
 
     @property
     def shares(self) -> bool:
@@ -44,7 +49,7 @@ class AutoregressiveEmission(Emission):
         assert past is not None
         theta = self._coefficients(table)
         result = by_state(len(table), len(x), dtype, x.device)
-        for rows in chunks(len(x), theta.shape[1], x.device):
+        for rows in row_blocks(len(x), theta.shape[1], x.device):
             result.T[:, rows] = theta @ self._features(x[rows], past[rows])[0].T
         early = torch.nonzero(torch.isnan(past).flatten(1).any(1)).squeeze(1)
         first = self.observation.log_prob(table[:1], x[early].double(), past[early].double())  # shared by all states
@@ -56,16 +61,16 @@ class AutoregressiveEmission(Emission):
         width = self.n_regressors + self.size
         n_features = width * (width + 1) // 2 + width + 1
         total = torch.zeros(gamma.shape[1], n_features, dtype=torch.float64, device=x.device)
-        for rows in chunks(len(x), n_features, x.device):
-            features, begun = self._features(x[rows], past[rows])
-            total += (gamma[rows].double() * begun).T @ features
+        for rows in row_blocks(len(x), n_features, x.device):
+            features, has_past = self._features(x[rows], past[rows])
+            total += (gamma[rows].double() * has_past).T @ features
         return (total,)
 
     def _features(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
         """Quadratic features of ``(past, x)``, float64, and ``(N, 1)`` whether the past is complete."""
         history = past.flatten(1).double()
-        begun = ~torch.isnan(history).any(1, keepdim=True)
-        return quadratic.features(torch.cat([torch.where(begun, history, 0.0), x.double()], dim=1)), begun
+        has_past = ~torch.isnan(history).any(1, keepdim=True)
+        return quadratic.features(torch.cat([torch.where(has_past, history, 0.0), x.double()], dim=1)), has_past
 
     def _coefficients(self, table: Tensor) -> Tensor:
         """log N(x; A past + c, Σ) = const - ½ (R w - c)ᵀ P (R w - c), with ``R = (-A, I)`` and ``w = (past, x)``."""
@@ -92,10 +97,8 @@ class AutoregressiveEmission(Emission):
         products, sums, counts = quadratic.moments(statistics[0], self.n_regressors + self.size)
         # Regressors are (past, 1); the ridge is on the coefficients of the past alone.
         q = self.n_regressors
-        beside = torch.cat([sums[:, :q], counts.unsqueeze(1)], dim=1).unsqueeze(
-            -1
-        )  # (K, q + 1, 1): products with the 1
-        gram = torch.cat([torch.cat([products[:, :q, :q], beside[:, :q].transpose(-1, -2)], dim=1), beside], dim=2)
+        last = torch.cat([sums[:, :q], counts.unsqueeze(1)], dim=1).unsqueeze(-1)  # (K, q + 1, 1): products with the 1
+        gram = torch.cat([torch.cat([products[:, :q, :q], last[:, :q].transpose(-1, -2)], dim=1), last], dim=2)
         cross = torch.cat([products[:, q:, :q], sums[:, q:].unsqueeze(-1)], dim=-1)  # (K, D, q + 1)
         penalty = torch.full((q + 1,), self.observation.ridge, dtype=torch.float64, device=table.device)
         penalty[q] = 0.0
@@ -156,10 +159,10 @@ class AutoregressiveEmission(Emission):
             self._shape(first).expand(n_states, -1),
         )
         gamma = torch.nn.functional.one_hot(labels, n_states)
-        (own,) = self.statistics(table, x, past, gamma)
+        (sums,) = self.statistics(table, x, past, gamma)
         # A regression from few frames starts near the one of all frames.
-        everywhere = own.sum(0) / own.sum(0)[-1].clamp(min=1)
-        return self.maximise((own + 2 * (self.n_regressors + 1) * everywhere,), table)
+        mean = sums.sum(0) / sums.sum(0)[-1].clamp(min=1)
+        return self.maximise((sums + 2 * (self.n_regressors + 1) * mean,), table)
 
     # -- for users -----------------------------------------------------------------------------------------
 

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.densities import Densities, LogDensities
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.emissions.kmeans import in_context, kmeans_labels, spread
+from seqmodels.hmm.inference.densities import Densities, LogDensities
+from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import Observation
 
 Statistics = tuple[Tensor, ...]  # float64 sums over frames: statistics of two batches add
 
 SUMMED = 512  # frames added up in float32
-MANY = 8  # small matrices are quicker added up all at once
-IN_CACHE, ON_GPU = 1 << 19, 1 << 26  # numbers that a chunk of frames may need at once
+FEW_PARTS = 8  # so few small matrices are quicker added up one by one
+IN_CACHE = 1 << 19  # numbers that a block of frames may need at once on a CPU,
+ON_GPU = 1 << 26  # and on a GPU
+MANY_STATES = 16  # states from which symbols alone do not tell them apart
 
 
 class Emission(ABC):
     """The EM side of one observation; ``table (K, P)`` are its output parameters, one row a state, float64.
 
-    To add one, define the methods below and a line in ``seqmodels.hmm.emissions.emission_of``. ``x (N, ...)`` are encoded
+    To add one, define the abstract methods in a file of its own and put ``@emission_of.register(MyObservation)`` before
+    the class. It is made with the observation and its ``size``: D features, or V symbols. ``x (N, ...)`` are encoded
     frames, ``past (N, p, D)`` the steps before each or None.
     """
 
-    observation: Observation
-    size: int
+    def __init__(self, observation: Observation, size: int) -> None:
+        self.observation = observation
+        self.size = size
 
     @property
     def n_statistics(self) -> int:
@@ -48,56 +54,75 @@ class Emission(ABC):
     def evaluate(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
     ) -> tuple[Densities, Any]:
-        """All densities in ``dtype``, and what ``statistics`` can use again (and use up), or None; both may stand on scratch."""
+        """All densities in ``dtype``, and what ``statistics`` can use again (and use up), or None; scratch is used."""
         return LogDensities(self.log_prob(table, x, past, dtype)), None
 
     def tie(self, table: Tensor) -> Tensor:
         """The table with the numbers that all states share taken from the first state: for training by gradient."""
         return table
 
-    @abstractmethod
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         """``(N, K)``: log p(x_t | state), for every frame and state, in ``dtype`` (vectors come in it already)."""
+        return self.observation.log_prob(table.unsqueeze(1), x, past).to(dtype).T
 
     @abstractmethod
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
-        """Expected sufficient statistics given state posteriors ``gamma (N, K)``; ``memo``: from ``evaluate``, same arguments."""
+        """Expected sufficient statistics, the state first, given ``gamma (N, K)``; ``memo`` is from ``evaluate``."""
 
     @abstractmethod
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
         """The exact M-step: the table that maximises expected log-likelihood plus ``log_prior``, within the floors."""
 
-    @abstractmethod
     def log_prior(self, table: Tensor) -> Tensor:
         """What the objective adds to the log-likelihood, up to a constant: ``()``, differentiable."""
+        return table.new_zeros(())
 
-    @abstractmethod
     def floor_hits(self, table: Tensor) -> Tensor:
         """``(K,)`` whether a floor bounds the density of each state."""
+        return self.observation.floor_hits(table, self.size)
 
-    @abstractmethod
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """``(N,)`` a first guess of each frame's state."""
+        """``(N,)`` a first guess of each frame's state; by default by k-means of frames beside their neighbours."""
+        frames = in_context(spread(x, self.observation.values(self.size)))
+        return kmeans_labels(frames, n_states, generator)
 
-    @abstractmethod
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """A first table, from guessed states."""
+        """A first table, from guessed states; by default the M-step, with two average frames more in each state."""
+        table = torch.zeros(
+            n_states, self.observation.n_output_parameters(self.size), dtype=torch.float64, device=x.device
+        )
+        gamma = torch.nn.functional.one_hot(labels, n_states).double()
+        sums = self.statistics(table, x, past, gamma)
+        return self.maximise(tuple(s + 2 * s.sum(0) / len(x) for s in sums), table)
 
-    @abstractmethod
     def n_parameters(self, n_states: int) -> int:
         """Free parameters of the table."""
+        return n_states * self.observation.n_output_parameters(self.size)
 
     @abstractmethod
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         """The table as users know it, in raw units, by attribute name."""
 
 
-def chunks(n_frames: int, width: int, device: torch.device) -> Iterator[slice]:
-    """Runs of frames, of ``width`` numbers each: on a CPU as many as its cache can hold."""
-    most = min(IN_CACHE // width, 1 << 14) if device.type == "cpu" else ON_GPU // width
-    size = max(SUMMED, most // SUMMED * SUMMED)
+@singledispatch
+def emission_of(observation: Observation, size: int) -> Emission:
+    """The EM side of an observation over D features or V symbols.
+
+    Raises:
+        ValueError: an observation that no emission is registered for.
+    """
+    raise ValueError(
+        f"EM cannot fit {observation!r}; use GaussianMixture, AutoregressiveGaussian, Categorical, Bernoulli, Poisson "
+        "or Columns"
+    )
+
+
+def row_blocks(n_frames: int, width: int, device: torch.device) -> Iterator[slice]:
+    """Blocks of frames, of ``width`` numbers each: on a CPU as many as its cache can hold."""
+    max_rows = min(IN_CACHE // width, 1 << 14) if device.type == "cpu" else ON_GPU // width
+    size = max(SUMMED, max_rows // SUMMED * SUMMED)
     for start in range(0, n_frames, size):
         yield slice(start, min(start + size, n_frames))
 
@@ -108,12 +133,24 @@ def by_state(n_states: int, n_frames: int, dtype: torch.dtype, device: torch.dev
 
 
 def add_sums(total: Tensor, weights: Tensor, features: Tensor) -> None:
-    """``total (S, F) += weights (S, n) @ features (F, n).T``, float64 totals of short sums in the dtype of computation."""
+    """``total (S, F) += weights (S, n) @ features (F, n).T``, float64 totals of short sums in the features' dtype."""
     size = SUMMED if features.dtype == torch.float32 else features.shape[1]
     even = features.shape[1] // size * size
     left, right = (a[:, :even].unflatten(1, (-1, size)).transpose(0, 1) for a in (weights, features))
-    pieces = torch.bmm(left, right.transpose(1, 2))  # (pieces, S, F)
-    for piece in pieces if len(pieces) < MANY else [pieces.sum(0, dtype=torch.float64)]:
-        total.add_(piece)
+    parts = torch.bmm(left, right.transpose(1, 2))  # (parts, S, F)
+    for part in parts if len(parts) < FEW_PARTS else [parts.sum(0, dtype=torch.float64)]:
+        total.add_(part)
     if even < features.shape[1]:
         total.add_(weights[:, even:] @ features[:, even:].T)
+
+
+def jitter(shape: tuple[int, ...], generator: torch.Generator, *, strong: bool) -> Tensor:
+    """Factors of a first guess that keep states from starting alike; float64 on the CPU.
+
+    They are between 0.5 and 1.5, or if ``strong`` log-normal, most between 0.3 and 3. Many states that share a few
+    symbols are near a saddle, which EM leaves slowly: on 0.9 million characters with 64 states, strong noise is worth
+    0.1 nats a character after as many steps.
+    """
+    if strong:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).exp()
+    return 0.5 + torch.rand(shape, generator=generator, dtype=torch.float64)

@@ -9,26 +9,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.densities import Densities, TableDensities
-from seqmodels.hmm.emissions.base import Emission, Statistics
-from seqmodels.hmm.emissions.jitter import MANY, jitter
+from seqmodels.hmm.emissions.base import MANY_STATES, Emission, Statistics, emission_of, jitter
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.densities import Densities, TableDensities
+from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import Categorical
 
 DOMINANCE = 0.9  # how much of a state's first emission is its own group of symbols
-EACH = 8  # symbols a state: where there are more, states start from groups of symbols however many they are
-LOOSE = 0.5  # the same where states are many: one symbol leads, and any may follow
-COUNTED = 4_096  # frames counted in the precision of computation
+SYMBOLS_A_STATE = 8  # where there are more, states start from groups of symbols however many they are
+DOMINANCE_OF_MANY = 0.5  # the same where states are many: one symbol leads, and any may follow
+FRAMES_AT_ONCE = 4_096  # counted in the precision of computation
 CONTEXTS = 256  # symbols told apart as neighbours when symbols are grouped; rarer ones count as one
 
 
+@emission_of.register(Categorical)
 class CategoricalEmission(Emission):
     """The table holds log-probabilities of V symbols."""
 
-    def __init__(self, observation: Categorical, size: int) -> None:
-        self.observation: Categorical = observation
-        self.size = size
+    observation: Categorical
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         return torch.log_softmax(table, dim=-1).T[x].to(dtype)
@@ -40,7 +38,7 @@ class CategoricalEmission(Emission):
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         counts = torch.zeros(self.size, gamma.shape[1], dtype=torch.float64, device=x.device)
-        for symbols, weights in zip(x.split(COUNTED), gamma.split(COUNTED), strict=True):
+        for symbols, weights in zip(x.split(FRAMES_AT_ONCE), gamma.split(FRAMES_AT_ONCE), strict=True):
             part = torch.zeros(counts.shape, dtype=gamma.dtype, device=x.device)
             counts += part.index_add_(0, symbols, weights)
         return (counts.T,)
@@ -55,37 +53,37 @@ class CategoricalEmission(Emission):
             return table.new_zeros(())
         return self.observation.pseudocount * torch.log_softmax(table, dim=-1).sum()
 
-    def floor_hits(self, table: Tensor) -> Tensor:
-        return self.observation.floor_hits(table, self.size)
-
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
         """States own symbols: similar symbols share one where states are few, frequent symbols own several where many.
 
         Many states go by the square root of frequency; the frames of a symbol that owns none are dealt out at random.
         """
         counts = torch.bincount(x, minlength=self.size).double().cpu()
-        seen = torch.nonzero(counts).squeeze(1)
-        first, n_owned = (
-            torch.zeros(self.size, dtype=torch.int64) for _ in range(2)
-        )  # v owns first[v], first[v] + 1, ...
-        loose = n_states >= MANY and EACH * n_states >= len(seen)
-        if not loose and n_states <= len(seen):
-            first[seen], n_owned[seen] = kmeans_labels(self._neighbours(x, counts)[seen], n_states, generator), 1
+        present = torch.nonzero(counts).squeeze(1)
+        first = torch.zeros(
+            self.size, dtype=torch.int64
+        )  # symbol v owns the n_owned[v] states first[v], first[v] + 1, ...
+        n_owned = torch.zeros(self.size, dtype=torch.int64)
+        many = n_states >= MANY_STATES and SYMBOLS_A_STATE * n_states >= len(present)
+        if not many and n_states <= len(present):
+            first[present] = kmeans_labels(self._neighbours(x, counts)[present], n_states, generator)
+            n_owned[present] = 1
         else:
-            share = _loose_shares if loose else _shares
-            n_owned[seen] = share(counts[seen], n_states)
+            share = _shares_of_many if many else _shares
+            n_owned[present] = share(counts[present], n_states)
             first = n_owned.cumsum(0) - n_owned
-            first[n_owned == 0], n_owned[n_owned == 0] = 0, n_states
+            first[n_owned == 0] = 0
+            n_owned[n_owned == 0] = n_states
         choice = torch.rand(len(x), generator=generator, dtype=torch.float64)
         symbols = x.cpu()
         return (first[symbols] + (choice * n_owned[symbols]).long()).to(x.device)
 
     def _neighbours(self, x: Tensor, counts: Tensor) -> Tensor:
         """``(V, 2C)``: the distributions of what follows and what precedes each symbol."""
-        kept = counts.topk(min(CONTEXTS, self.size)).indices
-        width = len(kept) + 1
-        context = torch.full((self.size,), len(kept), dtype=torch.int64)
-        context[kept] = torch.arange(len(kept))
+        frequent = counts.topk(min(CONTEXTS, self.size)).indices
+        width = len(frequent) + 1
+        context = torch.full((self.size,), len(frequent), dtype=torch.int64)
+        context[frequent] = torch.arange(len(frequent))
         context = context.to(x.device)
         both = []
         for symbol, neighbour in ((x[:-1], x[1:]), (x[1:], x[:-1])):
@@ -99,13 +97,13 @@ class CategoricalEmission(Emission):
     ) -> Tensor:
         counts = torch.zeros(n_states, self.size, dtype=torch.float64, device=x.device)
         counts.view(-1).index_add_(0, labels * self.size + x, torch.ones(len(x), dtype=torch.float64, device=x.device))
-        everywhere = counts.sum(0) / counts.sum()
-        own = counts / counts.sum(1, keepdim=True).clamp(min=1)
+        of_all = counts.sum(0) / counts.sum()
+        of_state = counts / counts.sum(1, keepdim=True).clamp(min=1)
         # A pseudocount of its own: no symbol of the alphabet starts impossible.
-        many = n_states >= MANY
-        share = LOOSE if many else DOMINANCE
-        floor = (1 - share) * (0.99 * everywhere + 0.01 / self.size)
-        mixed = (share * own + floor) * jitter(own.shape, generator, strong=many).to(x.device)
+        many = n_states >= MANY_STATES
+        share = DOMINANCE_OF_MANY if many else DOMINANCE
+        floor = (1 - share) * (0.99 * of_all + 0.01 / self.size)
+        mixed = (share * of_state + floor) * jitter(of_state.shape, generator, strong=many).to(x.device)
         return (mixed / mixed.sum(1, keepdim=True)).log()
 
     def n_parameters(self, n_states: int) -> int:
@@ -123,9 +121,9 @@ def _shares(counts: Tensor, n_states: int) -> Tensor:
     return n_owned
 
 
-def _loose_shares(counts: Tensor, n_states: int) -> Tensor:
+def _shares_of_many(counts: Tensor, n_states: int) -> Tensor:
     """How many states each symbol owns, by the square root of its frequency; rare ones may own none."""
-    wanted = n_states * counts.sqrt() / counts.sqrt().sum()
-    n_owned = wanted.floor().long()
-    n_owned[torch.argsort(wanted - wanted.floor(), descending=True)[: n_states - int(n_owned.sum())]] += 1
+    share = n_states * counts.sqrt() / counts.sqrt().sum()
+    n_owned = share.floor().long()
+    n_owned[torch.argsort(share - share.floor(), descending=True)[: n_states - int(n_owned.sum())]] += 1
     return n_owned

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions.base import Emission, Statistics, by_state
-from seqmodels.hmm.emissions.kmeans import in_context, kmeans_labels, spread
-from seqmodels.observations import Columns, Observation
+from seqmodels.hmm.emissions.base import Emission, Statistics, by_state, emission_of
+from seqmodels.observations import Columns
 
 
+@emission_of.register(Columns)
 class ColumnsEmission(Emission):
     """The sum of the groups' log-densities; their statistics stand one after the other."""
 
-    def __init__(self, observation: Columns, size: int, emission_of: Callable[[Observation, int], Emission]) -> None:
-        self.observation: Columns = observation
-        self.size = size
+    observation: Columns
+
+    def __init__(self, observation: Columns, size: int) -> None:
+        super().__init__(observation, size)
         self.groups = list(observation.parts())
         self.parts = [emission_of(g.observation, g.size) for g in self.groups]
 
@@ -40,12 +41,12 @@ class ColumnsEmission(Emission):
         return total
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
-        found: list[Tensor] = []
+        statistics: list[Tensor] = []
         for g, part in zip(self.groups, self.parts, strict=True):
             sums = part.statistics(table[:, g.outputs], g.of(x), g.before(past), gamma)
             assert len(sums) == part.n_statistics
-            found.extend(sums)
-        return tuple(found)
+            statistics.extend(sums)
+        return tuple(statistics)
 
     @property
     def n_statistics(self) -> int:
@@ -54,10 +55,11 @@ class ColumnsEmission(Emission):
     # -- M-step --------------------------------------------------------------------------------------------
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        rest, updated = statistics, []
+        rest = statistics
+        updated = []
         for g, part in zip(self.groups, self.parts, strict=True):
-            own, rest = rest[: part.n_statistics], rest[part.n_statistics :]
-            updated.append(part.maximise(own, table[:, g.outputs]))
+            updated.append(part.maximise(rest[: part.n_statistics], table[:, g.outputs]))
+            rest = rest[part.n_statistics :]
         return torch.cat(updated, dim=1)
 
     def log_prior(self, table: Tensor) -> Tensor:
@@ -69,10 +71,6 @@ class ColumnsEmission(Emission):
         return torch.stack(hits).any(0)
 
     # -- the start -----------------------------------------------------------------------------------------
-
-    def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        frames = in_context(spread(x, self.observation.values(self.size)))
-        return kmeans_labels(frames, n_states, generator)
 
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator

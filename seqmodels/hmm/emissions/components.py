@@ -1,4 +1,4 @@
-"""The components of a mixture, in chunks of frames: summed into densities, and shared out again as responsibilities."""
+"""The components of a mixture, in blocks of frames: their sums are densities, their shares responsibilities."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.densities import PowerDensities
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.densities import PowerDensities
+from seqmodels.hmm.inference.scratch import Scratch
 
 UNDERFLOW = {torch.float32: -120.0, torch.float64: -1000.0}  # powers of two below are subnormal, which is slow
 
 
 @dataclass
-class Chunk:
-    """``components (M, K, n)``: logarithms to base two of w N of the frames ``rows``; ``features (F, n)``, or None where they
-    are cheaper to make again than to keep; ``seen (D,)``: the features observed in these frames, or None if that is no concern.
+class ComponentBlock:
+    """``components (M, K, n)``: logarithms to base two of w N of the frames ``rows``; ``features (F, n)``, or None
+    where they are cheaper to make again than to keep; ``observed (D,)``: the features observed in these frames, or None
+    if all are.
 
     Once summed, ``components`` are densities over the largest of each state, unless M = 1.
     """
@@ -25,10 +26,10 @@ class Chunk:
     rows: slice | Tensor
     components: Tensor
     features: Tensor | None = None
-    seen: Tensor | None = None
+    observed: Tensor | None = None
 
     def sum_up(self, exponent: Tensor, factor: Tensor | None) -> None:
-        """Put the sum over components of these frames into ``factor · 2^exponent``, ``(K, N)``; None: there is one component."""
+        """Write the sum over components as ``factor · 2^exponent``, ``(K, N)``; None: there is one component."""
         if factor is None:
             exponent[:, self.rows] = self.components[0].to(exponent.dtype)
             return
@@ -41,7 +42,7 @@ class Chunk:
             exponent[:, self.rows] = peak.to(exponent.dtype)
             factor[:, self.rows] = self.components.sub_(peak).clamp_(min=smallest).exp2_().sum(0).to(factor.dtype)
 
-    def shares(self, gamma: Tensor, factor: Tensor | None) -> Tensor:
+    def responsibilities(self, gamma: Tensor, factor: Tensor | None) -> Tensor:
         """``(M·K, n)``: posteriors of state and component, from those of the states, ``gamma (N, K)``; uses all up."""
         weight = gamma.T[:, self.rows]  # (K, n)
         if factor is None:
@@ -55,29 +56,35 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Memo:
-    """The chunks of all frames, summed, and the factors of the sums."""
+    """The blocks of all frames, summed over components, and the factors of the sums."""
 
-    chunks: list[Chunk]
+    blocks: list[ComponentBlock]
     factor: Tensor | None
 
 
 def densities(
-    chunks: Iterable[Chunk], shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device, scratch: Scratch
+    blocks: Iterable[ComponentBlock],
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+    device: torch.device,
+    scratch: Scratch,
 ) -> tuple[PowerDensities, Memo]:
-    """Densities of N frames in K states of M components, ``shape`` ``(M, K, N)``, and the chunks, summed."""
+    """Densities of N frames in K states of M components, ``shape`` ``(M, K, N)``, and the blocks, summed."""
     exponent, factor = _sums(shape, dtype, device, scratch)
-    kept = []
-    for chunk in chunks:
-        chunk.sum_up(exponent, factor)
-        kept.append(chunk)
-    return PowerDensities(exponent, factor), Memo(kept, factor)
+    summed = []
+    for block in blocks:
+        block.sum_up(exponent, factor)
+        summed.append(block)
+    return PowerDensities(exponent, factor), Memo(summed, factor)
 
 
-def log_prob(chunks: Iterable[Chunk], shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """``(N, K)`` log-densities, without the chunks, which memory may not hold at once."""
+def log_prob(
+    blocks: Iterable[ComponentBlock], shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """``(N, K)`` log-densities, without the blocks, which memory may not hold at once."""
     exponent, factor = _sums(shape, dtype, device, Scratch())
-    for chunk in chunks:
-        chunk.sum_up(exponent, factor)
+    for block in blocks:
+        block.sum_up(exponent, factor)
     return PowerDensities(exponent, factor).log()
 
 

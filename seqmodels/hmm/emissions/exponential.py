@@ -1,4 +1,4 @@
-"""EM for exponential families with independent features, Bernoulli and Poisson: expected values are averaged, in closed form."""
+"""EM for exponential families with independent features, Bernoulli and Poisson: means, in closed form."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions.base import SUMMED, Emission, Statistics, by_state, chunks
-from seqmodels.hmm.emissions.kmeans import in_context, kmeans_labels, spread
-from seqmodels.observations.exponential import ExponentialFamily
+from seqmodels.hmm.emissions.base import SUMMED, Emission, Statistics, by_state, emission_of, row_blocks
+from seqmodels.observations import Chords
+from seqmodels.observations.exponential_family import ExponentialFamily
 
-LARGE = 300.0  # terms that float32 adds up to some 1e-4 nats
+LARGEST_TERM = 300.0  # that float32 adds up to some 1e-4 nats
 STARTING_FRAMES = 2.0  # of the whole data's mean, added to every state's at the start
 
 
+@emission_of.register(ExponentialFamily)
 class ExponentialEmission(Emission):
-    """The table holds natural parameters, so log-densities are linear in ``φ(x) = (x, observed)``: one matrix product for all states."""
+    """The table holds natural parameters: log-densities are linear in ``φ(x) = (x, observed)``, one matrix product."""
 
-    def __init__(self, observation: ExponentialFamily, size: int) -> None:
-        self.observation: ExponentialFamily = observation
-        self.size = size
+    observation: ExponentialFamily
 
     # -- E-step --------------------------------------------------------------------------------------------
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        result, missing = by_state(len(table), len(x), dtype, x.device), bool(torch.isnan(x).any())
-        theta, certain = self._coefficients(table, missing), bool(torch.isinf(table).any())
-        inside = self._precision(theta, x, dtype)
-        for rows in chunks(len(x), max(theta.shape), x.device):
-            features = self._features(x[rows].to(inside), missing)
-            log_b = theta.to(inside) @ features.T + self._base(x[rows].to(inside))
+        result = by_state(len(table), len(x), dtype, x.device)
+        missing = bool(torch.isnan(x).any())
+        certain = bool(torch.isinf(table).any())
+        theta = self._coefficients(table, missing)
+        compute_dtype = self._precision(theta, x, dtype)
+        for rows in row_blocks(len(x), max(theta.shape), x.device):
+            features = self._features(x[rows].to(compute_dtype), missing)
+            log_b = theta.to(compute_dtype) @ features.T + self._base(x[rows].to(compute_dtype))
             result.T[:, rows] = log_b
             if certain:
                 result.T[:, rows].masked_fill_(self._impossible(table, features), -torch.inf)
         return result
 
     def _coefficients(self, table: Tensor, missing: bool) -> Tensor:
-        """``(K, 2D)``, or where nothing is missing ``(K, D + 1)``, of the features; what is certain adds 0, or else -inf."""
+        """``(K, 2D)``, or with nothing missing ``(K, D + 1)``, of the features; certain values add 0 or -inf."""
         certain = torch.isinf(table)
         natural, constant = (torch.where(certain, 0.0, t) for t in (table, -self.observation.normaliser(table)))
         return torch.cat([natural, constant if missing else constant.sum(1, keepdim=True)], dim=1)
@@ -47,7 +48,7 @@ class ExponentialEmission(Emission):
     def _precision(self, theta: Tensor, x: Tensor, dtype: torch.dtype) -> torch.dtype:
         """Large counts make log p the small difference of large terms."""
         largest = torch.nan_to_num(x).amax().clamp(min=1.0)
-        return torch.float64 if bool((theta[:, : self.size].abs() * largest).amax() > LARGE) else dtype
+        return torch.float64 if bool((theta[:, : self.size].abs() * largest).amax() > LARGEST_TERM) else dtype
 
     def _features(self, x: Tensor, missing: bool) -> Tensor:
         """``(N, 2D)`` x and whether it was observed; where nothing is missing ``(N, D + 1)`` x and 1."""
@@ -71,15 +72,15 @@ class ExponentialEmission(Emission):
         sums = torch.zeros(gamma.shape[1], width, dtype=torch.float64, device=x.device)
         for frames, weights in zip(x.split(SUMMED), gamma.split(SUMMED), strict=True):
             sums += weights.T @ self._features(frames.to(gamma.dtype), missing)
-        total, seen = sums[:, : self.size], sums[:, self.size :]
-        return (torch.cat([total, seen.expand(-1, self.size)], dim=1),)  # (K, 2D)
+        total, observed = sums[:, : self.size], sums[:, self.size :]
+        return (torch.cat([total, observed.expand(-1, self.size)], dim=1),)  # (K, 2D)
 
     # -- M-step --------------------------------------------------------------------------------------------
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        total, seen = statistics[0].split(self.size, dim=1)
+        total, observed = statistics[0].split(self.size, dim=1)
         prior = self.observation.pseudocount
-        frames = seen + prior
+        frames = observed + prior
         average = (total + prior * self._prior_mean(table)) / torch.where(frames > 0, frames, 1.0)
         # A feature that no frame shows has nothing to learn from: it stays where it is.
         return torch.where(frames > 0, self.observation.natural(average), table)
@@ -93,24 +94,17 @@ class ExponentialEmission(Emission):
         density = self._prior_mean(table) * table - self.observation.normaliser(table)
         return self.observation.pseudocount * density.sum()
 
-    def floor_hits(self, table: Tensor) -> Tensor:
-        return self.observation.floor_hits(table, self.size)
-
     # -- the start -----------------------------------------------------------------------------------------
-
-    def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        frames = in_context(spread(x, self.observation.values(self.size)))
-        return kmeans_labels(frames, n_states, generator)
 
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
         sums = torch.zeros(n_states, 2 * self.size, dtype=torch.float64, device=x.device)
         sums.index_add_(0, labels, self._features(x, missing=True).double())
-        total, seen = sums.sum(0).split(self.size)
+        total, observed = sums.sum(0).split(self.size)
         table = torch.zeros(n_states, self.size, dtype=torch.float64, device=x.device)
-        everywhere = total / seen.clamp(min=1)
-        sums += STARTING_FRAMES * torch.cat([everywhere, torch.ones_like(everywhere)])
+        mean = total / observed.clamp(min=1)
+        sums += STARTING_FRAMES * torch.cat([mean, torch.ones_like(mean)])
         return self.maximise((sums,), table)
 
     # -- for users -----------------------------------------------------------------------------------------
@@ -120,3 +114,8 @@ class ExponentialEmission(Emission):
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         return {self.observation.parameter_name: self.observation.expected(table).cpu().numpy()}
+
+
+@emission_of.register(Chords)
+def _(observation: Chords, size: int) -> Emission:
+    raise ValueError(f"{observation!r} has weights that only a network trains; under an HMM use Bernoulli")

@@ -1,4 +1,4 @@
-"""EM for Gaussian mixtures, diagonal, spherical and full (Rabiner 1989, section IV.A; Bilmes 1998)."""
+"""EM for Gaussian mixtures: diagonal, spherical, full or one covariance (Rabiner 1989, IV.A; Bilmes 1998)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.densities import LOG2E, Densities
 from seqmodels.hmm.emissions import components, missing, pseudo_frames, quadratic
-from seqmodels.hmm.emissions.base import Emission, Statistics, add_sums, chunks
-from seqmodels.hmm.emissions.components import Chunk, Memo
+from seqmodels.hmm.emissions.base import Emission, Statistics, add_sums, emission_of, row_blocks
+from seqmodels.hmm.emissions.components import ComponentBlock
 from seqmodels.hmm.emissions.kmeans import grouped_labels, kmeans_labels
-from seqmodels.hmm.scratch import Scratch
+from seqmodels.hmm.inference.densities import LOG2E, Densities
+from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import GaussianMixture, gaussian
 
 LOG_2PI = math.log(2 * math.pi)
@@ -24,13 +24,15 @@ LOG_2PI = math.log(2 * math.pi)
 class GaussianMixtureEmission(Emission):
     """Log-densities of all M·K components are one product of coefficients and features.
 
-    Features: ``diag`` and ``spherical``: x, x², 1, and where values are missing whether x was observed, so that they drop out
-    exactly; ``full``: products, x, 1, of what each pattern of missingness leaves. Frames stand on the last axis, so that sums over the few components run along memory.
+    Features: ``diag`` and ``spherical``: x, x², 1, and where values are missing whether x was observed, so that they
+    drop out exactly; ``full``: products, x, 1, of what each pattern of missingness leaves. Frames stand on the last
+    axis, so that sums over the few components run along memory.
     """
 
+    observation: GaussianMixture
+
     def __init__(self, observation: GaussianMixture, size: int) -> None:
-        self.observation: GaussianMixture = observation
-        self.size = size
+        super().__init__(observation, size)
         self.diagonal = observation.shape_type == "diag"
 
     # -- E-step --------------------------------------------------------------------------------------------
@@ -40,103 +42,116 @@ class GaussianMixtureEmission(Emission):
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         shape = (self.observation.n_components, len(table), len(x))
-        return components.log_prob(self._chunks(table, x, dtype, None), shape, dtype, x.device)
+        return components.log_prob(self._blocks(table, x, dtype, None), shape, dtype, x.device)
 
     def evaluate(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
     ) -> tuple[Densities, Any]:
         shape = (self.observation.n_components, len(table), len(x))
-        return components.densities(self._chunks(table, x, dtype, scratch), shape, dtype, x.device, scratch)
+        return components.densities(self._blocks(table, x, dtype, scratch), shape, dtype, x.device, scratch)
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
-        found: Memo = self.evaluate(table, x, past, gamma.dtype, Scratch())[1] if memo is None else memo
-        holed = bool(torch.isnan(x).any())
-        normal = self._normal(table) if holed and not self.diagonal else None
-        m, height = self.observation.n_components, self._height(holed)
+        if memo is None:
+            _, memo = self.evaluate(table, x, past, gamma.dtype, Scratch())
+        has_missing = bool(torch.isnan(x).any())
+        normal = self._normal(table) if has_missing and not self.diagonal else None
+        m, height = self.observation.n_components, self._height(has_missing)
         total = torch.zeros(m * len(table), height, dtype=torch.float64, device=x.device)
-        for chunk in found.chunks:
-            shares = chunk.shares(gamma, found.factor)
-            if normal is not None and chunk.seen is not None:
-                total += _expected_sums(shares, x[chunk.rows][:, chunk.seen], normal, chunk.seen)
-            else:
-                made = chunk.features
-                add_sums(total, shares, self._features(x[chunk.rows].to(shares.dtype), holed) if made is None else made)
+        for block in memo.blocks:
+            resp = block.responsibilities(gamma, memo.factor)
+            if normal is not None and block.observed is not None:
+                total += _expected_sums(resp, x[block.rows][:, block.observed], normal, block.observed)
+                continue
+            features = block.features
+            if features is None:
+                features = self._features(x[block.rows].to(resp.dtype), has_missing)
+            add_sums(total, resp, features)
         sums = total.view(m, len(table), height).transpose(0, 1)
-        return (sums[..., : self._width] if holed or not self.diagonal else self._with_counts(sums),)
+        return (sums[..., : self._width] if has_missing or not self.diagonal else self._with_counts(sums),)
 
-    def _chunks(self, table: Tensor, x: Tensor, dtype: torch.dtype, scratch: Scratch | None) -> Iterator[Chunk]:
+    def _blocks(
+        self, table: Tensor, x: Tensor, dtype: torch.dtype, scratch: Scratch | None
+    ) -> Iterator[ComponentBlock]:
         """``(M, K, n)`` log2 of w N of every component and frame; on scratch, if all are to be kept."""
-        holed = bool(torch.isnan(x).any())
+        has_missing = bool(torch.isnan(x).any())
         theta, signal = self._coefficients(table)
         if quadratic.cancels(signal):
-            yield from self._chunks_by_deviation(table, x, holed)
+            yield from self._blocks_by_deviation(table, x, has_missing)
             return
-        if holed and not self.diagonal:
-            yield from self._chunks_by_pattern(table, x, dtype)
+        if has_missing and not self.diagonal:
+            yield from self._blocks_by_pattern(table, x, dtype)
             return
-        inside = quadratic.precise_enough(signal, x, dtype)
-        fitted = (self._fitted(theta, holed) * LOG2E).to(inside)
-        room = None if scratch is None else scratch.take("components", (len(x), len(theta)), inside, x.device)
+        compute_dtype = quadratic.precise_enough(signal, x, dtype)
+        theta = (self._padded(theta, has_missing) * LOG2E).to(compute_dtype)
+        space = None if scratch is None else scratch.take("components", (len(x), len(theta)), compute_dtype, x.device)
         # Of diagonal Gaussians the features are few, and the same in every E-step.
-        whole = scratch.once(x, self._transposed) if scratch and self.diagonal and inside == x.dtype else None
-        for rows in chunks(len(x), max(fitted.shape), x.device):
-            features = self._features(quadratic.squarable(x[rows], inside), holed) if whole is None else whole[:, rows]
-            found = fitted.new_empty(len(theta), features.shape[1]) if room is None else room[rows].view(len(theta), -1)
-            torch.mm(fitted, features, out=found)
-            by_component = found.view(self.observation.n_components, len(table), -1)
-            yield Chunk(rows, by_component, features if self.diagonal else None)
+        all_features = (
+            scratch.once(x, self._transposed) if scratch and self.diagonal and compute_dtype == x.dtype else None
+        )
+        for rows in row_blocks(len(x), max(theta.shape), x.device):
+            if all_features is None:
+                features = self._features(quadratic.squarable(x[rows], compute_dtype), has_missing)
+            else:
+                features = all_features[:, rows]
+            n = features.shape[1]
+            log2_densities = theta.new_empty(len(theta), n) if space is None else space[rows].view(len(theta), -1)
+            torch.mm(theta, features, out=log2_densities)
+            by_component = log2_densities.view(self.observation.n_components, len(table), -1)
+            yield ComponentBlock(rows, by_component, features if self.diagonal else None)
 
-    def _chunks_by_pattern(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[Chunk]:
+    def _blocks_by_pattern(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[ComponentBlock]:
         """The same under full covariances, of marginal densities."""
         log_weights, (means, covariance) = self._by_component(table)[0], self._normal(table)
-        for seen, rows in missing.by_pattern(x):
-            precision, log_det = missing.marginal(covariance, seen)
-            theta, signal = _quadratic_coefficients(log_weights, means[:, seen], precision, log_det)
-            frames = x[rows][:, seen]
-            inside = quadratic.precise_enough(signal, frames, dtype)
-            for some in chunks(len(rows), max(theta.shape), x.device):
-                features = quadratic.features(quadratic.squarable(frames[some], inside))
-                found = ((theta * LOG2E).to(inside) @ features.T).view(self.observation.n_components, len(table), -1)
-                yield Chunk(rows[some], found, seen=None if bool(seen.all()) else seen)
+        for observed, rows in missing.by_pattern(x):
+            precision, log_det = missing.marginal(covariance, observed)
+            theta, signal = _quadratic_coefficients(log_weights, means[:, observed], precision, log_det)
+            frames = x[rows][:, observed]
+            compute_dtype = quadratic.precise_enough(signal, frames, dtype)
+            for part in row_blocks(len(rows), max(theta.shape), x.device):
+                features = quadratic.features(quadratic.squarable(frames[part], compute_dtype))
+                log2_densities = (theta * LOG2E).to(compute_dtype) @ features.T
+                by_component = log2_densities.view(self.observation.n_components, len(table), -1)
+                yield ComponentBlock(rows[part], by_component, observed=None if bool(observed.all()) else observed)
 
-    def _chunks_by_deviation(self, table: Tensor, x: Tensor, holed: bool) -> Iterator[Chunk]:
-        """The same in float64, every deviation squared by itself: slow, and right where means are far from zero in deviations."""
+    def _blocks_by_deviation(self, table: Tensor, x: Tensor, has_missing: bool) -> Iterator[ComponentBlock]:
+        """The same in float64, by squared deviations: slow, and right where means are many deviations from zero."""
         log_weights, means, shapes = (t.transpose(0, 1) for t in self.observation.unpack(table.double(), self.size))
         shape = self.observation.shape_type, self.observation.min_covariance
-        everything = [(None, torch.arange(len(x), device=x.device))]
-        for seen, rows in missing.by_pattern(x) if holed and not self.diagonal else everything:
-            for some in chunks(len(rows), means.numel(), x.device):
-                frames = x[rows[some]].double()[:, None, None]  # (n, 1, 1, D)
-                found = (log_weights + gaussian.log_density(frames, means, shapes, *shape)).mul_(LOG2E)  # (n, M, K)
-                yield Chunk(rows[some], found.permute(1, 2, 0).contiguous(), seen=seen)
+        one_pattern = [(None, torch.arange(len(x), device=x.device))]
+        for observed, rows in missing.by_pattern(x) if has_missing and not self.diagonal else one_pattern:
+            for part in row_blocks(len(rows), means.numel(), x.device):
+                frames = x[rows[part]].double()[:, None, None]  # (n, 1, 1, D)
+                log_densities = gaussian.log_density(frames, means, shapes, *shape)
+                by_component = (log_weights + log_densities).mul_(LOG2E).permute(1, 2, 0).contiguous()
+                yield ComponentBlock(rows[part], by_component, observed=observed)
 
     def _transposed(self, x: Tensor) -> Tensor:
         """All features of a block."""
         return self._features(x, bool(torch.isnan(x).any()))
 
-    def _features(self, x: Tensor, holed: bool) -> Tensor:
+    def _features(self, x: Tensor, has_missing: bool) -> Tensor:
         """``(F, n)``, with rows of zeros up to a height that matrix products are fast on."""
         if not self.diagonal:
             return quadratic.features(x).T
-        observed = ~torch.isnan(x).T if holed else torch.ones_like(x.T[:1], dtype=torch.bool)
-        features = x.new_zeros(self._height(holed), len(x))
+        observed = ~torch.isnan(x).T if has_missing else torch.ones_like(x.T[:1], dtype=torch.bool)
+        features = x.new_zeros(self._height(has_missing), len(x))
         features[: self.size] = torch.where(observed, x.T, 0.0)
         torch.square(features[: self.size], out=features[self.size : 2 * self.size])
         features[2 * self.size : 2 * self.size + len(observed)] = observed
-        features[2 * self.size + len(observed) - (not holed)] = 1.0
+        features[2 * self.size + len(observed) - (not has_missing)] = 1.0
         return features
 
-    def _fitted(self, theta: Tensor, holed: bool) -> Tensor:
-        """Coefficients of the features as they are: where nothing is missing, what depends on it adds up."""
-        if self.diagonal and not holed:
+    def _padded(self, theta: Tensor, has_missing: bool) -> Tensor:
+        """Coefficients of the features with padding; where nothing is missing, those of what was observed add up."""
+        if self.diagonal and not has_missing:
             theta = torch.cat([theta[:, : 2 * self.size], theta[:, 2 * self.size :].sum(1, keepdim=True)], 1)
-        return torch.nn.functional.pad(theta, (0, self._height(holed) - theta.shape[1]))
+        return torch.nn.functional.pad(theta, (0, self._height(has_missing) - theta.shape[1]))
 
-    def _height(self, holed: bool) -> int:
+    def _height(self, has_missing: bool) -> int:
         """Features, with padding."""
         if not self.diagonal:
             return self._width
-        height = self._width if holed else 2 * self.size + 1
+        height = self._width if has_missing else 2 * self.size + 1
         return -(-height // 16) * 16 if height > 16 else height
 
     def _with_counts(self, sums: Tensor) -> Tensor:
@@ -159,8 +174,8 @@ class GaussianMixtureEmission(Emission):
         log_variance = shapes.clamp(min=math.log(self.observation.min_covariance))
         precision = torch.exp(-log_variance)
         signal = precision * means.square()
-        each = -0.5 * (log_variance + LOG_2PI + signal)
-        theta = torch.cat([precision * means, -0.5 * precision, each, log_weights.unsqueeze(-1)], dim=-1)
+        constant = -0.5 * (log_variance + LOG_2PI + signal)
+        theta = torch.cat([precision * means, -0.5 * precision, constant, log_weights.unsqueeze(-1)], dim=-1)
         return theta.transpose(0, 1).flatten(0, 1), signal.sum(-1)
 
     def _by_component(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -194,17 +209,17 @@ class GaussianMixtureEmission(Emission):
         )
 
     def _diagonal(self, sums: Tensor, means: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        first, second, seen, _ = sums.split([self.size, self.size, self.size, 1], dim=-1)
-        enough = seen > 1e-10
-        mean = first / seen.clamp(min=1e-300)
-        variance = second / seen.clamp(min=1e-300) - mean.square()
+        first, second, observed, _ = sums.split([self.size, self.size, self.size, 1], dim=-1)
+        enough = observed > 1e-10
+        mean = first / observed.clamp(min=1e-300)
+        variance = second / observed.clamp(min=1e-300) - mean.square()
         return mean, variance.clamp(min=self.observation.min_covariance).log(), enough
 
     def _spherical(self, sums: Tensor, means: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        first, second, seen, _ = sums.split([self.size, self.size, self.size, 1], dim=-1)
-        mean = torch.where(seen > 1e-10, first / seen.clamp(min=1e-300), means)
-        squares = (second - seen * mean.square()).sum(-1, keepdim=True)
-        values = seen.sum(-1, keepdim=True)
+        first, second, observed, _ = sums.split([self.size, self.size, self.size, 1], dim=-1)
+        mean = torch.where(observed > 1e-10, first / observed.clamp(min=1e-300), means)
+        squares = (second - observed * mean.square()).sum(-1, keepdim=True)
+        values = observed.sum(-1, keepdim=True)
         variance = squares / values.clamp(min=1e-300)
         return mean, variance.clamp(min=self.observation.min_covariance).log().expand(mean.shape), values > 1e-10
 
@@ -253,12 +268,12 @@ class GaussianMixtureEmission(Emission):
         if m > 1:
             within = grouped_labels(torch.nan_to_num(x), labels, n_states, m, generator)
         sums = torch.zeros(n_states * m, self._width, dtype=torch.float64, device=x.device)
-        for rows in chunks(len(x), self._width, x.device):
-            features = self._features(x[rows], holed=True)[: self._width].T.double()
+        for rows in row_blocks(len(x), self._width, x.device):
+            features = self._features(x[rows], has_missing=True)[: self._width].T.double()
             sums.index_add_(0, labels[rows] * m + within[rows], features)
-        everywhere = sums.sum(0) / max(len(x), 1)
+        mean = sums.sum(0) / max(len(x), 1)
         # Two pseudo-frames of the whole data's statistics keep small clusters wide at first.
-        sums = (sums + 2 * everywhere).view(n_states, m, -1)
+        sums = (sums + 2 * mean).view(n_states, m, -1)
         width = self.observation.n_output_parameters(self.size)
         return self.maximise((sums,), torch.zeros(n_states, width, dtype=torch.float64, device=x.device))
 
@@ -289,20 +304,233 @@ class GaussianMixtureEmission(Emission):
         }
 
 
-def _expected_sums(shares: Tensor, observed: Tensor, normal: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
-    """``(M·K, F)`` expected sums of quadratic features, from ``shares (M·K, n)`` and what is seen, ``(n, o)``."""
-    features = quadratic.features(observed.to(shares.dtype)).T
-    sums = torch.zeros(len(shares), len(features), dtype=torch.float64, device=shares.device)
-    add_sums(sums, shares, features)
-    moments = quadratic.moments(sums, observed.shape[1])
-    return quadratic.sums_of_moments(*missing.expected_moments(moments, *normal, seen))
+def _expected_sums(resp: Tensor, x: Tensor, normal: tuple[Tensor, Tensor], observed: Tensor) -> Tensor:
+    """``(M·K, F)`` expected sums of features, from responsibilities ``(M·K, n)`` and observed ``x (n, o)``."""
+    features = quadratic.features(x.to(resp.dtype)).T
+    sums = torch.zeros(len(resp), len(features), dtype=torch.float64, device=resp.device)
+    add_sums(sums, resp, features)
+    moments = quadratic.moments(sums, x.shape[1])
+    return quadratic.sums_of_moments(*missing.expected_moments(moments, *normal, observed))
 
 
 def _quadratic_coefficients(
     log_weights: Tensor, means: Tensor, precision: Tensor, log_det: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``(M·K, F)`` and signals ``(M·K,)`` of log w + log N: ``(M·K,)``, ``(M·K, o)``, ``(M·K, o, o)`` and half the precisions' log-determinants."""
+    """Coefficients ``(M·K, F)`` and signals ``(M·K,)`` of log w + log N.
+
+    Of log-weights ``(M·K,)``, means ``(M·K, o)``, precisions ``(M·K, o, o)`` and half the precisions' log-determinants.
+    """
     linear = (precision @ means.unsqueeze(-1)).squeeze(-1)
     signal = (linear * means).sum(-1)
     constant = log_weights + log_det - 0.5 * (means.shape[-1] * LOG_2PI + signal)
     return quadratic.coefficients(precision, linear, constant), signal
+
+
+class TiedMixtureEmission(Emission):
+    """One covariance for all M·K components (``covariance_type="tied"``); every row of the table repeats it.
+
+    With ``L Lᵀ`` the precision and ``z = Lᵀ x``, ``log N(x) = log|L| - D/2 log 2π - ½|z|² + z · Lᵀμ - ½|Lᵀμ|²``: what
+    is quadratic in x is the same for all components, so that frames are whitened once and each component costs D
+    products. ``|z|²`` and the scatter that the M-step pools need no responsibilities but those of the frame as a whole.
+
+    Under a prior (``PseudoFrames``) its frames are pooled with those observed: a normal distribution on each mean, and
+    an inverse Wishart on the one covariance.
+
+    Statistics: for each component the sums of x and of 1, ``(K, M, D + 1)``, and the scatter of all frames about 0,
+    ``(D, D)``.
+    """
+
+    observation: GaussianMixture
+
+    def tie(self, table: Tensor) -> Tensor:
+        log_weights, means, shapes = self.observation.unpack(table, self.size)
+        return self.observation.pack(log_weights, means, shapes[:1].expand_as(shapes))
+
+    @property
+    def shares(self) -> bool:
+        return True
+
+    # -- E-step --------------------------------------------------------------------------------------------
+
+    def n_densities(self, n_states: int) -> int:
+        return n_states * self.observation.n_components
+
+    def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        shape = (self.observation.n_components, len(table), len(x))
+        return components.log_prob(self._blocks(table, x, dtype), shape, dtype, x.device)
+
+    def evaluate(
+        self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
+    ) -> tuple[Densities, Any]:
+        shape = (self.observation.n_components, len(table), len(x))
+        return components.densities(self._blocks(table, x, dtype), shape, dtype, x.device, scratch)
+
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
+        if memo is None:
+            _, memo = self.evaluate(table, x, past, gamma.dtype, Scratch())
+        m, k = self.observation.n_components, len(table)
+        means, factor = self._by_component(table)
+        sums = torch.zeros(m * k, self.size + 1, dtype=torch.float64, device=x.device)
+        scatter = torch.zeros(self.size, self.size, dtype=torch.float64, device=x.device)
+        for block in memo.blocks:
+            resp, frames = block.responsibilities(gamma, memo.factor), x[block.rows]
+            if block.observed is None:
+                first, second = _moments(resp, frames)
+            else:
+                first, second = _moments(resp, frames[:, block.observed])
+                first, second = _completed(first, second, means, torch.cholesky_inverse(factor), block.observed)
+            sums = sums + first
+            scatter = scatter + second
+        return sums.view(m, k, -1).transpose(0, 1), scatter
+
+    def _blocks(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[ComponentBlock]:
+        """``(M, K, n)`` log2 of w N of every component and frame."""
+        log_weights = self.observation.unpack(table, self.size)[0].T.flatten()  # (M·K,)
+        means, factor = self._by_component(table)
+        if not bool(torch.isnan(x).any()):
+            for part in row_blocks(len(x), max(self.size, len(means)), x.device):
+                yield ComponentBlock(part, self._components(log_weights, means, factor, x[part], dtype, len(table)))
+            return
+        covariance = torch.cholesky_inverse(factor)
+        for observed, rows in missing.by_pattern(x):
+            precision, _ = missing.marginal(covariance, observed)
+            marginal = torch.linalg.cholesky(precision)
+            for part in row_blocks(len(rows), max(self.size, len(means)), x.device):
+                frames = x[rows[part]][:, observed]
+                by_component = self._components(log_weights, means[:, observed], marginal, frames, dtype, len(table))
+                yield ComponentBlock(rows[part], by_component, observed=None if bool(observed.all()) else observed)
+
+    def _components(
+        self, log_weights: Tensor, means: Tensor, factor: Tensor, x: Tensor, dtype: torch.dtype, n_states: int
+    ) -> Tensor:
+        white = means @ factor  # (M·K, o)
+        log_det = factor.diagonal().log().sum() - 0.5 * means.shape[1] * LOG_2PI
+        signal = white.square().sum(-1)
+        if quadratic.cancels(signal):
+            distance = ((x.double()[:, None] - means) @ factor).square().sum(-1)  # (n, M·K)
+            log2_densities = (log_weights + log_det - 0.5 * distance).mul_(LOG2E).T
+            return log2_densities.reshape(self.observation.n_components, n_states, -1)
+        constant = log_weights + log_det - 0.5 * signal
+        compute_dtype = quadratic.precise_enough(signal, x, dtype)
+        z = quadratic.squarable(x, compute_dtype) @ factor.to(compute_dtype)  # (n, o)
+        linear = torch.addmm(constant.to(compute_dtype).unsqueeze(1), white.to(compute_dtype), z.T)
+        log2_densities = linear.sub_(0.5 * z.square().sum(-1)).mul_(LOG2E)
+        return log2_densities.view(self.observation.n_components, n_states, -1)
+
+    def _by_component(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Means ``(M·K, D)``, and the one factor ``(D, D)`` of the precision."""
+        _, means, shapes = self.observation.unpack(table, self.size)
+        factor = gaussian.precision_cholesky(shapes[0, 0], self.size, self.observation.min_covariance)
+        return means.transpose(0, 1).flatten(0, 1), factor
+
+    # -- M-step --------------------------------------------------------------------------------------------
+
+    def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
+        log_weights, means, shapes = self.observation.unpack(table, self.size)
+        sums, scatter = self._with_prior(statistics, log_weights)
+        first, counts = sums[..., : self.size], torch.where(log_weights == -math.inf, 0.0, sums[..., self.size])
+        # A component that no frame belongs to has nothing to learn from: it stays where it is.
+        enough = (counts > 1e-10).unsqueeze(-1)
+        new_means = torch.where(enough, first / counts.unsqueeze(-1).clamp(min=1e-300), means)
+        new_shapes = shapes if not bool(enough.any()) else self._shared(first, counts, new_means, scatter, shapes)
+        new_weights = components.new_log_weights(counts, log_weights)
+        return self.observation.pack(new_weights, new_means, new_shapes)
+
+    def _with_prior(self, statistics: Statistics, log_weights: Tensor) -> Statistics:
+        """The statistics of the frames observed and those that the prior adds."""
+        if self.observation.prior is None:
+            return statistics
+        prior_sums = pseudo_frames.sums(self.observation.prior, log_weights, self.size, diagonal=False)
+        products, first, counts = quadratic.moments(prior_sums, self.size)
+        sums, scatter = statistics
+        return sums + torch.cat([first, counts.unsqueeze(-1)], dim=-1), scatter + products.sum((0, 1))
+
+    def _shared(self, first: Tensor, counts: Tensor, means: Tensor, scatter: Tensor, shapes: Tensor) -> Tensor:
+        """The scatter about the components' own means, pooled, its eigenvalues at least the floor."""
+        between = torch.einsum("kmi,kmj->ij", first, means)
+        spread = torch.einsum("km,kmi,kmj->ij", counts, means, means)
+        within = (scatter - between - between.T + spread) / counts.sum()
+        clipped = quadratic.clip_eigenvalues(0.5 * (within + within.T), self.observation.min_covariance)
+        return gaussian.shape_of_covariance(clipped).expand(shapes.shape)
+
+    def log_prior(self, table: Tensor) -> Tensor:
+        prior = self.observation.prior
+        if prior is None:
+            return table.new_zeros(())
+        log_weights, means, shapes = self.observation.unpack(table, self.size)
+        covariance = gaussian.covariance_of_shape(shapes[:1, :1], self.size, self.observation.min_covariance)
+        return pseudo_frames.log_density(prior, log_weights, means, covariance, diagonal=False)
+
+    def floor_hits(self, table: Tensor) -> Tensor:
+        low = quadratic.largest_precision(self._by_component(table)[1]) >= (1 - 1e-6) / self.observation.min_covariance
+        return low.expand(len(table))
+
+    # -- the start -----------------------------------------------------------------------------------------
+
+    def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
+        return self._diagonal().labels(x, n_states, generator)
+
+    def from_labels(
+        self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
+    ) -> Tensor:
+        """From that of a diagonal mixture: its variances, pooled; EM finds the correlations in its first step."""
+        diagonal = self._diagonal()
+        table = diagonal.from_labels(x, past, labels, n_states, generator)
+        log_weights, means, log_variances = diagonal.observation.unpack(table, self.size)
+        pooled = (log_weights.exp().unsqueeze(-1) * log_variances.exp()).sum((0, 1)) / n_states
+        shape = gaussian.shape_of_covariance(torch.diag(pooled))
+        return self.observation.pack(log_weights, means, shape.expand(*means.shape[:2], -1))
+
+    def _diagonal(self) -> GaussianMixtureEmission:
+        return GaussianMixtureEmission(self.observation.clone().set_params(covariance_type="diag"), self.size)
+
+    # -- for users -----------------------------------------------------------------------------------------
+
+    def n_parameters(self, n_states: int) -> int:
+        shared = gaussian.n_shape_parameters("full", self.size)
+        return n_states * (self.observation.n_output_parameters(self.size) - shared - 1) + shared
+
+    def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
+        log_weights, means, _ = (t.cpu() for t in self.observation.unpack(table, self.size))
+        covariance = torch.cholesky_inverse(self._by_component(table)[1].cpu()).numpy()
+        return {
+            "weights_": log_weights.exp().numpy(),
+            "means_": means.numpy() * scale + shift,
+            "covariances_": covariance * np.outer(scale, scale),
+        }
+
+
+def _moments(resp: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Of responsibilities ``(M·K, n)`` and ``x (n, o)``: sums of x and of 1 by component, ``(M·K, o + 1)``, and all
+    scatter, ``(o, o)``.
+    """
+    frames = torch.nn.functional.pad(x.to(resp.dtype), (0, 1), value=1.0)
+    weighted = resp.sum(0).unsqueeze(1) * frames[:, :-1]
+    sums = torch.zeros(len(resp), frames.shape[1], dtype=torch.float64, device=x.device)
+    scatter = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64, device=x.device)
+    add_sums(sums, resp, frames.T)
+    add_sums(scatter, weighted.T, frames[:, :-1].T)
+    return sums, scatter
+
+
+def _completed(
+    sums: Tensor, scatter: Tensor, means: Tensor, covariance: Tensor, observed: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sums over what is observed -> their expectations over all features (``seqmodels.hmm.emissions.missing``)."""
+    slope, b, left = missing.regression(means, covariance, observed)  # one slope for all, b (M·K, D)
+    a, counts = sums[:, :-1] @ slope.T, sums[:, -1:]
+    cross = a.T @ b
+    constant = (counts * b).T @ b
+    products = slope @ scatter @ slope.T + cross + cross.T + constant + counts.sum() * left
+    return torch.cat([a + counts * b, counts], dim=1), products
+
+
+@emission_of.register(GaussianMixture)
+def _(observation: GaussianMixture, size: int) -> Emission:
+    if observation.covariance_type == "lowrank":
+        raise ValueError(
+            "covariance_type='lowrank' is for networks; under an HMM use 'full', 'tied', 'diag' or 'spherical'"
+        )
+    if observation.covariance_type == "tied":
+        return TiedMixtureEmission(observation, size)
+    return GaussianMixtureEmission(observation, size)

@@ -1,8 +1,8 @@
 """k-means (Lloyd 1982) from greedy k-means++ seeds (Arthur and Vassilvitskii 2007, section 7): where EM starts.
 
-Centres are learned from a sample, for several groups of frames (the states of a mixture) at once. Few clusters have plain seeds
-and few rounds: carried to its end, k-means comes to the same few clusters from nearly all seeds, and EM from each to the same
-optimum; of many clusters it never does, and good ones pay.
+Centres are learned from a sample, for several groups of frames (the states of a mixture) at once. Few clusters have
+plain seeds and few rounds: carried to its end, k-means comes to the same few clusters from nearly all seeds, and EM
+from each to the same optimum; of many clusters it never does, and good ones pay.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ from torch import Tensor
 from seqmodels.measure import Values
 
 SAMPLE = 20_000  # frames that centres are learned from, over all groups,
-PER_CLUSTER, PER_SEED = 128, 64  # or as many for each cluster; and to choose its seed from
+PER_CLUSTER = 128  # or as many for each cluster;
+PER_SEED = 64  # frames for each cluster to choose its seed from
 ROUNDS = 10
 
 
 def spread(x: Tensor, values: tuple[Values, ...]) -> Tensor:
-    """``x (N, D)`` in units in which distances compare: 2 for a bit, 2√x for a count (whose deviation is then 1); missing: the mean."""
+    """``x (N, D)`` in units in which distances can be compared: 2 for a bit, 2√x for a count (whose deviation is then
+    1); missing: the mean.
+    """
     bits, counts = (torch.tensor([v == kind for v in values], device=x.device) for kind in ("bits", "counts"))
     scaled = torch.where(bits, 2 * x, torch.where(counts, 2 * x.clamp(min=0).sqrt(), x))
     return torch.where(torch.isnan(x), scaled.nanmean(0).nan_to_num(), scaled)
 
 
 def in_context(x: Tensor, reach: int = 2) -> Tensor:
-    """``(N, 2D)``: each frame, and beside it the mean of it and ``reach`` frames on either side, scaled to vary as a frame does if frames are independent.
+    """``(N, 2D)``: each frame, and beside it the mean of it and ``reach`` frames on either side, scaled to vary as a
+    frame does if frames are independent.
 
     Clusters of frames alone tell apart what states emit but not what surrounds them, and EM hardly leaves such a start.
     """
@@ -39,8 +43,8 @@ def in_context(x: Tensor, reach: int = 2) -> Tensor:
 
 def kmeans_labels(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
     """``(N,)`` cluster of each row of ``x (N, D)``; clusters may be empty where rows repeat or are few."""
-    everywhere = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-    return grouped_labels(x, everywhere, 1, n_clusters, generator)
+    one_group = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+    return grouped_labels(x, one_group, 1, n_clusters, generator)
 
 
 def grouped_labels(x: Tensor, groups: Tensor, n_groups: int, n_clusters: int, generator: torch.Generator) -> Tensor:
@@ -48,55 +52,56 @@ def grouped_labels(x: Tensor, groups: Tensor, n_groups: int, n_clusters: int, ge
     order = torch.randperm(len(x), generator=generator).to(x.device)
     order = order[groups[order].argsort(stable=True)]
     counts = torch.bincount(groups, minlength=n_groups)
-    rows, real = _sampled(order, counts, max(PER_CLUSTER * n_clusters, SAMPLE // n_groups))
-    seeds = _seeds(x[rows[:, : PER_SEED * n_clusters]].cpu(), real, n_clusters, generator)
-    centres = _lloyd(x[rows], real, seeds)
+    rows, mask = _sampled(order, counts, max(PER_CLUSTER * n_clusters, SAMPLE // n_groups))
+    seeds = _seeds(x[rows[:, : PER_SEED * n_clusters]].cpu(), mask, n_clusters, generator)
+    centres = _lloyd(x[rows], mask, seeds)
     labels = torch.empty_like(groups)
     for group, members in enumerate(order.split(counts.tolist())):
-        for some in members.split(SAMPLE):
-            labels[some] = _nearest(x[some].unsqueeze(0), centres[group].unsqueeze(0))[0][0]
+        for part in members.split(SAMPLE):
+            labels[part] = _nearest(x[part].unsqueeze(0), centres[group].unsqueeze(0))[0][0]
     return labels
 
 
 def _sampled(order: Tensor, counts: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """``(G, S)`` rows of each group and which of them are ``real``: shorter groups are repeated to fill up."""
+    """``(G, S)`` rows of each group, and their mask: shorter groups are repeated to fill up."""
     slots = torch.arange(min(most, int(counts.max())), device=order.device)
     starts = counts.cumsum(0) - counts
-    places = starts.unsqueeze(1) + slots % counts.clamp(min=1).unsqueeze(1)
-    return order[places.clamp(max=len(order) - 1)], slots < counts.unsqueeze(1)
+    positions = starts.unsqueeze(1) + slots % counts.clamp(min=1).unsqueeze(1)
+    return order[positions.clamp(max=len(order) - 1)], slots < counts.unsqueeze(1)
 
 
-def _seeds(x: Tensor, real: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
+def _seeds(x: Tensor, mask: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
     """``(G, M, D)`` of ``x (G, S, D)``: each is the best of some drawn by squared distance from the seeds before."""
-    real, among = real[:, : x.shape[1]].cpu(), torch.arange(len(x))
+    mask = mask[:, : x.shape[1]].cpu()
+    groups = torch.arange(len(x))
     n_candidates = max(1, int(math.log(n_clusters)))
     distance = torch.full(x.shape[:2], math.inf, dtype=x.dtype)
     seeds: list[Tensor] = []
     for _ in range(n_clusters):
         n = n_candidates if seeds else 1
-        drawn = torch.multinomial(_weights(distance, real), n, replacement=True, generator=generator)  # (G, n)
-        candidates = x[among.unsqueeze(1), drawn]  # (G, n, D)
+        drawn = torch.multinomial(_weights(distance, mask), n, replacement=True, generator=generator)  # (G, n)
+        candidates = x[groups.unsqueeze(1), drawn]  # (G, n, D)
         each = torch.stack([(x - c.unsqueeze(1)).square().sum(-1) for c in candidates.unbind(1)], 1)
         each = torch.minimum(each, distance.unsqueeze(1))  # (G, n, S)
-        best = (each * real.unsqueeze(1)).sum(-1).argmin(1)
-        distance = each[among, best]
-        seeds.append(candidates[among, best])
+        best = (each * mask.unsqueeze(1)).sum(-1).argmin(1)
+        distance = each[groups, best]
+        seeds.append(candidates[groups, best])
     return torch.stack(seeds, 1)
 
 
-def _weights(distance: Tensor, real: Tensor) -> Tensor:
-    """By which seeds are drawn: alike for the first, and where every frame is a seed already."""
-    weights = torch.where(real & distance.isfinite(), distance, 0.0).double()
+def _weights(distance: Tensor, mask: Tensor) -> Tensor:
+    """By which seeds are drawn: uniform for the first, and where every frame is a seed already."""
+    weights = torch.where(mask & distance.isfinite(), distance, 0.0).double()
     total = weights.sum(1, keepdim=True)
-    alike = torch.where(real.any(1, keepdim=True), real, True).double()
-    return torch.where((total > 0) & total.isfinite(), weights, alike)
+    uniform = torch.where(mask.any(1, keepdim=True), mask, True).double()
+    return torch.where((total > 0) & total.isfinite(), weights, uniform)
 
 
-def _lloyd(x: Tensor, real: Tensor, seeds: Tensor) -> Tensor:
+def _lloyd(x: Tensor, mask: Tensor, seeds: Tensor) -> Tensor:
     """Centres ``(G, M, D)`` after some rounds on ``x (G, S, D)``."""
     (g, m, d), centres = seeds.shape, seeds.to(x.device)
     offsets = m * torch.arange(g, device=x.device).unsqueeze(1)
-    weight = real.to(x.dtype)
+    weight = mask.to(x.dtype)
     for _ in range(min(ROUNDS, m)):
         labels, distance = _nearest(x, centres)
         which = (labels + offsets).flatten()
@@ -104,8 +109,8 @@ def _lloyd(x: Tensor, real: Tensor, seeds: Tensor) -> Tensor:
         sums = x.new_zeros(g * m, d).index_add_(0, which, (x * weight.unsqueeze(-1)).flatten(0, 1)).view(g, m, d)
         # An empty cluster starts again at a frame far from its centre; there may be more of them than frames.
         far = distance.topk(min(m, x.shape[1]), dim=1).indices[:, torch.arange(m) % min(m, x.shape[1])]
-        elsewhere = x.gather(1, far.unsqueeze(-1).expand(-1, -1, d))
-        centres = torch.where(counts > 0, sums / counts.clamp(min=1), elsewhere)
+        restarted = x.gather(1, far.unsqueeze(-1).expand(-1, -1, d))
+        centres = torch.where(counts > 0, sums / counts.clamp(min=1), restarted)
     return centres
 
 

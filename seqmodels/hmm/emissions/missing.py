@@ -1,8 +1,9 @@
 """Frames with missing values under full covariances, a pattern of missingness at a time.
 
-What is observed has the marginal ``N(μ_o, Σ_oo)``; what is not, given it, the mean ``μ_m + Σ_mo Σ_oo⁻¹ (x_o - μ_o)`` and the
-covariance ``Σ_mm - Σ_mo Σ_oo⁻¹ Σ_om``. Sums over the observed features therefore suffice: expected sums over all features
-are an affine function of them (Little and Rubin 2002, *Statistical analysis with missing data*, section 11.2).
+What is observed has the marginal ``N(μ_o, Σ_oo)``; what is not, given it, the mean ``μ_m + Σ_mo Σ_oo⁻¹ (x_o - μ_o)``
+and the covariance ``Σ_mm - Σ_mo Σ_oo⁻¹ Σ_om``. Sums over the observed features therefore suffice: expected sums over
+all features are an affine function of them (Little and Rubin 2002, *Statistical analysis with missing data*, section
+11.2).
 """
 
 from __future__ import annotations
@@ -14,48 +15,48 @@ from torch import Tensor
 
 
 def by_pattern(x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each pattern of missingness ``seen (D,)`` bool and the ``rows (n,)`` of ``x (N, D)`` that have it."""
-    seen = ~torch.isnan(x)
-    which = _numbered(seen)
+    """For each pattern of missingness ``observed (D,)`` bool and the ``rows (n,)`` of ``x (N, D)`` that have it."""
+    observed = ~torch.isnan(x)
+    which = _numbered(observed)
     order, sizes = which.argsort(stable=True), torch.bincount(which)
     for rows in order.split(sizes.tolist()):
-        yield seen[rows[0]], rows
+        yield observed[rows[0]], rows
 
 
-def _numbered(seen: Tensor) -> Tensor:
+def _numbered(observed: Tensor) -> Tensor:
     """``(N,)``: 0, 1, ... for each distinct row; some bits at a time, as unique rows are slow to find directly."""
-    which = torch.zeros(len(seen), dtype=torch.int64, device=seen.device)
-    for bits in seen.split(32, dim=1):
-        code = (bits.long() << torch.arange(bits.shape[1], device=seen.device)).sum(1)
+    which = torch.zeros(len(observed), dtype=torch.int64, device=observed.device)
+    for bits in observed.split(32, dim=1):
+        code = (bits.long() << torch.arange(bits.shape[1], device=observed.device)).sum(1)
         which = torch.unique((which << 32) | code, return_inverse=True)[1]
     return which
 
 
-def marginal(covariance: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Of covariances ``(..., D, D)`` the precision of what is seen, ``(..., o, o)``, and its ``½ log det``, ``(...)``."""
-    factor = torch.linalg.cholesky(covariance[..., seen, :][..., seen])
+def marginal(covariance: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """The precision ``(..., o, o)`` of the observed features of covariances ``(..., D, D)``, its ``½ log det``."""
+    factor = torch.linalg.cholesky(covariance[..., observed, :][..., observed])
     return torch.cholesky_inverse(factor), -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def regression(means: Tensor, covariance: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def regression(means: Tensor, covariance: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """``E[x | x_o] = A x_o + b`` and ``Cov[x | x_o] = C``: ``A (..., D, o)``, ``b (..., D)``, ``C (..., D, D)``."""
-    precision, _ = marginal(covariance, seen)
-    slope = covariance[..., seen] @ precision
-    # Of what is seen the regression is exactly itself.
-    slope[..., seen, :] = torch.eye(precision.shape[-1], dtype=slope.dtype, device=slope.device)
-    left = covariance - slope @ covariance[..., seen, :]
-    left[..., seen, :] = 0.0
-    left[..., :, seen] = 0.0
-    intercept = means - (slope @ means[..., seen].unsqueeze(-1)).squeeze(-1)
+    precision, _ = marginal(covariance, observed)
+    slope = covariance[..., observed] @ precision
+    # Of what is observed the regression is exactly itself.
+    slope[..., observed, :] = torch.eye(precision.shape[-1], dtype=slope.dtype, device=slope.device)
+    left = covariance - slope @ covariance[..., observed, :]
+    left[..., observed, :] = 0.0
+    left[..., :, observed] = 0.0
+    intercept = means - (slope @ means[..., observed].unsqueeze(-1)).squeeze(-1)
     return slope, intercept, left
 
 
 def expected_moments(
-    moments: tuple[Tensor, Tensor, Tensor], means: Tensor, covariance: Tensor, seen: Tensor
+    moments: tuple[Tensor, Tensor, Tensor], means: Tensor, covariance: Tensor, observed: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``Σ x_o x_oᵀ (..., o, o)``, ``Σ x_o (..., o)``, ``Σ 1 (...)`` -> the expectations of ``Σ x xᵀ``, ``Σ x``, ``Σ 1``."""
+    """``Σ x_o x_oᵀ``, ``Σ x_o``, ``Σ 1`` of observed features -> expectations of ``Σ x xᵀ``, ``Σ x``, ``Σ 1``."""
     products, first, counts = moments
-    slope, b, left = regression(means, covariance, seen)
+    slope, b, left = regression(means, covariance, observed)
     a = (slope @ first.unsqueeze(-1)).squeeze(-1)
     cross, n = outer(a, b), counts[..., None, None]
     whole = slope @ products @ slope.transpose(-1, -2) + cross + cross.transpose(-1, -2) + n * (outer(b, b) + left)

@@ -1,4 +1,4 @@
-"""What ``PseudoFrames`` add: to sufficient statistics their sums, to the objective their expected log-density."""
+"""What the prior ``PseudoFrames`` adds: to sufficient statistics its sums, to the objective an expected log-density."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.observations.pseudo_frames import PseudoFrames
+from seqmodels.observations.gaussian_mixture import PseudoFrames
 
 
 def sums(prior: PseudoFrames, log_weights: Tensor, size: int, *, diagonal: bool) -> Tensor:
@@ -18,33 +18,34 @@ def sums(prior: PseudoFrames, log_weights: Tensor, size: int, *, diagonal: bool)
     """
     count, mean, variance = _moments(prior, log_weights, size)
     if diagonal:
-        each = torch.cat([mean, mean.square() + variance, torch.ones_like(mean), torch.ones_like(count)], dim=-1)
+        features = torch.cat([mean, mean.square() + variance, torch.ones_like(mean), torch.ones_like(count)], dim=-1)
     else:
         i, j = torch.triu_indices(size, size, device=mean.device)
         products = mean[..., i] * mean[..., j] + torch.where(i == j, variance[..., i], 0.0)
-        each = torch.cat([products, mean, torch.ones_like(count)], dim=-1)
-    return count * each
+        features = torch.cat([products, mean, torch.ones_like(count)], dim=-1)
+    return count * features
 
 
 def log_density(
     prior: PseudoFrames, log_weights: Tensor, means: Tensor, covariances: Tensor, *, diagonal: bool
 ) -> Tensor:
-    """``Σ count E[log w + log N(x)]`` in nats, less a constant; ``covariances (K, M, D)`` if ``diagonal``, else ``(K, M, D, D)``.
+    """``Σ count E[log w + log N(x)]`` in nats, less a constant; ``covariances (K, M, D)`` if ``diagonal``, else
+    ``(K, M, D, D)``.
 
     Of a covariance that is shared one is enough: ``(1, 1, D, D)``.
     """
     count, mean, variance = _moments(prior, log_weights, means.shape[-1])
     squares = (means - mean).square() + variance
     if diagonal:
-        inside = (covariances.log() + squares / covariances).sum(-1, keepdim=True)
+        terms = (covariances.log() + squares / covariances).sum(-1, keepdim=True)
     else:
         precision = torch.linalg.inv(covariances)
-        away = (means - mean).unsqueeze(-1)
+        deviation = (means - mean).unsqueeze(-1)
         spread = (precision.diagonal(dim1=-2, dim2=-1) * variance).sum(-1, keepdim=True)
-        distance = (away.transpose(-1, -2) @ precision @ away).squeeze(-1)
-        inside = torch.logdet(covariances).unsqueeze(-1) + distance + spread
-    alive = torch.where(count > 0, log_weights.unsqueeze(-1), 0.0)
-    return (count * (alive - 0.5 * inside)).sum()
+        distance = (deviation.transpose(-1, -2) @ precision @ deviation).squeeze(-1)
+        terms = torch.logdet(covariances).unsqueeze(-1) + distance + spread
+    log_weight = torch.where(count > 0, log_weights.unsqueeze(-1), 0.0)
+    return (count * (log_weight - 0.5 * terms)).sum()
 
 
 def check(prior: PseudoFrames) -> None:
@@ -60,20 +61,21 @@ def _moments(prior: PseudoFrames, log_weights: Tensor, size: int) -> tuple[Tenso
     check(prior)
     shape = (*log_weights.shape, size)
     count = _expand("count", prior.count, log_weights.shape, log_weights)
-    live = torch.where(log_weights == -math.inf, 0.0, count).unsqueeze(-1)
+    effective_count = torch.where(log_weights == -math.inf, 0.0, count).unsqueeze(-1)
     return (
-        live,
+        effective_count,
         _expand("mean", prior.mean, shape, log_weights),
         _expand("covariance", prior.covariance, shape, log_weights),
     )
 
 
 def _expand(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    given = torch.as_tensor(value, dtype=torch.float64, device=like.device)
+    tensor = torch.as_tensor(value, dtype=torch.float64, device=like.device)
     try:
-        return given.expand(shape)
+        return tensor.expand(shape)
     except RuntimeError:
         raise ValueError(
-            f"{name} of the pseudo-frames has shape {tuple(given.shape)}; pass a number or {shape} (states, components, "
+            f"{name} of the pseudo-frames has shape {tuple(tensor.shape)}; pass a number or {shape} (states, "
+            "components, "
             "features), leading axes left out at will"
         ) from None

@@ -1,4 +1,4 @@
-"""Gaussian log-densities as linear functions of quadratic features: ``log N(w) = θ · φ(w)``, one matrix product for all states.
+"""Gaussian log-densities as linear functions of quadratic features, ``log N(w) = θ · φ(w)``.
 
 ``φ(w)`` holds the products ``w_i w_j`` (i ≤ j), the entries ``w_i``, and 1.
 """
@@ -10,9 +10,10 @@ import math
 import torch
 from torch import Tensor
 
-LARGE = 5000.0  # of √D μᵀΣ⁻¹μ: at this float32 is some 5e-4 nats off
-CANCELLED = 1e8  # of μᵀΣ⁻¹μ: at this float64 is some 1e-8 nats off
-FAR, FARTHEST = 1e9, 1e140  # deviations whose squares leave float32, and float64
+MAX_SIGNAL_FLOAT32 = 5000.0  # of √D μᵀΣ⁻¹μ: at this float32 is some 5e-4 nats off
+MAX_SIGNAL_FLOAT64 = 1e8  # of μᵀΣ⁻¹μ: at this float64 is some 1e-8 nats off
+MAX_SQUARED_FLOAT32 = 1e9  # deviations whose squares leave float32,
+MAX_SQUARED_FLOAT64 = 1e140  # and float64
 
 
 def features(w: Tensor) -> Tensor:
@@ -31,36 +32,37 @@ def coefficients(precision: Tensor, linear: Tensor, constant: Tensor) -> Tensor:
 def precise_enough(signal: Tensor, x: Tensor, dtype: torch.dtype) -> torch.dtype:
     """``dtype``, or float64 where θ · φ is the small difference of large terms; ``signal``: μᵀΣ⁻¹μ of each Gaussian.
 
-    Near its mean a Gaussian adds up terms as large as its signal. In float32 the sum is off by about ``1e-7 √D`` times that
-    (measured over 1 to 39 features, correlated or not); how narrow the Gaussian is does not matter by itself. Frames
-    ``x (N, D)`` so far away that float32 cannot square them need float64, too.
+    Near its mean a Gaussian adds up terms as large as its signal. In float32 the sum is off by about ``1e-7 √D`` times
+    that (measured over 1 to 39 features, correlated or not); how narrow the Gaussian is does not matter by itself.
+    Frames ``x (N, D)`` so far away that float32 cannot square them need float64, too.
     """
-    lost = math.sqrt(x.shape[1]) * float(signal.amax()) > LARGE
-    return torch.float64 if lost or _reach(x) > FAR else dtype
+    imprecise = math.sqrt(x.shape[1]) * float(signal.amax()) > MAX_SIGNAL_FLOAT32
+    return torch.float64 if imprecise or _largest(x) > MAX_SQUARED_FLOAT32 else dtype
 
 
 def cancels(signal: Tensor) -> bool:
-    """Whether θ · φ is the difference of terms so large that float64 loses it: then deviations are to be squared themselves."""
-    return float(signal.amax()) > CANCELLED
+    """Whether θ · φ cancels so far that float64 loses it: then deviations are to be squared themselves."""
+    return float(signal.amax()) > MAX_SIGNAL_FLOAT64
 
 
-def _reach(x: Tensor) -> float:
+def _largest(x: Tensor) -> float:
     if x.numel() == 0:
         return 0.0
-    lowest, highest = (float(end) for end in torch.aminmax(x))
+    lowest, highest = (float(bound) for bound in torch.aminmax(x))
     if math.isnan(lowest):
-        lowest, highest = (float(end) for end in torch.aminmax(torch.nan_to_num(x)))
+        lowest, highest = (float(bound) for bound in torch.aminmax(torch.nan_to_num(x)))
     return max(-lowest, highest)
 
 
 def squarable(x: Tensor, dtype: torch.dtype) -> Tensor:
     """``x`` in ``dtype``; what float64 could not square either is moved nearer."""
-    return x.to(dtype) if dtype == torch.float32 else x.to(dtype).clamp(-FARTHEST, FARTHEST)
+    return x.to(dtype) if dtype == torch.float32 else x.to(dtype).clamp(-MAX_SQUARED_FLOAT64, MAX_SQUARED_FLOAT64)
 
 
 def largest_precision(factor: Tensor) -> Tensor:
-    """``(...)``: the inverse of the covariance's smallest eigenvalue, given ``factor``, a Cholesky factor of the precision."""
-    return torch.linalg.eigvalsh(factor @ factor.transpose(-1, -2))[..., -1]
+    """``(...)``: the inverse of a covariance's smallest eigenvalue, by a Cholesky ``factor`` of its precision."""
+    eigenvalues: Tensor = torch.linalg.eigvalsh(factor @ factor.transpose(-1, -2))
+    return eigenvalues[..., -1]
 
 
 def moments(sums: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -81,6 +83,8 @@ def sums_of_moments(products: Tensor, first: Tensor, counts: Tensor) -> Tensor:
 
 def clip_eigenvalues(covariance: Tensor, floor: float) -> Tensor:
     """The covariance of highest likelihood whose eigenvalues are at least ``floor``, given the unconstrained one."""
+    values: Tensor
+    vectors: Tensor
     values, vectors = torch.linalg.eigh(covariance)
     if bool((values >= floor).all()):
         return covariance

@@ -6,10 +6,9 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
-import pandas as pd
 import torch
 
 from seqmodels import distributed, storage
@@ -22,7 +21,7 @@ from seqmodels.neural.masked.inference import conditional_log_probs, hidden_stat
 from seqmodels.neural.masked.masking import MASK, Masking, MaskingObjective, with_boundaries
 from seqmodels.neural.masked.network import BidirectionalNetwork, EmbeddingAndHead
 from seqmodels.neural.masked.training import MaskedData, train_masked
-from seqmodels.neural.options import MAY_CHANGE, check_training_options, sequences_per_batch, training_recipe
+from seqmodels.neural.options import MAY_CHANGE, check_training_options, sequences_per_batch, train_config
 from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.stack import TransformerStack
@@ -32,7 +31,10 @@ from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Item, Sequences
-from seqmodels.training import Listener, Optimizer, Schedule, checkpoints_of_fit, interruption
+from seqmodels.training import Callback, Optimizer, Schedule, checkpoints_of_fit, interruption
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Filled(NamedTuple):
@@ -109,7 +111,7 @@ class MaskedTransformer(TransformerConfig, Configurable):
     schedule: Schedule | None = None
     accumulate: int = 1
     averaging: float = 0.0
-    callbacks: Sequence[Listener] = ()
+    callbacks: Sequence[Callback] = ()
     verbose: bool = False
 
     # -- fitting -------------------------------------------------------------------------------------------
@@ -151,15 +153,15 @@ class MaskedTransformer(TransformerConfig, Configurable):
                 if not distributed.is_first():
                     interrupted.hold()  # a signal here is one to the process that works
                 distributed.by_first(type(self).__name__, lambda: self._train(*rows, masking))
-            if interrupted.asked and distributed.is_first():
-                self.history_: pd.DataFrame = interruption.marked(self.history_)
+            if interrupted.requested and distributed.is_first():
+                self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
                 self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
             content = distributed.content_of_first(self._content)
             if content is not None:
                 self._load(content, self.encoding_, Categorical())
-        if interrupted.asked and interrupted.signal is not None:
-            interruption.tell(interrupted.signal, self.fit_seconds_, self.checkpoint, stacklevel=3)
+        if interrupted.requested and interrupted.signal is not None:
+            interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, self.checkpoint, stacklevel=3)
         return self
 
     @property
@@ -178,7 +180,7 @@ class MaskedTransformer(TransformerConfig, Configurable):
             batching = Batching(rows_a_batch, self.max_length, carries_state=False)
             data = MaskedData(rows, held_out, masking, batching, self.random_state)
             self.history_, self.converged_ = train_masked(
-                self.module_, data, training_recipe(self), checkpoints, generator
+                self.module_, data, train_config(self), checkpoints, generator
             )
         self.module_.eval()
 
@@ -222,6 +224,8 @@ class MaskedTransformer(TransformerConfig, Configurable):
         }
 
     def _load(self, content: dict[str, Any], encoding: Encoding, observation: Observation) -> Self:
+        import pandas as pd
+
         self.encoding_ = encoding.restore(content["encoding"]["state"])
         self.history_ = pd.DataFrame(content["history"])
         self.converged_ = content["converged"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,8 +16,11 @@ from seqmodels.neural.masked.inference import MAX_BATCH_STEPS, batches_by_length
 from seqmodels.neural.masked.masking import Masking
 from seqmodels.neural.masked.network import BidirectionalNetwork, log_prob_of
 from seqmodels.neural.ops.padding import pad_right
-from seqmodels.preparation import ENOUGH
-from seqmodels.training import Checkpoints, Recipe, Step, train
+from seqmodels.preparation import MAX_HELD_OUT
+from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,11 @@ class MaskedObjective:
 
     network: BidirectionalNetwork
 
-    def __call__(self, batch: MaskedBatch) -> Step:
+    def __call__(self, batch: MaskedBatch) -> BatchResult:
         """Every masked symbol has the same weight; the units are masked symbols."""
         total = self.log_prob(batch).sum()
         n = len(batch.targets)
-        return Step(total, float(n), total.detach().double(), float(n), floor_hits=torch.zeros(()))
+        return BatchResult(total, float(n), total.detach().double(), float(n), floor_hits=torch.zeros(()))
 
     def log_prob(self, batch: MaskedBatch) -> Tensor:
         """Log-probability (N,) of each target, nats."""
@@ -91,7 +94,7 @@ class MaskedData:
         """The first held-out windows, masked once: every evaluation has the same targets."""
         length = self.batching.bptt
         windows = [row[begin : begin + length] for row in self.held_out for begin in range(0, len(row), length)]
-        n_kept = int(np.searchsorted(np.cumsum([len(window) for window in windows]), ENOUGH)) + 1
+        n_kept = int(np.searchsorted(np.cumsum([len(window) for window in windows]), MAX_HELD_OUT)) + 1
         kept = windows[:n_kept]
         rng = np.random.default_rng(self.random_state)
         parts = batches_by_length([len(window) for window in kept], MAX_BATCH_STEPS)
@@ -101,7 +104,7 @@ class MaskedData:
 def train_masked(
     network: BidirectionalNetwork,
     data: MaskedData,
-    recipe: Recipe,
+    config: TrainConfig,
     checkpoints: Checkpoints,
     generator: torch.Generator,
 ) -> tuple[pd.DataFrame, bool]:
@@ -112,7 +115,7 @@ def train_masked(
         lambda number: data.epoch(number, network),
         MaskedObjective(network),
         (lambda: _nats_per_symbol(network, held_out)) if held_out else None,
-        recipe,
+        config,
         data.batching.n_batches(data.batching_rows),
         checkpoints=checkpoints,
         generator=generator,

@@ -1,4 +1,7 @@
-"""``Cell``: one step of a recurrence, ``output_t, state_t = cell(x_t, state_{t-1})``, of which ``Recurrent`` makes a model."""
+"""``Cell``: one step of a recurrence, ``output_t, state_t = cell(x_t, state_{t-1})``.
+
+``Recurrent`` makes a model of any of them.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ CellState = Any
 class Cell(nn.Module, ABC):
     """One step of a recurrence, for n sequences at once.
 
-    To add one, define ``__init__(d_in, d_hidden)``, ``initial_state`` and ``forward``; with them ``unroll`` where there is a faster
-    way to many steps than one after the other, and ``recurrent_weights`` for the dropout that acts on them. Then
-    ``Recurrent(cell=MyCell)`` is a model.
+    To add one, define ``__init__(d_in, d_hidden)``, ``initial_state`` and ``forward``; with them ``unroll`` where there
+    is a faster way to many steps than one after the other, and ``recurrent_weights`` for the dropout that acts on them.
+    Then ``Recurrent(cell=MyCell)`` is a model.
 
     Attributes:
-        recurrent_weights: names of the parameters (m, d_hidden) that the previous state is multiplied by, whose columns and
-            entries ``recurrent_dropout`` and ``weight_drop`` drop; without names there is neither.
+        recurrent_weights: names of the parameters (m, d_hidden) that the previous state is multiplied by, whose columns
+            and entries ``recurrent_dropout`` and ``weight_drop`` drop; without names there is neither.
 
     >>> class Leaky(Cell):
     ...     def __init__(self, d_in, d_hidden):
@@ -51,7 +54,7 @@ class Cell(nn.Module, ABC):
         """Inputs (n, d_in) and the state before the step -> output (n, d_hidden) and the state after it."""
 
     def unroll(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        """All steps: inputs (n, T, d_in) and the state before them -> outputs (n, T, d_hidden) and the state after the last."""
+        """All steps: inputs (n, T, d_in) and the state before them -> outputs (n, T, d_hidden) and the state after."""
         outputs = []
         for step in inputs.unbind(1):
             output, state = self(step, state)

@@ -60,14 +60,14 @@ class ElmanCell(Cell):
 class ElmanNetwork(ScannedNetwork):
     """Layers of ``ElmanCell``, faster: what inputs add is one product for all steps, and the steps are ``elman_scan``.
 
-    ``V`` starts orthogonal, so that at first the past neither fades nor explodes; with the sigmoid the network starts as one with
-    tanh, in other units.
+    ``V`` starts orthogonal, so that at first the past neither fades nor explodes; with the sigmoid the network starts
+    as one with tanh, in other units.
 
     Args:
         d_model: width of inputs and of ``h``.
         n_layers: each layer reads the states of the one below.
-        nonlinearity: ``σ``; ``"sigmoid"`` is Elman's own; ``"relu6"`` is ``min(max(z, 0), 6)`` (Krizhevsky, 2010), whose
-            states cannot grow without bound, as those of ``"relu"`` can.
+        nonlinearity: ``σ``; ``"sigmoid"`` is Elman's own; ``"relu6"`` is ``min(max(z, 0), 6)`` (Krizhevsky, 2010),
+            whose states cannot grow without bound, as those of ``"relu"`` can.
         dropout, options: see ``RecurrentNetwork``.
     """
 

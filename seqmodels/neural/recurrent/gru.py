@@ -1,4 +1,4 @@
-"""Gated recurrent units: ``h_t = z h_{t-1} + (1 - z) n``, ``n = tanh(U x_t + b + r (V h_{t-1} + b'))`` (Cho et al. 2014)."""
+"""Gated recurrent units (Cho et al. 2014): ``h_t = z h_{t-1} + (1 - z) tanh(U x_t + b + r (V h_{t-1} + b'))``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from seqmodels.neural.recurrent.stack import (
 
 
 class GRUCell(Cell):
-    """``h_t = z h_{t-1} + (1 - z) tanh(U x_t + b + r (V h_{t-1} + b'))``, ``r, z = σ(..)`` linear in ``x_t`` and ``h_{t-1}``.
+    """``h_t = z h_{t-1} + (1 - z) tanh(U x_t + b + r (V h_{t-1} + b'))``.
 
-    The reset gate r comes after the product, as in cuDNN. The rows of the weights are those of r, z and the candidate, as
-    torch keeps them.
+    ``r, z = σ(..)`` of what is linear in ``x_t`` and ``h_{t-1}``.
+
+    The reset gate r comes after the product, as in cuDNN. The rows of the weights are those of r, z and the candidate,
+    as torch keeps them.
 
     Args:
         d_in: width of ``x``.

@@ -20,10 +20,12 @@ from seqmodels.randomness import fit_generator, torch_dropout
 
 
 class LSTMCell(Cell):
-    """``c_t = f c_{t-1} + i tanh(g)``, ``h_t = o tanh(c_t)``; ``i, f, o = σ(..)`` and ``g`` are linear in ``x_t`` and ``h_{t-1}``.
+    """``c_t = f c_{t-1} + i tanh(g)``, ``h_t = o tanh(c_t)``.
 
-    With forget gates (Gers et al., 2000), whose bias starts at one: remember first (Jozefowicz et al., 2015). The rows of
-    the weights are those of i, f, g and o, as torch keeps them.
+    ``i, f, o = σ(..)`` and ``g`` of what is linear in ``x_t`` and ``h_{t-1}``.
+
+    With forget gates (Gers et al., 2000), whose bias starts at one: remember first (Jozefowicz et al., 2015). The rows
+    of the weights are those of i, f, g and o, as torch keeps them.
 
     Args:
         d_in: width of ``x``.
@@ -117,9 +119,10 @@ class LSTMStepper(Stepper):
 
 
 def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Tensor, States]:
-    """``rnn`` of inputs (B, T, m) and states (directions L, B, d) twice, None: zeros; its dropout draws from the fit's generator.
+    """``rnn`` of inputs (B, T, m) and states (directions L, B, d) twice, None: zeros.
 
-    Its own kernel takes no generator. Layer by layer it computes the same, to the bit.
+    Its dropout draws from the fit's generator. Its own kernel takes no generator. Layer by layer it computes the same,
+    to the bit.
     """
     if not (rnn.training and rnn.dropout) or fit_generator() is None:
         outputs: tuple[Tensor, States] = rnn(inputs, states)

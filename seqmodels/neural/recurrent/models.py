@@ -22,14 +22,15 @@ FASTER: dict[object, Callable[..., Network]] = {ElmanCell: ElmanNetwork, LSTMCel
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RecurrentModel(NeuralModel, ABC):
-    """What the recurrent models without an encoder share: they see the whole past, and what is dropped or added is optional.
+    """What recurrent models without an encoder share: they see the whole past; what is dropped or added is optional.
 
     Args:
         bptt: steps back-propagated through at once (truncated back-propagation); the state is carried on.
         recurrent_dropout: the fraction of features and states dropped in training, the same at every step of a window
             (Gal & Ghahramani 2016); ``dropout`` draws afresh at every step, and leaves states alone.
         embedding_dropout: the fraction of steps whose input is dropped in training.
-        weight_drop: the fraction of recurrent weights dropped in training, the same for all of a window (Merity et al. 2018).
+        weight_drop: the fraction of recurrent weights dropped in training, the same for all of a window (Merity et al.
+            2018).
         layer_norm: normalise the outputs of each layer (Ba et al. 2016).
         residual: from the second layer on, a layer adds to its input.
 
@@ -67,8 +68,9 @@ class Recurrent(RecurrentModel):
         cell: a subclass of ``Cell``, or a function, that makes a layer's cell of ``(d_in, d_hidden)``.
         bptt: steps back-propagated through at once; the state is carried on.
 
-    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``, ``embedding_dropout``,
-    ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``). A saved model names its cell; ``load`` is told what
+    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
+    ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``). A saved model names
+    its cell; ``load`` is told what
     the name stands for: ``load(path, classes=[MyCell])``.
 
     >>> model = Recurrent(cell=GRUCell, d_model=8, max_steps=2).fit(["to be or not to be"])
@@ -97,13 +99,15 @@ class ElmanRNN(RecurrentModel):
     """``h_t = σ(V h_{t-1} + U x_t + b)`` (Elman 1990, *Finding structure in time*).
 
     Args:
-        nonlinearity: σ: ``"relu6"``, which is ``min(max(z, 0), 6)`` (Krizhevsky 2010), ``"relu"``, whose states may grow without
-            bound (Le et al. 2015), ``"tanh"`` or ``"sigmoid"``, Elman's own. GPUs have fused kernels of ``"tanh"`` and ``"relu"``.
+        nonlinearity: σ: ``"relu6"``, which is ``min(max(z, 0), 6)`` (Krizhevsky 2010), ``"relu"``, whose states may
+            grow without bound (Le et al. 2015), ``"tanh"`` or ``"sigmoid"``, Elman's own. GPUs have fused kernels of
+            ``"tanh"`` and ``"relu"``.
         bptt: steps back-propagated through at once; the state is carried on.
 
-    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``, ``embedding_dropout``,
-    ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``). By the second on one core a capped ReLU without
-    dropout learns more than tanh, of characters (``experiments/elman_tuning.py``) as of frames.
+    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
+    ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``). By the second on one
+    core a capped ReLU without dropout learns more than tanh, of characters (``experiments/elman_tuning.py``) as of
+    frames.
     """
 
     nonlinearity: Nonlinearity = "relu6"
@@ -127,8 +131,8 @@ class LSTM(RecurrentModel):
     Args:
         bptt: steps back-propagated through at once; the state is carried on.
 
-    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``, ``embedding_dropout``,
-    ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``).
+    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
+    ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``).
     """
 
     lr: float = 8e-3
@@ -144,8 +148,8 @@ class GRU(RecurrentModel):
     Args:
         bptt: steps back-propagated through at once; the state is carried on.
 
-    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``, ``embedding_dropout``,
-    ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``).
+    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
+    ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``).
     """
 
     lr: float = 4e-3

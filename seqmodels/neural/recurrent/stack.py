@@ -28,13 +28,14 @@ class RecurrentOptions:
     """All off by default. The fractions are dropped in training only; what is left is scaled up, so that means stay.
 
     Args:
-        recurrent_dropout: variational dropout (Gal & Ghahramani 2016): the same mask at every step of a window, on what enters each
-            layer and leaves the last (a mask for each sequence), and on the states ``h_{t-1}`` (one for all sequences of the
-            batch, for only then is it the same as dropping columns of the recurrent matrix, which the kernels allow).
+        recurrent_dropout: variational dropout (Gal & Ghahramani 2016): the same mask at every step of a window, on what
+            enters each layer and leaves the last (a mask for each sequence), and on the states ``h_{t-1}`` (one for all
+            sequences of the batch, for only then is it the same as dropping columns of the recurrent matrix, which the
+            kernels allow).
         embedding_dropout: whole steps of the input, so that the past has to make up for them.
         weight_drop: entries of the recurrent matrices, the same at every step of a window (Merity et al. 2018).
-        layer_norm: the outputs of each layer are normalised (Ba et al. 2016, who do so inside the cell: that takes a kernel
-            call for every step, and is many times slower). States are handed on through time as they are.
+        layer_norm: the outputs of each layer are normalised (Ba et al. 2016, who do so inside the cell: that takes a
+            kernel call for every step, and is many times slower). States are handed on through time as they are.
         residual: from the second layer on, a layer adds to its input; with one layer there is nothing to add.
 
     Raises:
@@ -139,8 +140,8 @@ class CellStack(RecurrentNetwork):
         dropout, options: see ``RecurrentNetwork``.
 
     Raises:
-        ValueError: what ``make_cell`` makes is no ``Cell``; from ``forward``, options that drop recurrent weights of a cell that names
-            none.
+        ValueError: what ``make_cell`` makes is no ``Cell``; from ``forward``, options that drop recurrent weights of a
+            cell that names none.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class CellStack(RecurrentNetwork):
             names = layer.cell.recurrent_weights
             if not names:
                 raise ValueError(
-                    f"{type(layer.cell).__name__} names no recurrent_weights that recurrent_dropout and weight_drop could drop; "
+                    f"{type(layer.cell).__name__} names no recurrent_weights for recurrent_dropout and weight_drop; "
                     "name them in the class, or leave both at 0"
                 )
             weights = {f"cell.{name}": self.options.drop_weights(getattr(layer.cell, name), True) for name in names}
@@ -219,7 +220,8 @@ def _with_weights(
 class KernelNetwork(RecurrentNetwork, ABC):
     """A recurrence whose weights are torch's, ``rnn``, from zero states ``(h,)`` or ``(h, c)``, each (B, n_layers, d).
 
-    Each layer is one call of a kernel, or all of them are where a fused kernel takes them together and no option is active.
+    Each layer is one call of a kernel, or all of them are where a fused kernel takes them together and no option is
+    active.
 
     Args:
         rnn: torch's layers, which hold the weights; inputs and states of one width.
@@ -278,7 +280,7 @@ class KernelNetwork(RecurrentNetwork, ABC):
 
 
 class ScannedNetwork(KernelNetwork, ABC):
-    """A recurrence whose inputs add something linear to each step, which is known for all steps before the first is taken.
+    """A recurrence whose inputs add something linear to each step, known for all steps before the first is taken.
 
     To add one, define ``drive`` and ``scan``, and ``is_fused``.
     """
@@ -349,5 +351,8 @@ class StepWeights(NamedTuple):
         return cls(u if inputs is None else F.linear(inputs, u, bias), v.t().contiguous(), bias)
 
     def drive(self, below: Tensor, *, first: bool) -> Tensor:
-        """What a layer's input adds (n, m): ``below`` says which row each reads (n,) for the first, and is (n, d) for the others."""
+        """What a layer's input adds (n, m).
+
+        ``below`` says which row each reads (n,) for the first, and is (n, d) for the others.
+        """
         return self.inputs.index_select(0, below) if first else F.linear(below, self.inputs, self.bias)

@@ -18,8 +18,8 @@ EarlierWeights = Literal["last", "sum"] | None
 class Attention(nn.Module, ABC):
     """Attention to a source. Stateless: the source is projected once by ``prepare`` and handed to every call.
 
-    To add one, define ``prepare`` and ``score``; with them ``for_loop`` if the hand-written loop knows the score, ``n_heads`` and
-    ``earlier_weights`` where they are other than one and None.
+    To add one, define ``prepare`` and ``score``; with them ``for_loop`` if the hand-written loop knows the score,
+    ``n_heads`` and ``earlier_weights`` where they are other than one and None.
 
     >>> attention = AdditiveAttention(8)
     >>> source, mask = torch.zeros(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
@@ -77,7 +77,7 @@ class Attention(nn.Module, ABC):
 
 
 class AdditiveAttention(Attention):
-    """``score(q, k_s) = vᵀ tanh(W q + U k_s + b)`` (Bahdanau, Cho and Bengio, 2015), and of earlier weights where asked for.
+    """``score(q, k_s) = vᵀ tanh(W q + U k_s + b)`` (Bahdanau, Cho and Bengio, 2015), and of earlier weights on request.
 
     With features ``f_s`` of the weights of earlier steps it is ``vᵀ tanh(W q + U k_s + P f_s + b)``:
 
@@ -138,9 +138,10 @@ class AdditiveAttention(Attention):
 
 
 class MultiplicativeAttention(Attention):
-    """``score(q, k) = qᵀ k / √d`` (Luong, Pham and Manning, 2015; scaled, and in several heads, as by Vaswani et al., 2017).
+    """``score(q, k) = qᵀ k / √d`` (Luong, Pham and Manning, 2015; scaled, and in heads, as by Vaswani et al., 2017).
 
-    With ``coverage`` a learned multiple of the sum of the weights of earlier steps is added (after Tu et al., 2016), of heads the mean.
+    With ``coverage`` a learned multiple of the sum of the weights of earlier steps is added (after Tu et al., 2016), of
+    heads the mean.
 
     Args:
         d_model: width of queries, keys and values.
@@ -214,7 +215,8 @@ class GeneralAttention(Attention):
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
     """(B, S, H d) -> (B, H, S, d)."""
-    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
+    heads: Tensor = x.unflatten(-1, (n_heads, -1))
+    return heads.transpose(1, 2)
 
 
 def zero_masked(source: Tensor, mask: Tensor | None) -> Tensor:

@@ -38,9 +38,10 @@ def dot_score(query: Tensor, key: Tensor) -> Tensor:
 
 
 class Scoring(ABC):
-    """One score in a loop over steps, and its gradients: T queries of G groups (a sequence, or a head of one), each against S keys.
+    """One score in a loop over steps, and its gradients.
 
-    Up to what is the same for all keys, which the softmax takes out.
+    T queries of G groups (a sequence, or a head of one), each against S keys; up to what is the same for all keys,
+    which the softmax takes out.
 
     To add one, define ``score``, ``begin_backward``, ``query_gradient`` and ``gradients``.
     """
@@ -59,7 +60,7 @@ class Scoring(ABC):
 
     @abstractmethod
     def gradients(self, score_gradients: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
-        """All steps' (T, G, S) and queries (T, G, d) -> the gradients of the keys (G, S, d), and of the energy (d,) if there is one."""
+        """All steps' (T, G, S) and queries (T, G, d) -> gradients of the keys (G, S, d), and energy (d,) or None."""
 
 
 class DotScoring(Scoring):
@@ -181,18 +182,22 @@ def attentive_lstm(
     """All steps of the decoder.
 
     Args:
-        driven: (T, B, 4 d), what inputs and biases add to the gates, in torch's order; its precision is that of the products.
+        driven: (T, B, 4 d), what inputs and biases add to the gates, in torch's order; its precision is that of the
+            products.
         h, c: (B, d), the state before.
         weights: of the recurrence.
         source: what is attended to, G = B times the heads.
 
     Returns:
-        States (T, B, d), contexts (T, B, d), weights (T, G, S) through which no gradient flows, and the last cell (B, d).
+        States (T, B, d), contexts (T, B, d), weights (T, G, S) through which no gradient flows, and the last cell (B,
+        d).
     """
     low = [x.to(driven.dtype) for x in (weights.state, weights.context, weights.bias, source.key, source.value)]
     energy = None if source.energy is None else source.energy.to(driven.dtype)
     keep = torch.is_grad_enabled()
-    return _AttentiveLSTM.apply(keep, driven, h.to(driven.dtype), c, *low, source.mask_bias, energy)
+    arguments = keep, driven, h.to(driven.dtype), c, *low, source.mask_bias, energy
+    states, contexts, attention, cell = _AttentiveLSTM.apply(*arguments)  # type: ignore[no-untyped-call]
+    return states, contexts, attention, cell
 
 
 @dataclass(frozen=True)
@@ -218,7 +223,7 @@ class _Trace:
 
     @classmethod
     def empty(cls, driven: Tensor, h: Tensor, c: Tensor, width: int, mask_bias: Tensor, *, keep: bool) -> _Trace:
-        """With the first state and cell in it; of what only the backward pass reads, one step unless it is to be kept."""
+        """Empty, but for the first state and cell; of what only the backward pass reads, one step unless ``keep``."""
         n_steps, n_rows, _ = driven.shape
         cells = c.new_empty(n_steps + 1, *c.shape, dtype=torch.promote_types(c.dtype, torch.float32))
         states = driven.new_empty(cells.shape)
@@ -362,8 +367,8 @@ def _apply_gates(trace: _Trace, t: int) -> None:
 def _gate_derivatives(trace: _Trace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What gradients are multiplied by at every step.
 
-    (T, B, 3, d) from the cell to the arguments of the first three gates, (T, B, d) from the state to that of the last, from the
-    state to the cell, and from the cell to the one before.
+    (T, B, 3, d) from the cell to the arguments of the first three gates, (T, B, d) from the state to that of the last,
+    from the state to the cell, and from the cell to the one before.
     """
     i, f, g, o = trace.gates.unflatten(-1, (4, -1)).unbind(2)
     tanh_cells, before = trace.tanh_cells.to(i.dtype), trace.cells[:-1].to(i.dtype)

@@ -20,7 +20,8 @@ Summary = Literal["last", "mean"]
 class LSTMEncoder(nn.Module):
     """Source -> states and a summary. Padding has no influence: either direction begins and ends where the source does.
 
-    Nothing is packed, which on a CPU takes longer than to compute the padding: the backward direction reads each source reversed
+    Nothing is packed, which on a CPU takes longer than to compute the padding: the backward direction reads each source
+        reversed
     within its own length, so that padding comes after it in either direction.
 
     Args:

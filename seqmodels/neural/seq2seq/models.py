@@ -35,22 +35,26 @@ class LSTMSeq2Seq(NeuralModel):
             - ``"additive"``: a feed-forward network over query and encoder output (Bahdanau et al. 2015);
             - ``"multiplicative"``: their dot product over √d (Luong et al. 2015, Vaswani et al. 2017);
             - ``"general"``: a bilinear form ``qᵀ W k`` (Luong et al. 2015);
-            - ``"location"``: additive, of a convolution of the previous step's weights too (Chorowski et al. 2015, the hybrid form);
+            - ``"location"``: additive, of a convolution of the previous step's weights too (Chorowski et al. 2015, the
+              hybrid form);
             - ``None``: no attention but one fixed context vector (Sutskever et al. 2014, Cho et al. 2014).
-        query: the decoder's state that is the query: the ``"previous"``, whose context the decoder reads with its input (Bahdanau et al.
-            2015), or the ``"current"``, whose context goes to the output alone (Luong et al. 2015): faster, as no step of
-            attention waits for another.
+        query: the decoder's state that is the query: the ``"previous"``, whose context the decoder reads with its input
+            (Bahdanau et al. 2015), or the ``"current"``, whose context goes to the output alone (Luong et al. 2015):
+            faster, as no step of attention waits for another.
         n_heads: of ``"multiplicative"``; must divide ``d_model``.
-        coverage: scores depend on the sum of the weights of earlier steps (Tu et al. 2016, See et al. 2017); under ``"location"``
-            the convolution is of that sum (Shen et al. 2018).
+        coverage: scores depend on the sum of the weights of earlier steps (Tu et al. 2016, See et al. 2017); under
+            ``"location"`` the convolution is of that sum (Shen et al. 2018).
         bidirectional: whether the encoder reads both ways.
-        summary: what the decoder starts from, and the fixed context vector: ``"last"`` state or ``"mean"`` of the outputs.
+        summary: what the decoder starts from, and the fixed context vector: ``"last"`` state or ``"mean"`` of the
+            outputs.
         projections: learned linear query, key and value under ``"multiplicative"``.
         bptt: steps back-propagated through at once.
 
-    On a CPU one layer under ``query="previous"`` without ``"location"`` and coverage trains by a hand-written loop, which is faster.
+    On a CPU one layer under ``query="previous"`` without ``"location"`` and coverage trains by a hand-written loop,
+    which is faster.
 
-    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. The other arguments are those of ``NeuralModel``.
+    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. The other arguments are those
+    of ``NeuralModel``.
     """
 
     attention: AttentionKind = "additive"
@@ -111,7 +115,7 @@ class LSTMSeq2Seq(NeuralModel):
         )
 
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
-        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: the weight that each step of y gave to each of x.
+        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: how each step of y weighs x's.
 
         Of several heads it is the mean. ``ValueError`` if there is no attention.
         """
@@ -127,11 +131,13 @@ class EncoderDecoder(NeuralModel):
     """Any network that reads a source, such as ``BahdanauNetwork`` and ``LuongNetwork``: p(y | x).
 
     Args:
-        network: a subclass of ``Network`` with ``reads_source``, or a function, that makes one of ``(d_model, n_layers, dropout)``.
+        network: a subclass of ``Network`` with ``reads_source``, or a function, that makes one of ``(d_model, n_layers,
+            dropout)``.
         bptt: steps back-propagated through at once.
 
-    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. The other arguments are those of
-    ``NeuralModel``. A saved model names its network; ``load`` is told what the name stands for, unless it is one of the two.
+    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. The other arguments are those
+    of ``NeuralModel``. A saved model names its network; ``load`` is told what the name stands for, unless it is one of
+    the two.
     """
 
     network: Callable[[int, int, float], Network] = BahdanauNetwork
@@ -155,7 +161,7 @@ class EncoderDecoder(NeuralModel):
         return network
 
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
-        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: the weight that each step of y gave to each of x.
+        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: how each step of y weighs x's.
 
         ``ValueError`` where the network is no ``AttentiveNetwork``.
         """

@@ -1,4 +1,4 @@
-"""Encoder and decoder: ``h_t = LSTM([x_t, c_t], h_{t-1})``, the context ``c_t`` a weighted mean of the encoded source."""
+"""Encoder and decoder: ``h_t = LSTM([x_t, c_t], h_{t-1})``, the context ``c_t`` a weighted mean of the source."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ Decoded = tuple[Tensor, Tensor, Tensor, Memory]  # states (B, T, d), contexts (B
 class LSTMSeq2SeqNetwork(AttentiveNetwork):
     """An LSTM reads the source, another writes (Sutskever et al., 2014; with attention Bahdanau et al., 2015).
 
-    The decoder's previous state is the query: ``c_t = attention(h_{t-1}, source)``, ``h_t = LSTM([x_t, c_t], h_{t-1})``; or its current one:
-    ``h_t = LSTM(x_t, h_{t-1})``, ``c_t = attention(h_t, source)``, which is not fed back (Luong et al., 2015). The hidden state is
-    ``h_t + W [h_t, c_t] + b``. Without attention ``c_t`` is the summary of the source, the same at every step
-    (Cho et al., 2014). The decoder starts from the summary, through a learned bridge.
+    The decoder's previous state is the query: ``c_t = attention(h_{t-1}, source)``, ``h_t = LSTM([x_t, c_t],
+    h_{t-1})``; or its current one: ``h_t = LSTM(x_t, h_{t-1})``, ``c_t = attention(h_t, source)``, which is not fed
+    back (Luong et al., 2015). The hidden state is ``h_t + W [h_t, c_t] + b``. Without attention ``c_t`` is the summary
+    of the source, the same at every step (Cho et al., 2014). The decoder starts from the summary, through a learned
+    bridge.
 
     Args:
         d_model: width of inputs, states and hidden states; the encoder has as much in either direction.
@@ -68,8 +69,10 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork):
         open_forget_gates(self.decoder)
 
     def start(self, n: int, source: Source | None = None) -> Memory:
-        """``(h, c, earlier, key, value, mask)``: decoder states (n, n_layers, d), earlier weights of attention (None where scores do
-        not depend on them), and the source prepared for attention. Without attention ``(h, c, summary)``.
+        """``(h, c, earlier, key, value, mask)``; without attention ``(h, c, summary)``.
+
+        Decoder states (n, n_layers, d), earlier weights of attention (None where scores do not depend on them), and the
+        source prepared for attention.
         """
         assert source is not None, "an encoder needs a source"
         states, summary = self.encoder(source.values, source.mask)
@@ -91,7 +94,10 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork):
         return apply_dropout(hidden, self.dropout, self.training), memory
 
     def attention_weights(self, inputs: Tensor, memory: Memory) -> Tensor:
-        """Attention weights of step t on step s of the source (B, T, S), of several heads the mean; ``ValueError`` if there is no attention."""
+        """Attention weights of step t on step s of the source (B, T, S), of several heads the mean.
+
+        ``ValueError`` if there is no attention.
+        """
         if self.attention is None:
             raise ValueError('attention=None has no weights; pass attention="additive" or another')
         return self._decode(inputs, memory, self.attention)[2]

@@ -1,6 +1,7 @@
-"""Two encoder-decoders with attention as they were published, equation by equation and step by step, for ``EncoderDecoder``.
+"""Two encoder-decoders with attention as they were published, equation by equation, for ``EncoderDecoder``.
 
-``LSTMSeq2Seq`` is faster, has the same attention, and differs in its gates and in how state and context become the output.
+``LSTMSeq2Seq`` is faster, has the same attention, and differs in its gates and in how state and context become the
+output.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from seqmodels.neural.seq2seq.attention import zero_masked
 
 
 class GatedUnit(Cell):
-    """Cho et al. 2014, whose reset gate acts before the product: ``s_t = (1 - z) s_{t-1} + z tanh(W x + U (r s_{t-1}))``.
+    """``s_t = (1 - z) s_{t-1} + z tanh(W x + U (r s_{t-1}))`` (Cho et al. 2014): r acts before the product.
 
     Update and reset gate: ``z = σ(W_z x + U_z s_{t-1})``, ``r = σ(W_r x + U_r s_{t-1})``; each ``W x`` with a bias.
 
@@ -52,11 +53,12 @@ class GatedUnit(Cell):
 class BahdanauNetwork(AttentiveNetwork):
     """RNNsearch (Bahdanau, Cho and Bengio 2015, appendix A).
 
-    Annotations ``h_j = [forward_j; backward_j]`` of a bidirectional ``GatedUnit`` over the source; the decoder's state starts as
-    ``s_0 = tanh(W_s backward_1)`` and, with y the embedding of the target before,
+    Annotations ``h_j = [forward_j; backward_j]`` of a bidirectional ``GatedUnit`` over the source; the decoder's state
+    starts as ``s_0 = tanh(W_s backward_1)`` and, with y the embedding of the target before,
 
     - ``e_ij = vᵀ tanh(W s_{i-1} + U h_j)``, ``c_i = Σ_j softmax_j(e_ij) h_j``;
-    - ``t_i = maxout(U_o s_{i-1} + V_o y_{i-1} + C_o c_i)``, the larger of each two neighbours, from which the head predicts;
+    - ``t_i = maxout(U_o s_{i-1} + V_o y_{i-1} + C_o c_i)``, the larger of each two neighbours, from which the head
+      predicts;
     - ``s_i = GatedUnit([y_{i-1}; c_i], s_{i-1})``.
 
     Args:
@@ -117,8 +119,8 @@ class BahdanauNetwork(AttentiveNetwork):
 class LuongNetwork(AttentiveNetwork):
     """Global attention with input feeding (Luong, Pham and Manning 2015).
 
-    Layers of LSTMs read the source, to states ``g_s``; as many, which start from the encoder's last states, write, with y the
-    embedding of the target before:
+    Layers of LSTMs read the source, to states ``g_s``; as many, which start from the encoder's last states, write, with
+    y the embedding of the target before:
 
     - ``h_t = LSTM([y_{t-1}; a_{t-1}], h_{t-1})``, ``a_0 = 0``;
     - ``c_t = Σ_s softmax_s(h_tᵀ W g_s) g_s`` (the score *general*);

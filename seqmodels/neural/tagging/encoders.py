@@ -1,4 +1,7 @@
-"""Encoders of a tagger's source: ``(B, S, d)`` -> a state for each of its steps, from both sides or from the past alone."""
+"""Encoders of a tagger's source.
+
+``(B, S, d)`` -> a state for each of its steps, from both sides or from the past alone.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +50,10 @@ class CausalEncoder(SourceEncoder):
 
 
 class BidirectionalEncoder(SourceEncoder):
-    """Layers of two recurrent networks, one of which reads from the end: ``h = W [forwards, backwards] + b`` (Schuster and Paliwal
-    1997).
+    """Layers of two recurrent networks, one of which reads from the end: ``h = W [forwards, backwards] + b``.
 
-    Padding stays on the right for both: each sequence is turned around within its own length.
+    After Schuster and Paliwal (1997). Padding stays on the right for both: each sequence is turned around within its
+    own length.
 
     Args:
         make: makes a recurrent network of one layer.

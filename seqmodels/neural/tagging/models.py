@@ -1,6 +1,7 @@
 """The users' neural taggers: ``p(y_1 .. y_T | x_1 .. x_T)``, a step of y for each step of x.
 
-Targets are symbols (labels), vectors (framewise regression as a density) or text in as many encoded steps as the source's.
+Targets are symbols (labels), vectors (framewise regression as a density) or text in as many encoded steps as the
+source's.
 Lengths are given: there is no end, and ``predict``, ``sample`` and ``n_best`` need no ``length``.
 """
 
@@ -37,7 +38,8 @@ def tagger_network(encoder: SourceEncoder, decoder: Network | None, *, tied: boo
     """Of both; without a decoder targets are independent given the source, and ``tied`` embeddings are refused."""
     if tied and decoder is None:
         raise ValueError(
-            "autoregressive=False reads no targets, so there is no table of embeddings to tie; pass tie_embeddings=False"
+            "autoregressive=False reads no targets, so there is no table of embeddings to tie; pass "
+            "tie_embeddings=False"
         )
     return TaggerNetwork(encoder, decoder)
 
@@ -65,17 +67,18 @@ def _most_probable(model: NeuralModel, sources: list[np.ndarray]) -> list[np.nda
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LSTMTagger(NeuralModel):
-    """A recurrent network reads the source, in both directions or from its past alone (Graves and Schmidhuber 2005): p(y | x).
+    """A recurrent network reads the source, in both directions or one (Graves and Schmidhuber 2005): p(y | x).
 
-    With ``autoregressive`` a second one of a layer reads the targets before each step, and the source's states along with them.
+    With ``autoregressive`` a second one of a layer reads the targets before each step, and the source's states along
+    with them.
 
     Args:
         bidirectional: ``y_t`` depends on all of x; if not, on ``x_1 .. x_t`` only.
         cell: ``"lstm"``, ``"gru"`` or ``"elman"``.
         n_layers: of the source's network.
         autoregressive: whether ``y_t`` depends on ``y_1 .. y_{t-1}``; if not, targets are independent given the source.
-        piece: steps of training at once: longer pairs are cut, source and target alike, at places that differ from epoch to
-            epoch. Scoring reads whole sources.
+        piece: steps of training at once: longer pairs are cut, source and target alike, at places that differ from
+            epoch to epoch. Scoring reads whole sources.
 
     The other arguments are those of ``NeuralModel``.
 
@@ -130,15 +133,16 @@ class LSTMTagger(NeuralModel):
 class TransformerTagger(TransformerConfig, NeuralModel):
     """A Transformer reads the source, all of it or its past alone (Vaswani et al. 2017): p(y | x).
 
-    With ``autoregressive`` one more causal layer sees the targets before each step, and the source's states along with them.
+    With ``autoregressive`` one more causal layer sees the targets before each step, and the source's states along with
+    them.
 
     Args:
         causal: ``y_t`` depends on ``x_1 .. x_t`` only; if not, on all of x.
         max_length: the longest sequence that learned and binary positions can place.
         n_layers: of the source's stack.
         autoregressive: whether ``y_t`` depends on ``y_1 .. y_{t-1}``; if not, targets are independent given the source.
-        piece: steps of training at once: longer pairs are cut, source and target alike, at places that differ from epoch to
-            epoch. Scoring reads whole sources.
+        piece: steps of training at once: longer pairs are cut, source and target alike, at places that differ from
+            epoch to epoch. Scoring reads whole sources.
 
     The other arguments are those of ``TransformerConfig`` and ``NeuralModel``.
     """

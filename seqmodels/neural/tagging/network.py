@@ -1,4 +1,7 @@
-"""``hidden_t = s_t``, or with the past ``s_t + g_t``, ``g = f(y_1 .. y_{t-1}; s_1 .. s_t)``, where s are states of the source."""
+"""The network of a tagger: ``hidden_t = s_t``, or with the past ``s_t + f(y_1 .. y_{t-1}; s_1 .. s_t)``.
+
+s are the states of the source.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ class TaggerNetwork(Network):
 
     Args:
         encoder: reads the source.
-        decoder: a causal network without an encoder, whose input is the target before plus the projected state of the source; or
-            None: targets are independent, given the source.
+        decoder: a causal network without an encoder, whose input is the target before plus the projected state of the
+            source; or None: targets are independent, given the source.
 
     Its memory is ``(states (B, S, d), t, the decoder's memory)``.
 

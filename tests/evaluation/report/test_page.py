@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqmodels.evaluation.report import html_report
-from seqmodels.evaluation.report.page import POLICY
+from seqmodels.evaluation.report.page import POLICY, html_report
 from seqmodels.evaluation.report.ranking import trials
 
 ALWAYS = ["Ranking", "Likelihood by position", "Calibration", "How to have it again"]

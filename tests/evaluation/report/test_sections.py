@@ -7,22 +7,31 @@ import pandas as pd
 import pytest
 
 import seqmodels as sm
-from seqmodels.evaluation.report import answer, attention, calibration, curves, differences, origin, samples, states
-from seqmodels.evaluation.report.data import by_piece, named, pair_of, spelled
-from seqmodels.evaluation.report.html import embedded, number, paragraph, table
+from seqmodels.evaluation.report import (
+    attention,
+    calibration,
+    curves,
+    differences,
+    provenance,
+    ranking,
+    samples,
+    states,
+)
+from seqmodels.evaluation.report.data import encoded_steps, pair_of, readable_nats, sequence_label
+from seqmodels.evaluation.report.html import data_url, number, paragraph, table
 
 BEST = "3-gram <b>"
 
 
 def test_names_that_are_not_unique_are_numbered():
-    assert named(sm.Sequences(["a", "b"], names=["x", "x"]), 1) == "sequence 1 (x)"
-    assert named(sm.Sequences(["a", "b"], names=["x", "y"]), 1) == "sequence y"
+    assert sequence_label(sm.Sequences(["a", "b"], names=["x", "x"]), 1) == "sequence 1 (x)"
+    assert sequence_label(sm.Sequences(["a", "b"], names=["x", "y"]), 1) == "sequence y"
 
 
-class TestAnswer:
+class TestSummary:
     def test_who_by_how_much_and_how_sure(self, vectors):
         best = vectors.frame.iloc[0]
-        said = answer.answer(vectors)
+        said = ranking.summary(vectors)
         assert said.startswith("three explains the held-out data best: −")
         assert f"{best['difference']:.3f} nats per frame better than the baseline one" in said
         assert f"(95\u00a0% interval {best['ci_low']:.3f} to {best['ci_high']:.3f}; p < 0.001)." in said
@@ -31,32 +40,32 @@ class TestAnswer:
         frame = vectors.frame.copy()
         frame.attrs = vectors.frame.attrs
         frame.loc[0, ["p_value", "p_holm"]] = 0.2
-        assert "p = 0.200): the test data do not tell the two apart" in answer.answer(replace(vectors, frame=frame))
+        assert "p = 0.200): the test data do not tell the two apart" in ranking.summary(replace(vectors, frame=frame))
         frame.loc[0, ["p_value", "p_holm"]] = 0.03, 0.09
-        said = answer.answer(replace(vectors, frame=frame))
+        said = ranking.summary(replace(vectors, frame=frame))
         assert (
             "p = 0.030; p = 0.090 when corrected for the number of models): that may be chance, since several" in said
         )
         before = frame.drop(columns="p_holm")  # of a comparison saved when its one p-value was corrected
-        assert "p = 0.030)." in answer.answer(replace(vectors, frame=before))
+        assert "p = 0.030)." in ranking.summary(replace(vectors, frame=before))
         frame.loc[0, "ci_low"] = np.nan
-        assert "too few independent test sequences" in answer.answer(replace(vectors, frame=frame))
+        assert "too few independent test sequences" in ranking.summary(replace(vectors, frame=frame))
 
     def test_the_lead_over_the_runner_up_is_paired(self, vectors):
-        lead = answer.lead_over(vectors, "three", "one")
+        lead = ranking.lead_over(vectors, "three", "one")
         best = vectors.frame.iloc[0]
         assert lead.difference == pytest.approx(best["difference"])
         assert lead.low == pytest.approx(best["ci_low"], abs=1e-9)
         swapped = vectors.frame.copy()
         swapped.attrs = {**vectors.frame.attrs, "baseline": "three"}
-        assert "Next is one, " in answer.answer(replace(vectors, frame=swapped))
+        assert "Next is one, " in ranking.summary(replace(vectors, frame=swapped))
 
     def test_no_interval_where_the_clusters_are_not_known(self, vectors):
         frame = vectors.frame.assign(n_clusters=7)
-        assert np.isnan(answer.lead_over(replace(vectors, frame=frame), "three", "one").low)
+        assert np.isnan(ranking.lead_over(replace(vectors, frame=frame), "three", "one").low)
 
     def test_text_is_in_bits(self, texts):
-        assert f"{texts.frame['bits'].iloc[0]:.3f} bits per byte (−" in answer.answer(texts)
+        assert f"{texts.frame['bits'].iloc[0]:.3f} bits per byte (−" in ranking.summary(texts)
 
 
 class TestPosition:
@@ -71,8 +80,8 @@ class TestPosition:
 
 class TestDifferences:
     def test_bytes_become_characters(self):
-        assert by_piece("aïb", np.array([1.0, 2.0, 3.0, 4.0, 9.0])).tolist() == [1, 5, 4]
-        assert by_piece(np.array([5, 6]), np.array([1.0, 2.0, 9.0])).tolist() == [1, 2]
+        assert readable_nats("aïb", np.array([1.0, 2.0, 3.0, 4.0, 9.0])).tolist() == [1, 5, 4]
+        assert readable_nats(np.array([5, 6]), np.array([1.0, 2.0, 9.0])).tolist() == [1, 2]
 
     def test_the_most_different_passage_is_first(self, texts):
         found = differences.passages(texts, BEST, "hmm")
@@ -82,29 +91,29 @@ class TestDifferences:
         ends = texts.log_prob_steps[BEST][0][-1] - texts.log_prob_steps["hmm"][0][-1]
         assert sum(p.total for p in found) == pytest.approx(whole - ends)
         turned = differences.passages(texts, "hmm", BEST)
-        assert [p.first for p in turned] == [p.first for p in found]
-        in_order = sorted(found, key=lambda p: p.first)
-        assert "".join(piece for p in in_order for piece in p.pieces) == texts.test.items[0]
+        assert [p.start for p in turned] == [p.start for p in found]
+        in_order = sorted(found, key=lambda p: p.start)
+        assert "".join(step for p in in_order for step in p.steps) == texts.test.items[0]
 
     def test_the_colour_and_the_figures_of_a_character(self):
         passage = differences.Passage(
             "s", 0, ["<", "b", "c"], np.array([-1.0, -5.0, -1.0]), np.array([-3.0, -1.0, -1.05])
         )
-        drawn = differences._drawn(passage, "ours", "theirs")
+        drawn = differences._coloured(passage, "ours", "theirs")
         assert '<span class="b3" title="ours −1.00, theirs −3.00: +2.00 nats">&lt;</span>' in drawn
         assert '<span class="w4" title="ours −5.00, theirs −1.00: −4.00 nats">b</span>c</p>' in drawn
         assert "theirs ahead by 1.9 nats" in drawn or "theirs ahead by 2.0 nats" in drawn
 
     def test_what_one_thought_impossible_is_no_infinite_lead(self):
-        found = differences.bounded(np.array([-np.inf, -1.0, -np.inf]), np.array([-1.0, -np.inf, -np.inf]))
-        assert found.tolist() == [-differences.MOST, differences.MOST, 0]
+        found = differences.bounded_difference(np.array([-np.inf, -1.0, -np.inf]), np.array([-1.0, -np.inf, -np.inf]))
+        assert found.tolist() == [-differences.MAX_DIFFERENCE, differences.MAX_DIFFERENCE, 0]
 
     def test_long_sequences_of_vectors_are_cut(self, vectors):
         x = sm.Sequences([np.zeros((10, 2)), np.zeros((900, 2))])
         ours, theirs = [np.zeros(11), np.repeat([0.0, -1.0], 450)], [np.zeros(11), np.zeros(900)]
         made = replace(vectors, test=x, log_prob_steps={"three": ours, "one": theirs})
-        found = differences.stretches(made, "three", "one")
-        assert [(i, first, len(d), d.sum()) for i, first, d in found] == [
+        found = differences.clips(made, "three", "one")
+        assert [(c.sequence, c.start, len(c.difference), c.difference.sum()) for c in found] == [
             (1, 400, 400, -350),
             (1, 800, 100, -100),
             (0, 0, 10, 0),
@@ -112,11 +121,11 @@ class TestDifferences:
         ]
 
     def test_who_is_compared(self, vectors, symbols):
-        assert differences.compared(vectors) == ("three", "one")
-        assert differences.compared(symbols) is None
+        assert differences.two_models(vectors) == ("three", "one")
+        assert differences.two_models(symbols) is None
         frame = vectors.frame.copy()
         frame.attrs = {**vectors.frame.attrs, "baseline": "three"}
-        assert differences.compared(replace(vectors, frame=frame)) == ("three", "one")
+        assert differences.two_models(replace(vectors, frame=frame)) == ("three", "one")
 
 
 class TestSamples:
@@ -128,7 +137,7 @@ class TestSamples:
         assert "<h3>only</h3>" in body
 
     def test_draws_are_as_long_as_what_came(self, vectors):
-        drawn, failed = samples._draws(vectors, vectors.test.items[0], None)
+        drawn, failed = samples.draws(vectors, vectors.test.items[0], None)
         assert {name: item.shape for name, item in drawn.items()} == {"one": (8, 2), "three": (8, 2)}
         assert failed == []
 
@@ -143,13 +152,13 @@ class TestStates:
 
     def test_bytes_of_one_character(self, texts):
         model = texts.models["hmm"]
-        assert spelled(model.encoding_, "aï") == ["a", "·", "ï"]
-        shown = states._meanings(model, sm.Sequences(["aab"]), [np.array([0, 0, 0])], [0, 1])
+        assert encoded_steps(model.encoding_, "aï") == ["a", "·", "ï"]
+        shown = states._emitted(model, sm.Sequences(["aab"]), [np.array([0, 0, 0])], [0, 1])
         assert shown == ["a 67%  b 33%", ""]
 
     def test_of_pairs_the_targets_path_is_shown(self, pairs):
         X, y = pair_of(pairs, np.array([0, 1]))
-        body = states._drawn("hmm", pairs.models["hmm"], X, y)
+        body = states._states_of("hmm", pairs.models["hmm"], X, y)
         assert "The first 5 steps" in body
         assert body.count("<br>") == 1
 
@@ -161,8 +170,8 @@ class TestAttention:
         assert attention.section(replace(pairs, source=None)) is None
 
     def test_the_pair_is_readable(self):
-        assert attention.chosen(np.array([5, 40, 9, 3]), np.array([4, 2, 6, 29])) == 3
-        assert attention.chosen(np.array([50, 40]), np.array([4, 2])) == 1
+        assert attention.readable_pair(np.array([5, 40, 9, 3]), np.array([4, 2, 6, 29])) == 3
+        assert attention.readable_pair(np.array([50, 40]), np.array([4, 2])) == 1
 
 
 class TestCalibration:
@@ -187,20 +196,20 @@ class TestOrigin:
             "sha256": {"test": "ab12"},
             "models": {"only": {"n": 1}},
         }
-        body = origin.section(replace(symbols, provenance=known)).body
+        body = provenance.section(replace(symbols, provenance=known)).body
         assert "python seqmodels compare" in body
         assert "<dt>random state</dt><dd>3</dd>" in body
         assert "test: ab12" in body
         assert "&quot;n&quot;: 1" in body
 
     def test_without_provenance_the_page_says_what_it_can(self, symbols):
-        known = origin.origin(replace(symbols, provenance={}))
+        known = provenance.known_provenance(replace(symbols, provenance={}))
         assert known["sha256"] == {"test": sm.data.sha256(symbols.test)}
         assert set(known["models"]) == {"only"}
         assert {"command", "versions", "hardware"} <= set(known)
 
 
-def test_pieces_of_html():
+def test_elements_of_html():
     assert paragraph("a < b", quiet=True) == '<p class="quiet">a &lt; b</p>'
     assert number(-1.25, "+.1f") == "−1.2"
     drawn = table(pd.DataFrame({"model": ["<x>"], "n": [3]}), "A <table>")
@@ -211,7 +220,7 @@ def test_pieces_of_html():
 def test_large_pictures_are_png_and_small_ones_svg(vectors):
     from matplotlib.figure import Figure
 
-    assert embedded(vectors.plot_forest()).startswith("data:image/svg+xml;base64,")
+    assert data_url(vectors.plot_forest()).startswith("data:image/svg+xml;base64,")
     figure = Figure()
     figure.add_subplot().plot(np.random.default_rng(0).normal(size=20_000))
-    assert embedded(figure).startswith("data:image/png;base64,")
+    assert data_url(figure).startswith("data:image/png;base64,")

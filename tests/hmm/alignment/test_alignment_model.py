@@ -62,7 +62,7 @@ class ByDefinition:
         windows = np.pad(self.x, 9, constant_values=N_SOURCE)
         half = self.model.window // 2
         around = np.array([windows[8 + j - half : 9 + j + half] for j in range(1, S + 2)])
-        pull = self.model.model_.pull(around[None])[0]
+        pull = self.model.model_.prior(around[None])[0]
         weights = {}
         for j in range(1, S + 1):
             weights[j] = w[min(j, D) - 1] if origin == 0 else w[2 * D + max(-D, min(D, j - origin))]
@@ -77,7 +77,7 @@ class ByDefinition:
         around = windows[8 + place - half : 9 + place + half]
         if place == NULL:
             around = np.full(self.model.window, N_SOURCE + 1)
-        p = self.model.model_.ladder.probability(around[None], np.array([previous]), np.array([y]))
+        p = self.model.model_.lexicon.probability(around[None], np.array([previous]), np.array([y]))
         return float(p[0])
 
     def joint(self, y: np.ndarray, alignment: tuple[int, ...]) -> float:

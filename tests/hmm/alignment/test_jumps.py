@@ -45,8 +45,8 @@ def test_weights_climb_to_the_most_probable_ones() -> None:
     before = objective(np.log(jumps.weights))
     for _ in range(300):
         one = {n: np.ones((1, n + 1)) for n in SIZES}
-        pressure = {n: (counts[n].sum(1) / jumps.sums(one[n])).T @ one[n] for n in SIZES}
-        jumps = jumps.maximised(expected, pressure, pseudocount)
+        divisors = {n: (counts[n].sum(1) / jumps.sums(one[n])).T @ one[n] for n in SIZES}
+        jumps = jumps.maximised(expected, divisors, pseudocount)
         now = objective(np.log(jumps.weights))
         assert now <= before + 1e-9
         before = now

@@ -101,7 +101,7 @@ def test_recurrent_dropout_drops_the_same_features_and_states_at_all_steps() -> 
 
 
 def test_a_column_dropped_is_a_state_dropped() -> None:
-    """The kernel with a matrix with dropped columns is the recurrence with masked states (Gal & Ghahramani's equation)."""
+    """A matrix with dropped columns is the recurrence with masked states (Gal & Ghahramani's equation)."""
     network = build("tanh")
     u, v, b, b_recurrent = network.rnn.all_weights[0]
     mask = F.dropout(torch.ones(D).double(), 0.5)

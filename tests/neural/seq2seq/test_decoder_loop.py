@@ -36,7 +36,10 @@ def build(name: str, dtype: torch.dtype = torch.float64) -> tuple[LSTMSeq2SeqNet
 
 
 def loop_and_autograd(name: str, n_pieces: int = 1) -> list[tuple[Tensor, ...]]:
-    """States, contexts, weights, last state and cell; and the gradients of a function of them with respect to everything."""
+    """States, contexts, weights, last state and cell.
+
+    And the gradients of a function of them with respect to everything.
+    """
     results = []
     for fast in (True, False):
         network, attention = build(name)

@@ -1,0 +1,144 @@
+"""Sequences drawn from a known HMM, with its true parameters, to measure how far a fit is from the best possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from seqmodels.sequences import Sequences
+
+
+@dataclass(frozen=True)
+class KnownHMM:
+    """The HMM that sequences were drawn from: ``p(x) = Σ_z initial[z_1] Π transition[z_{t-1}, z_t] Π b_{z_t}(x_t)``.
+
+    Args:
+        initial, transition: ``(K,)`` and ``(K, K)``.
+        means: ``(K, D)``, or ``None`` for symbols; ``covariances``: ``(K, D)`` if diagonal, ``(K, D, D)`` if full.
+        emission: ``(K, V)``, or ``None`` for vectors.
+        states: the path ``(T,)`` behind each sequence.
+    """
+
+    initial: np.ndarray
+    transition: np.ndarray
+    means: np.ndarray | None
+    covariances: np.ndarray | None
+    emission: np.ndarray | None
+    states: list[np.ndarray]
+
+
+def hmm_draws(
+    n_sequences: int = 100,
+    length: int = 50,
+    *,
+    n_states: int = 4,
+    n_features: int | None = None,
+    n_symbols: int | None = None,
+    covariance_type: Literal["diag", "full"] = "diag",
+    stay: float = 0.8,
+    separation: float = 2.0,
+    random_state: int = 0,
+) -> tuple[Sequences, KnownHMM]:
+    """Sequences of one known HMM, so that how far a fit is from the best possible can be computed.
+
+    Args:
+        length: steps in every sequence.
+        n_features: D of Gaussian vectors; or n_symbols: V of symbols. Pass one of the two.
+        covariance_type: of the Gaussian states; their variances lie around one.
+        stay: probability of remaining in a state; the rest is shared among the others at random.
+        separation: standard deviation of the states' means, in standard deviations within a state.
+
+    >>> x, truth = hmm_draws(10, 20, n_states=3, n_symbols=5)
+    >>> x.kind, truth.emission.shape
+    ('symbols', (3, 5))
+    """
+    _check_hmm(n_sequences, length, n_states, n_features, n_symbols, covariance_type, stay)
+    rng = np.random.default_rng(random_state)
+    initial = rng.dirichlet(np.full(n_states, 2.0))
+    transition = _transition(n_states, stay, rng)
+    means = covariances = emission = None
+    if n_features is not None:
+        means = separation * rng.standard_normal((n_states, n_features))
+        covariances = _covariances(n_states, n_features, covariance_type, rng)
+    elif n_symbols is not None:
+        emission = rng.dirichlet(np.full(n_symbols, 0.5), size=n_states)
+    states = _paths(n_sequences, length, initial, transition, rng)
+    truth = KnownHMM(initial, transition, means, covariances, emission, list(states))
+    draw = _vectors if emission is None else _symbols
+    return Sequences(list(draw(states, truth, rng))), truth
+
+
+def _check_hmm(
+    n_sequences: int,
+    length: int,
+    n_states: int,
+    n_features: int | None,
+    n_symbols: int | None,
+    covariance_type: str,
+    stay: float,
+) -> None:
+    if (n_features is None) == (n_symbols is None):
+        raise ValueError(
+            f"n_features is {n_features} and n_symbols is {n_symbols}; pass n_features for vectors or n_symbols for "
+            "symbols"
+        )
+    size = n_features if n_symbols is None else n_symbols
+    if min(n_sequences, length, n_states, size or 0) < 1:
+        raise ValueError(
+            f"n_sequences, length, n_states and the size of a step are {n_sequences}, {length}, {n_states}, {size}; "
+            "all count from 1"
+        )
+    if covariance_type not in ("diag", "full"):
+        raise ValueError(f"covariance_type is {covariance_type!r}; pass 'diag' or 'full'")
+    if not 0 <= stay <= 1:
+        raise ValueError(f"stay is {stay}; pass a probability")
+
+
+def _transition(n_states: int, stay: float, rng: np.random.Generator) -> np.ndarray:
+    if n_states == 1:
+        return np.ones((1, 1))
+    transition = np.diag(np.full(n_states, stay))
+    transition[~np.eye(n_states, dtype=bool)] = (1 - stay) * rng.dirichlet(np.ones(n_states - 1), n_states).ravel()
+    return transition
+
+
+def _covariances(n_states: int, n_features: int, kind: str, rng: np.random.Generator) -> np.ndarray:
+    if kind == "diag":
+        return rng.gamma(8.0, 1 / 8, (n_states, n_features))
+    roots = rng.standard_normal((n_states, n_features, n_features)) / np.sqrt(n_features)
+    return 0.5 * np.eye(n_features) + 0.5 * roots @ roots.swapaxes(1, 2)
+
+
+def _paths(
+    n_sequences: int, length: int, initial: np.ndarray, transition: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """``(n_sequences, length)`` states, by inverting the cumulative distribution at each step."""
+    uniform = rng.uniform(size=(length, n_sequences))
+    states = np.empty((length, n_sequences), dtype=np.int64)
+    states[0] = _invert(np.broadcast_to(initial, (n_sequences, len(initial))), uniform[0])
+    for t in range(1, length):
+        states[t] = _invert(transition[states[t - 1]], uniform[t])
+    return states.T
+
+
+def _invert(probability: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """``(n,)`` draws from rows ``(n, K)``: how many cumulative sums are at most ``uniform (n,)``, the last aside."""
+    return (probability.cumsum(axis=1)[:, :-1] <= uniform[:, None]).sum(axis=1)
+
+
+def _vectors(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> np.ndarray:
+    """``(n, T, D)`` draws given the states ``(n, T)``."""
+    assert truth.means is not None
+    assert truth.covariances is not None
+    noise = rng.standard_normal((*states.shape, truth.means.shape[1]))
+    if truth.covariances.ndim == 2:
+        return truth.means[states] + np.sqrt(truth.covariances)[states] * noise
+    return truth.means[states] + np.einsum("ntde,nte->ntd", np.linalg.cholesky(truth.covariances)[states], noise)
+
+
+def _symbols(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> np.ndarray:
+    """``(n, T)`` draws given the states ``(n, T)``."""
+    assert truth.emission is not None
+    return _invert(truth.emission[states.ravel()], rng.uniform(size=states.size)).reshape(states.shape)

@@ -1,0 +1,232 @@
+"""Vectors, by an affine map of each feature: ``z = (x - mean) / scale``, ``log p(x) = log p(z) - Σ log scale``."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from seqmodels.array_checks import array_of, check_between
+from seqmodels.encodings.base import Encoding, State
+from seqmodels.measure import Values
+from seqmodels.profile import warn_of_repeats
+from seqmodels.sequences import Item, Sequences
+
+SMALLEST_SCALE = float(np.nextafter(0, 1))
+LARGEST_VALUE = 1e290  # whose sum over much data float64 holds
+RELATIVE_ROUNDING = 1e-12  # of a feature's mean: a smaller deviation is of the order of what float64 rounds off
+MAX_FRAMES_READ = 1 << 20  # of a memory-mapped array, to learn mean and scale from
+N_BLOCKS_READ = 1 << 8  # in which these frames are read
+
+
+class Vectors(Encoding, ABC):
+    """What encodings of vectors share.
+
+    To add one, define ``fit``, which calls ``restore`` with ``mean (D,)`` and ``scale (D,)``.
+    """
+
+    reads = "vectors"
+
+    def check(self, i: int, item: Item) -> None:
+        width = np.asarray(item).shape[1]
+        if width != self.size:
+            raise ValueError(
+                f"sequence {i} has {width} features but the model was fitted on {self.size}; "
+                "pass the same features as in fit"
+            )
+        self._check_values(i, np.asarray(item))
+
+    def _check_values(self, i: int, frames: np.ndarray) -> None:
+        """Raise ``ValueError`` for values that a feature cannot have."""
+
+    def encode(self, item: Item) -> np.ndarray:
+        with np.errstate(over="ignore"):  # infinite then, which scoring refuses by sequence and position
+            return (np.asarray(item) - self.mean) / self.scale
+
+    def decode(self, steps: np.ndarray) -> Item:
+        return np.asarray(steps, dtype=np.float64) * self.scale + self.mean
+
+    def log_det(self, item: Item) -> np.ndarray | float:
+        return -(~np.isnan(np.asarray(item)) @ np.log(self.scale))
+
+    def last_unit(self, steps: np.ndarray) -> np.ndarray:
+        return np.arange(len(steps))
+
+    def affine(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.mean, self.scale
+
+    def state(self) -> State:
+        return {"mean": self.mean, "scale": self.scale}
+
+    def restore(self, state: State) -> Self:
+        # Of a float32 array on disk both are float32, so that what is encoded is too.
+        mean = state.get("mean") if isinstance(state, dict) else None
+        dtype = np.float32 if isinstance(mean, np.ndarray) and mean.dtype == np.float32 else np.float64
+        self.mean = check_between("mean", array_of(state, "mean", dtype, (None,)), -np.inf)
+        self.scale = check_between("scale", array_of(state, "scale", dtype, self.mean.shape), SMALLEST_SCALE)
+        self.size = len(self.mean)
+        return self
+
+
+@dataclass(eq=False, repr=False)
+class Standardize(Vectors):
+    """Zero mean and unit variance over the training frames; observed values only where some are missing.
+
+    Of a memory-mapped array longer than ``MAX_FRAMES_READ``, blocks of frames from all over it stand for the whole.
+
+    Args:
+        with_mean: False: values are scaled and not shifted, for an observation of positive reals.
+
+    Raises:
+        ValueError: a feature is constant over the training data (its density is unbounded).
+    """
+
+    with_mean: bool = True
+
+    @classmethod
+    def identity(cls, n_features: int) -> Standardize:
+        """The map that changes nothing, for models made from their parameters."""
+        return cls().restore({"mean": np.zeros(n_features), "scale": np.ones(n_features)})
+
+    def fit(self, sequences: Sequences) -> Self:
+        frames = _in_memory(sequences)
+        mean, scale = _moments(frames, np.ones(frames.shape[1], dtype=bool))
+        warn_of_repeats(frames)
+        return self.restore({"mean": mean if self.with_mean else np.zeros_like(mean), "scale": scale})
+
+
+@dataclass(eq=False, repr=False)
+class Features(Vectors):
+    """Features that are reals, bits or counts: reals are standardised, whole numbers are left as they are.
+
+    The likelihood of bits and counts is a probability, so it has no unit to convert.
+
+    Args:
+        kinds: ``"reals"``, ``"bits"`` (0 or 1) or ``"counts"`` (0, 1, 2, ...) of all features, or a list with one for
+            each.
+
+    Raises:
+        ValueError: a real feature is constant over the training data; from ``check``: a value that a feature cannot
+        have.
+    """
+
+    kinds: Values | list[Values]
+
+    def values(self) -> tuple[Values, ...]:
+        return _kind_of_each(self.kinds, self.size)
+
+    def fit(self, sequences: Sequences) -> Self:
+        frames = np.concatenate([np.asarray(x) for x in sequences])
+        reals = np.array([value == "reals" for value in _kind_of_each(self.kinds, frames.shape[1])])
+        mean, scale = _moments(frames, reals)
+        if reals.any():
+            warn_of_repeats(frames[:, reals], np.flatnonzero(reals))
+        return self.restore({"mean": mean, "scale": scale})
+
+    def _check_values(self, i: int, frames: np.ndarray) -> None:
+        _refuse_values(i, frames, self.values())
+
+
+def _kind_of_each(kinds: Values | list[Values], size: int) -> tuple[Values, ...]:
+    if isinstance(kinds, str):
+        return (kinds,) * size
+    if len(kinds) != size:
+        raise ValueError(f"kinds says what {len(kinds)} features are but the sequences have {size}; name one for each")
+    return tuple(kinds)
+
+
+def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...]) -> None:
+    observed = ~np.isnan(frames)
+    whole = (frames >= 0) & (frames == np.rint(frames))
+    bits, counts = (np.array([value == kind for value in values]) for kind in ("bits", "counts"))
+    bad = observed & ((bits & ~(whole & (frames <= 1))) | (counts & ~whole))
+    if not bad.any():
+        return
+    frame, feature = np.argwhere(bad)[0]
+    if values[feature] == "bits":
+        expected, others = "0 or 1", "Poisson for counts, GaussianMixture for reals"
+    else:
+        expected, others = "a count: 0, 1, 2, ...", "GaussianMixture for reals"
+    raise ValueError(
+        f"sequence {i} has {frames[frame, feature]:g} at frame {frame}, feature {feature}, which must be {expected}; "
+        f"mark what is unknown with NaN, or give the feature another observation ({others})"
+    )
+
+
+# -- mean and deviation ------------------------------------------------------------------------------------
+
+
+def _moments(frames: np.ndarray, reals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``(D,)`` mean and deviation of the observed values; 0 and 1 where ``reals`` is false."""
+    unseen = np.isnan(frames).all(axis=0)
+    if unseen.any():
+        raise ValueError(f"feature {int(np.argmax(unseen))} is missing in every frame; leave the feature out")
+    _refuse_large(frames, reals)
+    with np.errstate(over="ignore"):  # of counts, whose mean is not used
+        mean = np.nanmean(frames, axis=0)
+        scale = _deviation(frames - mean)
+    # A constant column still shows rounding noise around a large mean.
+    constant = reals & (scale <= RELATIVE_ROUNDING * np.abs(mean))
+    if constant.any():
+        _refuse_constant(frames, int(np.argmax(constant)))
+    _refuse_unsquarable(np.where(reals, scale, 1.0))
+    return np.where(reals, mean, 0.0), np.where(reals, scale, 1.0)
+
+
+def _refuse_large(frames: np.ndarray, reals: np.ndarray) -> None:
+    """Raise ``ValueError`` for values that float64 cannot add up."""
+    largest = np.maximum(np.nanmax(frames, axis=0), -np.nanmin(frames, axis=0)).astype(np.float64)
+    wrong = reals & (largest > LARGEST_VALUE)
+    if wrong.any():
+        feature = int(np.argmax(wrong))
+        frame = int(np.nanargmax(np.abs(frames[:, feature])))
+        raise ValueError(
+            f"feature {feature} is {frames[frame, feature]:.3g} at frame {frame} of the training data, which float64 "
+            "cannot add up; pass it in other units, or mark the value missing with NaN"
+        )
+
+
+def _refuse_constant(frames: np.ndarray, feature: int) -> None:
+    lowest, highest = np.nanmin(frames[:, feature]), np.nanmax(frames[:, feature])
+    if lowest == highest:
+        raise ValueError(
+            f"feature {feature} is constant over the training data, so its density is unbounded; leave the feature out"
+        )
+    raise ValueError(
+        f"feature {feature} is constant over the training data but for less than its values can hold: it goes from "
+        f"{lowest!r} to {highest!r}, and float64 has 16 digits; subtract its offset in higher precision first, "
+        "or leave the feature out"
+    )
+
+
+def _deviation(centred: np.ndarray) -> np.ndarray:
+    """Root mean square of each column, whatever its magnitude."""
+    largest = np.nanmax(np.abs(centred), axis=0)
+    safe = np.where(largest > 0, largest, 1.0)
+    return largest * np.sqrt(np.nanmean((centred / safe) ** 2, axis=0))
+
+
+def _refuse_unsquarable(scale: np.ndarray) -> None:
+    with np.errstate(over="ignore", under="ignore"):
+        lost = ~np.isfinite(scale**2) | (scale**2 < np.finfo(np.float64).tiny)
+    if lost.any():
+        i = int(np.argmax(lost))
+        raise ValueError(
+            f"feature {i} has standard deviation {scale[i]:.3g}, whose square float64 cannot hold; "
+            "pass it in other units"
+        )
+
+
+def _in_memory(sequences: Sequences) -> np.ndarray:
+    """``(N, D)`` all frames; of each memory-mapped array blocks spread over it, at most ``MAX_FRAMES_READ`` frames."""
+    return np.concatenate([_read_blocks(x) if isinstance(x, np.memmap) else np.asarray(x) for x in sequences])
+
+
+def _read_blocks(frames: np.memmap) -> np.ndarray:
+    if len(frames) <= MAX_FRAMES_READ:
+        return np.asarray(frames)
+    length = MAX_FRAMES_READ // N_BLOCKS_READ
+    starts = np.linspace(0, len(frames) - length, N_BLOCKS_READ).astype(int)
+    return np.concatenate([frames[a : a + length] for a in starts]).astype(np.float64)

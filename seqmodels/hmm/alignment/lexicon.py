@@ -1,0 +1,157 @@
+"""``p(y | context)`` by ever finer contexts, each of which backs off to the one before.
+
+``p_k(y | c) = (n(c, y) + τ p_k-1(y | c')) / (n(c) + τ)``: counts, and τ pseudocounts in the proportions of the coarser
+context c' (MacKay and Peto 1995, *A hierarchical Dirichlet language model*). Symbols that hardly ever came in a context
+share one count there and are told apart as in the coarser one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from seqmodels.array_checks import ROUNDING, array_of, check_between, check_codes
+
+UNKNOWN = -1  # the id of a context, or of a pair, that stands in no table
+DENSE = 4  # a table of all codes may be as many times as large as what is looked up
+
+
+@dataclass(frozen=True)
+class ContextOrder:
+    """What the contexts of one order add to those of the order before: columns of the window, or a symbol."""
+
+    columns: tuple[int, ...] = ()
+    previous: bool = False
+
+    def codes(self, ids: np.ndarray, windows: np.ndarray, n_source: int) -> np.ndarray:
+        """Of contexts, as far as they are of the source, given the ids of coarser ones; ``UNKNOWN`` stays so.
+
+        ``windows (..., window)`` are source symbols, and above them the codes of the edge and the null.
+        """
+        codes = ids
+        for column in self.columns:
+            codes = codes * (n_source + 2) + windows[..., column]
+        return np.where(ids == UNKNOWN, UNKNOWN, codes)
+
+
+def context_orders(window: int, previous: bool) -> list[ContextOrder]:
+    """Ever more of the window, from its centre outwards; after both neighbours the target symbol before."""
+    centre = window // 2
+    wider = [ContextOrder((centre + k,)) for distance in range(1, centre + 1) for k in (distance, -distance)]
+    return [ContextOrder((centre,)), *wider[:2], *([ContextOrder((), True)] if previous else []), *wider[2:]]
+
+
+@dataclass(frozen=True)
+class ContextTable:
+    """The contexts of one order. The id of a context is its place in ``contexts``.
+
+    Attributes:
+        contexts: (C,) sorted codes: the id of the coarser context, and what is new.
+        pairs: (G,) sorted codes of a context's id and a symbol.
+        p: (G,) probability of the symbol there.
+        rest: (C,) for other symbols: a factor of their probability in the coarser context.
+    """
+
+    contexts: np.ndarray
+    pairs: np.ndarray
+    p: np.ndarray
+    rest: np.ndarray
+
+
+@dataclass(frozen=True)
+class BackoffLexicon:
+    """Tables, coarse to fine, over ``n_target`` symbols; below them all symbols are alike.
+
+    ``orders`` has those to come, too.
+    """
+
+    tables: tuple[ContextTable, ...]
+    orders: tuple[ContextOrder, ...]
+    n_source: int
+    n_target: int
+
+    @property
+    def n_parameters(self) -> int:
+        """Symbols that have a probability of their own in some context, and shares of the rest."""
+        return sum(len(table.pairs) + len(table.contexts) for table in self.tables)
+
+    def codes(self, order: ContextOrder, ids: np.ndarray, windows: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """Of contexts, given the ids of the coarser ones; ``UNKNOWN`` where these are."""
+        codes = order.codes(ids, windows, self.n_source)
+        if not order.previous:
+            return codes
+        return np.where(codes == UNKNOWN, UNKNOWN, codes * (self.n_target + 1) + previous)
+
+    def context_ids(self, windows: np.ndarray, previous: np.ndarray) -> Iterator[np.ndarray]:
+        """The ids of contexts in each table."""
+        ids = np.zeros(np.broadcast_shapes(windows.shape[:-1], previous.shape), np.int64)
+        for table, order in zip(self.tables, self.orders, strict=False):
+            ids = find(table.contexts, self.codes(order, ids, windows, previous))
+            yield ids
+
+    def probability(self, windows: np.ndarray, previous: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Of symbols ``y``; all shapes broadcast, ``windows`` with a last axis more."""
+        p = np.full(np.broadcast_shapes(windows.shape[:-1], previous.shape, y.shape), 1 / self.n_target)
+        for table, ids in zip(self.tables, self.context_ids(windows, previous), strict=True):
+            p = refined(table, ids, y, p, self.n_target)
+        return p
+
+    def with_table(self, table: ContextTable) -> BackoffLexicon:
+        """With one table more, the finest."""
+        return replace(self, tables=(*self.tables, table))
+
+    def arrays(self) -> dict[str, dict[str, np.ndarray]]:
+        """By table and name, to be stored."""
+        return {str(i): dict(vars(table)) for i, table in enumerate(self.tables)}
+
+    @classmethod
+    def of(
+        cls,
+        arrays: Mapping[str, Mapping[str, np.ndarray]],
+        orders: Sequence[ContextOrder],
+        n_source: int,
+        n_target: int,
+    ) -> Self:
+        """The inverse of ``arrays``; ``ValueError`` for what are no probabilities."""
+        if len(arrays) > len(orders):
+            raise ValueError(
+                f"the file has {len(arrays)} levels of contexts, but window and previous allow for {len(orders)}"
+            )
+        tables: list[ContextTable] = []
+        for i, order in zip(range(len(arrays)), orders, strict=False):
+            n_before = len(tables[-1].contexts) if tables else 1
+            base = (n_source + 2) ** len(order.columns) * (n_target + 1 if order.previous else 1)
+            tables.append(_checked(arrays[str(i)], n_before, base, n_target))
+        return cls(tuple(tables), tuple(orders), n_source, n_target)
+
+
+def _checked(arrays: Mapping[str, np.ndarray], n_before: int, base: int, n_target: int) -> ContextTable:
+    contexts = check_codes("contexts", array_of(arrays, "contexts", np.int64, (None,)), n_before, base)
+    pairs = check_codes("pairs", array_of(arrays, "pairs", np.int64, (None,)), len(contexts), n_target)
+    p = check_between("p", array_of(arrays, "p", np.float64, pairs.shape), 0, 1 + ROUNDING)
+    rest = check_between("rest", array_of(arrays, "rest", np.float64, contexts.shape), 0)
+    if (np.bincount(pairs // n_target, p, len(contexts)) > 1 + ROUNDING).any():
+        raise ValueError("'p' are probabilities, but those of a context sum to more than one")
+    return ContextTable(contexts, pairs, p, rest)
+
+
+def refined(table: ContextTable, ids: np.ndarray, y: np.ndarray, coarser: np.ndarray, n_target: int) -> np.ndarray:
+    """From the probabilities of ``y`` in coarser contexts to those in the contexts ``ids`` of a table."""
+    pair = find(table.pairs, np.where(ids == UNKNOWN, UNKNOWN, ids * n_target + y))
+    rest = np.where(ids == UNKNOWN, 1.0, table.rest[ids]) * coarser
+    p: np.ndarray = np.where(pair == UNKNOWN, rest, table.p[pair])
+    return p
+
+
+def find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """The index of each code in a sorted table, ``UNKNOWN`` where it is not there."""
+    size = int(table[-1]) + 1
+    if size < DENSE * codes.size:
+        index = np.full(size + 1, UNKNOWN, np.int32)  # the last for codes below zero or beyond the table
+        index[table] = np.arange(len(table), dtype=np.int32)
+        return index[np.where((codes < 0) | (codes >= size), size, codes)]
+    index = np.minimum(np.searchsorted(table, codes), len(table) - 1)
+    return np.where(table[index] == codes, index, UNKNOWN)

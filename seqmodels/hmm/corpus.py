@@ -1,0 +1,306 @@
+"""The data of an HMM: encoded sequences, packed into batches that memory can hold, or into mini-batches for stepwise
+EM.
+
+A mini-batch is made of subsequences from all over the data, with the frames around each that its states depend on: side
+by side they are to a long sequence what a batch of sequences is to many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.distributed import check_enough, several, share
+from seqmodels.encodings import Encoding
+from seqmodels.hmm.inference.densities import possible_states
+from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.hmm.inference.segments import Segments
+from seqmodels.preparation import Example
+
+Item = TypeVar("Item")
+
+ELEMENTS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}  # of a batch, frames times densities of each: bounds memory
+SIDE_BY_SIDE = 32  # subsequences in a mini-batch of one long sequence: enough for matrix products to be fast
+WARM_UP = 200  # frames before and after a subsequence whose statistics do not count
+SHORTEST = 4 * WARM_UP  # frames of a subsequence: the warm-up costs half as much at most
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """Sequences that are worked on at once, all of one weight, by the rows of ``segments.packing``.
+
+    Attributes:
+        x: (N, D) or (N,) encoded frames.
+        past: (N, p, D) the frames before each, where the observation needs them.
+        segments: how the N rows make up the sequences.
+        weight: what each sequence counts.
+        indices: which sequences of the corpus they are.
+        scratch: memory to compute in; batches made together share one, for they are worked on one after the other.
+        states: (N,) the state of each frame where it is known, -1 where not; or (N, K) bool, which are possible; None:
+            all are, everywhere.
+    """
+
+    x: Tensor
+    past: Tensor | None
+    segments: Segments
+    weight: float
+    indices: list[int]
+    scratch: Scratch
+    states: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Subsequence:
+    """Frames ``[first, last)`` of a sequence of ``length``."""
+
+    sequence: int
+    first: int
+    last: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    @property
+    def before(self) -> Subsequence:
+        """The frames that the forward message is warmed up on."""
+        return Subsequence(self.sequence, max(0, self.first - WARM_UP), self.first, self.length)
+
+    @property
+    def after(self) -> Subsequence:
+        """The frames that the backward message is warmed up on."""
+        return Subsequence(self.sequence, self.last, min(self.length, self.last + WARM_UP), self.length)
+
+
+MiniBatch = list[list[Subsequence]]  # in groups, each of one weight and of a size that memory can hold
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What a process has of a batch, None: nothing; ``weight`` is that of the whole batch: frames times their
+    weight."""
+
+    batch: PackedBatch | None
+    weight: float
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Encoded sequences as they came, read a part at a time.
+
+    Attributes:
+        sequences: (T, D) or (T,) each.
+        weights: what each counts; those of zero are not read.
+        states: of each the states that are known, as in ``PackedBatch``; None: of none.
+        n_past: frames before a frame that its density depends on.
+        n_states: K.
+        n_densities: of a frame, over all states and components.
+        device, dtype: of the computation.
+        scratch: memory to compute in.
+    """
+
+    sequences: Sequence[np.ndarray]
+    weights: Sequence[float]
+    states: Sequence[np.ndarray] | None
+    n_past: int
+    n_states: int
+    n_densities: int
+    device: torch.device
+    dtype: torch.dtype
+    scratch: Scratch = field(default_factory=Scratch)
+
+    # -- whole sequences -------------------------------------------------------------------------------------
+
+    @cached_property
+    def batches(self) -> list[PackedBatch]:
+        """All of it, packed once and kept: a start is guessed from what EM then reads."""
+        return self._pack_groups(self._groups(self._used()))
+
+    def own_batches(self) -> list[PackedBatch]:
+        """The batches of this process, if there are several."""
+        if not several():
+            return self.batches
+        indices = self._used()
+        check_enough(len(indices))
+        return self._pack_groups(self._groups(share(indices)))
+
+    def own_portions(self) -> list[Portion]:
+        """What this process has of each batch that one process would have."""
+        if not several():
+            return [Portion(batch, batch.weight * len(batch.x)) for batch in self.batches]
+        groups = self._groups(self._used())
+        batches = iter(self._pack_groups([part for part in map(share, groups) if part]))
+        lengths = [sum(len(self.sequences[i]) for i in group) for group in groups]
+        return [
+            Portion(next(batches) if share(group) else None, self.weights[group[0]] * length)
+            for group, length in zip(groups, lengths, strict=True)
+        ]
+
+    @property
+    def frames_at_once(self) -> int:
+        """Most frames in one batch."""
+        elements = ELEMENTS_AT_ONCE.get(self.device.type, ELEMENTS_AT_ONCE["cpu"])
+        return max(1, elements // self.n_densities)
+
+    def _used(self) -> list[int]:
+        """The sequences that have a weight."""
+        return [i for i, w in enumerate(self.weights) if w > 0]
+
+    def _groups(self, indices: list[int]) -> list[list[int]]:
+        return grouped(indices, lambda i: self.weights[i], lambda i: len(self.sequences[i]), self.frames_at_once)
+
+    def _pack_groups(self, groups: list[list[int]]) -> list[PackedBatch]:
+        scratch = Scratch()
+        return [self._pack([self._whole(i) for i in group], scratch) for group in groups]
+
+    def _whole(self, i: int) -> Subsequence:
+        length = len(self.sequences[i])
+        return Subsequence(i, 0, length, length)
+
+    # -- subsequences ----------------------------------------------------------------------------------------
+
+    def pack(self, subsequences: list[Subsequence]) -> PackedBatch:
+        """Subsequences of one weight; nothing else is read but the frames before each."""
+        return self._pack(subsequences, self.scratch)
+
+    def _pack(self, parts: list[Subsequence], scratch: Scratch) -> PackedBatch:
+        segments = Segments.fastest([len(part) for part in parts], self.n_states, self.dtype, self.device)
+        pack = segments.packing.pack
+        frames = np.concatenate([self.sequences[p.sequence][p.first : p.last] for p in parts])
+        values = torch.as_tensor(frames, device=self.device)
+        x = pack(values.to(self.dtype) if values.is_floating_point() else values)
+        past = states = None
+        if self.n_past:
+            before = np.concatenate([_past(self.sequences[p.sequence], p, self.n_past) for p in parts])
+            past = pack(torch.as_tensor(before, device=self.device, dtype=self.dtype))
+        if self.states is not None:
+            known = np.concatenate([self.states[p.sequence][p.first : p.last] for p in parts])
+            states = pack(torch.as_tensor(known, device=self.device))
+        indices = [p.sequence for p in parts]
+        return PackedBatch(x, past, segments, self.weights[indices[0]], indices, scratch, states)
+
+    def mini_batches(self, n: int, generator: torch.Generator, *, may_cut: bool = True) -> list[MiniBatch]:
+        """``n`` of about as many frames each, of subsequences from all over the data; ``may_cut`` long sequences."""
+        indices = self._used()
+        total = sum(len(self.sequences[i]) for i in indices)
+        size = max(SHORTEST, total // (n * SIDE_BY_SIDE)) if may_cut else total
+        order = [indices[j] for j in torch.randperm(len(indices), generator=generator).tolist()]
+        parts = [part for i in order for part in cut(i, len(self.sequences[i]), size)]
+        mini_batches = [parts[b::n] for b in range(min(n, len(parts)))]
+        weight = self.weights
+        return [grouped(each, lambda p: weight[p.sequence], len, self.frames_at_once) for each in mini_batches]
+
+    def n_frames(self, mini_batch: MiniBatch) -> float:
+        """Frames of a mini-batch, by weight."""
+        return sum(self.weights[part.sequence] * len(part) for group in mini_batch for part in group)
+
+
+def cut(sequence: int, length: int, size: int) -> list[Subsequence]:
+    """Equal parts of about ``size`` frames; the whole sequence where two would be shorter."""
+    n = max(1, length // size)
+    edges = [length * i // n for i in range(n + 1)]
+    return [Subsequence(sequence, a, b, length) for a, b in pairwise(edges)]
+
+
+def grouped(
+    items: list[Item], weight: Callable[[Item], float], n_frames: Callable[[Item], int], most: int
+) -> list[list[Item]]:
+    """Items of one weight and like length together, at most ``most`` frames unless one alone has more."""
+    groups: list[list[Item]] = []
+    frames = 0
+    for item in sorted(items, key=lambda item: (weight(item), n_frames(item))):
+        if not groups or weight(item) != weight(groups[-1][0]) or frames + n_frames(item) > most:
+            groups.append([])
+            frames = 0
+        groups[-1].append(item)
+        frames += n_frames(item)
+    return groups
+
+
+def _past(frames: np.ndarray, part: Subsequence, n_past: int) -> np.ndarray:
+    """``(n, p, D)``: the frames before each of the subsequence, oldest first, NaN before the sequence."""
+    early = np.full((max(0, n_past - part.first), frames.shape[1]), np.nan)
+    padded = np.concatenate([early, frames[max(0, part.first - n_past) : part.last]])
+    return np.stack([padded[i : i + len(part)] for i in range(n_past)], axis=1)
+
+
+# -- from encoded examples -----------------------------------------------------------------------------------
+
+
+def corpus_of(
+    examples: Sequence[Example], n_past: int, n_states: int, n_densities: int, device: torch.device, dtype: torch.dtype
+) -> Corpus:
+    """Sources and what follows them joined; the states of each where any sequence has some."""
+    joined = [e.values if e.source is None else np.concatenate([e.source, e.values]) for e in examples]
+    states = None
+    if any(e.states is not None for e in examples):
+        states = [np.full(len(x), -1) if e.states is None else e.states for x, e in zip(joined, examples, strict=True)]
+        if any(known.ndim == 2 for known in states):
+            states = [possible_states(torch.from_numpy(known), n_states).numpy() for known in states]
+    return Corpus(joined, [e.weight for e in examples], states, n_past, n_states, n_densities, device, dtype)
+
+
+def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
+    """Units and log-determinant of all that EM fits, sources too, by weight."""
+    units = 0.0
+    log_det = 0.0
+    for e in examples:
+        units += e.weight * e.n_units
+        log_det += e.weight * e.log_det
+        if e.source is not None:
+            raw = encoding.decode(e.source)
+            log_dets = np.broadcast_to(encoding.log_det(raw), len(e.source))
+            units += e.weight * len(raw.encode() if isinstance(raw, str) else raw)
+            log_det += e.weight * float(log_dets.sum())
+    return units, log_det
+
+
+def validation_score(log_prob_steps: Callable[[list[Example]], list[np.ndarray]], examples: list[Example]) -> float:
+    """Nats per raw unit of held-out examples; NaN where there are none."""
+    if not examples:
+        return np.nan
+    log_prob = sum(float(steps.sum()) for steps in log_prob_steps(examples)) + sum(e.log_det for e in examples)
+    return log_prob / sum(e.n_units for e in examples)
+
+
+def check_states(examples: Sequence[Example], n_states: int) -> None:
+    """Raise ``ValueError``, naming the sequence, for labels that do not fit its encoded steps or the states."""
+    for i, example in enumerate(examples):
+        if example.states is None:
+            continue
+        n = len(example.values) + (0 if example.source is None else len(example.source))
+        if example.states.ndim == 2:
+            _check_possible(i, example.states, (n, n_states))
+            continue
+        if example.states.shape != (n,) or example.states.dtype.kind not in "iu":
+            raise ValueError(
+                f"states of sequence {i} have shape {example.states.shape} and type {example.states.dtype}; pass an "
+                "integer for "
+                f"each of its {n} encoded steps, -1 where the state is not known"
+            )
+        if example.states.min() < -1 or example.states.max() >= n_states:
+            raise ValueError(
+                f"states of sequence {i} go from {example.states.min()} to {example.states.max()}; pass 0 to "
+                f"{n_states - 1}, or "
+                "-1 where the state is not known"
+            )
+
+
+def _check_possible(i: int, states: np.ndarray, shape: tuple[int, int]) -> None:
+    if states.shape != shape or states.dtype != bool:
+        raise ValueError(
+            f"states of sequence {i} have shape {states.shape} and type {states.dtype}; pass booleans of shape "
+            f"{shape}, which states "
+            "are possible at each encoded step, or an integer for each step"
+        )
+    if not states.any(1).all():
+        raise ValueError(
+            f"states of sequence {i} allow none at step {int(np.argmin(states.any(1)))}; allow at least one"
+        )

@@ -1,0 +1,39 @@
+"""``Scratch``: memory that the E-steps of one fit reuse; fresh pages cost as much as what is written on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Value = TypeVar("Value")
+
+
+class Scratch:
+    """Tensors by name. Taking a name again gives the same memory: what was there before is lost."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Tensor] = {}
+        self._made: tuple[Tensor, object] | None = None
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """An uninitialised contiguous tensor."""
+        size, kept = math.prod(shape), self._kept.get(name)
+        if kept is None or len(kept) < size or kept.dtype != dtype or kept.device != device:
+            kept = self._kept[name] = torch.empty(size, dtype=dtype, device=device)
+        return kept[:size].view(shape)
+
+    def like(self, name: str, matrix: Tensor) -> Tensor:
+        """An uninitialised matrix, or a run of them, of the shape of this, along memory as it is."""
+        flipped = matrix.stride(-2) == 1
+        found = self.take(name, tuple((matrix.mT if flipped else matrix).shape), matrix.dtype, matrix.device)
+        return found.mT if flipped else found
+
+    def once(self, source: Tensor, make: Callable[[Tensor], Value]) -> Value:
+        """``make(source)``, from before if the source is that of the last call; ``make`` must always be the same."""
+        if self._made is None or self._made[0] is not source:
+            self._made = source, make(source)
+        return self._made[1]  # type: ignore[return-value]

@@ -1,0 +1,226 @@
+"""The most probable path, ``delta_t(j) = max_i (delta_t-1(i) + log a_ij) + log b_t(j)`` (Viterbi 1967).
+
+Long sequences run in segments side by side (``segments``): the best paths to the states of one frame soon have a common
+past, from where on scores differ by a constant from those of the whole sequence. A segment whose scores at its first
+frame prove to be others is run again from the right ones, so that the path is that of the whole.
+
+Terms are rounded to a grid of ``1 / GRID`` nats, some 1e-11. Sums of such numbers are exact below ``2^53 / GRID``, 1e5
+nats, so that neither the order of terms nor where a sequence is cut decides between two paths: equal ones are exactly
+equal. The largest score is subtracted from all every ``RESCALE_EVERY`` frames, to keep them small.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.inference.packing import Packing
+from seqmodels.hmm.inference.segments import FRAME_MULTIPLE, Segments
+from seqmodels.hmm.inference.trellis import Lengths, Trellis
+
+GRID = 2.0**36  # steps in a nat
+RESCALE_EVERY = FRAME_MULTIPLE  # frames; segments have a multiple of them, so scores are those of the whole
+TERMS_AT_ONCE = 1 << 22  # elements of the (n, K, K) intermediate held at once
+STEP_COST = 60_000.0  # nanoseconds of a time step, whatever it is done on
+TRANSITION_COST = 2.5  # nanoseconds for each frame and pair of states in it
+# In this part of an uncut run's time all segments that began wrongly run again; after it, the first of each sequence.
+RETRY_BUDGET = 0.25
+
+
+@torch.no_grad()
+def viterbi(
+    initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
+) -> tuple[Tensor, Tensor]:
+    """The best path of states of each sequence, in float64 whatever the precision of ``log_b``.
+
+    Each term is rounded to 2^-36 nats, so ties do not depend on the order of sums; they go to the lowest state, decided
+    from the last frame backwards. The memory it takes beyond ``log_b`` is one or two bytes for each frame and state.
+
+    Args:
+        initial: (K,) p(z_1), or (n, K), one row a sequence.
+        transition: (K, K) p(z_t+1 = j | z_t = i).
+        log_b: (N, K) log p(x_t | z_t) in nats, float32 or float64: the frames of all sequences, one sequence after the
+            other.
+        final: (K,) p(end | z_T), where the end is an event.
+        lengths: (n,) frames of each sequence; None: all N are of one.
+
+    Returns:
+        (N,) int64 states, and (n,) float64 nats, log p(path, x). A sequence that no path explains has -inf, and its
+        states mean nothing.
+
+    Raises:
+        ValueError: shapes or a precision that do not fit.
+
+    >>> log_b = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log()
+    >>> path, _ = viterbi(torch.tensor([0.5, 0.5]), torch.full((2, 2), 0.5), log_b)
+    >>> path.tolist()
+    [0, 1]
+    """
+    return best_paths(Trellis.of_concatenated(initial, transition, log_b, final, lengths))
+
+
+@torch.no_grad()
+def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
+    """``viterbi`` of a trellis: (N,) states, one sequence after the other, and (n,) log-probabilities."""
+    packing, log_b = trellis.packing, trellis.densities.log()
+    scores, psi = _scores_of_segments(trellis, log_b)
+    last = (scores + on_grid(trellis.ends(torch.float64).log()))[packing.rank].argmax(1)  # (w,), by segment
+    if not trellis.segments.is_whole:
+        last = _last_states(trellis.segments, _states_before(packing, psi), last)
+    states = _trace(packing, psi, last[packing.order, None])[0][:, 0]
+    log_b_of_path = packing.unpack(log_b.gather(1, states[:, None])[:, 0])
+    path = packing.unpack(states)
+    return path, _log_prob(trellis, path, log_b_of_path.double())
+
+
+# -- delta and psi -----------------------------------------------------------------------------------------------------
+
+
+def best_scores(into: Tensor, log_b: Tensor, packing: Packing, arriving: Tensor) -> tuple[Tensor, Tensor]:
+    """The recursion over time, on all sequences that are still running at once.
+
+    Args:
+        into: (K, K) on the grid, ``into[j, i] = log a_ij``.
+        log_b: (N, K) packed.
+        packing: of the N rows.
+        arriving: (w, K) by rank, scores before the first frames.
+
+    Returns:
+        (w, K) by rank, delta after the last frames, the largest 0; and (N, K) psi, the states before, but for first
+        frames.
+    """
+    psi = torch.zeros(log_b.shape, dtype=torch.uint8 if len(into) <= 256 else torch.int16, device=log_b.device)
+    scores, delta, blocks = torch.empty_like(arriving), arriving, packing.blocks
+    for start in range(0, len(blocks), RESCALE_EVERY):
+        window = blocks[start : start + RESCALE_EVERY]
+        offset = window[0][0]
+        window_log_b = on_grid(log_b[offset : window[-1][1]])
+        for t, (low, high) in enumerate(window, start):
+            if t:
+                scores[high - low : len(delta)] = delta[high - low :]
+                delta, psi[low:high] = best_step(delta[: high - low], into)
+            delta = window_log_b[low - offset : high - offset].add_(delta)
+        delta = rescaled(delta)
+    scores[: len(delta)] = delta
+    return rescaled(scores), psi
+
+
+def warm_start(into: Tensor, log_b: Tensor, segments: Segments) -> Tensor:
+    """(m, K) by rank: a guess of scores after segments of full size, from equal ones ``margin`` frames before."""
+    size, margin, packing = segments.size, segments.margin, segments.packing
+    m = packing.batch_sizes[size - 1]
+    delta = torch.zeros(m, len(into), dtype=torch.float64, device=into.device)
+    for t in range(size - margin, size):
+        low = packing.blocks[t][0]
+        if t > size - margin:
+            delta = torch.cat([_arrivals(rows, into).amax(2) for rows in _split(delta, into)])
+        delta = delta + on_grid(log_b[low : low + m])
+        if (t + 1) % RESCALE_EVERY == 0:
+            delta = rescaled(delta)
+    return rescaled(delta)
+
+
+def best_step(delta: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, K) best scores and the lowest states they come from, a few rows at a time."""
+    best = [_arrivals(rows, into).max(2) for rows in _split(delta, into)]
+    if len(best) == 1:
+        return best[0].values, best[0].indices
+    return torch.cat([part.values for part in best]), torch.cat([part.indices for part in best])
+
+
+def on_grid(nats: Tensor) -> Tensor:
+    """Rounded to the grid, in float64, states along memory."""
+    shift = 1.5 * 2**52 / GRID  # to numbers that are 1 / GRID apart; beyond 3e4 nats the grid is coarser
+    return torch.empty(nats.shape, dtype=torch.float64, device=nats.device).copy_(nats).add_(shift).sub_(shift)
+
+
+def rescaled(delta: Tensor) -> Tensor:
+    """Less the largest of each row; impossible rows stay -inf."""
+    return delta - delta.amax(1, keepdim=True).clamp_(min=torch.finfo(delta.dtype).min)
+
+
+def _arrivals(delta: Tensor, into: Tensor) -> Tensor:
+    """(n, K, K): from every state (last axis) to every state."""
+    return delta[:, None, :] + into
+
+
+def _split(delta: Tensor, into: Tensor) -> tuple[Tensor, ...]:
+    parts: tuple[Tensor, ...] = delta.split(max(1, TERMS_AT_ONCE // into.numel()))
+    return parts
+
+
+# -- segments side by side ---------------------------------------------------------------------------------------------
+
+
+def _scores_of_segments(trellis: Trellis, log_b: Tensor) -> tuple[Tensor, Tensor]:
+    """(w, K) by rank, scores after each segment, up to a constant; (N, K) psi, but for sequences' first frames."""
+    segments, packing = trellis.segments, trellis.packing
+    assert segments.is_whole or segments.size % RESCALE_EVERY == 0, "scores are rescaled where those of the whole are"
+    into = on_grid(trellis.transition.log()).T.contiguous()  # into[j, i] = log a_ij
+    arriving, (before, after) = on_grid(trellis.starts(torch.float64).log()), segments.neighbours
+    if len(after):
+        arriving[after] = best_step(warm_start(into, log_b, segments)[before], into)[0]
+    scores, psi = best_scores(into, log_b, packing, arriving)
+    nanoseconds_left = RETRY_BUDGET * STEP_COST * int(segments.lengths.max())
+    while len(after):
+        true_arriving, came_from = best_step(scores[before], into)
+        psi[after] = came_from.to(psi.dtype)  # a segment's first frame stands at its rank
+        wrong = (true_arriving != arriving[after]).any(1).nonzero()[:, 0]
+        if not len(wrong):
+            break
+        nanoseconds_left -= segments.size * (STEP_COST + TRANSITION_COST * len(wrong) * len(into) ** 2)
+        again = wrong if nanoseconds_left > 0 else _first_of_each_sequence(segments, wrong)
+        ranks = after[again]
+        arriving[ranks] = true_arriving[again]
+        part, rows = packing.take(packing.order[ranks])
+        part_ranks = ranks[part.order]
+        scores[part_ranks], psi[rows] = best_scores(into, log_b[rows], part, arriving[part_ranks])
+    return scores, psi
+
+
+def _first_of_each_sequence(segments: Segments, wrong: Tensor) -> Tensor:
+    """Of pairs of neighbours that do not fit the first of each sequence, before which all is final."""
+    owner = segments.owner[segments.packing.order[segments.neighbours[1][wrong]]]
+    return wrong[torch.cat([owner.new_ones(1, dtype=torch.bool), owner[1:] != owner[:-1]])]
+
+
+def _states_before(packing: Packing, psi: Tensor) -> Tensor:
+    """(w, K) by segment: the state before the segment of the best path that ends it in each state."""
+    every = torch.arange(psi.shape[1], device=psi.device)
+    return _trace(packing, psi, every.expand(packing.n_sequences, -1), keep=False)[1][packing.rank]
+
+
+def _last_states(segments: Segments, states_before: Tensor, last: Tensor) -> Tensor:
+    """(w,) the last state of each segment, given those ``last`` (w,) of the last segments of sequences."""
+    states, owner, before = last.tolist(), segments.owner.tolist(), states_before.tolist()
+    for segment in reversed(range(1, len(states))):
+        if owner[segment - 1] == owner[segment]:
+            states[segment - 1] = before[segment][states[segment]]
+    return torch.tensor(states, device=last.device)
+
+
+def _trace(packing: Packing, psi: Tensor, last: Tensor, *, keep: bool = True) -> tuple[Tensor, Tensor]:
+    """(N, m) states, followed back from ``last`` (w, m) by rank, and (w, m) those before first ones; else only
+    these."""
+    path = torch.empty(len(psi) if keep else 0, last.shape[1], dtype=torch.int64, device=psi.device)
+    state = last[:0]
+    for low, high in reversed(packing.blocks):
+        state = torch.cat([state, last[len(state) : high - low]])
+        if keep:
+            path[low:high] = state
+        state = psi[low:high].gather(1, state).long()
+    return path, state
+
+
+def _log_prob(trellis: Trellis, path: Tensor, log_b_of_path: Tensor) -> Tensor:
+    """(n,) of paths (N,) whose frames have log-densities ``log_b_of_path`` (N,), one sequence after the other."""
+    lengths = trellis.segments.lengths
+    n, last = len(lengths), lengths.cumsum(0) - 1
+    first = last + 1 - lengths
+    sequences = torch.arange(n, device=path.device)
+    terms = log_b_of_path.clone()
+    terms[1:] += trellis.transition.log()[path[:-1], path[1:]]
+    terms[first] = log_b_of_path[first] + trellis.initial.log().expand(n, -1)[sequences, path[first]]
+    terms[last] += trellis.final.log().expand(n, -1)[sequences, path[last]]
+    sums = torch.zeros(n, dtype=torch.float64, device=path.device)
+    return sums.index_add_(0, sequences.repeat_interleave(lengths), terms)

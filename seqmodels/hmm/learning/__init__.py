@@ -1,0 +1,1 @@
+"""How an HMM's parameters are found: Baum-Welch, stepwise EM, and training by gradient."""

@@ -1,0 +1,544 @@
+"""Baum-Welch: EM for hidden Markov models (Baum et al. 1970; Rabiner 1989, section III.C), and its restarts.
+
+The E-step sums, over all sequences, the expected counts of initial states, transitions and ends and the sufficient
+statistics of the emissions; the M-step divides. What is maximised is ``log p(x) + log prior`` (``Objective``); a
+``StopRule`` says when to end, a ``History`` keeps the figures of each step. The start with the best objective wins, but
+one that ends on a floor loses to one that does not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from seqmodels.distributed import add_up, several
+from seqmodels.hmm.corpus import PackedBatch
+from seqmodels.hmm.emissions import Emission, Statistics
+from seqmodels.hmm.inference.forward_backward import forward_backward_pass
+from seqmodels.hmm.learning.constraints import Constraints, Pseudocounts, Tying
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.posterior import batch_trellis, refuse_impossible
+from seqmodels.observations import Observation
+from seqmodels.training import Checkpoints, Interruption, interruptible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, float]
+Callback = Callable[[Row], None]  # called with each row of a history
+
+# -- what is maximised, and when to stop ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Objective:
+    """``log p(x) + log prior``, and the raw units that its figures are reported in.
+
+    Attributes:
+        emission: the EM side of the observation.
+        pseudocount: Dirichlet priors of the chain; the emission has its own.
+        constraints: what the M-step must leave as it is.
+        n_units: raw units of the data, by weight.
+        log_det: nats, by weight, that the encoding adds to ``log p`` of encoded data.
+    """
+
+    emission: Emission
+    pseudocount: Pseudocounts
+    constraints: Constraints
+    n_units: float
+    log_det: float
+
+    def log_prior(self, parameters: Parameters) -> float:
+        """Nats, up to a constant; an emission that states share counts once."""
+        tying = self.constraints.tying
+        table = parameters.table if tying.is_free else tying.one_each(parameters.table)
+        return float(self.emission.log_prior(table) + self.pseudocount.log_prior(parameters))
+
+    def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
+        """A row of the history, in nats per raw unit, from ``log_prob`` in nats of encoded data and the ``table``."""
+        per_unit = (log_prob + self.log_det) / self.n_units
+        return {
+            "step": step,
+            "seconds": seconds,
+            "log_prob": per_unit,
+            "objective": per_unit + log_prior / self.n_units,
+            "floor_hits": int(self.emission.floor_hits(table).sum()),
+        }
+
+
+@dataclass
+class History:
+    """A row a step: ``step``, ``seconds``, ``log_prob``, ``objective`` (both nats per raw unit), ``floor_hits``."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def add(self, row: Row) -> None:
+        """One row more."""
+        self.rows.append(row)
+
+    @property
+    def improvement(self) -> float:
+        """By how much the last row's objective is above that of the row before; infinite for the first row."""
+        before = self.rows[-2]["objective"] if len(self.rows) > 1 else -math.inf
+        return self.rows[-1]["objective"] - before
+
+    def frame(self) -> pd.DataFrame:
+        """As ``history_`` of a model has it."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """When to stop: after ``max_iter`` steps, ``max_seconds``, or an improvement below ``tol`` nats per unit (0:
+    never).
+    """
+
+    max_iter: int
+    tol: float
+    max_seconds: float | None = None
+
+    def converged(self, history: History) -> bool:
+        """Whether the last step improved the objective too little."""
+        return self.tol > 0 and history.improvement < self.tol
+
+    def out_of_time(self, seconds: float) -> bool:
+        """Whether so many seconds are more than there are."""
+        return self.max_seconds is not None and seconds > self.max_seconds
+
+
+# -- the E-step ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """One E-step: log p(x), and the expected counts. Those of two batches of sequences add."""
+
+    log_prob: float
+    initial: Tensor
+    xi: Tensor
+    final: Tensor
+    emission: Statistics
+
+    def __add__(self, other: Expectations) -> Expectations:
+        return Expectations(
+            self.log_prob + other.log_prob,
+            self.initial + other.initial,
+            self.xi + other.xi,
+            self.final + other.final,
+            tuple(a + b for a, b in zip(self.emission, other.emission, strict=True)),
+        )
+
+    def scaled(self, factor: float) -> Expectations:
+        """Those of ``factor`` times the data."""
+        return Expectations(
+            factor * self.log_prob,
+            factor * self.initial,
+            factor * self.xi,
+            factor * self.final,
+            tuple(factor * s for s in self.emission),
+        )
+
+    def arrays(self) -> dict[str, Any]:
+        """By name, to be stored."""
+        tensors = {"initial": self.initial, "xi": self.xi, "final": self.final}
+        return {
+            "log_prob": self.log_prob,
+            **{name: tensor.cpu().numpy() for name, tensor in tensors.items()},
+            "emission": {str(i): s.cpu().numpy() for i, s in enumerate(self.emission)},
+        }
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Any], device: torch.device) -> Expectations:
+        """The inverse of ``arrays``."""
+        initial, xi, final = (torch.tensor(arrays[name], device=device) for name in ("initial", "xi", "final"))
+        emission = arrays["emission"]
+        statistics = tuple(torch.tensor(emission[str(i)], device=device) for i in range(len(emission)))
+        return cls(arrays["log_prob"], initial, xi, final, statistics)
+
+
+@torch.no_grad()
+def e_step(
+    chains: Sequence[Parameters],
+    emission: Emission,
+    batches: Sequence[PackedBatch],
+    dtype: torch.dtype,
+    interruption: Interruption | None = None,
+) -> list[Expectations] | None:
+    """The expectations of several chains, side by side: the densities of all their states are one table.
+
+    Returns:
+        The sum over all batches, for each chain; None if a signal came between two batches.
+
+    Raises:
+        ValueError: a sequence of probability zero, named by its place among all of them.
+    """
+    n, table = len(chains), torch.cat([each.table for each in chains])  # (R·K, P)
+    together = chains[0] if n == 1 else Parameters.stack(chains)
+    total: list[Expectations] = []
+    for batch in batches:
+        if total and interruption is not None and interruption.requested:
+            return None
+        densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
+        posterior = forward_backward_pass(batch_trellis(together, densities if n == 1 else densities.chains(n), batch))
+        refuse_impossible(posterior.log_prob, batch)
+        gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
+        statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
+        of_chains = [
+            Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s)).scaled(batch.weight)
+            for p, *s in zip(posterior.chains, *(s.chunk(n) for s in statistics), strict=True)
+        ]
+        total = [a + b for a, b in zip(total, of_chains, strict=True)] if total else of_chains
+    return total
+
+
+def sum_over_processes(
+    expectations: Sequence[Expectations], numbers: Sequence[float]
+) -> tuple[list[Expectations], list[float]]:
+    """The sums of all processes' expectations, each of its share of the sequences; and the ``numbers`` of process 0."""
+    if not several():
+        return list(expectations), list(numbers)
+    tensors = [[e.initial.new_tensor([e.log_prob]), e.initial, e.xi, e.final, *e.emission] for e in expectations]
+    sums, numbers = add_up([tensor for each in tensors for tensor in each], numbers)
+    size = len(tensors[0])
+    parts = [sums[i : i + size] for i in range(0, len(sums), size)]
+    return [Expectations(float(p[0]), p[1], p[2], p[3], tuple(p[4:])) for p in parts], numbers
+
+
+@dataclass(frozen=True)
+class RunningStatistics:
+    """A weighted mean, a frame, of the expectations of ``n_batches`` batches of ``n_frames`` in all, by weight."""
+
+    mean: Expectations
+    n_batches: int
+    n_frames: float
+
+    @classmethod
+    def first(cls, expectations: Expectations, n_frames: float) -> RunningStatistics:
+        """Of one batch."""
+        return cls(expectations.scaled(1 / n_frames), 1, n_frames)
+
+    def add(
+        self, expectations: Expectations, n_frames: float, *, decay: float, min_rate: float = 0.0
+    ) -> RunningStatistics:
+        """With one batch more, which counts ``(n_batches + 2)^-decay``, at least ``min_rate``."""
+        rate = max((self.n_batches + 2) ** -decay, min_rate)
+        mean = self.mean.scaled(1 - rate) + expectations.scaled(rate / n_frames)
+        return RunningStatistics(mean, self.n_batches + 1, self.n_frames + n_frames)
+
+    def arrays(self) -> dict[str, Any]:
+        """By name, to be stored."""
+        return {"mean": self.mean.arrays(), "n_batches": self.n_batches, "n_frames": self.n_frames}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Any] | None, device: torch.device) -> RunningStatistics | None:
+        """The inverse of ``arrays``; None of None."""
+        if arrays is None:
+            return None
+        return cls(Expectations.of(arrays["mean"], device), arrays["n_batches"], arrays["n_frames"])
+
+
+# -- the M-step ----------------------------------------------------------------------------------------------
+
+
+def m_step(parameters: Parameters, expectations: Expectations, objective: Objective) -> Parameters:
+    """The parameters that maximise the expected objective.
+
+    Transitions that are zero stay zero; a state that was never left keeps its row.
+    """
+    k, constraints = len(parameters.initial), objective.constraints
+    initial_counts, transition_counts, final_counts = objective.pseudocount.counts(parameters)
+    initial = _normalised(expectations.initial + initial_counts, parameters.initial)
+    counts, before = expectations.xi + transition_counts, parameters.transition
+    if parameters.final is not None and final_counts is not None:
+        counts = torch.cat([counts, (expectations.final + final_counts).unsqueeze(1)], 1)
+        before = torch.cat([before, parameters.final.unsqueeze(1)], 1)
+    rows = _normalised(counts, before)
+    final = None if parameters.final is None else rows[:, k].contiguous()
+    table = _maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
+    return constraints.frozen.keep(parameters, Parameters(initial, rows[:, :k].contiguous(), final, table))
+
+
+def _maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:
+    """States that share an emission put their statistics together."""
+    if tying.is_free:
+        return emission.maximise(statistics, table)
+    return tying.spread(emission.maximise(tying.pool(statistics), tying.one_each(table)))
+
+
+def _normalised(counts: Tensor, before: Tensor) -> Tensor:
+    total = counts.sum(-1, keepdim=True)
+    return torch.where(total > 0, counts / total, before)
+
+
+# -- Baum-Welch ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """Where a fit ended: row i of ``history`` has the figures of the parameters before M-step i, the last row those of
+    ``parameters``.
+
+    Attributes:
+        statistics: of the last E-steps, for ``partial_fit`` to go on from; None after training by gradient.
+        interrupted: whether a signal ended it.
+    """
+
+    parameters: Parameters
+    history: pd.DataFrame
+    converged: bool
+    statistics: RunningStatistics | None
+    interrupted: bool = False
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """By which starts are compared: off the floor first, then the objective."""
+        last = self.history.iloc[-1]
+        return bool(last["floor_hits"] == 0), float(last["objective"])
+
+    def arrays(self) -> dict[str, Any]:
+        """By name, to be stored."""
+        return {
+            "parameters": self.parameters.to(torch.device("cpu")).arrays(),
+            "history": [dict(zip(self.history, row, strict=True)) for row in self.history.to_numpy(float).tolist()],
+            "types": {name: str(dtype) for name, dtype in self.history.dtypes.items()},
+            "converged": self.converged,
+            "memory": None if self.statistics is None else self.statistics.arrays(),
+        }
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Any], device: torch.device) -> FitResult:
+        """The inverse of ``arrays``."""
+        import pandas as pd
+
+        history = pd.DataFrame(arrays["history"], columns=list(arrays["types"])).astype(arrays["types"])
+        parameters = Parameters.of(arrays["parameters"]).to(device)
+        return cls(parameters, history, arrays["converged"], RunningStatistics.of(arrays["memory"], device))
+
+
+@dataclass
+class EMRun:
+    """EM from one start, so far; ``statistics`` are those of its last E-step, once it has ended.
+
+    ``last``: the parameters that the last row of ``history`` is of, and their expectations.
+    """
+
+    parameters: Parameters
+    history: History = field(default_factory=History)
+    converged: bool = False
+    statistics: RunningStatistics | None = None
+    last: tuple[Parameters, Expectations] | None = None
+    interrupted: bool = False
+
+    def step(self, row: Row, expectations: Expectations, objective: Objective, stop: StopRule) -> None:
+        """Note the figures of the parameters, and end there or take an M-step."""
+        self.last = self.parameters, expectations
+        self.history.add(row)
+        self.converged = stop.converged(self.history)
+        if self.converged or stop.out_of_time(row["seconds"]) or row["step"] == stop.max_iter:
+            self._end(expectations)
+        else:
+            self.parameters = m_step(self.parameters, expectations, objective)
+
+    def interrupt(self) -> None:
+        """End with the parameters whose figures are known."""
+        self.interrupted = True
+        if self.last is not None:
+            self.parameters, expectations = self.last
+            self._end(expectations)
+
+    def _end(self, expectations: Expectations) -> None:
+        n_frames = float(expectations.xi.sum() + expectations.initial.sum())
+        self.statistics = RunningStatistics(expectations.scaled(1 / n_frames), len(self.history.rows), n_frames)
+
+    @property
+    def result(self) -> FitResult:
+        """Where it ended."""
+        return FitResult(self.parameters, self.history.frame(), self.converged, self.statistics, self.interrupted)
+
+    def state(self) -> dict[str, Any]:
+        """To be stored."""
+        cpu, last = torch.device("cpu"), self.last
+        return {
+            "parameters": self.parameters.to(cpu).arrays(),
+            "rows": self.history.rows,
+            "converged": self.converged,
+            "memory": None if self.statistics is None else self.statistics.arrays(),
+            "last": None if last is None else {"parameters": last[0].to(cpu).arrays(), "found": last[1].arrays()},
+        }
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any], device: torch.device) -> EMRun:
+        """The inverse of ``state``."""
+        last = state["last"] and (
+            Parameters.of(state["last"]["parameters"]).to(device),
+            Expectations.of(state["last"]["found"], device),
+        )
+        parameters, history = Parameters.of(state["parameters"]).to(device), History(list(state["rows"]))
+        return cls(parameters, history, state["converged"], RunningStatistics.of(state["memory"], device), last)
+
+
+def baum_welch(
+    starts: Sequence[Parameters],
+    objective: Objective,
+    batches: Sequence[PackedBatch],
+    dtype: torch.dtype,
+    stop: StopRule,
+    *,
+    callback: Callback,
+    checkpoints: Checkpoints | None = None,
+) -> list[FitResult]:
+    """EM from each start, side by side, until it converges.
+
+    The E-step is one for all that have not stopped yet, and seconds are those of all, so that ``stop.max_seconds`` is
+    of each start. A signal ends it between two batches of data, where starts that have no row of history yet are left
+    out.
+
+    Args:
+        starts: the parameters to begin with.
+        objective: what is maximised.
+        batches: the data.
+        dtype: the precision of the E-step.
+        stop: when each start stops.
+        callback: is called with the best row of every step.
+        checkpoints: where to write how far it came, and what to resume from.
+    """
+    checkpoints = checkpoints or Checkpoints()
+    stop = replace(stop, max_seconds=stop.max_seconds and stop.max_seconds * len(starts))
+    runs, seconds = [EMRun(start) for start in starts], 0.0
+    if checkpoints.state is not None:
+        device, states = starts[0].initial.device, checkpoints.state["climbs"]
+        runs = [EMRun.of(states[str(i)], device) for i in range(len(states))]
+        seconds = checkpoints.state["seconds"]
+    began = time.perf_counter() - seconds
+
+    def state() -> dict[str, Any]:
+        every = {str(i): run.state() for i, run in enumerate(runs)}
+        return {"climbs": every, "seconds": time.perf_counter() - began}
+
+    with interruptible() as interruption:
+        active = [run for run in runs if run.statistics is None]
+        while active:
+            of_runs = e_step([run.parameters for run in active], objective.emission, batches, dtype, interruption)
+            if of_runs is None:
+                break
+            priors = [objective.log_prior(run.parameters) for run in active]
+            # When EM stops depends on the clock and the rounding of process 0 alone, so that all stop together.
+            of_runs, (seconds, *priors) = sum_over_processes(of_runs, [time.perf_counter() - began, *priors])
+            for run, expectations, prior in zip(active, of_runs, priors, strict=True):
+                table, number = run.parameters.table, len(run.history.rows)
+                row = objective.row(number, seconds, expectations.log_prob, prior, table)
+                run.step(row, expectations, objective, stop)
+            callback(max((run.history.rows[-1] for run in active), key=lambda row: row["objective"]))
+            active = [run for run in active if run.statistics is None]
+            interruption.hold()
+            if interruption.requested:
+                break
+            if checkpoints.due and active:
+                checkpoints.write(state())
+    if active:
+        checkpoints.write(state())
+        for run in active:
+            run.interrupt()
+    return [run.result for run in runs if run.history.rows]
+
+
+# -- several starts ------------------------------------------------------------------------------------------
+
+
+def in_groups(starts: Sequence[Parameters], size: int) -> list[Sequence[Parameters]]:
+    """At most ``size`` in each."""
+    return [starts[i : i + size] for i in range(0, len(starts), size)]
+
+
+def best_of(
+    groups: Sequence[Sequence[Parameters]],
+    run: Callable[..., list[FitResult]],
+    *,
+    max_iter: int,
+    verbose: bool,
+    checkpoints: Checkpoints | None = None,
+    device: torch.device | None = None,
+) -> FitResult:
+    """The result of highest rank of ``run(starts, callback=..., checkpoints=...)`` for every group of starts.
+
+    Args:
+        groups: starts that are run together; where ``checkpoints`` resume an earlier run, those that it had left take
+            their place.
+        run: EM, stepwise EM or training by gradient.
+        max_iter: of each start, for the progress bar.
+        verbose: show a progress bar for each group.
+        checkpoints: where to write how far it came, and what to resume from.
+        device: of the starts that are resumed.
+
+    Raises:
+        KeyboardInterrupt: a signal came before any start had a row of history.
+    """
+    checkpoints = checkpoints or Checkpoints()
+    n, best, running, state = 0, None, None, checkpoints.state
+    if state is not None:
+        device = device or torch.device("cpu")
+        left = [Parameters.of(state["starts"][str(i)]).to(device) for i in range(len(state["starts"]))]
+        groups, n, running = in_groups(left, state["together"]), state["n_before"], state["running"]
+        best = None if state["best"] is None else FitResult.of(state["best"], device)
+    with interruptible() as interruption:
+        for i, group in enumerate(groups):
+            inner = checkpoints.within(
+                {} if checkpoints.path is None else _restarts_state(groups[i:], n, best), running
+            )
+            n, running = n + len(group), None
+            name = f"EM {n}" if len(group) == 1 else f"EM {n - len(group) + 1} to {n}"
+            with tqdm(total=max_iter, disable=not verbose, desc=name) as bar:
+                results = run(group, callback=partial(_update, bar), checkpoints=inner)
+            best = max([*([] if best is None else [best]), *results], key=lambda result: result.rank, default=None)
+            if len(results) < len(group) or any(result.interrupted for result in results):
+                break
+            if interruption.requested or i == len(groups) - 1:
+                checkpoints.write(_restarts_state(groups[i + 1 :], n, best))
+            if interruption.requested:
+                break
+    if best is None:
+        raise KeyboardInterrupt
+    return best
+
+
+def _restarts_state(groups: Sequence[Sequence[Parameters]], n_before: int, best: FitResult | None) -> dict[str, Any]:
+    """To be stored: the starts that are left, those under way first."""
+    left = [start.to(torch.device("cpu")).arrays() for start in chain(*groups)]
+    return {
+        "starts": {str(i): arrays for i, arrays in enumerate(left)},
+        "together": len(groups[0]) if groups else 1,
+        "n_before": n_before,
+        "best": None if best is None else best.arrays(),
+        "running": None,
+    }
+
+
+def _update(bar: Any, row: Row) -> None:
+    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
+    bar.update(int(row["step"]) - bar.n)
+
+
+def warn_of_floor(result: FitResult, observation: Observation) -> None:
+    """Warn, at the line that called ``fit``, if a floor bounds what was found."""
+    hits = int(result.history["floor_hits"].iloc[-1])
+    if hits:
+        floors = {v for name, v in observation.get_params().items() if name.endswith("min_covariance")}
+        warnings.warn(
+            f"{hits} state(s) ended on the floor of the variances, min_covariance={min(floors)}, which then sets the "
+            "score; "
+            "use fewer states or components, or raise min_covariance",
+            UserWarning,
+            stacklevel=5,
+        )

@@ -1,0 +1,138 @@
+"""One fit of an HMM: where it starts, by which algorithm, and how many starts are run side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, PackedBatch
+from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
+from seqmodels.hmm.learning.em import (
+    Callback,
+    FitResult,
+    Objective,
+    Row,
+    RunningStatistics,
+    StopRule,
+    baum_welch,
+    in_groups,
+    sum_over_processes,
+)
+from seqmodels.hmm.learning.gradient import gradient_ascent
+from seqmodels.hmm.learning.initialise import starts
+from seqmodels.hmm.learning.options import Algorithm
+from seqmodels.hmm.learning.stepwise import BatchUpdate, expect_batch, stepwise_em
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.topology import Topology
+from seqmodels.training import Checkpoints
+
+STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side: bounds memory; more of them gain nothing
+START_FRAMES = 1 << 26  # densities of the frames that a start is guessed from, if data are read in batches
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """One fit of a chain of ``topology`` to the ``objective``, with or without a final distribution.
+
+    The other attributes are the arguments of ``HMM``.
+    """
+
+    objective: Objective
+    topology: Topology
+    stop: StopRule
+    algorithm: Algorithm
+    batches: int
+    step_decay: float
+    lr: float
+    n_init: int
+    random_state: int
+    has_final: bool
+
+    def algorithm_on(self, corpus: Corpus, generator: torch.Generator) -> Callable[..., list[FitResult]]:
+        """``run(starts, callback=..., checkpoints=...)``, which fits from each of a group of starts.
+
+        ``generator`` deals the data out to the batches of stepwise EM.
+        """
+        if self.algorithm == "em":
+            return partial(
+                baum_welch, objective=self.objective, batches=corpus.own_batches(), dtype=corpus.dtype, stop=self.stop
+            )
+        fit_one: Callable[..., FitResult | None] = partial(self._stepwise, corpus=corpus, generator=generator)
+        if self.algorithm == "gradient":
+            fit_one = partial(
+                gradient_ascent,
+                objective=self.objective,
+                portions=corpus.own_portions(),
+                dtype=corpus.dtype,
+                stop=self.stop,
+                lr=self.lr,
+            )
+
+        def run(group: Sequence[Parameters], callback: Callback, checkpoints: Checkpoints) -> list[FitResult]:
+            each = (fit_one(start, callback=callback, checkpoints=checkpoints) for start in group)
+            return [result for result in each if result is not None]
+
+        return run
+
+    def _stepwise(
+        self,
+        start: Parameters,
+        corpus: Corpus,
+        generator: torch.Generator,
+        callback: Callback,
+        checkpoints: Checkpoints,
+    ) -> FitResult | None:
+        state = checkpoints.state
+        if state is not None:
+            generator.set_state(torch.tensor(state["generator"]))
+        generator_state = generator.get_state().numpy().copy()
+        batches = corpus.mini_batches(self.batches, generator, may_cut=is_ergodic(start.transition > NEGLIGIBLE))
+        update = BatchUpdate(self.objective, self.step_decay, sum(corpus.n_frames(batch) for batch in batches))
+        running = None if state is None else state["running"]
+        inner = checkpoints.within({"generator": generator_state}, running)
+        return stepwise_em(start, update, corpus, batches, self.stop, callback=callback, checkpoints=inner)
+
+    def one_step(
+        self, parameters: Parameters, statistics: RunningStatistics | None, corpus: Corpus, number: int
+    ) -> tuple[Parameters, RunningStatistics, Row]:
+        """One M-step from the running statistics and all of the corpus; the row is of the parameters before."""
+        began = time.perf_counter()
+        (batch,) = corpus.mini_batches(1, torch.Generator(), may_cut=is_ergodic(parameters.transition > NEGLIGIBLE))
+        share_of_batch = expect_batch(parameters, self.objective.emission, corpus, batch)
+        assert share_of_batch is not None, "nothing interrupts one step"
+        (expectations,), _ = sum_over_processes([share_of_batch], [])
+        update = BatchUpdate(self.objective, self.step_decay)
+        after, statistics = update(parameters, statistics, expectations, corpus.n_frames(batch))
+        seconds, prior = time.perf_counter() - began, self.objective.log_prior(parameters)
+        row = self.objective.row(number, seconds, expectations.log_prob, prior, after.table)
+        return after, statistics, row
+
+    def starts(self, corpus: Corpus) -> Iterator[Parameters]:
+        """First guesses, of all that is in memory; of data read in batches, of the first batch."""
+        batches = corpus.batches if self.algorithm != "stepwise" else self._first_batches(corpus)
+        return starts(
+            self.objective.emission,
+            batches,
+            corpus.n_states,
+            has_final=self.has_final,
+            generators=[torch.Generator().manual_seed(self.random_state + i) for i in range(self.n_init)],
+            topology=self.topology,
+            tying=self.objective.constraints.tying,
+        )
+
+    def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
+        may_cut = is_ergodic(self.topology.transition_mask(corpus.n_states))
+        groups = corpus.mini_batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
+        return [corpus.pack(group) for group in groups[: max(1, START_FRAMES // ELEMENTS_AT_ONCE["cpu"])]]
+
+    def groups_of(self, starts: Iterator[Parameters], corpus: Corpus) -> list[Sequence[Parameters]]:
+        """Starts in groups that are run side by side; every process must find the same."""
+        size = 1
+        if self.algorithm == "em" and not self.objective.emission.shares and corpus.device.type == "cpu":
+            size = max(1, STARTS_AT_ONCE // (corpus.n_densities * sum(map(len, corpus.sequences))))
+        # All starts first: the frames they are guessed from, joined, need not stay.
+        return in_groups([start.of_first_process() for start in starts], size)

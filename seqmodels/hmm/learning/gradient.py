@@ -1,0 +1,182 @@
+"""Training an HMM by gradient, through the loop that trains the networks: the same parameters and objective as EM's.
+
+The gradient of ``log p`` is the E-step (``seqmodels.hmm.inference.autograd``); the chain's parameters are softmaxes of
+logits, those of the observation are unconstrained already.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from seqmodels.distributed import add_up
+from seqmodels.hmm.corpus import Portion
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.inference.autograd import log_prob_of_segments
+from seqmodels.hmm.inference.forward_backward import forward_pass
+from seqmodels.hmm.learning.em import Callback, FitResult, Objective, StopRule
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.posterior import batch_trellis, refuse_impossible
+from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
+
+MAX_KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
+RECOMPUTED = 1 << 22  # beyond that they are computed in blocks of rows of this size, and again in the backward pass
+
+
+def gradient_ascent(
+    start: Parameters,
+    objective: Objective,
+    portions: list[Portion],
+    dtype: torch.dtype,
+    stop: StopRule,
+    *,
+    lr: float,
+    callback: Callback,
+    checkpoints: Checkpoints | None = None,
+) -> FitResult:
+    """``stop.max_iter`` passes of AdamW, one step a batch, of which a process may have a portion.
+
+    The last row of the history holds the figures of the parameters it ends with. In the rows before it ``log_prob`` is
+    a mean over the steps since the row before, and ``objective`` is not known. It never stops by itself.
+
+    What all states share (the first steps of an autoregression) is trained too, where EM leaves it as it starts.
+
+    Args:
+        start: the parameters to begin with.
+        objective: what is maximised.
+        portions: the data.
+        dtype: the precision of the computation.
+        stop: the number of passes, and of seconds.
+        lr: peak learning rate.
+        callback: is called with the last row of the history.
+        checkpoints: where to write how far it came, and what to resume from.
+    """
+    import pandas as pd
+
+    module, parameters = Unconstrained(start, objective.emission), start
+    history = pd.DataFrame({"step": [], "seconds": [], "log_prob": [], "objective": [], "floor_hits": []})
+    if stop.max_iter:
+        config = TrainConfig(None, stop.max_iter, stop.max_seconds, lr, weight_decay=0.0, patience=1)
+        trained, _ = train(
+            module,
+            lambda _: portions,
+            _BlockObjective(module, objective, portions, dtype),
+            None,
+            config,
+            len(portions),
+            checkpoints=checkpoints,
+            sharded=True,
+        )
+        history = trained[history.columns].assign(objective=math.nan)
+        parameters = module.detached()
+    step, seconds = (0.0, 0.0) if history.empty else history[["step", "seconds"]].iloc[-1]
+    log_prob = _log_prob(parameters, objective.emission, portions, dtype)
+    row = objective.row(step, seconds, log_prob, objective.log_prior(parameters), parameters.table)
+    last = {name: float(value) for name, value in row.items()}
+    callback(last)
+    history.loc[len(history)] = last
+    return FitResult(parameters, history, False, None)
+
+
+class Unconstrained(nn.Module):
+    """``Parameters`` as numbers that may take any value: logits of the chain; probabilities that are zero stay zero."""
+
+    def __init__(self, parameters: Parameters, emission: Emission) -> None:
+        super().__init__()
+        self.emission = emission
+        self.has_final = parameters.final is not None
+        rows = parameters.transition
+        if parameters.final is not None:
+            rows = torch.cat([rows, parameters.final.unsqueeze(1)], 1)
+        self.possible_initial: Tensor
+        self.possible_arcs: Tensor
+        self.register_buffer("possible_initial", parameters.initial > 0)
+        self.register_buffer("possible_arcs", rows > 0)
+        self.initial = nn.Parameter(_logits(parameters.initial))
+        self.arcs = nn.Parameter(_logits(rows))
+        self.table = nn.Parameter(parameters.table.clone())
+
+    def forward(self) -> Parameters:
+        initial = self.initial.masked_fill(~self.possible_initial, -torch.inf).softmax(-1)
+        rows = self.arcs.masked_fill(~self.possible_arcs, -torch.inf).softmax(-1)
+        k = len(initial)
+        final = rows[:, k].contiguous() if self.has_final else None
+        return Parameters(initial, rows[:, :k].contiguous(), final, self.emission.tie(self.table))
+
+    @torch.no_grad()
+    def detached(self) -> Parameters:
+        """Plain numbers, as EM leaves them."""
+        p: Parameters = self()
+        return Parameters(p.initial, p.transition, p.final, p.table.detach().clone())
+
+
+def _logits(probabilities: Tensor) -> Tensor:
+    return torch.where(probabilities > 0, probabilities, 1.0).log()
+
+
+class _BlockObjective:
+    """The log-probability of one batch, and its share of the prior."""
+
+    def __init__(
+        self, module: Unconstrained, objective: Objective, portions: list[Portion], dtype: torch.dtype
+    ) -> None:
+        self.module = module
+        self.objective = objective
+        self.dtype = dtype
+        self.n_frames = sum(portion.weight for portion in portions)
+
+    def __call__(self, batch: Any) -> BatchResult:
+        portion: Portion = batch
+        packed, parameters = portion.batch, self.module()
+        if packed is None:
+            zero = 0 * sum((p.sum() for p in self.module.parameters()), torch.zeros(()))
+            return BatchResult(zero, portion.weight, torch.zeros(()), 0.0, torch.zeros(()))
+        emission, objective = self.module.emission, self.objective
+        log_b = log_densities(emission, parameters.table.to(self.dtype), packed.x, packed.past)
+        log_prob = log_prob_of_segments(
+            parameters.initial, parameters.transition, log_b, packed.segments, parameters.final
+        )
+        refuse_impossible(log_prob.detach(), packed)
+        total = packed.weight * log_prob.sum()
+        share = packed.weight * len(packed.x) / self.n_frames
+        log_prior = emission.log_prior(parameters.table) + objective.pseudocount.log_prior(parameters)
+        return BatchResult(
+            total=total + share * log_prior,
+            weight=portion.weight,
+            log_prob=total.detach() + share * objective.log_det,
+            n_units=share * objective.n_units,
+            floor_hits=emission.floor_hits(parameters.table.detach()).sum(),
+        )
+
+
+def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None) -> Tensor:
+    """(N, K) log p(x_t | state), differentiable in ``table (K, P)``; in memory a row of frames for each state."""
+    observation, rows = emission.observation, table.unsqueeze(1)  # (K, 1, P)
+    if observation.emits == "symbols":
+        symbols = torch.arange(emission.size, device=x.device)
+        return observation.log_prob(rows, symbols).index_select(1, x).T
+    if len(x) * table.numel() <= MAX_KEPT:
+        return observation.log_prob(rows, x, past).T
+    size = max(1, RECOMPUTED // table.numel())
+    pasts = [None] * -(-len(x) // size) if past is None else past.split(size)
+    parts = [
+        checkpoint(observation.log_prob, rows, frames, before, use_reentrant=False)
+        for frames, before in zip(x.split(size), pasts, strict=True)
+    ]
+    return torch.cat(parts, 1).T
+
+
+@torch.no_grad()
+def _log_prob(parameters: Parameters, emission: Emission, portions: list[Portion], dtype: torch.dtype) -> float:
+    total = 0.0
+    for batch in (portion.batch for portion in portions if portion.batch is not None):
+        densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
+        forward = forward_pass(batch_trellis(parameters, densities, batch))
+        assert forward.ends is not None
+        total += batch.weight * float((batch.segments.totals(forward.steps) + forward.ends).sum())
+    (summed,), _ = add_up([parameters.initial.new_tensor(total)])
+    return float(summed)

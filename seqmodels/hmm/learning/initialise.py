@@ -1,0 +1,186 @@
+"""Where EM starts: states known, or guessed by clustering or from equal parts; transitions by counting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.corpus import PackedBatch
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.emissions.base import MANY_STATES, jitter
+from seqmodels.hmm.learning.constraints import Tying
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.topology import Banded, Topology, restrict
+
+SMOOTHING = 0.1  # the share of a first guess that is spread evenly: every transition stays possible
+FRAMES_AT_ONCE = 1 << 16  # frames whose densities are compared at once
+
+
+def starts(
+    emission: Emission,
+    batches: list[PackedBatch],
+    n_states: int,
+    *,
+    has_final: bool,
+    generators: Sequence[torch.Generator],
+    topology: Topology | None = None,
+    tying: Tying | None = None,
+) -> Iterator[Parameters]:
+    """A first guess from each generator; every sequence counts once, whatever its weight.
+
+    Tied states begin with one emission.
+    """
+    frames = _Frames.of(batches)
+    topology = topology or Banded()
+    tying = tying or Tying.of(None, n_states)
+    for generator in generators:
+        yield _start(emission, frames, topology, tying, generator, has_final=has_final)
+
+
+def start(
+    emission: Emission,
+    batches: list[PackedBatch],
+    n_states: int,
+    *,
+    has_final: bool,
+    generator: torch.Generator,
+    topology: Topology | None = None,
+    tying: Tying | None = None,
+) -> Parameters:
+    """One of ``starts``."""
+    return next(
+        starts(
+            emission,
+            batches,
+            n_states,
+            has_final=has_final,
+            generators=[generator],
+            topology=topology,
+            tying=tying,
+        )
+    )
+
+
+def _start(
+    emission: Emission,
+    frames: _Frames,
+    topology: Topology,
+    tying: Tying,
+    generator: torch.Generator,
+    *,
+    has_final: bool,
+) -> Parameters:
+    n_states = len(tying.group)
+    labels = _labels(emission, frames, topology, tying, generator)
+    group = tying.group.to(labels.device)
+    table = tying.spread(emission.from_labels(frames.x, frames.past, group[labels], tying.n_groups, generator))
+    initial_counts, transition_counts = _counts(labels, frames.lengths, n_states)
+    # No two states start alike, even if their emissions do.
+    strong = emission.observation.emits == "symbols" and n_states >= MANY_STATES
+    rows = _smoothed(transition_counts)
+    rows = rows * jitter(rows.shape, generator, strong=strong).to(frames.x.device)
+    if not has_final:
+        rows = rows[:, :n_states]
+    rows = rows / rows.sum(1, keepdim=True)
+    final = rows[:, n_states].contiguous() if has_final else None
+    parameters = Parameters(_smoothed(initial_counts), rows[:, :n_states].contiguous(), final, table)
+    return restrict(parameters, topology)
+
+
+@dataclass(frozen=True)
+class _Frames:
+    """All frames, sequence after sequence; ``known (N,)`` states, -1 where unknown, or None."""
+
+    x: Tensor
+    past: Tensor | None
+    lengths: Tensor
+    known: Tensor | None
+
+    @classmethod
+    def of(cls, batches: list[PackedBatch]) -> _Frames:
+        pasts = [b.segments.packing.unpack(b.past) for b in batches if b.past is not None]
+        known = [_known_state(b.segments.packing.unpack(b.states)) for b in batches if b.states is not None]
+        return cls(
+            torch.cat([b.segments.packing.unpack(b.x) for b in batches]),
+            torch.cat(pasts) if pasts else None,
+            torch.cat([b.segments.lengths for b in batches]),
+            torch.cat(known) if known else None,
+        )
+
+
+def _known_state(states: Tensor) -> Tensor:
+    """``(N,)`` states, -1 where unknown, from such, or from the states ``(N, K)`` bool that are possible."""
+    if states.dim() == 1:
+        return states
+    return torch.where(states.sum(1) == 1, states.long().argmax(1), -1)
+
+
+def _labels(
+    emission: Emission, frames: _Frames, topology: Topology, tying: Tying, generator: torch.Generator
+) -> Tensor:
+    """``(N,)`` a first guess of each frame's state; where it is known, that."""
+    k, known = len(tying.group), frames.known
+    if topology.is_ordered:
+        guess = _equal_parts(frames.lengths, k)
+    elif known is not None and bool((known >= 0).any()):
+        guess = _most_probable(emission, frames, known, tying, generator)
+    elif tying.is_free:
+        guess = emission.labels(frames.x, k, generator)
+    else:
+        guess = _state_of_group(emission.labels(frames.x, tying.n_groups, generator), tying, generator)
+    return guess if known is None else torch.where(known >= 0, known, guess)
+
+
+def _equal_parts(lengths: Tensor, n_states: int) -> Tensor:
+    """The k-th of K equal parts of each sequence is in state k (a flat start, as in speech)."""
+    first = torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths)
+    time = torch.arange(int(lengths.sum()), device=lengths.device) - first
+    return time * n_states // torch.repeat_interleave(lengths, lengths)
+
+
+def _most_probable(
+    emission: Emission, frames: _Frames, known: Tensor, tying: Tying, generator: torch.Generator
+) -> Tensor:
+    """The state under whose labelled frames each frame is most probable."""
+    rows, group = (known >= 0).nonzero()[:, 0], tying.group.to(known.device)
+    past = None if frames.past is None else frames.past[rows]
+    distinct = emission.from_labels(frames.x[rows], past, group[known[rows]], tying.n_groups, generator)
+    table, dtype = tying.spread(distinct), frames.x.dtype if frames.x.is_floating_point() else torch.float32
+    parts = []
+    for part in torch.arange(len(known), device=known.device).split(FRAMES_AT_ONCE):
+        past = None if frames.past is None else frames.past[part]
+        parts.append(emission.log_prob(table, frames.x[part], past, dtype).argmax(1))
+    return torch.cat(parts)
+
+
+def _state_of_group(groups: Tensor, tying: Tying, generator: torch.Generator) -> Tensor:
+    """The group of each frame -> a state of the group, drawn with equal probabilities."""
+    size = torch.bincount(tying.group)
+    order, first = torch.argsort(tying.group, stable=True), size.cumsum(0) - size
+    choice = torch.rand(len(groups), generator=generator, dtype=torch.float64)
+    group = groups.cpu()
+    return order[first[group] + (choice * size[group]).long()].to(groups.device)
+
+
+def _counts(labels: Tensor, lengths: Tensor, n_states: int) -> tuple[Tensor, Tensor]:
+    """How often each state is the first, ``(K,)``, and is followed by each other or by the end, ``(K, K + 1)``;
+    float64.
+    """
+    last = lengths.cumsum(0) - 1
+    next_label = torch.full_like(labels, n_states)
+    next_label[:-1] = labels[1:]
+    next_label[last] = n_states
+    pairs = labels * (n_states + 1) + next_label
+    transition_counts = torch.bincount(pairs, minlength=n_states * (n_states + 1)).view(n_states, n_states + 1)
+    initial_counts = torch.bincount(labels[last - lengths + 1], minlength=n_states)
+    return initial_counts.double(), transition_counts.double()
+
+
+def _smoothed(counts: Tensor) -> Tensor:
+    """Counts -> probabilities along the last axis, none zero; a row without counts is uniform."""
+    total = counts.sum(-1, keepdim=True)
+    even = torch.full_like(counts, 1 / counts.shape[-1])
+    return torch.where(total > 0, (1 - SMOOTHING) * counts / total + SMOOTHING * even, even)

@@ -1,0 +1,141 @@
+"""The hyperparameters of ``HMM`` that say how its chain is learned, checked and read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.learning.constraints import Constraints, Frozen, Pseudocounts, Tying, as_pseudocounts
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.topology import Topology, as_topology, breaks
+from seqmodels.main_memory import refuse_beyond_memory
+from seqmodels.observations import GaussianMixture, Observation
+
+Algorithm = Literal["em", "stepwise", "gradient"]
+
+
+@dataclass(frozen=True)
+class ChainOptions:
+    """What EM is told of a chain of K states: which transitions exist, what it leaves as it is, and the prior."""
+
+    topology: Topology
+    constraints: Constraints
+    pseudocount: Pseudocounts
+
+    @classmethod
+    def of(cls, n_states: int, topology: Any, tied: Any, frozen: Any, pseudocount: Any, length: str) -> ChainOptions:
+        """From the arguments of ``HMM``; raises ``ValueError`` for values that cannot be."""
+        return cls(
+            as_topology(topology, n_states),
+            Constraints(Frozen.of(frozen, n_states), Tying.of(tied, n_states)),
+            _pseudocounts(pseudocount, n_states, length),
+        )
+
+    def n_parameters(self, length: str, emission: Emission) -> int:
+        """Free parameters of chain and emissions, without what is frozen; what is tied counts once."""
+        frozen, tying = self.constraints.frozen, self.constraints.tying
+        k = len(tying.group)
+        free = ~frozen.rows(frozen.transition, k)
+        in_row = self.topology.transition_mask(k).sum(1) - 1  # a row sums to one
+        if length == "stop":
+            in_row = in_row + self.topology.final_mask(k)
+        n_initial = 0 if frozen.initial else int(self.topology.initial_mask(k).sum()) - 1
+        n_tables = len(torch.unique(tying.group[~frozen.rows(frozen.emission, k)]))
+        n_emission = emission.n_parameters(n_tables) if n_tables else 0
+        return n_initial + int(in_row[free].sum()) + n_emission
+
+    def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
+        """Raise ``ValueError`` for choices that do not go together."""
+        frozen, tied = self.constraints.frozen, not self.constraints.tying.is_free
+        if algorithm == "gradient" and (tied or frozen.initial or frozen.transition or frozen.emission):
+            raise ValueError("algorithm='gradient' trains all parameters of all states; leave tied and frozen to 'em'")
+        shared = isinstance(observation, GaussianMixture) and observation.covariance_type == "tied"
+        if shared and (tied or not isinstance(frozen.emission, bool)):
+            raise ValueError(
+                "covariance_type='tied' is one covariance for all states, so that some states cannot be frozen or tied "
+                "apart from the others; pass another covariance_type, or leave tied and frozen states out"
+            )
+
+    def check_start(self, parameters: Parameters, length: str) -> None:
+        """Raise ``ValueError`` if EM cannot go on from these."""
+        tying, fitted_length = self.constraints.tying, "given" if parameters.final is None else "stop"
+        if len(parameters.initial) != len(tying.group):
+            raise _differs("n_states", len(tying.group))
+        if length not in ("auto", fitted_length):
+            raise _differs("length", length)
+        if breaks(parameters, self.topology):
+            raise ValueError(
+                f"the parameters allow transitions that topology={self.topology!r} does not, so warm_start cannot "
+                "continue "
+                "from them; pass the topology they have, or warm_start=False"
+            )
+        if not torch.equal(tying.spread(tying.one_each(parameters.table)), parameters.table):
+            raise ValueError(
+                "states that are tied have different emissions, so warm_start cannot continue; leave tied out, or "
+                "warm_start=False"
+            )
+
+
+def check_observation(observation: Observation, fitted: Observation, size: int) -> None:
+    """Raise ``ValueError`` if the parameters of the one that was fitted are not those of the other."""
+    if type(observation) is not type(fitted) or observation.n_output_parameters(size) != fitted.n_output_parameters(
+        size
+    ):
+        raise _differs("observation", observation)
+
+
+def _differs(name: str, value: Any) -> ValueError:
+    return ValueError(
+        f"{name}={value!r} differs from what was fitted, so warm_start cannot continue; set it back, or "
+        "warm_start=False"
+    )
+
+
+def check_numbers(n_states: int, n_init: int, max_iter: int, tol: float) -> None:
+    """Raise ``ValueError`` for numbers that cannot be."""
+    for name, value in {"n_states": n_states, "n_init": n_init}.items():
+        if not (isinstance(value, int | np.integer) and value >= 1):
+            raise ValueError(f"{name} is {value}; pass at least 1")
+    # Before anything is made of them: a transition matrix, its counts and the mask of the topology.
+    refuse_beyond_memory(f"the transitions of {n_states} states", 17.0 * n_states**2, "pass a smaller n_states")
+    if max_iter < 0 or tol < 0:
+        raise ValueError(f"max_iter={max_iter} and tol={tol} must not be negative")
+
+
+def check_table_size(n_states: int, n_numbers: int) -> None:
+    """Raise ``ValueError`` for emission tables that are more than memory holds, before any are made."""
+    refuse_beyond_memory(
+        f"the emissions of {n_states} states, {n_numbers} numbers each,",
+        24.0 * n_states * n_numbers,  # a table, its statistics and the table after
+        "pass a smaller n_states, or data of fewer symbols or features",
+    )
+
+
+def check_algorithm(algorithm: str, batches: int, step_decay: float, max_iter: int, lr: float) -> None:
+    """Raise ``ValueError`` for an algorithm that there is not, or options of one that cannot be."""
+    if algorithm not in ("em", "stepwise", "gradient"):
+        raise ValueError(f"algorithm is {algorithm!r}; pass 'em', 'stepwise' or 'gradient'")
+    if not lr > 0:
+        raise ValueError(f"lr is {lr}; pass a number above zero")
+    if algorithm == "stepwise" and max_iter < 1:
+        raise ValueError("max_iter=0 makes no step in stepwise EM; pass at least 1, or algorithm='em'")
+    if batches < 1:
+        raise ValueError(f"batches is {batches}; pass at least 1")
+    if not 0.5 <= step_decay <= 1:
+        raise ValueError(f"step_decay is {step_decay}; pass a number from 0.5 to 1")
+
+
+def _pseudocounts(choice: Any, n_states: int, length: str) -> Pseudocounts:
+    if isinstance(choice, str):
+        if choice != "auto":
+            raise ValueError(f"pseudocount is {choice!r}; pass a number, 0 or more, a Pseudocounts, or 'auto'")
+        return as_pseudocounts(0.01 if length == "stop" else 0.0)
+    if not isinstance(choice, Pseudocounts) and not choice >= 0:
+        raise ValueError(f"pseudocount is {choice!r}; pass a number, 0 or more, a Pseudocounts, or 'auto'")
+    pseudocounts = as_pseudocounts(choice)
+    pseudocounts.check(n_states)
+    return pseudocounts

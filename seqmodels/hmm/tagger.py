@@ -1,0 +1,347 @@
+"""``HMMTagger``: an HMM whose states are the labels, fitted to labelled sequences, as p(y | x)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings import Encoding
+from seqmodels.generation import Prediction, Source, select_rows
+from seqmodels.hmm.corpus import validation_score
+from seqmodels.hmm.inference.messages import log_messages, log_next, log_steps, log_update
+from seqmodels.hmm.learning.constraints import Pseudocounts
+from seqmodels.hmm.learning.options import check_numbers
+from seqmodels.hmm.model import HMM
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.model import DTYPES, SequenceModel
+from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.preparation import Data, Example, Setting, default_encoding
+from seqmodels.sequences import Kind, Sequences
+from seqmodels.tagging import past_the_source
+from seqmodels.training import check_checkpoint_arguments
+
+
+@dataclass(frozen=True)
+class TaggerState:
+    """Before step ``position``: ``log_b`` and ``messages`` ``(n, T, S)`` of the source, and ``belief``.
+
+    ``belief (n, S)``: log-probabilities, -inf everywhere once the labels are impossible; None at the first step.
+    """
+
+    log_b: Tensor
+    messages: Tensor
+    belief: Tensor | None
+    position: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no next step."""
+        return self.position >= self.messages.shape[1]
+
+
+@dataclass(frozen=True)
+class TaggerCursor:
+    """The labels of given sources as a chain of one-step predictions.
+
+    Args:
+        parameters: of the HMM of the sources, K S states.
+        log_messages: encoded sources -> ``log_b`` and messages ``(T, K S)`` of each.
+        observation: of the labels.
+        n_states_per_label: S.
+    """
+
+    parameters: Parameters
+    log_messages: Callable[[list[np.ndarray]], tuple[list[Tensor], list[Tensor]]]
+    observation: Observation
+    n_states_per_label: int
+
+    def start(self, source: Source = None, n: int = 1) -> TaggerState:
+        """Before the first label of ``n`` targets, of one source or of a list of ``n`` of equal length."""
+        sources = source if isinstance(source, list) else [_source(source)]
+        log_b, messages = (torch.stack(each) for each in self.log_messages(sources))
+        return TaggerState(log_b.expand(n, *log_b.shape[1:]), messages.expand(n, *messages.shape[1:]), None, 0)
+
+    def advance(self, state: TaggerState, x: Tensor) -> TaggerState:
+        """After the labels ``x (n,)``."""
+        _check_not_over(state)
+        labels = x.to(state.log_b.device)
+        possible = states_of(labels, self.n_states_per_label, len(self.parameters.initial))
+        log_b = state.log_b[:, state.position].masked_fill(~possible, -torch.inf)
+        p = self.parameters
+        belief = log_update(p.initial, p.transition, log_b, state.belief)
+        return replace(state, belief=belief, position=state.position + 1)
+
+    def distribution(self, state: TaggerState) -> Prediction:
+        """The label of the next step; ``ValueError`` where the source has none."""
+        _check_not_over(state)
+        p = self.parameters
+        of_states = log_next(p.initial, p.transition, state.messages[:, state.position], state.belief)
+        log_prob = of_states.unflatten(-1, (-1, self.n_states_per_label)).logsumexp(-1)  # (n, K)
+        impossible = torch.isneginf(log_prob).all(-1, keepdim=True)
+        log_weights = torch.where(impossible, -torch.inf, 0.0)
+        table = torch.where(impossible, 0.0, log_prob).unsqueeze(1)
+        return Prediction(self.observation, table, log_weights, None, None)
+
+    def select(self, state: TaggerState, index: Tensor) -> TaggerState:
+        """The state of the targets ``index (m,)``, in this order."""
+        return select_rows(state, index)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class HMMTagger(SequenceModel):
+    """``p(x, y) = π(y_1) b_{y_1}(x_1) Π_t a(y_{t-1}, y_t) b_{y_t}(x_t)``, and by it ``p(y | x) = p(x, y) / p(x)``,
+    exactly.
+
+    The states of an ``HMM`` of the sources are the labels ``y_t``, integers from 0; it is fitted to both, which is
+    counting (Rabiner 1989; for words and their parts of speech: Church 1988), and where a label has a mixture EM within
+    the label. Its steps are ``p(y_t | y_1 .. y_{t-1}, x_1 .. x_T)``: all of the source is seen. With
+    ``n_states_per_label`` S a label is any of S states in a row of their own, which are summed out, as in ``p(x)`` of
+    an ``HMM``: the beginning of a word then sounds other than its end.
+
+    Args:
+        emission: how a label emits a step of the source: any observation that an ``HMM`` has; ``"auto"``: as there, and
+            symbols with a pseudocount of 0.01, so that one never seen with a label is not impossible. (``observation``
+            is how labels are emitted, which is always ``Categorical``.)
+        n_states_per_label: states i S to i S + S - 1 are label i's; EM, within the labels, starts from each stretch of
+            one label cut into S equal parts.
+        max_iter: most EM steps.
+        tol: EM stops when a step improves the objective by less, in nats per unit of the source.
+        pseudocount: added to every count of first states and of transitions, or a ``Pseudocounts``.
+
+    Labels are as many as ``encoding=Symbols(n_symbols=...)`` says, or the largest that was seen and one. The other
+    arguments are those of ``training.Resumable`` and ``SequenceModel``. It is fitted to p(x, y), and figures of
+    ``history_`` are of both together.
+
+    Attributes: ``hmm_``, the fitted ``HMM`` of the sources, with ``transition_`` and all else that can be asked of one.
+
+    Raises:
+        ValueError: sources and targets of different lengths; targets that are not integers.
+
+    >>> words, tags = [np.array([0, 1, 2]), np.array([0, 2])], [np.array([0, 1, 0]), np.array([0, 0])]
+    >>> model = HMMTagger().fit(words, tags)
+    >>> [labels.tolist() for labels in model.predict(words)]
+    [[0, 1, 0], [0, 0]]
+    """
+
+    emission: Observation | str = "auto"
+    n_states_per_label: int = 1
+    max_iter: int = 100
+    tol: float = 1e-4
+    pseudocount: float | Pseudocounts = 0.01
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
+
+    _is_tagger: ClassVar[bool] = True
+    _has_encoder: ClassVar[bool] = True
+    _uses_validation: ClassVar[bool] = False
+
+    # -- SequenceModel -------------------------------------------------------------------------------------
+
+    @property
+    def context_(self) -> int | None:
+        return None
+
+    @property
+    def n_parameters_(self) -> int:
+        return self.hmm_.n_parameters_
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        if kind != "symbols":
+            raise ValueError(
+                f"the labels of an HMMTagger are its states, integers from 0, but y is {kind}; take LSTMTagger or "
+                "TransformerTagger"
+            )
+        return Categorical()
+
+    def _default_source_encoding(self, X: Sequences) -> Encoding:
+        return default_encoding(X.kind, self._emission(X.kind).values(X.n_features))
+
+    def _emission(self, kind: Kind) -> Observation:
+        """How labels emit sources of this kind."""
+        if isinstance(self.emission, Observation):
+            return self.emission.clone()
+        return GaussianMixture(4, "diag") if kind == "vectors" else Categorical(pseudocount=0.01)
+
+    def _check_hyperparameters(self) -> None:
+        if self.observation != "auto":
+            raise ValueError(
+                f"observation is {self.observation!r}, but labels are always Categorical; for what a label emits pass "
+                f"emission={self.observation!r}"
+            )
+        if not (self.emission == "auto" or isinstance(self.emission, Observation)):
+            raise ValueError(f"emission is {self.emission!r}; pass 'auto' or an object such as GaussianMixture(4)")
+        check_numbers(1, 1, self.max_iter, self.tol)
+        check_checkpoint_arguments(self)
+        if self.n_states_per_label < 1:
+            raise ValueError(f"n_states_per_label is {self.n_states_per_label}; pass at least 1")
+
+    # -- fitting -------------------------------------------------------------------------------------------
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        reads = self._source_reader()
+        setting = Setting.of(reads, self._checked_emission(reads), "given", conditional=False)
+        raw = Sequences([reads.decode(_source(e.source)) for e in train])
+        labels, weights = [e.values for e in train], np.array([e.weight for e in train])
+        self.hmm_ = self._unfitted_hmm()
+        self.hmm_.set_params(
+            checkpoint=self.checkpoint, resume_from=self.resume_from, checkpoint_seconds=self.checkpoint_seconds
+        )
+        fit_labelled(self.hmm_, setting, raw, labels, weights, self.n_states_per_label)
+        self.converged_ = self.hmm_.converged_
+        scored = [np.nan] * (len(self.hmm_.history_) - 1) + [validation_score(self._steps, validation)]
+        self.history_ = self.hmm_.history_.assign(validation=scored)
+
+    def _unfitted_hmm(self) -> HMM:
+        return HMM(
+            self.encoding_.size * self.n_states_per_label,
+            length="given",
+            max_iter=self.max_iter,
+            tol=self.tol,
+            pseudocount=self.pseudocount,
+            random_state=self.random_state,
+            device=self.device,
+            dtype=self.dtype,
+            verbose=self.verbose,
+        )
+
+    def _checked_emission(self, reads: Encoding) -> Observation:
+        emission = self._emission(reads.reads)
+        vectors = reads.reads == "vectors"
+        if emission.emits != ("vectors" if vectors else "symbols"):
+            raise ValueError(f"the emission {emission!r} emits {emission.emits} but the sources are {reads.reads}")
+        emission.check(reads.size)
+        if vectors and emission.values(reads.size) != reads.values():
+            raise ValueError(f"the emission {emission!r} is not for what {reads!r} gives; leave source_encoding='auto'")
+        return emission
+
+    def _source_reader(self) -> Encoding:
+        assert self.source_encoding_ is not None, "a tagger reads its sources"
+        return self.source_encoding_
+
+    # -- labels, given a source ----------------------------------------------------------------------------
+
+    def posterior(self, X: Any) -> list[np.ndarray]:
+        return [gamma.reshape(len(gamma), self.encoding_.size, -1).sum(-1) for gamma in self._chain().posterior(X)]
+
+    def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+        """By Viterbi: the most probable labels; where a label has several states, those of the most probable path."""
+        paths = self._chain().decode([self._source_reader().decode(_source(x)) for x in sources])
+        return [path // self.n_states_per_label for path in paths]
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        p, device = self._parameters(), self._device()
+        log_b, messages = self._messages([_source(e.source) for e in examples])
+        labels = (torch.as_tensor(e.values, device=device) for e in examples)
+        allowed = [states_of(each, self.n_states_per_label, self.hmm_.n_states) for each in labels]
+        return [steps.cpu().numpy() for steps in log_steps(p.initial, p.transition, log_b, messages, allowed)]
+
+    def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
+        """Log-densities and messages ``(T, K S)`` of each source; ``ValueError`` names one of probability zero."""
+        chain = self._chain()
+        all_log_b, all_messages = [torch.empty(0)] * len(sources), [torch.empty(0)] * len(sources)
+        parameters = self._parameters()
+        for batch in chain._corpus([Example(x) for x in sources], len(parameters.initial)).batches:
+            densities, _ = chain._emission().evaluate(
+                parameters.table, batch.x, batch.past, DTYPES[self.dtype], batch.scratch
+            )
+            log_b = batch.segments.split(densities.log().double())
+            messages = log_messages(parameters.transition, log_b, parameters.final)
+            for i, each, message in zip(batch.indices, log_b, messages, strict=True):
+                if torch.isneginf(parameters.initial.log() + message[0]).all():
+                    raise ValueError(
+                        f"source {i} has probability zero whatever its labels, so they have no probability given it; "
+                        "keep emissions and transitions from being exactly zero (pseudocount, of the tagger and of "
+                        "its emission)"
+                    )
+                all_log_b[i] = each
+                all_messages[i] = message
+        return all_log_b, all_messages
+
+    def _chain(self) -> HMM:
+        """The HMM of the sources, which computes where and as precisely as this model."""
+        self._setting()
+        return copy.copy(self.hmm_).set_params(device=self.device, dtype=self.dtype, random_state=self.random_state)
+
+    # -- one step at a time --------------------------------------------------------------------------------
+
+    def cursor(self, n_steps: int | None = None) -> TaggerCursor:
+        self._setting()
+        return TaggerCursor(self._parameters(), self._messages, self.observation_, self.n_states_per_label)
+
+    def _parameters(self) -> Parameters:
+        return self.hmm_.parameters_.to(self._device())
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        return self.hmm_._state()
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        reads = self._source_reader()
+        self.hmm_ = self._unfitted_hmm()
+        self.hmm_._apply_setting(Setting.of(reads, self._emission(reads.reads), "given", conditional=False))
+        self.hmm_._restore(state)
+        self.hmm_.history_, self.hmm_.converged_, self.hmm_.fit_seconds_ = self.history_, self.converged_, 0.0
+
+
+def _source(encoded: np.ndarray | None) -> np.ndarray:
+    assert encoded is not None, "a tagger reads its sources"
+    return encoded
+
+
+def _check_not_over(state: TaggerState) -> None:
+    if state.is_over:
+        raise past_the_source(state.messages.shape[1])
+
+
+# -- supervised initialisation -------------------------------------------------------------------------------
+
+
+def fit_labelled(
+    hmm: HMM, setting: Setting, X: Sequences, labels: Sequence[np.ndarray], weights: np.ndarray, n_each: int
+) -> None:
+    """EM within the labels; those of several states start from runs of one label in equal parts.
+
+    Args:
+        hmm: with ``n_each`` states a label, not fitted yet.
+        setting: how it reads and emits ``X``.
+        X: raw.
+        labels: ``(T,)`` of each sequence.
+        weights: of each sequence.
+        n_each: states i n_each to i n_each + n_each - 1 are label i's.
+    """
+    hmm._check_hyperparameters()
+    hmm._apply_setting(setting)
+    states: list[np.ndarray | None] = [parts_of_runs(each, n_each) for each in labels]
+    if n_each > 1:
+        options = {name: getattr(hmm, name) for name in ("max_iter", "checkpoint", "resume_from")}
+        hmm.set_params(max_iter=0, checkpoint=None, resume_from=None)
+        hmm._fit(setting.examples(Data(X, None, weights, states)), [])
+        hmm.set_params(**options, warm_start=True)
+        states = [states_of(torch.from_numpy(each), n_each, hmm.n_states).numpy() for each in labels]
+    hmm._fit(setting.examples(Data(X, None, weights, states)), [])
+    hmm.set_params(warm_start=False, checkpoint=None, resume_from=None).fit_seconds_ = 0.0
+
+
+def states_of(labels: Tensor, n_each: int, n_states: int) -> Tensor:
+    """``(n, n_states)`` bool: the states of labels ``(n,)``."""
+    return torch.arange(n_states, device=labels.device) // n_each == labels[:, None]
+
+
+def parts_of_runs(labels: np.ndarray, n_parts: int) -> np.ndarray:
+    """``(T,)`` states: each run of one label i cut into equal parts ``i n_parts .. i n_parts + n_parts - 1``.
+
+    >>> parts_of_runs(np.array([0, 0, 0, 0, 2, 0]), 2).tolist()
+    [0, 0, 1, 1, 4, 0]
+    """
+    starts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
+    lengths = np.diff(starts, append=len(labels))
+    time = np.arange(len(labels)) - np.repeat(starts, lengths)
+    return labels * n_parts + time * n_parts // np.repeat(lengths, lengths)

@@ -1,0 +1,108 @@
+"""Mixtures that Pyro lacks, as Pyro distributions: of any observation, and of products over groups of features.
+
+Apart from the other modules, since Pyro is slow to import.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from seqmodels.observations.base import Observation
+
+
+class MixtureOfObservations(TorchDistribution):
+    """``p(y) = Σ_k w_k p(x | output_parameters_k, past_k) / Π_d scale_d`` over raw vectors ``y = shift + scale x``.
+
+    It is made of the observation's own density and draws. Its mean and variance are not known in closed form.
+
+    Args:
+        output_parameters: ``(K, P)``.
+        log_weights: ``(K,)``, normalised.
+        past: ``(K or 1, p, D)``, encoded; None for an observation that looks at no past.
+        shift, scale: ``(D,)``.
+    """
+
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)
+    support = constraints.real_vector
+
+    def __init__(
+        self,
+        observation: Observation,
+        output_parameters: Tensor,
+        log_weights: Tensor,
+        past: Tensor | None,
+        shift: Tensor,
+        scale: Tensor,
+    ) -> None:
+        self.observation = observation
+        self.output_parameters = output_parameters
+        self.log_weights = log_weights
+        self.past = past
+        self.shift = shift
+        self.scale = scale
+        super().__init__(event_shape=shift.shape, validate_args=False)
+
+    @torch.no_grad()
+    def log_prob(self, value: Tensor) -> Tensor:
+        x = ((value - self.shift) / self.scale).to(self.output_parameters.dtype).unsqueeze(-2)
+        each = self.observation.log_prob(self.output_parameters, x, self.past)  # (..., K)
+        return torch.logsumexp(each + self.log_weights, dim=-1) - self.scale.log().sum()
+
+    @torch.no_grad()
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Independent draws, seeded by torch's (and so Pyro's) generator."""
+        shape = torch.Size(sample_shape)
+        k = torch.multinomial(self.log_weights.exp(), max(1, shape.numel()), replacement=True)
+        generator = torch.Generator(self.log_weights.device).manual_seed(int(torch.randint(2**31, ())))
+        past = None if self.past is None else self.past.expand(len(self.log_weights), -1, -1)[k]
+        x = self.observation.sample(self.output_parameters[k], past, generator)
+        return (self.shift + self.scale * x).view(*shape, -1)
+
+
+class MixtureOfProducts(TorchDistribution):
+    """``p(x) = Σ_k w_k Π_g p_kg(x_g)`` over vectors.
+
+    Args:
+        log_weights: ``(K,)``, normalised.
+        components: for each k one distribution over vectors for each group of features, without batch axes.
+    """
+
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)
+    support = constraints.real_vector
+
+    def __init__(self, log_weights: Tensor, components: list[list[Any]]) -> None:
+        self.log_weights = log_weights
+        self.weights = log_weights.exp()
+        self.components = components
+        self.sizes = [part.event_shape[0] for part in components[0]]
+        super().__init__(event_shape=torch.Size([sum(self.sizes)]), validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        groups = value.split(self.sizes, dim=-1)
+        each = [sum(p.log_prob(x) for p, x in zip(parts, groups, strict=True)) for parts in self.components]
+        return torch.logsumexp(torch.stack(each, dim=-1) + self.log_weights, dim=-1)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        shape = torch.Size(sample_shape)
+        chosen = torch.multinomial(self.weights, max(1, shape.numel()), replacement=True).tolist()
+        draws = [torch.cat([part.sample() for part in self.components[k]]) for k in chosen]
+        return torch.stack(draws).view(*shape, -1)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mixture's mean ``(D,)``."""
+        return self.weights @ self._moments("mean")
+
+    @property
+    def variance(self) -> Tensor:
+        """The mixture's variance ``(D,)`` of each feature."""
+        means = self._moments("mean")
+        return self.weights @ (self._moments("variance") + means.square()) - self.mean.square()
+
+    def _moments(self, name: str) -> Tensor:
+        return torch.stack([torch.cat([getattr(part, name) for part in parts]) for parts in self.components])

@@ -1,0 +1,162 @@
+"""Training by gradient finds what EM finds, within the same bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+from seqmodels import HMM, AutoregressiveGaussian, Categorical, GaussianMixture, Observation, PseudoFrames
+from seqmodels.hmm.emissions import emission_of
+from seqmodels.hmm.learning import gradient
+from seqmodels.hmm.learning.gradient import log_densities
+from seqmodels.hmm.learning.initialise import start
+from tests.hmm.learning.test_em import CPU, F64, deal, symbols, vectors
+
+OPTIONS: dict[str, Any] = {"dtype": "float64", "algorithm": "gradient", "lr": 0.1}
+
+
+def runs(seed: int = 0) -> list[np.ndarray]:
+    """States that stay for a while."""
+    rng = np.random.default_rng(seed)
+    states = [np.repeat(rng.integers(3, size=3), 4)[:n] for n in (12, 11, 9) * 6]  # short: a pass costs by the longest
+    return [10 + 3 * z[:, None] * [1, -0.5] + rng.normal(size=(len(z), 2)) for z in states]
+
+
+@pytest.mark.parametrize("length", ["given", "stop"])
+@pytest.mark.parametrize("observation", [GaussianMixture(1), GaussianMixture(1, "full")], ids=repr)
+def test_vectors_reach_the_objective_of_em(observation: Observation, length: Any) -> None:
+    x = runs()
+    em = HMM(3, observation=observation, length=length, dtype="float64", tol=0.0, max_iter=60).fit(x)
+    ours = HMM(3, observation=observation, length=length, max_iter=100, **OPTIONS).fit(x)
+    assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 1e-3
+    assert_allclose(ours.means_, em.means_, atol=0.02)
+    assert_allclose(np.c_[ours.transition_, ours.final_].sum(1), 1, rtol=1e-12)
+
+
+def test_symbols_reach_the_objective_of_em_with_its_priors() -> None:
+    x = [np.clip(frames[:, 0] // 3, 0, 4).astype(int) for frames in runs()]
+    kind: dict[str, Any] = {"observation": Categorical(0.5), "pseudocount": 0.3}
+    em = HMM(3, dtype="float64", tol=0.0, max_iter=60, **kind).fit(x)
+    ours = HMM(3, max_iter=100, **OPTIONS, **kind).fit(x)
+    assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 1e-3
+    assert_allclose(ours.history_["log_prob"].iloc[-1], ours.score(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("prior", [None, PseudoFrames(5.0, 0.2, 0.5)])
+def test_a_covariance_that_states_share_stays_one(prior: PseudoFrames | None) -> None:
+    x, observation = runs(), GaussianMixture(1, "tied", prior=prior)
+    em = HMM(3, observation=observation, dtype="float64", tol=0.0, max_iter=60).fit(x)
+    ours = HMM(3, observation=observation, max_iter=100, **OPTIONS).fit(x)
+    assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 1e-3
+    stream = ours.stream()  # reads each state's own row
+    assert_allclose([stream.update(frame) for frame in x[0]], ours.log_prob_steps(x[:1])[0], rtol=1e-9)
+
+
+def test_an_autoregression_is_scored_as_it_was_trained() -> None:
+    x = runs()
+    em = HMM(2, observation=AutoregressiveGaussian(2), dtype="float64", max_iter=40).fit(x)
+    ours = HMM(2, observation=AutoregressiveGaussian(2), max_iter=80, **OPTIONS).fit(x)
+    *_, first_mean, first_shape = ours.observation_.unpack(ours.parameters_.table, 2)
+    assert torch.equal(first_mean[0], first_mean[1])
+    assert torch.equal(first_shape[0], first_shape[1])
+    assert ours.score(x) > em.score(x) - 1e-3
+    trained = ours.history_["log_prob"].iloc[-2]  # a mean over the last steps, which hardly move
+    assert abs(trained - ours.score(x)) < 1e-3
+
+
+def test_zeros_stay_zero() -> None:
+    x = runs()
+    given: dict[str, Any] = {"means": [[10, 10], [13, 9], [16, 8.0]], "covariances": np.ones((3, 2))}
+    a = [[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.1, 0.0, 0.9]]
+    model = HMM.from_parameters([0.5, 0.5, 0.0], a, **given, warm_start=True, max_iter=20, **OPTIONS)
+    before = model.score(x)
+    model.fit(x)
+    assert (model.transition_[np.array(a) == 0] == 0).all()
+    assert model.initial_[2] == 0
+    assert model.score(x) > before + 0.1
+    assert model.transition_[0, 1] not in (0.0, 0.1)
+    emission = [[0.5, 0.5, 0.0], [0.0, 0.4, 0.6]]
+    symbols = HMM.from_parameters([1.0, 0.0], np.full((2, 2), 0.5), emission=emission, warm_start=True, **OPTIONS)
+    symbols.set_params(max_iter=5).fit([np.array([0, 1, 2, 2, 1]), np.array([1, 1, 1, 2])])
+    assert symbols.emission_[0, 2] == symbols.emission_[1, 0] == 0
+    assert_allclose(symbols.emission_.sum(1), 1, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*min_covariance")
+def test_floors_hold() -> None:
+    centres = np.random.default_rng(0).normal(size=(3, 2))
+    x = [np.repeat(centres, 4, axis=0)[: len(frames)] + 1e-4 * frames for frames in runs()]
+    floor = GaussianMixture(1, min_covariance=0.01)
+    model = HMM(3, observation=floor, max_iter=60, **OPTIONS).fit(x)
+    assert model.history_["floor_hits"].iloc[-1] > 0
+    assert (model.covariances_[:, 0] >= 0.01 * model.encoding_.scale**2 * (1 - 1e-12)).all()
+
+
+def test_weights_no_steps_and_other_data() -> None:
+    x = runs()
+    plain: dict[str, Any] = {"observation": GaussianMixture(1), "max_iter": 5, **OPTIONS}
+    twice, repeated = HMM(2, **plain), HMM(2, **plain)
+    twice.fit(x[:2], sample_weight=[2.0, 1.0])
+    assert np.isfinite(twice.history_["objective"].iloc[-1])
+    untouched = HMM(2, **(plain | {"max_iter": 0})).fit(x)
+    em = HMM(2, observation=GaussianMixture(1), dtype="float64", max_iter=0).fit(x)
+    assert_allclose(untouched.history_["log_prob"], em.history_["log_prob"], rtol=1e-12)
+    assert torch.equal(untouched.parameters_.table, em.parameters_.table)
+    repeated.fit(x[:2])
+    again = HMM(2, **plain).fit(x[:2])
+    assert torch.equal(repeated.parameters_.table, again.parameters_.table)  # the same bits
+
+
+def test_what_cannot_be_is_refused() -> None:
+    for bad in ({"algorithm": "sgd"}, {"lr": 0.0}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            HMM(2, **bad).fit(runs())
+    model = HMM.from_parameters([1.0], [[1.0]], emission=[[0.0, 1.0]], warm_start=True, **OPTIONS)
+    with pytest.raises(ValueError, match="sequence 1 has probability zero"):
+        model.fit([np.array([1, 1]), np.array([0, 1])])
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [
+        GaussianMixture(2),
+        GaussianMixture(2, "full"),
+        AutoregressiveGaussian(2),
+        AutoregressiveGaussian(1, "diag"),
+        Categorical(),
+    ],
+    ids=repr,
+)
+def test_densities_are_those_of_em_however_they_are_chunked(
+    observation: Observation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = symbols(0) if observation.emits == "symbols" else vectors(0, "plain")
+    emission, (block, *_) = deal(x, observation)
+    table = start(emission, [block], 3, has_final=False, generator=torch.Generator().manual_seed(0)).table
+    expected, gradients = emission.log_prob(table, block.x, block.past, F64), []
+    for kept in (gradient.MAX_KEPT, 0):
+        monkeypatch.setattr(gradient, "MAX_KEPT", kept)
+        monkeypatch.setattr(gradient, "RECOMPUTED", 5 * table.numel())
+        leaf = table.clone().requires_grad_()
+        found = log_densities(emission, leaf, block.x, block.past)
+        assert_allclose(found.detach(), expected, rtol=1e-9, atol=1e-9)
+        found.square().sum().backward()
+        gradients.append(leaf.grad)
+    assert_allclose(*gradients, rtol=1e-9, atol=1e-9)
+
+
+def test_missing_values_are_summed_out() -> None:
+    x = vectors(1, "missing")
+    emission, (block, *_) = deal(x, GaussianMixture(2))
+    table = start(emission, [block], 3, has_final=False, generator=torch.Generator().manual_seed(0)).table
+    leaf = table.clone().requires_grad_()
+    log_b = log_densities(emission, leaf, block.x, None)
+    assert_allclose(log_b.detach(), emission.log_prob(table, block.x, None, F64), rtol=1e-9, atol=1e-9)
+    log_b.sum().backward()
+    assert torch.isfinite(leaf.grad).all()
+    assert block.x.device == CPU
+    assert emission_of(GaussianMixture(2), 2).observation.sums_out_missing

@@ -1,0 +1,225 @@
+"""Several starts: each ends where it would alone, the best wins, and data are packed once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+from seqmodels import HMM, AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Poisson
+from seqmodels.hmm.corpus import Corpus, PackedBatch, Subsequence
+from seqmodels.hmm.emissions import emission_of
+from seqmodels.hmm.learning import fitting
+from seqmodels.hmm.learning.constraints import Constraints, Frozen, Pseudocounts, Tying
+from seqmodels.hmm.learning.em import FitResult, Objective, StopRule, baum_welch, best_of, e_step, in_groups
+from seqmodels.hmm.learning.initialise import starts
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.topology import LeftToRight, Topology
+from seqmodels.observations import Observation
+
+LENGTHS = (20, 1, 9, 20, 14)
+WEIGHTS = [1.0, 2.0, 0.5, 1.0, 0.0]
+F64 = torch.float64
+
+
+def series(*lengths: int, size: int = 1, seed: int = 0) -> list[np.ndarray]:
+    """Two noisy levels."""
+    rng = np.random.default_rng(seed)
+    levels = [np.cumsum(rng.random(n) < 0.1) % 2 for n in lengths]
+    return [2.0 * level[:, None] + rng.normal(size=(len(level), size)) for level in levels]
+
+
+def holed() -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [np.where(rng.random(frames.shape) < 0.2, np.nan, frames) for frames in series(*LENGTHS, size=2)]
+
+
+def counts() -> list[np.ndarray]:
+    return [np.floor(np.exp(frames)) for frames in series(*LENGTHS, size=2)]
+
+
+def symbols() -> list[np.ndarray]:
+    return [np.clip(frames[:, 0] + 1, 0, 3).astype(int) for frames in series(*LENGTHS)]
+
+
+def labels() -> list[np.ndarray]:
+    return [np.where(np.arange(n) % 5, -1, np.arange(n) % 3) for n in LENGTHS]
+
+
+CASES: dict[str, tuple[Observation, int, list[np.ndarray]]] = {
+    "gaussian": (GaussianMixture(1), 2, series(*LENGTHS, size=2)),
+    "full, holes": (GaussianMixture(2, "full"), 2, holed()),
+    "symbols": (Categorical(0.1), 4, symbols()),
+    "counts": (Poisson(), 2, counts()),
+    "columns": (Columns([(GaussianMixture(2), 1), (Poisson(), 1)]), 2, counts()),
+}
+
+
+def each_start(
+    case: tuple[Observation, int, list[np.ndarray]],
+    n: int = 3,
+    states: list[np.ndarray] | None = None,
+    topology: Topology | None = None,
+    constraints: Constraints | None = None,
+    max_iter: int = 12,
+    together: bool = True,
+) -> list[FitResult]:
+    """EM of three states from n starts, together or one after the other."""
+    observation, size, x = case
+    emission = emission_of(observation, size)
+    corpus = Corpus(x, WEIGHTS[: len(x)], states, observation.n_past, 3, 4, torch.device("cpu"), F64)
+    tying = None if constraints is None else constraints.tying
+    seeds = [torch.Generator().manual_seed(i) for i in range(n)]
+    first = list(starts(emission, corpus.batches, 3, has_final=True, generators=seeds, topology=topology, tying=tying))
+
+    objective = Objective(emission, Pseudocounts.even(0.1), constraints or Constraints.none(3), 1.0, 0.0)
+
+    def run(some: list[Parameters]) -> list[FitResult]:
+        return baum_welch(some, objective, corpus.batches, F64, StopRule(max_iter, 0.3), callback=lambda row: None)
+
+    return run(first) if together else [run([one])[0] for one in first]
+
+
+def assert_same(together: list[FitResult], alone: list[FitResult]) -> None:
+    for a, b in zip(together, alone, strict=True):
+        assert_allclose(a.history["objective"], b.history["objective"], rtol=1e-9)
+        assert a.converged == b.converged
+        assert_allclose(a.parameters.table, b.parameters.table, rtol=1e-6, atol=1e-9)
+        assert_allclose(a.parameters.transition, b.parameters.transition, rtol=1e-6, atol=1e-9)
+        assert a.statistics is not None
+        assert b.statistics is not None
+        assert_allclose(a.statistics.mean.xi, b.statistics.mean.xi, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "known"), [*((name, False) for name in CASES), ("symbols", True)])
+def test_every_start_ends_where_it_would_alone(name: str, known: bool) -> None:
+    states = labels() if known else None
+    together, alone = (each_start(CASES[name], states=states, together=side) for side in (True, False))
+    assert_same(together, alone)
+
+
+def test_what_has_converged_drops_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chains of each E-step are those whose histories go on."""
+    together: list[int] = []
+
+    def counted(chains: list[Parameters], *rest: Any) -> Any:
+        together.append(len(chains))
+        return e_step(chains, *rest)
+
+    monkeypatch.setattr("seqmodels.hmm.learning.em.e_step", counted)
+    lengths = [len(fitted.history) for fitted in each_start(CASES["counts"], n=4)]
+    assert len(set(lengths)) > 1
+    assert together == [sum(i < n for n in lengths) for i in range(max(lengths))]
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        Constraints(Frozen(transition=[0], emission=[2]), Tying.of(None, 3)),
+        Constraints(Frozen(initial=True), Tying.of([0, 1, 0], 3)),
+    ],
+    ids=["frozen", "tied"],
+)
+def test_constraints_hold_for_each(constraints: Constraints) -> None:
+    case = CASES["gaussian"]
+    assert_same(each_start(case, constraints=constraints), each_start(case, constraints=constraints, together=False))
+
+
+def test_a_chain_with_zeros_beside_another() -> None:
+    case, shape = CASES["gaussian"], LeftToRight(skips=1)
+    together = each_start(case, topology=shape)
+    assert_same(together, each_start(case, topology=shape, together=False))
+    assert (together[1].parameters.transition.tril(-1) == 0).all()
+
+
+@pytest.mark.parametrize("T", [700, 3000], ids=["whole", "cut"])
+def test_one_long_sequence(T: int) -> None:
+    case = (GaussianMixture(1), 1, series(T))
+    assert_same(each_start(case, n=2, max_iter=2), each_start(case, n=2, max_iter=2, together=False))
+
+
+# -- the model ---------------------------------------------------------------------------------------------
+
+
+def fit(monkeypatch: pytest.MonkeyPatch, together: int, x: list[np.ndarray], **options: Any) -> tuple[HMM, list[int]]:
+    """The model, and how many starts each run of EM had."""
+    sizes: list[int] = []
+
+    def counted(group: Any, *rest: Any, **named: Any) -> Any:
+        sizes.append(len(group))
+        return baum_welch(group, *rest, **named)
+
+    monkeypatch.setattr(fitting, "STARTS_AT_ONCE", together)
+    monkeypatch.setattr(fitting, "baum_welch", counted)
+    return HMM(3, dtype="float64", **options).fit(x), sizes
+
+
+def test_the_best_of_groups_is_the_best_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, n = series(30, 20), 4
+    options: dict[str, Any] = {"observation": GaussianMixture(1), "n_init": n, "max_iter": 8}
+    alone, one_by_one = fit(monkeypatch, 0, x, **options)
+    by_three, threes = fit(monkeypatch, 3 * 3 * 50, x, **options)
+    together, all_at_once = fit(monkeypatch, 1 << 20, x, **options)
+    assert (one_by_one, threes, all_at_once) == ([1] * n, [3, 1], [n])
+    for model in (by_three, together):
+        assert_allclose(model.history_["objective"], alone.history_["objective"], rtol=1e-9)
+        assert_allclose(model.means_, alone.means_, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("observation", "algorithm"),
+    [(GaussianMixture(1, "tied"), "em"), (AutoregressiveGaussian(1), "em"), (GaussianMixture(1), "stepwise")],
+)
+def test_what_cannot_share_a_table_runs_alone(
+    observation: Observation, algorithm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"observation": observation, "algorithm": algorithm, "n_init": 2, "max_iter": 2}
+    model, sizes = fit(monkeypatch, 1 << 20, series(30, 20), **options)
+    assert sizes == ([1, 1] if algorithm == "em" else [])
+    assert np.isfinite(model.score(series(10)))
+
+
+def test_a_start_on_its_floor_loses_to_one_beside_it() -> None:
+    case = CASES["symbols"]
+    low, high = each_start(case, n=2)
+    high.history["objective"] += 100.0
+    high.history["floor_hits"] = 1
+    for groups in ([low], [high]), ([low, high],):
+        found = best_of(groups, lambda group, **_: list(group), max_iter=1, verbose=False)  # type: ignore[arg-type]
+        assert found is low
+
+
+def test_groups_keep_the_order() -> None:
+    first = [Parameters(torch.ones(1) * i, torch.ones(1, 1), None, torch.ones(1, 1)) for i in range(5)]
+    assert [[float(p.initial) for p in group] for group in in_groups(first, 2)] == [[0, 1], [2, 3], [4]]
+
+
+def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cap is one over all starts: a group is given that of all of its starts."""
+    caps: list[float] = []
+
+    class Watched(StopRule):
+        def out_of_time(self, seconds: float) -> bool:
+            assert self.max_seconds is not None
+            caps.append(self.max_seconds)
+            return super().out_of_time(seconds)
+
+    monkeypatch.setattr("seqmodels.hmm.model.StopRule", Watched)
+    HMM(2, n_init=4, max_seconds=100.0, max_iter=1).fit(series(20))
+    assert set(caps) == {100.0}
+
+
+def test_data_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[int] = []
+    pack = Corpus._pack
+
+    def counted(self: Corpus, parts: list[Subsequence], scratch: Any) -> PackedBatch:
+        packed.append(len(parts))
+        return pack(self, parts, scratch)
+
+    monkeypatch.setattr(Corpus, "_pack", counted)
+    HMM(2, observation=GaussianMixture(1), n_init=3, max_iter=2).fit(series(20, 30))
+    assert packed == [2]

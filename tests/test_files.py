@@ -1,0 +1,52 @@
+"""What is written in the place of a file is there whole, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seqmodels import files
+
+
+def test_what_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    files.write_text(path, "old")
+    with pytest.raises(ZeroDivisionError), files.replaced(path) as partial:  # noqa: PT012 (it fails after writing)
+        partial.write_text("half")
+        raise ZeroDivisionError
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    (tmp_path / ".page.html.0123456789ab.partial.html").write_text("half")
+    (tmp_path / ".other.html.0123456789ab.partial.html").write_text("half")
+    with files.replaced(path) as partial:
+        partial.write_text("one")
+        assert partial.suffix == ".html"
+        files.write_text(path, "two")
+        assert partial.exists()
+    assert path.read_text() == "one"
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".other.html.0123456789ab.partial.html", "page.html"]
+
+
+def test_links_are_followed_and_permissions_stay(tmp_path: Path) -> None:
+    path = tmp_path / "real"
+    files.write_text(path, "old")
+    path.chmod(0o640)
+    (tmp_path / "link").symlink_to(path)
+    files.write_text(tmp_path / "link", "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "link").is_symlink()
+    files.write_text(tmp_path / ("n" * 250), "a long name")
+    assert (tmp_path / ("n" * 250)).read_text() == "a long name"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_device_is_written_to_as_it_is() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        files.write_text("/dev/full", "text")
+    files.write_text("/dev/null", "text")
