@@ -38,9 +38,7 @@ from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Kind
 from seqmodels.training import BatchResult, Callback, Optimizer, Schedule, checkpoints_of_fit, train
 
-MIN_WEIGHTS_TO_COUNT = (
-    1 << 26
-)  # of one layer, about: of a smaller network the memory is not worked out before it is made
+MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
 ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
 VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out part are cut, to be scored side by side
 
