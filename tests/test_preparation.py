@@ -71,7 +71,7 @@ def test_of_one_long_sequence_the_head_is_held_out() -> None:
 
 
 def test_no_more_is_held_out_than_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqmodels.preparation.ENOUGH", 12)
+    monkeypatch.setattr("seqmodels.preparation.MAX_HELD_OUT", 12)
     text = "abcdefghij" * 50
     assert hold_out(Data.of([text]), "auto", True, 0)[1].X.items == [text[:12]]
     many = [[i] * 5 for i in range(100)]

@@ -46,7 +46,7 @@ def _saved_comparisons(folder: Path) -> list[Path]:
     """The folder itself and the folders in it, as far as they hold a saved comparison."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
-    found = [each for each in (folder, *sorted(folder.iterdir())) if (each / MAIN).is_file()]
-    if not found:
+    folders = [each for each in (folder, *sorted(folder.iterdir())) if (each / MAIN).is_file()]
+    if not folders:
         raise ValueError(f"{folder} holds no saved comparison; seqmodels compare --out {folder} writes some")
-    return found
+    return folders

@@ -5,14 +5,15 @@ Apart from the other modules, since Pyro is slow to import.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from seqmodels.observations.base import Observation
+if TYPE_CHECKING:
+    from seqmodels.observations.base import Observation
 
 
 class MixtureOfObservations(TorchDistribution):

@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 
 def section(comparison: Comparison) -> Section | None:
     """Reliability of symbols, or the probability integral transform of vectors, on a sample of test steps."""
-    found = calibration_plot(comparison)
-    if found is None:
+    plot = calibration_plot(comparison)
+    if plot is None:
         return None
-    errors = "; ".join(f"{name} {error:.3f}" for name, error in found.errors.items())
-    alt = f"{found.caption} Errors: {errors}"
-    return Section(
-        "calibration", "Calibration", paragraph(found.description) + picture(found.figure, alt, found.caption)
-    )
+    errors = "; ".join(f"{name} {error:.3f}" for name, error in plot.errors.items())
+    alt = f"{plot.caption} Errors: {errors}"
+    return Section("calibration", "Calibration", paragraph(plot.description) + picture(plot.figure, alt, plot.caption))
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,12 @@ def calibration_plot(comparison: Comparison) -> CalibrationPlot | None:
 def _symbols(comparison: Comparison, X: Any, y: Any) -> CalibrationPlot:
     from seqmodels.evaluation.plots.calibration import reliability_diagram
 
-    found = {name: reliability(model, X, y) for name, model in comparison.models.items()}
-    errors = {name: each.error for name, each in found.items()}
-    figure = reliability_diagram({name: each.table for name, each in found.items()}, errors)
+    measured = {name: reliability(model, X, y) for name, model in comparison.models.items()}
+    errors = {name: each.error for name, each in measured.items()}
+    figure = reliability_diagram({name: each.table for name, each in measured.items()}, errors)
     caption = "On the diagonal a model means what it says; the calibration error is in brackets."
-    chance = [each.by_chance for each in found.values()]
-    steps = max(each.n_steps for each in found.values())
+    chance = [each.by_chance for each in measured.values()]
+    steps = max(each.n_steps for each in measured.values())
     description = (
         f"On {steps:,} test steps: of all the symbols that a model gave a probability of about p, what share came? The "
         "calibration error adds up, over bins of p, by how many per step the symbols that came differ from those "
