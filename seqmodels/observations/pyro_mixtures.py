@@ -5,14 +5,22 @@ Apart from the other modules, since Pyro is slow to import.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from seqmodels.observations.base import Observation
+
+class Density(Protocol):
+    """The methods of an ``Observation`` that a mixture is made of."""
+
+    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        """``log p(x | output_parameters, past)``."""
+
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        """One draw for each row of ``output_parameters``."""
 
 
 class MixtureOfObservations(TorchDistribution):
@@ -21,6 +29,7 @@ class MixtureOfObservations(TorchDistribution):
     It is made of the observation's own density and draws. Its mean and variance are not known in closed form.
 
     Args:
+        observation: an ``Observation`` of vectors.
         output_parameters: ``(K, P)``.
         log_weights: ``(K,)``, normalised.
         past: ``(K or 1, p, D)``, encoded; None for an observation that looks at no past.
@@ -32,7 +41,7 @@ class MixtureOfObservations(TorchDistribution):
 
     def __init__(
         self,
-        observation: Observation,
+        observation: Density,
         output_parameters: Tensor,
         log_weights: Tensor,
         past: Tensor | None,
