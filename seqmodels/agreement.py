@@ -50,10 +50,10 @@ def _sequences(sequences: Sequences) -> str:
 
 
 def _short(value: Any) -> str:
-    shown = " ".join(repr(value).split())
-    if " at 0x" in shown:  # an address differs from process to process and says nothing
+    text = " ".join(repr(value).split())
+    if " at 0x" in text:  # an address differs from process to process and says nothing
         return type(value).__name__
-    return shown if len(shown) < LONGEST_SHOWN else f"SHA-256 {_digest(value)}"
+    return text if len(text) < LONGEST_SHOWN else f"SHA-256 {_digest(value)}"
 
 
 def _digest(value: Any) -> str:

@@ -215,8 +215,8 @@ class Setting:
     def check_sources(self, X: Sequences, missing_is_summed_out: bool) -> None:
         """The same for sources, if they are read."""
         if self.source_encoding is not None:
-            own = self.source_encoding is not self.encoding
-            _check("X", X, self.source_encoding, missing_is_summed_out and not own)
+            separate = self.source_encoding is not self.encoding
+            _check("X", X, self.source_encoding, missing_is_summed_out and not separate)
 
     def examples(self, data: Data, *, on_disk: bool = False) -> list[Example]:
         """Encoded sequences; ``on_disk``: those that are memory-mapped are left there."""
@@ -300,18 +300,18 @@ def default_encoding(kind: Kind, values: tuple[Values, ...] = ()) -> Encoding:
 
 def choose_sources(
     data: Data,
-    own: Encoding | Literal["auto"],
+    chosen: Encoding | Literal["auto"],
     like_targets: Encoding | None,
     default: Encoding,
     *,
     model: str,
     shared: bool,
 ) -> Sources:
-    """How a ``model`` reads sources: by the encoding of targets, by one of their own, or by one like that of targets.
+    """How a ``model`` reads sources: by the encoding of targets, by one chosen for them, or by one like that of targets.
 
     Args:
         data: sources and targets.
-        own: the encoding that the user chose for sources.
+        chosen: the encoding that the user chose for sources.
         like_targets: that of the targets, to be fitted to sources of the same kind; None: they are never alike.
         default: for sources of another kind.
         model: its name, for errors.
@@ -323,7 +323,7 @@ def choose_sources(
     if data.y is None:
         return "ignored"
     alike = (data.X.kind, data.X.n_features) == (data.y.kind, data.y.n_features)
-    if shared and (own != "auto" or not alike):
+    if shared and (chosen != "auto" or not alike):
         raise ValueError(
             f"X is {_in_words(data.X)} but y is {_in_words(data.y)}, and this {model} reads them alike, by one "
             "encoding: pass both of one kind and leave source_encoding='auto'; or take a model with an encoder of its "
@@ -331,8 +331,8 @@ def choose_sources(
         )
     if shared:
         return "shared"
-    if own != "auto":
-        return own
+    if chosen != "auto":
+        return chosen
     return like_targets if alike and like_targets is not None else default
 
 

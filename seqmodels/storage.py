@@ -116,10 +116,10 @@ def _room(text: bytes) -> int:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise ValueError("a name stands there twice")
-    return found
+    return unique
 
 
 def _read_tensors(file: BufferedReader, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -150,10 +150,10 @@ def _read_tensors(file: BufferedReader, path: str | os.PathLike[str]) -> tuple[d
 
 
 def _format(said: Mapping[str, str], path: str | os.PathLike[str]) -> int:
-    found = re.fullmatch(rf"{NAME}([1-9][0-9]{{0,5}})", said.get("format", ""))
-    if found is None:
+    match = re.fullmatch(rf"{NAME}([1-9][0-9]{{0,5}})", said.get("format", ""))
+    if match is None:
         raise ValueError(f"{path} is a safetensors file, but not one that seqmodels wrote")
-    number = int(found[1])
+    number = int(match[1])
     if number > FORMAT:
         raise ValueError(
             f"{path} was written by a newer version of seqmodels ({said.get('version', 'unknown')}), in format "

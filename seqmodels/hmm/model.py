@@ -214,7 +214,7 @@ class HMM(SequenceModel):
                     start.of_first_process(), statistics, corpus, len(self.history_)
                 )
                 self.parameters_ = parameters.to(torch.device("cpu"))
-                self.statistics_ = statistics
+                self.statistics_: RunningStatistics | None = statistics
                 self.converged_ = False
                 self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
             self.fit_seconds_ += time.perf_counter() - began

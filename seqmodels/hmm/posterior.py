@@ -20,10 +20,10 @@ from seqmodels.hmm.parameters import Parameters
 
 
 def batch_trellis(parameters: Parameters, densities: Densities, batch: PackedBatch) -> Trellis:
-    """The inference problem of a batch, for one chain or several; where states are known, no others are possible."""
-    possible = densities if batch.states is None else clamped(densities, batch.states)
+    """The inference problem of a batch, for one chain or several; where states are known, others have no density."""
+    clamped_densities = densities if batch.states is None else clamped(densities, batch.states)
     p = parameters
-    return Trellis.of(p.initial, p.transition, possible, batch.segments, p.final, batch.scratch)
+    return Trellis.of(p.initial, p.transition, clamped_densities, batch.segments, p.final, batch.scratch)
 
 
 @torch.no_grad()

@@ -71,8 +71,8 @@ class TaggerCursor:
         """After the labels ``x (n,)``."""
         _check_not_over(state)
         labels = x.to(state.log_b.device)
-        possible = states_of(labels, self.n_states_per_label, len(self.parameters.initial))
-        log_b = state.log_b[:, state.position].masked_fill(~possible, -torch.inf)
+        of_label = states_of(labels, self.n_states_per_label, len(self.parameters.initial))
+        log_b = state.log_b[:, state.position].masked_fill(~of_label, -torch.inf)
         p = self.parameters
         belief = log_update(p.initial, p.transition, log_b, state.belief)
         return replace(state, belief=belief, position=state.position + 1)

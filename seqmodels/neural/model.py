@@ -41,7 +41,7 @@ from seqmodels.training import BatchResult, Callback, Optimizer, Schedule, check
 MIN_WEIGHTS_TO_COUNT = (
     1 << 26
 )  # of one layer, about: of a smaller network the memory is not worked out before it is made
-ROWS_A_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
+ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
 VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out part are cut, to be scored side by side
 
 
@@ -247,7 +247,7 @@ class NeuralModel(SequenceModel, ABC):
     def cursor(self, n_steps: int | None = None) -> Cursor:
         self._setting()
         base = NetworkCursor(self._ready(), self.observation_, self._windowing())
-        if n_steps is not None and n_steps * ROWS_A_STEP < self.encoding_.size:
+        if n_steps is not None and n_steps * ROWS_PER_STEP < self.encoding_.size:
             return base
         return SymbolCursor.of(base) or base
 
@@ -276,9 +276,9 @@ class _Objective:
         self.batch_log_prob = compiled(batch_log_prob, model.compile)
         self.carried_state: Memory = None
 
-    def __call__(self, part: tuple[list[StepRange], bool]) -> BatchResult:
-        ranges, continues = part
-        batch = assemble(
+    def __call__(self, batch: tuple[list[StepRange], bool]) -> BatchResult:
+        ranges, continues = batch
+        assembled = assemble(
             self.rows,
             ranges,
             self.observation.n_past,
@@ -291,18 +291,18 @@ class _Objective:
             self.carried_state = map_memory(lambda kept: kept.detach().clone(), self.carried_state)
         else:
             with autocast(self.device, self.precision):
-                self.carried_state = self.module.start(len(ranges), batch.source, batch.source_mask)
+                self.carried_state = self.module.start(len(ranges), assembled.source, assembled.source_mask)
         log_prob, output_parameters, self.carried_state = self.batch_log_prob(
-            self.module, self.observation, batch, self.carried_state, self.precision
+            self.module, self.observation, assembled, self.carried_state, self.precision
         )
-        scored = batch.step_weights > 0
+        scored = assembled.step_weights > 0
         kept = torch.where(scored, log_prob, 0.0)
         hits = self.observation.floor_hits(output_parameters.detach(), self.module.spec.size)
         return BatchResult(
-            total=(kept * batch.step_weights).sum(),
-            weight=float(batch.step_weights.sum()),
-            log_prob=kept.detach().double().sum() + self.log_det_per_step * batch.n_steps,
-            n_units=self.units_per_step * batch.n_steps,
+            total=(kept * assembled.step_weights).sum(),
+            weight=float(assembled.step_weights.sum()),
+            log_prob=kept.detach().double().sum() + self.log_det_per_step * assembled.n_steps,
+            n_units=self.units_per_step * assembled.n_steps,
             floor_hits=(hits & scored).sum(),
         )
 

@@ -5,22 +5,15 @@ Apart from the other modules, since Pyro is slow to import.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-
-class Density(Protocol):
-    """The methods of an ``Observation`` that a mixture is made of."""
-
-    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        """``log p(x | output_parameters, past)``."""
-
-    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        """One draw for each row of ``output_parameters``."""
+if TYPE_CHECKING:
+    from seqmodels.observations.base import Observation
 
 
 class MixtureOfObservations(TorchDistribution):
@@ -41,7 +34,7 @@ class MixtureOfObservations(TorchDistribution):
 
     def __init__(
         self,
-        observation: Density,
+        observation: Observation,
         output_parameters: Tensor,
         log_weights: Tensor,
         past: Tensor | None,

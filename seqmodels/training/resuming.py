@@ -235,6 +235,6 @@ def _add(digest: Any, value: Any) -> None:
 
 
 def _setting(value: Any) -> dict[str, str]:
-    shown = " ".join(repr(value).split())
-    short = shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}..."
+    text = " ".join(repr(value).split())
+    short = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
     return {"shown": short, "sha256": hash_of(value)}

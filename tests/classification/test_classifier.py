@@ -44,7 +44,7 @@ def test_bayes_rule_by_hand() -> None:
     assert classifier.score(X, y) == (classifier.classes_[joint.argmax(1)] == y).mean()
 
 
-def test_the_temperature_mends_confidence_and_leaves_predictions() -> None:
+def test_the_temperature_corrects_confidence_and_leaves_predictions() -> None:
     X, y = walks(300, seed=1)  # each walk has an offset of its own, which the models know nothing of
     classifier, plain = fitted(), GenerativeClassifier(DENSITY, calibrate=False).fit(*walks())
     assert classifier.temperature_ > 1.5

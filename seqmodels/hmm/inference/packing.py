@@ -142,7 +142,7 @@ class Packing:
 
 def any_of(flags: Tensor, owner: Tensor, n_owners: int) -> Tensor:
     """(..., m) truth values of items -> (..., n) whether any of an owner's is true; ``owner`` (m,)."""
-    found = flags.new_zeros(*flags.shape[:-1], n_owners)
+    per_owner = flags.new_zeros(*flags.shape[:-1], n_owners)
     *lead, items = flags.nonzero(as_tuple=True)
-    found[(*lead, owner[items])] = True
-    return found
+    per_owner[(*lead, owner[items])] = True
+    return per_owner

@@ -235,8 +235,8 @@ def _bounds_differ(trellis: Trellis, suspects: Tensor, lower: _LowerBound) -> Te
     part, rows = packing.take(suspects)
     ranks = packing.rank[suspects[part.order]]  # by rank of part, the rank among all
     part_b = b.index_select(0, rows)
-    possible = trellis.densities.take(rows).log() > -torch.inf
-    slack = torch.empty_like(part_b).copy_(possible).mul_(limits.floor)
+    has_density = trellis.densities.take(rows).log() > -torch.inf
+    slack = torch.empty_like(part_b).copy_(has_density).mul_(limits.floor)
     ends = trellis.ends(b.dtype)[ranks]
     chain = ScaledChain(lower.chain.transition, part_b, part)
     upper_alpha, upper_scale = recursions.forward(chain, lower.starts[ranks], Scratch(), slack=slack)

@@ -29,8 +29,8 @@ class Scratch:
     def like(self, name: str, matrix: Tensor) -> Tensor:
         """An uninitialised matrix, or a run of them, of the shape of this, along memory as it is."""
         flipped = matrix.stride(-2) == 1
-        found = self.take(name, tuple((matrix.mT if flipped else matrix).shape), matrix.dtype, matrix.device)
-        return found.mT if flipped else found
+        buffer = self.take(name, tuple((matrix.mT if flipped else matrix).shape), matrix.dtype, matrix.device)
+        return buffer.mT if flipped else buffer
 
     def once(self, source: Tensor, make: Callable[[Tensor], Value]) -> Value:
         """``make(source)``, from before if the source is that of the last call; ``make`` must always be the same."""

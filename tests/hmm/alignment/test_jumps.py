@@ -25,7 +25,7 @@ def test_rows_of_the_chain_sum_to_one(stops: bool, null: bool) -> None:
         assert_allclose((places + ends) / own + nulls, 1, rtol=1e-12)
 
 
-def test_weights_climb_to_the_most_probable_ones() -> None:
+def test_weights_converge_to_the_most_probable_ones() -> None:
     """Against a search over the logarithms of the weights."""
     rng, pseudocount = np.random.default_rng(1), 0.3
     jumps = Jumps.flat(FAR, stops=True, null=False)

@@ -218,7 +218,7 @@ def test_the_likelihood_is_the_sum_over_paths(observation: Observation) -> None:
 
 
 @every_observation
-def test_em_climbs_and_finds_the_regimes(observation: Observation) -> None:
+def test_em_increases_the_likelihood_and_finds_the_regimes(observation: Observation) -> None:
     x = data(observation)
     model = HMM(2, observation=observation, dtype="float64", tol=0.0, max_iter=20, pseudocount=0.1).fit(x)
     steps = np.diff(model.history_["objective"])
