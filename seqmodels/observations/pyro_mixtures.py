@@ -22,6 +22,7 @@ class MixtureOfObservations(TorchDistribution):
     It is made of the observation's own density and draws. Its mean and variance are not known in closed form.
 
     Args:
+        observation: an ``Observation`` of vectors.
         output_parameters: ``(K, P)``.
         log_weights: ``(K,)``, normalised.
         past: ``(K or 1, p, D)``, encoded; None for an observation that looks at no past.
