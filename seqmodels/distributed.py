@@ -70,8 +70,11 @@ def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
         dist.init_process_group(backend, timeout=limit)
         return
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(address, port, size, is_master=False, timeout=limit)
-    store_of_restart = dist.PrefixStore(f"seqmodels/{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        address, port, size, is_master=False, timeout=limit
+    )
+    prefix = f"seqmodels/{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+    store_of_restart = dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=store_of_restart, rank=rank, world_size=size, timeout=limit)
 
 

@@ -28,7 +28,7 @@ class Configurable:
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
-        return list(argument_names(cls))
+        return list(argument_names(cls))  # type: ignore[arg-type]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Hyperparameters by name; with ``deep`` also those of nested configurables, as ``outer__inner``."""

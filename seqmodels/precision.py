@@ -55,7 +55,8 @@ def finite_steps(examples: list[Example], score: Score, score_in_float64: Score,
 def _steps_in_float64(i: int, example: Example, score: Score, names: str) -> np.ndarray:
     steps = np.full(len(example.values), np.nan)
     if max(_largest(example.values), _largest(example.source)) <= MAX_FLOAT64_SQUARED:
-        with suppress(torch.linalg.LinAlgError):  # a covariance that no precision can hold: there is no figure then
+        # Of a covariance that no precision can hold there is no figure.
+        with suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]
             (steps,) = score([example])
     if not _is_finite(steps):
         _refuse_unless_zero(i, example, steps, score, names)

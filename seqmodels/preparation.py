@@ -293,7 +293,9 @@ def default_encoding(kind: Kind, values: tuple[Values, ...] = ()) -> Encoding:
     """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""
     if kind == "vectors" and set(values) - {"reals"}:
         return Features(values[0] if len(set(values)) == 1 else list(values))
-    return {"vectors": Standardize, "text": Bytes, "symbols": Symbols}[kind]()
+    if kind == "vectors":
+        return Standardize()
+    return Bytes() if kind == "text" else Symbols()
 
 
 def choose_sources(

@@ -128,9 +128,9 @@ def model_of(family: str, settings: Sequence[str], random_state: int) -> Any:
     if name not in known:
         raise ValueError(f"there is no model {family!r}; choose from {', '.join(FAMILIES)}")
     pairs = dict(map(parse_setting, settings))
-    arguments = {key: value for key, value in pairs.items() if "__" not in key}
-    model = from_table({"class": name, "random_state": random_state, **arguments})
-    for key in sorted(pairs.keys() - arguments.keys()):
+    direct = {key: value for key, value in pairs.items() if "__" not in key}
+    model = from_table({"class": name, "random_state": random_state, **direct})
+    for key in sorted(pairs.keys() - direct.keys()):
         _set_nested(model, key, pairs[key])
     return model
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -92,7 +91,7 @@ def _read_all(root: Path, paths: list[str]) -> tuple[list[np.ndarray], int]:
     return waveforms, first
 
 
-def _read(soundfile: ModuleType, file: Path) -> tuple[np.ndarray, int]:
+def _read(soundfile: Any, file: Path) -> tuple[np.ndarray, int]:
     """``(n, channels)`` and the sample rate."""
     try:
         samples, rate = soundfile.read(file, dtype="float64", always_2d=True)
@@ -101,7 +100,7 @@ def _read(soundfile: ModuleType, file: Path) -> tuple[np.ndarray, int]:
     return samples, int(rate)
 
 
-def _soundfile() -> ModuleType:
+def _soundfile() -> Any:
     try:
         import soundfile
     except ImportError as error:

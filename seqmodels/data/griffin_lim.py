@@ -50,8 +50,9 @@ def from_log_mel(
     width, hop = how.frame(sample_rate)
     emphasised = griffin_lim(np.sqrt(power), width, hop, n_iter=n_iter, random_state=random_state)
     faded = emphasised * _fade(len(power), width, hop)
-    samples = lfilter([1.0], [1.0, -how.pre_emphasis], faded) / FULL_SCALE
-    return samples / max(1.0, np.abs(samples).max())
+    samples: np.ndarray = lfilter([1.0], [1.0, -how.pre_emphasis], faded) / FULL_SCALE
+    samples /= max(1.0, np.abs(samples).max())
+    return samples
 
 
 def griffin_lim(magnitudes: np.ndarray, width: int, hop: int, *, n_iter: int = 60, random_state: int = 0) -> np.ndarray:
@@ -110,7 +111,8 @@ def _weight(n_frames: int, width: int, hop: int) -> np.ndarray:
 def _fade(n_frames: int, width: int, hop: int) -> np.ndarray:
     """From 0, at the ends, where one window is almost zero and errors are magnified, to 1."""
     weight = _weight(n_frames, width, hop)
-    return weight / weight.max()
+    weight /= weight.max()
+    return weight
 
 
 def _overlapped(frames: np.ndarray, hop: int) -> np.ndarray:

@@ -108,7 +108,8 @@ def _covariances(n_states: int, n_features: int, kind: str, rng: np.random.Gener
     if kind == "diag":
         return rng.gamma(8.0, 1 / 8, (n_states, n_features))
     roots = rng.standard_normal((n_states, n_features, n_features)) / np.sqrt(n_features)
-    return 0.5 * np.eye(n_features) + 0.5 * roots @ roots.swapaxes(1, 2)
+    covariances: np.ndarray = 0.5 * np.eye(n_features) + 0.5 * roots @ roots.swapaxes(1, 2)
+    return covariances
 
 
 def _paths(
@@ -125,7 +126,8 @@ def _paths(
 
 def _invert(probability: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     """``(n,)`` draws from rows ``(n, K)``: how many cumulative sums are at most ``uniform (n,)``, the last aside."""
-    return (probability.cumsum(axis=1)[:, :-1] <= uniform[:, None]).sum(axis=1)
+    draws: np.ndarray = (probability.cumsum(axis=1)[:, :-1] <= uniform[:, None]).sum(axis=1)
+    return draws
 
 
 def _vectors(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> np.ndarray:
@@ -133,9 +135,13 @@ def _vectors(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> n
     assert truth.means is not None
     assert truth.covariances is not None
     noise = rng.standard_normal((*states.shape, truth.means.shape[1]))
+    deviation: np.ndarray
     if truth.covariances.ndim == 2:
-        return truth.means[states] + np.sqrt(truth.covariances)[states] * noise
-    return truth.means[states] + np.einsum("ntde,nte->ntd", np.linalg.cholesky(truth.covariances)[states], noise)
+        deviation = np.sqrt(truth.covariances)[states] * noise
+    else:
+        deviation = np.einsum("ntde,nte->ntd", np.linalg.cholesky(truth.covariances)[states], noise)
+    frames: np.ndarray = truth.means[states] + deviation
+    return frames
 
 
 def _symbols(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> np.ndarray:

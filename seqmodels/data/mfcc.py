@@ -140,7 +140,9 @@ class MFCC(Configurable):
         corners = _hertz(np.linspace(_mel(self.low), _mel(high), self.n_filters + 2))
         frequency = np.arange(n_fft // 2 + 1) * (sample_rate / n_fft)
         left, centre, right = corners[:-2, None], corners[1:-1, None], corners[2:, None]
-        filters = np.minimum((frequency - left) / (centre - left), (right - frequency) / (right - centre)).clip(min=0)
+        filters: np.ndarray = np.minimum(
+            (frequency - left) / (centre - left), (right - frequency) / (right - centre)
+        ).clip(min=0)
         if not filters.any(axis=1).all():
             narrow = int(np.argmin(filters.any(axis=1)))
             raise ValueError(

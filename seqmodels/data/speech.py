@@ -142,8 +142,9 @@ def _recorded(waveform: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     speech_level = 0.08 * 10 ** (rng.normal(0.0, 4.0) / 20)
     noise = lfilter([1.0], [1.0, -rng.uniform(0.0, 0.8)], rng.standard_normal(len(waveform)))
     noise_level = speech_level * 10 ** (-rng.uniform(20.0, 45.0) / 20)
-    recorded = waveform * (speech_level / waveform.std()) + noise * (noise_level / noise.std())
-    return recorded * min(1.0, 0.99 / np.abs(recorded).max())
+    recorded: np.ndarray = waveform * (speech_level / waveform.std()) + noise * (noise_level / noise.std())
+    recorded *= min(1.0, 0.99 / np.abs(recorded).max())
+    return recorded
 
 
 def _as_speech(

@@ -43,13 +43,16 @@ class Vectors(Encoding, ABC):
 
     def encode(self, item: Item) -> np.ndarray:
         with np.errstate(over="ignore"):  # infinite then, which scoring refuses by sequence and position
-            return (np.asarray(item) - self.mean) / self.scale
+            steps: np.ndarray = (np.asarray(item) - self.mean) / self.scale
+        return steps
 
     def decode(self, steps: np.ndarray) -> Item:
-        return np.asarray(steps, dtype=np.float64) * self.scale + self.mean
+        item: np.ndarray = np.asarray(steps, dtype=np.float64) * self.scale + self.mean
+        return item
 
     def log_det(self, item: Item) -> np.ndarray | float:
-        return -(~np.isnan(np.asarray(item)) @ np.log(self.scale))
+        log_scales: np.ndarray = ~np.isnan(np.asarray(item)) @ np.log(self.scale)
+        return -log_scales
 
     def last_unit(self, steps: np.ndarray) -> np.ndarray:
         return np.arange(len(steps))
@@ -205,7 +208,8 @@ def _deviation(centred: np.ndarray) -> np.ndarray:
     """Root mean square of each column, whatever its magnitude."""
     largest = np.nanmax(np.abs(centred), axis=0)
     safe = np.where(largest > 0, largest, 1.0)
-    return largest * np.sqrt(np.nanmean((centred / safe) ** 2, axis=0))
+    deviation: np.ndarray = largest * np.sqrt(np.nanmean((centred / safe) ** 2, axis=0))
+    return deviation
 
 
 def _refuse_unsquarable(scale: np.ndarray) -> None:

@@ -145,8 +145,8 @@ def marginal_cdf(distribution: Any, x: Tensor) -> Tensor:
         return distribution.weights.double() @ torch.stack(each)
     components = distribution.component_distribution
     z = (x - components.mean) / components.variance.sqrt()  # (M, D)
-    weights: Tensor = distribution.mixture_distribution.probs.double()
-    return weights @ torch.special.ndtr(z.double())
+    cdfs: Tensor = distribution.mixture_distribution.probs.double() @ torch.special.ndtr(z.double())  # (D,)
+    return cdfs
 
 
 def histogram(transforms: np.ndarray) -> tuple[np.ndarray, float]:

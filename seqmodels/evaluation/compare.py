@@ -228,7 +228,8 @@ def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
     n_duplicates = n_shared(test, train)
     pairs = [(n_duplicates, test, "test", "training", "their scores may be of memory")]
     if validation is not None:
-        n_in_test, n_in_train = n_shared(validation, test), n_shared(validation, train)
+        n_in_test = n_shared(validation, test)
+        n_in_train = n_shared(validation, train)
         pairs.append((n_in_test, validation, "validation", "test", "training stops where it suits the test part"))
         pairs.append((n_in_train, validation, "validation", "training", "training may stop too late"))
     for n, part, name, other, harm in pairs:

@@ -160,10 +160,10 @@ class Comparison:
         """
         from seqmodels.evaluation.report.calibration import calibration_plot
 
-        drawn = calibration_plot(self)
-        if drawn is None:
+        plot = calibration_plot(self)
+        if plot is None:
             raise ValueError("calibration is of symbols and of real vectors, and of pairs needs their sources")
-        return drawn.figure
+        return plot.figure
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write ``frame``."""

@@ -139,8 +139,7 @@ class ModelResult:
         """One line of text for ``compare``'s ``progress``."""
         if self.error:
             return f"{self.name}: failed ({self.error})"
-        score, seconds = self.mean("score"), self.mean("fit_seconds")
-        return f"{self.name}: {score:.4f} nats per {unit}, fitted in {seconds:.1f} s"
+        return f"{self.name}: {self.mean('score'):.4f} nats per {unit}, fitted in {self.mean('fit_seconds'):.1f} s"
 
 
 def fit_and_score(name: str, model: SequenceModel, parts: DataParts, plan: FitPlan, report: Report) -> ModelResult:
@@ -208,7 +207,8 @@ def _reseeded(model: SequenceModel, i: int) -> SequenceModel:
 
 
 def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
-    train, test = parts.train, parts.test
+    train = parts.train
+    test = parts.test
     n_units = float(test.scored.n_units.sum())
     with peak_memory() as peak:
         if train is not None:

@@ -175,13 +175,13 @@ class ProgressBar:
     ) -> Iterator[_FitProgress]:
         """Show the progress of these models, fitted in this order, ``seeds`` times each, in about ``seconds``."""
         fits = _FitProgress(self, seconds, seeds)
-        kept = {n: m.get_params(deep=False)["callbacks"] for n, m in models.items() if _has_callbacks(m)}
-        for name, callbacks in kept.items():
+        callbacks_before = {n: m.get_params(deep=False)["callbacks"] for n, m in models.items() if _has_callbacks(m)}
+        for name, callbacks in callbacks_before.items():
             models[name].set_params(callbacks=(*callbacks, _HistoryCallback(fits, *_end(models[name]))))
         try:
             yield fits
         finally:
-            for name, callbacks in kept.items():
+            for name, callbacks in callbacks_before.items():
                 models[name].set_params(callbacks=callbacks)
 
     def show(self, name: str, seconds: float, fraction: float) -> None:

@@ -98,7 +98,8 @@ class RunConfig:
 
     def _read_one(self, name: str, entry: Dataset) -> Pair:
         pair = entry.read()
-        was, now = self.sha256.get(name), hashed(pair)
+        was = self.sha256.get(name)
+        now = hashed(pair)
         if was is not None and was != now:
             where = " and ".join(entry.paths()) or f"the built-in {name}"
             raise ValueError(

@@ -99,15 +99,15 @@ def read_main(folder: Path) -> dict[str, Any]:
     raw = _bytes(path) if path.exists() else b"{}"
     content = storage.parse_json(raw, path)
     form = content.get("format") if isinstance(content, dict) else None
-    match = re.fullmatch(rf"{NAME}([1-9][0-9]{{0,5}})", form) if isinstance(form, str) else None
-    if match is None:
+    version = re.fullmatch(rf"{NAME}([1-9][0-9]{{0,5}})", form) if isinstance(form, str) else None
+    if version is None:
         raise ValueError(f"{folder} holds no comparison that seqmodels saved; it has no {MAIN} of its")
-    if int(match[1]) > FORMAT:
+    if int(version[1]) > FORMAT:
         raise ValueError(
-            f"{folder} was written by a newer version of seqmodels, in format {match[1]}; this one reads up to "
+            f"{folder} was written by a newer version of seqmodels, in format {version[1]}; this one reads up to "
             f"{FORMAT}: upgrade with pip install -U seqmodels"
         )
-    if int(match[1]) == FORMAT:
+    if int(version[1]) == FORMAT:
         entries = list(OWN_HASH_ENTRY.finditer(raw))
         begin = entries[0].start(1) if len(entries) == 1 else 0
         unsigned = raw[:begin] + BLANK_HASH.encode() + raw[begin + len(BLANK_HASH) :]

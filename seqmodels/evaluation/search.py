@@ -108,11 +108,13 @@ def run_trials(
     for setting in settings:
         began = time.perf_counter()
         try:
-            score, error = _cross_validated(model.clone().set_params(**setting), fit, folds), ""
+            score = _cross_validated(model.clone().set_params(**setting), fit, folds)
+            error = ""
         except LostProcessError:
             raise  # the other settings could not be fitted either
         except FAILURES as failure:
-            score, error = math.nan, f"{type(failure).__name__}: {failure}"
+            score = math.nan
+            error = f"{type(failure).__name__}: {failure}"
         yield Trial(setting, score, time.perf_counter() - began, error)
 
 

@@ -327,7 +327,7 @@ def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
     """Autocovariances ``(longest + 1,)`` by the Fourier transform, padded so that the ends do not meet."""
     from scipy import fft
 
-    size = fft.next_fast_len(2 * len(x), real=True)
+    size = fft.next_fast_len(2 * len(x), True)
     spectrum = np.abs(fft.rfft(x - x.mean(), size)) ** 2
     return fft.irfft(spectrum, size)[: longest + 1] / len(x)
 

@@ -113,8 +113,10 @@ def _untested(difference: float, why: str) -> Difference:
 
 def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:
     model = result.model
-    measure, history = model.measure_, model.history_
-    score, seed_scores = result.mean("score"), [seed.score for seed in result.seeds]
+    measure = model.measure_
+    history = model.history_
+    score = result.mean("score")
+    seed_scores = [seed.score for seed in result.seeds]
     has_spread = len(seed_scores) > 1 and np.isfinite(seed_scores).all()
     return {
         "model": result.name,

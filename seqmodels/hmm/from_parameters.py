@@ -58,11 +58,9 @@ def emission_table(
     if len(names) > 1 and names != ["emission", "means"]:
         raise ValueError(f"{' and '.join(names)} are parameters of different observations; pass one of them")
     if probabilities is not None:
-        emits: Observation = Bernoulli() if observation is None else observation
-        return table_of_means(k, "probabilities", probabilities, Bernoulli, encoding, emits)
+        return table_of_means(k, "probabilities", probabilities, Bernoulli, encoding, observation or Bernoulli())
     if rates is not None:
-        emits = Poisson() if observation is None else observation
-        return table_of_means(k, "rates", rates, Poisson, encoding, emits)
+        return table_of_means(k, "rates", rates, Poisson, encoding, observation or Poisson())
     if emission is not None:
         return table_of_symbols(k, emission, encoding, observation)
     return table_of_mixture(k, *mixture, encoding, observation)
@@ -86,12 +84,12 @@ def table_of_means(
         raise ValueError(f"{name} belong to a {family.__name__} observation, not to {observation!r}")
     observation.check(values.shape[1])
     size = values.shape[1]
-    reader = encoding or Features(family.kind).restore({"mean": np.zeros(size), "scale": np.ones(size)})
-    if reader.size != size or reader.values() != observation.values(size):
+    encoding = encoding or Features(family.kind).restore({"mean": np.zeros(size), "scale": np.ones(size)})
+    if encoding.size != size or encoding.values() != observation.values(size):
         raise ValueError(
-            f"{name} are of {size} features, {family.kind}, but {reader!r} reads others; leave encoding out"
+            f"{name} are of {size} features, {family.kind}, but {encoding!r} reads others; leave encoding out"
         )
-    return reader, observation, observation.natural(torch.as_tensor(values))
+    return encoding, observation, observation.natural(torch.as_tensor(values))
 
 
 def _range(values: np.ndarray) -> str:
@@ -102,14 +100,14 @@ def table_of_symbols(k: int, emission: Any, encoding: Encoding | None, observati
     """From ``emission (K, V)``."""
     b = np.asarray(emission, dtype=np.float64)
     _check_rows("emission", b, (k, b.shape[-1] if b.ndim else 0))
-    reader = Symbols(b.shape[1]).restore({"size": b.shape[1]}) if encoding is None else encoding
-    if reader.size != b.shape[1]:
-        raise ValueError(f"emission has {b.shape[1]} symbols but {reader!r} reads {reader.size}; they must agree")
-    emits = Categorical() if observation is None else observation
-    if not isinstance(emits, Categorical):
-        raise ValueError(f"emission belongs to a Categorical observation, not to {emits!r}")
+    encoding = Symbols(b.shape[1]).restore({"size": b.shape[1]}) if encoding is None else encoding
+    if encoding.size != b.shape[1]:
+        raise ValueError(f"emission has {b.shape[1]} symbols but {encoding!r} reads {encoding.size}; they must agree")
+    observation = Categorical() if observation is None else observation
+    if not isinstance(observation, Categorical):
+        raise ValueError(f"emission belongs to a Categorical observation, not to {observation!r}")
     with np.errstate(divide="ignore"):
-        return reader, emits, torch.as_tensor(np.log(b))
+        return encoding, observation, torch.as_tensor(np.log(b))
 
 
 def table_of_mixture(
@@ -123,16 +121,16 @@ def table_of_mixture(
 ) -> Table:
     """From ``weights (K, M)``, ``means (K, M, D)`` and ``covariances``; without ``weights`` there is no axis M."""
     w, mu, sigma = _mixture_arrays(k, weights, means, covariances, covariance_type)
-    reader = _own_units(w, mu, sigma, covariance_type) if encoding is None else encoding
-    shift, scale = (torch.as_tensor(v) for v in reader.affine())
+    encoding = _own_units(w, mu, sigma, covariance_type) if encoding is None else encoding
+    shift, scale = (torch.as_tensor(v) for v in encoding.affine())
     if len(scale) != mu.shape[-1]:
-        raise ValueError(f"means have {mu.shape[-1]} features but {reader!r} reads {len(scale)}; they must agree")
+        raise ValueError(f"means have {mu.shape[-1]} features but {encoding!r} reads {len(scale)}; they must agree")
     full = sigma.ndim == 4
     sigma = sigma / (scale.unsqueeze(1) * scale if full else scale.square())
     if covariance_type == "spherical" and not torch.allclose(sigma, sigma[..., :1], rtol=1e-6, atol=0.0):
         raise ValueError(
             "under covariance_type='spherical' the variances of a component must be one number in the units of "
-            f"{reader!r}; "
+            f"{encoding!r}; "
             "leave encoding out, or use 'diag'"
         )
     smallest = float(torch.linalg.eigvalsh(sigma).min() if full else sigma.min())
@@ -156,7 +154,7 @@ def table_of_mixture(
             f"{observation.min_covariance}; pass an observation with a lower one"
         )
     shapes = shape_of_covariance(sigma) if full else sigma.log()
-    return reader, observation, observation.pack(w.log(), (mu - shift) / scale, shapes)
+    return encoding, observation, observation.pack(w.log(), (mu - shift) / scale, shapes)
 
 
 def _mixture_arrays(

@@ -210,11 +210,11 @@ class HMM(SequenceModel):
                 fitted: Parameters | None = self.__dict__.get("parameters_")
                 start = next(fitting.starts(corpus)) if fitted is None else fitted.to(self._device())
                 statistics: RunningStatistics | None = self.__dict__.get("statistics_")
-                after, statistics, row = fitting.one_step(
+                parameters, statistics, row = fitting.one_step(
                     start.of_first_process(), statistics, corpus, len(self.history_)
                 )
-                self.parameters_ = after.to(torch.device("cpu"))
-                self.statistics_ = statistics
+                self.parameters_ = parameters.to(torch.device("cpu"))
+                self.statistics_: RunningStatistics | None = statistics
                 self.converged_ = False
                 self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
             self.fit_seconds_ += time.perf_counter() - began
@@ -482,7 +482,7 @@ class HMM(SequenceModel):
         import pandas as pd
 
         k = len(initial)
-        reader, emits, table = emission_table(
+        encoding, observation, table = emission_table(
             k,
             emission=emission,
             probabilities=probabilities,
@@ -493,8 +493,8 @@ class HMM(SequenceModel):
         )
         parameters = chain_parameters(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
-        model = cls(k, observation=emits, length=length, **options)
-        model._apply_setting(Setting.of(reader, emits.clone(), length, conditional=False))
+        model = cls(k, observation=observation, length=length, **options)
+        model._apply_setting(Setting.of(encoding, observation.clone(), length, conditional=False))
         model.parameters_ = parameters
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         return model

@@ -185,9 +185,9 @@ class HMMTagger(SequenceModel):
     # -- fitting -------------------------------------------------------------------------------------------
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        reads = self._source_reader()
-        setting = Setting.of(reads, self._checked_emission(reads), "given", conditional=False)
-        raw = Sequences([reads.decode(_source(e.source)) for e in train])
+        encoding = self._encoding_of_sources()
+        setting = Setting.of(encoding, self._checked_emission(encoding), "given", conditional=False)
+        raw = Sequences([encoding.decode(_source(e.source)) for e in train])
         labels, weights = [e.values for e in train], np.array([e.weight for e in train])
         self.hmm_ = self._unfitted_hmm()
         self.hmm_.set_params(
@@ -211,17 +211,19 @@ class HMMTagger(SequenceModel):
             verbose=self.verbose,
         )
 
-    def _checked_emission(self, reads: Encoding) -> Observation:
-        emission = self._emission(reads.reads)
-        vectors = reads.reads == "vectors"
+    def _checked_emission(self, encoding: Encoding) -> Observation:
+        emission = self._emission(encoding.reads)
+        vectors = encoding.reads == "vectors"
         if emission.emits != ("vectors" if vectors else "symbols"):
-            raise ValueError(f"the emission {emission!r} emits {emission.emits} but the sources are {reads.reads}")
-        emission.check(reads.size)
-        if vectors and emission.values(reads.size) != reads.values():
-            raise ValueError(f"the emission {emission!r} is not for what {reads!r} gives; leave source_encoding='auto'")
+            raise ValueError(f"the emission {emission!r} emits {emission.emits} but the sources are {encoding.reads}")
+        emission.check(encoding.size)
+        if vectors and emission.values(encoding.size) != encoding.values():
+            raise ValueError(
+                f"the emission {emission!r} is not for what {encoding!r} gives; leave source_encoding='auto'"
+            )
         return emission
 
-    def _source_reader(self) -> Encoding:
+    def _encoding_of_sources(self) -> Encoding:
         assert self.source_encoding_ is not None, "a tagger reads its sources"
         return self.source_encoding_
 
@@ -232,7 +234,7 @@ class HMMTagger(SequenceModel):
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
         """By Viterbi: the most probable labels; where a label has several states, those of the most probable path."""
-        paths = self._chain().decode([self._source_reader().decode(_source(x)) for x in sources])
+        paths = self._chain().decode([self._encoding_of_sources().decode(_source(x)) for x in sources])
         return [path // self.n_states_per_label for path in paths]
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
@@ -284,9 +286,9 @@ class HMMTagger(SequenceModel):
         return self.hmm_._state()
 
     def _restore(self, state: dict[str, Any]) -> None:
-        reads = self._source_reader()
+        encoding = self._encoding_of_sources()
         self.hmm_ = self._unfitted_hmm()
-        self.hmm_._apply_setting(Setting.of(reads, self._emission(reads.reads), "given", conditional=False))
+        self.hmm_._apply_setting(Setting.of(encoding, self._emission(encoding.reads), "given", conditional=False))
         self.hmm_._restore(state)
         self.hmm_.history_, self.hmm_.converged_, self.hmm_.fit_seconds_ = self.history_, self.converged_, 0.0
 

@@ -233,7 +233,7 @@ def _mask(name: str, values: Any, shape: tuple[int, ...]) -> Tensor:
     return torch.as_tensor(mask.astype(bool))
 
 
-def _at_least(name: str, value: int, least: int) -> int:
-    if value < least:
-        raise ValueError(f"{name} of the topology is {value}; pass {least} or more")
+def _at_least(name: str, value: int, minimum: int) -> int:
+    if value < minimum:
+        raise ValueError(f"{name} of the topology is {value}; pass {minimum} or more")
     return value

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,6 +15,9 @@ from seqmodels.neural.io_module import SequenceModule, batch_log_prob
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import CarriedState
 from seqmodels.preparation import Example
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_STEPS_PER_BATCH = 8_192  # bounds memory, changes nothing
 
@@ -39,6 +41,8 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
     Raises:
         ValueError: a lag below 1 or that no sequence reaches, a sequence longer than the context, a model of p(y | x).
     """
+    import pandas as pd
+
     examples, module = _examples(model, X), copy.deepcopy(model._ready())  # a copy, which gets a hook
     checked = _check_lags(lags, max(len(example.values) for example in examples))
     sums, counts = np.zeros(len(checked)), np.zeros(len(checked), np.int64)

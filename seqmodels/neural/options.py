@@ -40,7 +40,7 @@ class TrainingOptions(Resumable, Protocol):
         accumulate: batches whose gradients make one step.
         averaging: part of the steps taken over which the running mean of the weights reaches, which then is the model;
             0: none.
-        callbacks: called with each line of the history, a dictionary.
+        callbacks: called with each row of the history, a dictionary.
         verbose: show progress.
 
     A run that goes on with ``resume_from`` may be given another ``max_steps``, ``max_epochs``, ``max_seconds`` and

@@ -59,7 +59,8 @@ def covariance_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
     identity = torch.eye(size, dtype=shape.dtype, device=shape.device).expand(factor.shape)
     # The covariance is L⁻ᵀ L⁻¹; with L⁻¹ = Q R it is Rᵀ R.
     upper = torch.linalg.qr(torch.linalg.solve_triangular(factor, identity, upper=False)).R
-    return (upper * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-1)).transpose(-1, -2)
+    lower: Tensor = (upper * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-1)).transpose(-1, -2)
+    return lower
 
 
 def variances_of_shape(shape: Tensor, floor: float) -> Tensor:
@@ -106,7 +107,8 @@ def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) 
     whitened = torch.linalg.solve_triangular(factor, deviation.unsqueeze(-1), upper=False).squeeze(-1)
     log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     constant = 0.5 * math.log(2 * math.pi) * observed.sum(-1, dtype=torch.float64)
-    return (-log_det - constant - 0.5 * whitened.square().sum(-1)).to(x.dtype)
+    log_prob: Tensor = -log_det - constant - 0.5 * whitened.square().sum(-1)
+    return log_prob.to(x.dtype)
 
 
 def _lowrank_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
@@ -125,7 +127,8 @@ def _lowrank_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -
     left = white - (u @ y).squeeze(-1)
     squares = left.square().sum(-1) + y.square().sum((-1, -2))
     log_det = torch.where(observed, log_variance + math.log(2 * math.pi), 0.0).sum(-1)
-    return -0.5 * (log_det + squares) - capacitance.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    log_prob: Tensor = -0.5 * (log_det + squares) - capacitance.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return log_prob
 
 
 def n_noise(shape_type: ShapeType, size: int, rank: int = 0) -> int:
@@ -143,7 +146,7 @@ def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise
     if shape_type == "diag":
         return mean + noise * variances_of_shape(shape, floor).sqrt()
     factor = precision_cholesky(shape, mean.shape[-1], floor)
-    coloured = torch.linalg.solve_triangular(factor.transpose(-1, -2), noise.unsqueeze(-1), upper=True)
+    coloured: Tensor = torch.linalg.solve_triangular(factor.transpose(-1, -2), noise.unsqueeze(-1), upper=True)
     return mean + coloured.squeeze(-1)
 
 

@@ -117,7 +117,8 @@ class GaussianMixture(Observation):
             return numbers.unsqueeze(-1).expand(*numbers.shape, size)
         if self.covariance_type == "tied":
             return numbers.unsqueeze(-2).expand(*numbers.shape[:-1], self.n_components, -1)
-        return numbers.unflatten(-1, (self.n_components, -1))
+        shapes: Tensor = numbers.unflatten(-1, (self.n_components, -1))
+        return shapes
 
     def pack(self, log_weights: Tensor, means: Tensor, shapes: Tensor) -> Tensor:
         """The inverse of ``unpack``; what is shared is taken from the first feature or the first component."""

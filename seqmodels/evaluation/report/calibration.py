@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 
 def section(comparison: Comparison) -> Section | None:
     """Reliability of symbols, or the probability integral transform of vectors, on a sample of test steps."""
-    drawn = calibration_plot(comparison)
-    if drawn is None:
+    plot = calibration_plot(comparison)
+    if plot is None:
         return None
-    errors = "; ".join(f"{name} {error:.3f}" for name, error in drawn.errors.items())
-    alt = f"{drawn.caption} Errors: {errors}"
-    return Section(
-        "calibration", "Calibration", paragraph(drawn.description) + picture(drawn.figure, alt, drawn.caption)
-    )
+    errors = "; ".join(f"{name} {error:.3f}" for name, error in plot.errors.items())
+    alt = f"{plot.caption} Errors: {errors}"
+    return Section("calibration", "Calibration", paragraph(plot.description) + picture(plot.figure, alt, plot.caption))
 
 
 @dataclass(frozen=True)

@@ -86,15 +86,15 @@ def passages(comparison: Comparison, a: str, b: str) -> list[Passage]:
     """All passages of the test data, those with the largest difference (in nats, either way) first."""
     test = comparison.test
     each_a, each_b = (comparison.log_prob_steps[name] for name in (a, b))
-    passages = []
+    every_passage = []
     for i, item in enumerate(test):
         label = sequence_label(test, i)
         steps = readable_steps(item)
         nats_a, nats_b = (readable_nats(item, each[i]) for each in (each_a, each_b))
         for start in range(0, len(steps), PASSAGE_LENGTH):
             part = slice(start, start + PASSAGE_LENGTH)
-            passages.append(Passage(label, start, steps[part], nats_a[part], nats_b[part]))
-    return sorted(passages, key=lambda passage: -abs(passage.total))
+            every_passage.append(Passage(label, start, steps[part], nats_a[part], nats_b[part]))
+    return sorted(every_passage, key=lambda passage: -abs(passage.total))
 
 
 def _legend(a: str, b: str) -> str:
@@ -147,12 +147,12 @@ class Clip:
 def clips(comparison: Comparison, a: str, b: str) -> list[Clip]:
     """All clips of at most ``IMAGE_FRAMES`` frames of the test sequences, the largest total difference first."""
     each_a, each_b = (comparison.log_prob_steps[name] for name in (a, b))
-    clips = []
+    every_clip = []
     for i, n in enumerate(comparison.test.n_units):
         for start in range(0, int(n), IMAGE_FRAMES):
             part = slice(start, min(start + IMAGE_FRAMES, n))
-            clips.append(Clip(i, start, bounded_difference(each_a[i][part], each_b[i][part])))
-    return sorted(clips, key=lambda clip: -abs(float(clip.difference.sum())))
+            every_clip.append(Clip(i, start, bounded_difference(each_a[i][part], each_b[i][part])))
+    return sorted(every_clip, key=lambda clip: -abs(float(clip.difference.sum())))
 
 
 def _image(comparison: Comparison, clip: Clip, a: str, b: str) -> str:

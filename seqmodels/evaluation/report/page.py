@@ -64,7 +64,8 @@ def html_report(comparison: Comparison) -> str:
 
 
 def _subtitle(comparison: Comparison) -> str:
-    test, n = comparison.test, len(comparison.models)
+    test = comparison.test
+    n = len(comparison.models)
     models = f"{n} model{'s' * (n != 1)}"
     sequences = f"{len(test):,} held-out sequence{'s' * (len(test) != 1)}"
     return f"{models} on {sequences} ({int(test.n_units.sum()):,} {test.unit}s), by comparable likelihoods"

@@ -26,35 +26,35 @@ def section(comparison: Comparison) -> Section | None:
     if data is None:
         return None
     source = data[0].items[0] if comparison.measure.conditional else None
-    item = test.items[index]
-    drawn, failed = draws(comparison, item, source)
+    target = test.items[index]
+    drawn, failed = draws(comparison, target, source)
     given = ", given the same source" if source is not None else ""
     body = [paragraph(f"One draw from each model (random_state 0){given}; nothing was chosen.")]
     if source is not None and not (isinstance(source, np.ndarray) and source.ndim == 2):
         body.append(_text("the source", source))
     format_items = _images if test.kind == "vectors" else _texts
-    body += [format_items(comparison, {REAL: _head(item), **drawn}), *map(paragraph, failed)]
+    body += [format_items(comparison, {REAL: _head(target), **drawn}), *map(paragraph, failed)]
     return Section("samples", "Samples", "\n".join(body))
 
 
-def draws(comparison: Comparison, item: Item, source: Item | None) -> tuple[dict[str, Item], list[str]]:
-    """A draw from each model, as long as the held-out item or to its end; and a sentence for each that failed."""
+def draws(comparison: Comparison, target: Item, source: Item | None) -> tuple[dict[str, Item], list[str]]:
+    """A draw from each model, as long as the test sequence or until its end; and a sentence for each that failed."""
     drawn: dict[str, Item] = {}
     failed = []
     for name, model in comparison.models.items():
         try:
-            drawn[name] = _head(_draw(model, item, source))
+            drawn[name] = _head(_draw(model, target, source))
         except (ValueError, RuntimeError, ArithmeticError) as error:
             failed.append(f"{name} could not be drawn from: {error}")
     return drawn, failed
 
 
-def _draw(model: SequenceModel, item: Item, source: Item | None) -> Item:
+def _draw(model: SequenceModel, target: Item, source: Item | None) -> Item:
     longest = MAX_LENGTHS[model.encoding_.reads]
     options: Any = {"source": source, "random_state": 0}
     if model.length_ == "stop":
         return model.sample(1, max_length=longest, **options)[0]
-    length = None if model._is_tagger and source is not None else min(longest, len(item))
+    length = None if model._is_tagger and source is not None else min(longest, len(target))
     return model.sample(1, length=length, **options)[0]
 
 

@@ -72,12 +72,12 @@ class Jumps:
 
         Rows: the start, a null before any position, the S positions. Columns: the S positions, and the end.
         """
-        most, origin = self.max_jump, np.arange(n_positions + 1)[:, None]
+        max_jump, origin = self.max_jump, np.arange(n_positions + 1)[:, None]
         jumps = (
-            np.clip(np.arange(1, n_positions + 1) - origin, -most, most) + 2 * most
+            np.clip(np.arange(1, n_positions + 1) - origin, -max_jump, max_jump) + 2 * max_jump
         )  # after those of first positions
-        first = np.minimum(np.arange(1, n_positions + 1), most) - 1
-        ends = np.minimum(n_positions + 1 - origin, most) + 3 * most if self.stops else np.full_like(origin, -1)
+        first = np.minimum(np.arange(1, n_positions + 1), max_jump) - 1
+        ends = np.minimum(n_positions + 1 - origin, max_jump) + 3 * max_jump if self.stops else np.full_like(origin, -1)
         return np.column_stack([np.vstack([first, first, jumps[1:]]), np.vstack([[[-1]], ends])])
 
     def table(self, n_positions: int) -> np.ndarray:
@@ -216,7 +216,8 @@ class PositionPrior:
         """``(n, S + 1)`` prior weights; that of the end is the unit."""
         finest = self.factors[-1] if self.factors else np.ones(1)
         weights: np.ndarray = contexts.coarser * np.where(contexts.ids == UNKNOWN, 1.0, finest[contexts.ids])
-        return weights / weights[:, -1:]
+        normalised: np.ndarray = weights / weights[:, -1:]
+        return normalised
 
     def __call__(self, windows: np.ndarray) -> np.ndarray:
         """``(n, S + 1)`` prior weights, given the source symbols around each position and the end,

@@ -517,11 +517,11 @@ def _completed(
     sums: Tensor, scatter: Tensor, means: Tensor, covariance: Tensor, observed: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Sums over what is observed -> their expectations over all features (``seqmodels.hmm.emissions.missing``)."""
-    slope, b, left = missing.regression(means, covariance, observed)  # one slope for all, b (M·K, D)
+    slope, b, residual = missing.regression(means, covariance, observed)  # one slope for all, b (M·K, D)
     a, counts = sums[:, :-1] @ slope.T, sums[:, -1:]
     cross = a.T @ b
     constant = (counts * b).T @ b
-    products = slope @ scatter @ slope.T + cross + cross.T + constant + counts.sum() * left
+    products = slope @ scatter @ slope.T + cross + cross.T + constant + counts.sum() * residual
     return torch.cat([a + counts * b, counts], dim=1), products
 
 

@@ -62,9 +62,9 @@ def grouped_labels(x: Tensor, groups: Tensor, n_groups: int, n_clusters: int, ge
     return labels
 
 
-def _sampled(order: Tensor, counts: Tensor, most: int) -> tuple[Tensor, Tensor]:
+def _sampled(order: Tensor, counts: Tensor, max_rows: int) -> tuple[Tensor, Tensor]:
     """``(G, S)`` rows of each group, and their mask: shorter groups are repeated to fill up."""
-    slots = torch.arange(min(most, int(counts.max())), device=order.device)
+    slots = torch.arange(min(max_rows, int(counts.max())), device=order.device)
     starts = counts.cumsum(0) - counts
     positions = starts.unsqueeze(1) + slots % counts.clamp(min=1).unsqueeze(1)
     return order[positions.clamp(max=len(order) - 1)], slots < counts.unsqueeze(1)
@@ -79,8 +79,8 @@ def _seeds(x: Tensor, mask: Tensor, n_clusters: int, generator: torch.Generator)
     seeds: list[Tensor] = []
     for _ in range(n_clusters):
         n = n_candidates if seeds else 1
-        drawn = torch.multinomial(_weights(distance, mask), n, replacement=True, generator=generator)  # (G, n)
-        candidates = x[groups.unsqueeze(1), drawn]  # (G, n, D)
+        candidate_rows = torch.multinomial(_weights(distance, mask), n, replacement=True, generator=generator)  # (G, n)
+        candidates = x[groups.unsqueeze(1), candidate_rows]  # (G, n, D)
         each = torch.stack([(x - c.unsqueeze(1)).square().sum(-1) for c in candidates.unbind(1)], 1)
         each = torch.minimum(each, distance.unsqueeze(1))  # (G, n, S)
         best = (each * mask.unsqueeze(1)).sum(-1).argmin(1)

@@ -44,11 +44,11 @@ def regression(means: Tensor, covariance: Tensor, observed: Tensor) -> tuple[Ten
     slope = covariance[..., observed] @ precision
     # Of what is observed the regression is exactly itself.
     slope[..., observed, :] = torch.eye(precision.shape[-1], dtype=slope.dtype, device=slope.device)
-    left = covariance - slope @ covariance[..., observed, :]
-    left[..., observed, :] = 0.0
-    left[..., :, observed] = 0.0
+    residual = covariance - slope @ covariance[..., observed, :]
+    residual[..., observed, :] = 0.0
+    residual[..., :, observed] = 0.0
     intercept = means - (slope @ means[..., observed].unsqueeze(-1)).squeeze(-1)
-    return slope, intercept, left
+    return slope, intercept, residual
 
 
 def expected_moments(
@@ -56,11 +56,11 @@ def expected_moments(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``Σ x_o x_oᵀ``, ``Σ x_o``, ``Σ 1`` of observed features -> expectations of ``Σ x xᵀ``, ``Σ x``, ``Σ 1``."""
     products, first, counts = moments
-    slope, b, left = regression(means, covariance, observed)
+    slope, b, residual = regression(means, covariance, observed)
     a = (slope @ first.unsqueeze(-1)).squeeze(-1)
     cross, n = outer(a, b), counts[..., None, None]
-    whole = slope @ products @ slope.transpose(-1, -2) + cross + cross.transpose(-1, -2) + n * (outer(b, b) + left)
-    return whole, a + counts.unsqueeze(-1) * b, counts
+    linear = slope @ products @ slope.transpose(-1, -2) + cross + cross.transpose(-1, -2)
+    return linear + n * (outer(b, b) + residual), a + counts.unsqueeze(-1) * b, counts
 
 
 def outer(a: Tensor, b: Tensor) -> Tensor:

@@ -489,8 +489,8 @@ def best_of(
     n, best, running, state = 0, None, None, checkpoints.state
     if state is not None:
         device = device or torch.device("cpu")
-        left = [Parameters.of(state["starts"][str(i)]).to(device) for i in range(len(state["starts"]))]
-        groups, n, running = in_groups(left, state["together"]), state["n_before"], state["running"]
+        remaining = [Parameters.of(state["starts"][str(i)]).to(device) for i in range(len(state["starts"]))]
+        groups, n, running = in_groups(remaining, state["together"]), state["n_before"], state["running"]
         best = None if state["best"] is None else FitResult.of(state["best"], device)
     with interruptible() as interruption:
         for i, group in enumerate(groups):
@@ -515,9 +515,9 @@ def best_of(
 
 def _restarts_state(groups: Sequence[Sequence[Parameters]], n_before: int, best: FitResult | None) -> dict[str, Any]:
     """To be stored: the starts that are left, those under way first."""
-    left = [start.to(torch.device("cpu")).arrays() for start in chain(*groups)]
+    remaining = [start.to(torch.device("cpu")).arrays() for start in chain(*groups)]
     return {
-        "starts": {str(i): arrays for i, arrays in enumerate(left)},
+        "starts": {str(i): arrays for i, arrays in enumerate(remaining)},
         "together": len(groups[0]) if groups else 1,
         "n_before": n_before,
         "best": None if best is None else best.arrays(),

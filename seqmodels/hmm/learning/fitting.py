@@ -106,10 +106,10 @@ class Fitting:
         assert share_of_batch is not None, "nothing interrupts one step"
         (expectations,), _ = sum_over_processes([share_of_batch], [])
         update = BatchUpdate(self.objective, self.step_decay)
-        after, statistics = update(parameters, statistics, expectations, corpus.n_frames(batch))
+        updated, statistics = update(parameters, statistics, expectations, corpus.n_frames(batch))
         seconds, prior = time.perf_counter() - began, self.objective.log_prior(parameters)
-        row = self.objective.row(number, seconds, expectations.log_prob, prior, after.table)
-        return after, statistics, row
+        row = self.objective.row(number, seconds, expectations.log_prob, prior, updated.table)
+        return updated, statistics, row
 
     def starts(self, corpus: Corpus) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first batch."""

@@ -85,8 +85,8 @@ def stepwise_em(
 
     The history has a row an epoch: ``log_prob`` is that of each batch under the parameters before its M-step,
     ``objective`` adds the prior of those before the epoch. An early row may be below the one before it; the last M-step
-    is in none. A signal ends it between two groups of subsequences; the last row is then of the batches that the epoch
-    had.
+    is in none. A signal ends it between two groups of subsequences; the last row is then of the batches that it had.
+    ``stop`` counts epochs.
     """
     checkpoints = checkpoints or Checkpoints()
     objective, device = update.objective, start.initial.device
@@ -157,15 +157,15 @@ class _Epoch:
 
     def state(self) -> dict[str, Any]:
         """To be stored."""
-        first, now = (p.to(torch.device("cpu")).arrays() for p in (self.first, self.parameters))
+        first, current = (p.to(torch.device("cpu")).arrays() for p in (self.first, self.parameters))
         figures = {"number": self.number, "taken": self.n_taken, "log_prob": self.log_prob, "seen": self.n_frames}
-        return {"first": first, "parameters": now, **figures}
+        return {"first": first, "parameters": current, **figures}
 
     @classmethod
     def of(cls, state: Mapping[str, Any], device: torch.device) -> _Epoch:
         """The inverse of ``state``."""
-        first, now = (Parameters.of(state[name]).to(device) for name in ("first", "parameters"))
-        return cls(first, now, state["number"], state["taken"], state["log_prob"], state["seen"])
+        first, current = (Parameters.of(state[name]).to(device) for name in ("first", "parameters"))
+        return cls(first, current, state["number"], state["taken"], state["log_prob"], state["seen"])
 
 
 # -- the E-step on subsequences ------------------------------------------------------------------------------------

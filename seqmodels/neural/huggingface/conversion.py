@@ -40,7 +40,7 @@ def from_huggingface(
 
     Args:
         model: of the package ``transformers``, or whatever has its ``config`` and ``state_dict()``.
-        start: the symbol whose embedding stands before the first, of GPT-2 and T5; None: what the configuration says.
+        start: the symbol whose embedding precedes the first, of GPT-2 and T5; None: what the configuration says.
         special_symbols: BERT's symbols for mask, beginning and end.
 
     Raises:

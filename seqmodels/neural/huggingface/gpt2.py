@@ -40,7 +40,7 @@ TRANSPOSED = tuple(f"{name}.weight" for name in ("c_attn", "c_proj", "c_fc"))  #
 def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Transformer:
     """The model with the weights of a ``GPT2LMHeadModel``.
 
-    ``start`` is the symbol whose embedding stands before the first, by default ``bos_token_id``.
+    ``start`` is the symbol whose embedding precedes the first, by default ``bos_token_id``.
     """
     check_published(config, {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False})
     output = required_weight(weights, "lm_head.weight", "GPT2LMHeadModel")

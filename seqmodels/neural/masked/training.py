@@ -64,7 +64,7 @@ class MaskedObjective:
         return BatchResult(total, float(n), total.detach().double(), float(n), floor_hits=torch.zeros(()))
 
     def log_prob(self, batch: MaskedBatch) -> Tensor:
-        """(N,) nats."""
+        """Log-probability (N,) of each target, nats."""
         return log_prob_of(self.network(batch.inputs, batch.mask, batch.masked), batch.targets)
 
 
@@ -108,7 +108,7 @@ def train_masked(
     checkpoints: Checkpoints,
     generator: torch.Generator,
 ) -> tuple[pd.DataFrame, bool]:
-    """Train; the history (nats per masked symbol), and whether training stopped by itself."""
+    """Train; returns the history (nats per masked symbol) and whether training converged."""
     held_out = data.held_out_batches(network)
     return train(
         network,

@@ -28,7 +28,7 @@ CHUNKED_ELEMENTS = 1 << 20  # logits in a block of symbols
 
 
 def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
-    """Log-probability of symbols given what stands before the output layer, in float32 at least.
+    """Log-probability of symbols given the inputs of the output layer, in float32 at least.
 
     Args:
         hidden: (..., d).

@@ -94,7 +94,7 @@ class HeadLayout:
         return self.n_heads + self.n_key_heads
 
     def order(self) -> Tensor:
-        """Which output of ``SelfAttention.project`` stands at each place."""
+        """Which output of ``SelfAttention.project`` is at each place."""
         entries = torch.arange((self.n_rotated + self.n_key_heads) * self.d_head).view(-1, self.d_head)
         return torch.cat([self.pair(entries[: self.n_rotated]), entries[self.n_rotated :]]).flatten()
 

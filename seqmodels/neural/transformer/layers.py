@@ -119,7 +119,7 @@ class Residual(nn.Module):
       OLMo 2, 2025).
 
     Args:
-        placement: where the norm stands.
+        placement: where the norm is applied.
         norm: the norm itself.
         p: fraction of f's output that is dropped in training.
     """

@@ -33,7 +33,7 @@ class Positions(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Inputs (B, T, d) that stand at positions ``offset``, ``offset + 1``, ... -> inputs with positions added."""
+        """Inputs (B, T, d) at positions ``offset``, ``offset + 1``, ... -> inputs with positions added."""
 
 
 class NoPositions(Positions):
@@ -278,7 +278,7 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("sine", sine, persistent=False)
 
     def forward(self, x: Tensor, offset: int = 0) -> Rotation:
-        """The rotation of the steps of ``x`` (B, T, d), which stand at ``offset``, ``offset + 1``, ..."""
+        """The rotation of the steps of ``x`` (B, T, d), at positions ``offset``, ``offset + 1``, ..."""
         end = offset + x.shape[1]
         length = len(self.cosine)
         dtype = compute_dtype(x)

@@ -18,7 +18,7 @@ PRECOMPUTED_UP_TO = 2_048  # distinct inputs, up to which what each adds to late
 class ShortConvolution(nn.Module):
     """A causal convolution on embedded inputs, so that the first layer can tell pairs of symbols from single ones.
 
-    Attention needs a layer to find what stands just before a step, and has to learn where that is; a convolution is
+    Attention needs a layer to find what comes just before a step, and has to learn where that is; a convolution is
     given it. RWKV mixes each step with the one before (Peng et al., 2023, *token shift*), Primer convolves queries,
     keys and values over three steps (So et al., 2021); here it is done once, with a full matrix for each distance, on
     the inputs. Before the first step inputs are zero.

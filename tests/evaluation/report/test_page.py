@@ -88,7 +88,7 @@ def test_to_html_writes_the_page(symbols, tmp_path):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 def test_in_a_browser_nothing_overflows_and_nothing_is_logged(vectors, pages, tmp_path):
-    """The page in two frames of a page, of a telephone's and of a monitor's width, each of which tells its width."""
+    """The page in two frames of a page, of a telephone's and of a wide screen's, each of which tells its width."""
     page = pages("vectors", vectors)
     assert f'content="{POLICY}"' in page
     tell = "<script>parent.postMessage([innerWidth, document.documentElement.scrollWidth], '*')</script></body>"
