@@ -21,7 +21,8 @@ docs: .venv
 
 # The quick tier, under 30 seconds: the contract on one row of each model class, and the rules of the code.
 check: .venv
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_architecture.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_architecture.py \
+		tests/test_words.py
 
 test: lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2

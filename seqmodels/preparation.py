@@ -307,7 +307,7 @@ def choose_sources(
     model: str,
     shared: bool,
 ) -> Sources:
-    """How a model reads sources: by the encoding of targets, by one chosen for them, or by one like that of targets.
+    """How a ``model`` reads sources: by the encoding of targets, by one chosen, or by one like that of targets.
 
     Args:
         data: sources and targets.

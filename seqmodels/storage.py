@@ -287,7 +287,8 @@ def _described(value: Any) -> Any:
         return {"type": name_of(value)}
     if callable(value):
         raise ValueError(
-            f"a hyperparameter is {value!r:.80}, and a file cannot hold how to make one; pass a class in its place, and save"
+            f"a hyperparameter is {value!r:.80}, and a file cannot hold how to make one; pass a class in its place, "
+            "and save"
         )
     if not isinstance(value, list | tuple):
         return value

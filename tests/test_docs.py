@@ -94,7 +94,7 @@ def run(page: Path) -> None:
     for block in CODE.finditer(text):
         at = text.count("\n", 0, block.start(1))
         code = BUDGET.sub("max_steps=2", block[1])
-        exec(compile("\n" * at + code, str(page), "exec"), namespace)
+        exec(compile("\n" * at + code, str(page), "exec", dont_inherit=True), namespace)
 
 
 def test_the_error_shown_is_the_error_raised() -> None:

@@ -22,7 +22,7 @@ from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.forecast import Forecast, forecasts
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.learning.constraints import Frozen, Pseudocounts
-from seqmodels.hmm.learning.em import Objective, RunningStatistics, StopRule, best_of, warn_of_floor
+from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule, best_of, warn_of_floor
 from seqmodels.hmm.learning.fitting import Fitting
 from seqmodels.hmm.learning.options import (
     Algorithm,
@@ -249,7 +249,7 @@ class HMM(SequenceModel):
         options = self._chain_options(self.n_states, self.length_)
         options.check_together(self.algorithm, self.observation_)
         n_units, log_det = raw_size(examples, self.encoding_)
-        objective = Objective(self._emission(), options.pseudocount, options.constraints, n_units, log_det)
+        objective = MAPObjective(self._emission(), options.pseudocount, options.constraints, n_units, log_det)
         stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
         return Fitting(
             objective,

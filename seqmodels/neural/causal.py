@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
-from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.network import CarriedState, Network, Source
 from seqmodels.randomness import Dropout, InitialDraws
 
 STEPS_CHECKED = 9  # length of the sequences by which a module is checked
@@ -113,12 +113,12 @@ class CausalNetwork(Network):
                 if type(child) is nn.Dropout:
                     setattr(parent, name, Dropout(child.p))
 
-    def start(self, n: int, source: Source | None = None) -> Memory:
+    def start(self, n: int, source: Source | None = None) -> CarriedState:
         """No inputs; without parameters of its own a module computes in float32."""
         like = next(self.module.parameters(), torch.zeros(()))
         return like.new_zeros(n, 0, self.d_model)
 
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Network``."""
         history = torch.cat([memory, inputs.to(memory.dtype)], 1) if memory.shape[1] else inputs
         outputs: Tensor = self.module(history)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from seqmodels.generation import Prediction, Source, source_of_each, stacked_sources
 from seqmodels.neural.batches import Windowing, pad_sources
 from seqmodels.neural.io_module import SequenceModule, split_end
-from seqmodels.neural.network import Memory, select
+from seqmodels.neural.network import CarriedState, select
 from seqmodels.observations import Observation
 from seqmodels.tagging import past_the_source
 
@@ -31,7 +31,7 @@ class NetworkState:
             where others end.
     """
 
-    memory: Memory
+    memory: CarriedState
     outputs: Tensor
     recent: Tensor
     position: int

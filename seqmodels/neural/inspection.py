@@ -13,7 +13,7 @@ from torch import Tensor
 from seqmodels.neural.batches import PaddedBatch, StepRange, assemble
 from seqmodels.neural.io_module import SequenceModule, batch_log_prob
 from seqmodels.neural.model import NeuralModel
-from seqmodels.neural.network import Memory
+from seqmodels.neural.network import CarriedState
 from seqmodels.preparation import Example
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _log_prob_and_inputs(model: NeuralModel, module: SequenceModule, batch: Padd
 
 @torch.no_grad()
 def source_attention(
-    model: NeuralModel, X: Any, y: Any, attention_weights: Callable[[Tensor, Memory], Tensor]
+    model: NeuralModel, X: Any, y: Any, attention_weights: Callable[[Tensor, CarriedState], Tensor]
 ) -> list[np.ndarray]:
     """For each pair the attention weights ``(S_y, S_x)`` of an encoder-decoder, over encoded steps, without y's end.
 

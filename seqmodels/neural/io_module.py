@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from seqmodels.measure import Values
 from seqmodels.neural.batches import PaddedBatch
-from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.network import CarriedState, Network, Source
 from seqmodels.neural.ops.cross_entropy import linear_log_prob
 from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import Categorical, Observation
@@ -142,7 +142,7 @@ class SequenceModule(nn.Module):
         bias = self.head.bias[: len(self.head.bias) - self.spec.stops]
         bias.copy_(observation.starting_near(bias, total, n))
 
-    def start(self, n: int, source: Tensor | None, mask: Tensor | None) -> Memory:
+    def start(self, n: int, source: Tensor | None, mask: Tensor | None) -> CarriedState:
         """The network's state before the first step, for a batch of n."""
         if self.no_source is not None:
             values = self.no_source.expand(n, 1, -1)
@@ -162,7 +162,9 @@ class SequenceModule(nn.Module):
             embedded = embedded + self.segment[is_target.long()]
         return embedded
 
-    def hidden(self, inputs: Tensor, is_start: Tensor, is_target: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def hidden(
+        self, inputs: Tensor, is_start: Tensor, is_target: Tensor, memory: CarriedState
+    ) -> tuple[Tensor, CarriedState]:
         """Hidden states ``(B, T, d_model)``, and the network's state after the last step."""
         if self.training and self.spec.reads == "symbols" and self.segment is None and self.begin is not None:
             table, rows = self.embedding.table(inputs, is_start, self.begin)
@@ -170,7 +172,9 @@ class SequenceModule(nn.Module):
                 return self.network.read(table * self.embedding.scale, rows, memory)
         return self.network(self.embed(inputs, is_start, is_target), memory)
 
-    def forward(self, inputs: Tensor, is_start: Tensor, is_target: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(
+        self, inputs: Tensor, is_start: Tensor, is_target: Tensor, memory: CarriedState
+    ) -> tuple[Tensor, CarriedState]:
         """Output parameters (and the end's logit) of each step, ``(B, T, P)``, and the state after the last."""
         hidden, memory = self.hidden(inputs, is_start, is_target, memory)
         outputs = self.head(hidden)
@@ -216,9 +220,9 @@ def batch_log_prob(
     module: SequenceModule,
     observation: Observation,
     batch: PaddedBatch,
-    memory: Memory,
+    memory: CarriedState,
     precision: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor, Memory]:
+) -> tuple[Tensor, Tensor, CarriedState]:
     """``(B, T)`` log-probability of each step's target, the output parameters, and the state after the last step.
 
     ``precision`` is that of the network under autocast (training only); densities are computed in at least float32.
@@ -234,11 +238,15 @@ def batch_log_prob(
 
 
 # The log-probability of targets that are no ends, output parameters, the end's log-odds, and the network's state.
-Predicted = tuple[Tensor, Tensor, Tensor | None, Memory]
+Predicted = tuple[Tensor, Tensor, Tensor | None, CarriedState]
 
 
 def _predict(
-    module: SequenceModule, observation: Observation, batch: PaddedBatch, memory: Memory, precision: torch.dtype | None
+    module: SequenceModule,
+    observation: Observation,
+    batch: PaddedBatch,
+    memory: CarriedState,
+    precision: torch.dtype | None,
 ) -> Predicted:
     with autocast(batch.inputs.device, precision):
         outputs, memory = module(batch.inputs, batch.is_start, batch.is_target, memory)
@@ -249,7 +257,11 @@ def _predict(
 
 
 def _predict_in_blocks(
-    module: SequenceModule, observation: Observation, batch: PaddedBatch, memory: Memory, precision: torch.dtype | None
+    module: SequenceModule,
+    observation: Observation,
+    batch: PaddedBatch,
+    memory: CarriedState,
+    precision: torch.dtype | None,
 ) -> Predicted:
     """``_predict`` without ever holding the output parameters; the hidden states stand for them."""
     size, head, end = module.spec.size, module.head, None

@@ -20,7 +20,7 @@ from seqmodels.neural.batches import Batching, Row, StepRange, Windowing, assemb
 from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.io_module import IOSpec, SequenceModule, SourceSpec, autocast, batch_log_prob
-from seqmodels.neural.network import Memory, Network, map_memory
+from seqmodels.neural.network import CarriedState, Network, map_state
 from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
 from seqmodels.neural.options import (
     MAY_CHANGE,
@@ -272,7 +272,7 @@ class _Objective:
         self.device = model._device()
         self.precision = _precision(model.training_precision, self.device)
         self.batch_log_prob = compiled(batch_log_prob, model.compile)
-        self.carried_state: Memory = None
+        self.carried_state: CarriedState = None
 
     def __call__(self, batch: tuple[list[StepRange], bool]) -> BatchResult:
         ranges, continues = batch
@@ -286,7 +286,7 @@ class _Objective:
         )
         if continues:
             # A copy, since under CUDA graphs the next step is written over the last one's.
-            self.carried_state = map_memory(lambda kept: kept.detach().clone(), self.carried_state)
+            self.carried_state = map_state(lambda kept: kept.detach().clone(), self.carried_state)
         else:
             with autocast(self.device, self.precision):
                 self.carried_state = self.module.start(len(ranges), assembled.source, assembled.source_mask)

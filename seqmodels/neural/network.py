@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 # The state of a network between steps: nested tuples of tensors whose first axis is the batch, of None, of plain
 # integers, and of other objects that are handed on as they are.
-Memory = Any
+CarriedState = Any
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,21 @@ class Stepper(ABC):
     """
 
     @abstractmethod
-    def begin(self, memory: Memory) -> Memory:
+    def begin(self, memory: CarriedState) -> CarriedState:
         """A network's state in the form that ``step`` takes."""
 
     @abstractmethod
-    def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def step(self, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """The index of each input, ``rows (n,)`` -> hidden states ``(n, d_model)`` and the state after the step."""
 
-    def enter(self, inputs: Tensor) -> tuple[Tensor, Memory] | None:
+    def enter(self, inputs: Tensor) -> tuple[Tensor, CarriedState] | None:
         """The last hidden states ``(n, d_model)`` of ``inputs (n, T, d_model)`` from a start, and the state after.
 
         None: there is no faster way to them than the network's own.
         """
         return None
 
-    def select(self, memory: Memory, index: Tensor) -> Memory:
+    def select(self, memory: CarriedState, index: Tensor) -> CarriedState:
         """The state of the sequences ``index (m,)``, in this order."""
         return select(memory, index)
 
@@ -72,14 +72,14 @@ class Network(nn.Module, ABC):
     reads_past: bool = True
 
     @abstractmethod
-    def start(self, n: int, source: Source | None = None) -> Memory:
+    def start(self, n: int, source: Source | None = None) -> CarriedState:
         """The state before the first step, for a batch of ``n``; an encoder reads its source here."""
 
     @abstractmethod
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """``inputs`` (B, T, d_model) -> hidden states (B, T, d_model) and the state after the last step."""
 
-    def read(self, table: Tensor, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def read(self, table: Tensor, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """``forward`` of inputs that are rows ``(B, T)`` of ``table (R, d_model)``, which may be cheaper."""
         hidden, memory = self(F.embedding(rows, table), memory)
         return hidden, memory
@@ -98,19 +98,19 @@ class AttentiveNetwork(Network, ABC):
     reads_source = True
 
     @abstractmethod
-    def attention_weights(self, inputs: Tensor, memory: Memory) -> Tensor:
+    def attention_weights(self, inputs: Tensor, memory: CarriedState) -> Tensor:
         """Inputs (B, T, d_model) and the state before them -> how much step t weighs step s of the source (B, T, S)."""
 
 
-def map_memory(function: Callable[[Tensor], Tensor], memory: Memory) -> Memory:
-    """Apply ``function`` to every tensor of a state: ``map_memory(torch.Tensor.detach, memory)``."""
+def map_state(function: Callable[[Tensor], Tensor], memory: CarriedState) -> CarriedState:
+    """Apply ``function`` to every tensor of a state: ``map_state(torch.Tensor.detach, memory)``."""
     if isinstance(memory, Tensor):
         return function(memory)
     if isinstance(memory, tuple):
-        return tuple(map_memory(function, part) for part in memory)
+        return tuple(map_state(function, part) for part in memory)
     return memory
 
 
-def select(memory: Memory, index: Tensor) -> Memory:
+def select(memory: CarriedState, index: Tensor) -> CarriedState:
     """The state of these batch rows, in this order (beams, subsets)."""
-    return map_memory(lambda tensor: torch.index_select(tensor, 0, index), memory)
+    return map_state(lambda tensor: torch.index_select(tensor, 0, index), memory)

@@ -8,7 +8,7 @@ import torch
 from seqmodels.neural.batches import Row, StepRange, Windowing, assemble, cut
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.io_module import SequenceModule, batch_log_prob
-from seqmodels.neural.network import Memory
+from seqmodels.neural.network import CarriedState
 from seqmodels.observations import Observation
 
 MAX_STEPS_PER_BATCH = 16_384  # bounds memory, changes nothing
@@ -45,7 +45,7 @@ def _score(
 ) -> list[np.ndarray]:
     """For each range the log-probability of its steps."""
     parameter = next(module.parameters())
-    memory: Memory = None
+    memory: CarriedState = None
     parts = []
     for k in range(0, max(map(len, ranges)), MAX_STEPS_PER_CALL):
         now = [cut(steps, k, MAX_STEPS_PER_CALL) for steps in ranges]

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from seqmodels.generation import Prediction, Source
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
-from seqmodels.neural.network import Memory, Stepper
+from seqmodels.neural.network import CarriedState, Stepper
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class SymbolState:
     the last symbols, each ``(n,)``, is what a new window reads again, and empty where there are no windows.
     """
 
-    memory: Memory
+    memory: CarriedState
     outputs: Tensor
     position: int
     window: int

@@ -313,9 +313,7 @@ def test_criteria_are_hmmlearns(kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_paths_go_through_a_state_that_is_far_behind(dtype: Any) -> None:
-    """Starting in the second state costs 1e-50; going over to it later 1e-200, which a float32 of the belief would
-    prefer.
-    """
+    """Starting in the second state costs 1e-50, going there later 1e-200, which a float32 belief would prefer."""
     x = np.repeat([0, 1], [40, 80])
     chain = ([0.5, 0.5], [[1.0, 1e-200], [1e-200, 1.0]])
     model = HMM.from_parameters(*chain, emission=[[0.9, 0.05, 0.05], [0.05, 0.9, 0.05]], dtype=dtype)

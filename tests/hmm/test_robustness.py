@@ -1,6 +1,4 @@
-"""Data that numbers break on: finite, valid parameters and a warning that names the knob, or an error that says what to
-do.
-"""
+"""Degenerate data: finite, valid parameters and a warning that names the argument, or an error with the way out."""
 
 from __future__ import annotations
 

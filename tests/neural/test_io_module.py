@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqmodels.neural.batches import PaddedBatch, Row, StepRange, assemble
 from seqmodels.neural.io_module import SequenceModule, batch_log_prob, split_end
-from seqmodels.neural.network import map_memory, select
+from seqmodels.neural.network import map_state, select
 from seqmodels.observations import Observation
 
 Build = Callable[..., tuple[SequenceModule, Observation]]
@@ -159,4 +159,4 @@ def test_memories_are_nested_tuples() -> None:
     assert chosen[0].tolist() == [[2.0], [2.0], [1.0]]
     assert chosen[1][:2] == (None, 3)
     assert chosen[1][2].tolist() == [5.0, 5.0, 4.0]
-    assert map_memory(torch.neg, memory)[1][2].tolist() == [-4.0, -5.0]
+    assert map_state(torch.neg, memory)[1][2].tolist() == [-4.0, -5.0]

@@ -129,7 +129,7 @@ def backward(trellis: Trellis, ran: ScaledForward) -> tuple[Tensor, Tensor, Tens
 
 
 def _sum_over_sequences(trellis: Trellis, rows: Tensor, failed: Tensor) -> Tensor:
-    """(..., K) float64: ``rows`` (..., n, K), one a sequence, summed by weight but for those that ``failed``."""
+    """(..., K) float64: weighted sum of ``rows`` (..., n, K), one a sequence, without the ``failed`` (set to 0)."""
     rows.masked_fill_(failed.unsqueeze(-1), 0.0)
     sequences = torch.arange(rows.shape[-2], device=rows.device)
     return trellis.weighted(rows, sequences).sum(-2, dtype=torch.float64)

@@ -1,7 +1,7 @@
 """Baum-Welch: EM for hidden Markov models (Baum et al. 1970; Rabiner 1989, section III.C), and its restarts.
 
 The E-step sums, over all sequences, the expected counts of initial states, transitions and ends and the sufficient
-statistics of the emissions; the M-step divides. What is maximised is ``log p(x) + log prior`` (``Objective``); a
+statistics of the emissions; the M-step divides. What is maximised is ``log p(x) + log prior`` (``MAPObjective``); a
 ``StopRule`` says when to end, a ``History`` keeps the figures of each step. The start with the best objective wins, but
 one that ends on a floor loses to one that does not.
 """
@@ -41,7 +41,7 @@ Callback = Callable[[Row], None]  # called with each row of a history
 
 
 @dataclass(frozen=True)
-class Objective:
+class MAPObjective:
     """``log p(x) + log prior``, and the raw units that its figures are reported in.
 
     Attributes:
@@ -252,7 +252,7 @@ class RunningStatistics:
 # -- the M-step ----------------------------------------------------------------------------------------------
 
 
-def m_step(parameters: Parameters, expectations: Expectations, objective: Objective) -> Parameters:
+def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObjective) -> Parameters:
     """The parameters that maximise the expected objective.
 
     Transitions that are zero stay zero; a state that was never left keeps its row.
@@ -341,7 +341,7 @@ class EMRun:
     last: tuple[Parameters, Expectations] | None = None
     interrupted: bool = False
 
-    def step(self, row: Row, expectations: Expectations, objective: Objective, stop: StopRule) -> None:
+    def step(self, row: Row, expectations: Expectations, objective: MAPObjective, stop: StopRule) -> None:
         """Note the figures of the parameters, and end there or take an M-step."""
         self.last = self.parameters, expectations
         self.history.add(row)
@@ -391,7 +391,7 @@ class EMRun:
 
 def baum_welch(
     starts: Sequence[Parameters],
-    objective: Objective,
+    objective: MAPObjective,
     batches: Sequence[PackedBatch],
     dtype: torch.dtype,
     stop: StopRule,

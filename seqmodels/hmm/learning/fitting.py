@@ -14,7 +14,7 @@ from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.learning.em import (
     Callback,
     FitResult,
-    Objective,
+    MAPObjective,
     Row,
     RunningStatistics,
     StopRule,
@@ -41,7 +41,7 @@ class Fitting:
     The other attributes are the arguments of ``HMM``.
     """
 
-    objective: Objective
+    objective: MAPObjective
     topology: Topology
     stop: StopRule
     algorithm: Algorithm

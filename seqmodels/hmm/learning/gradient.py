@@ -18,7 +18,7 @@ from seqmodels.hmm.corpus import Portion
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.autograd import log_prob_of_segments
 from seqmodels.hmm.inference.forward_backward import forward_pass
-from seqmodels.hmm.learning.em import Callback, FitResult, Objective, StopRule
+from seqmodels.hmm.learning.em import Callback, FitResult, MAPObjective, StopRule
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.posterior import batch_trellis, refuse_impossible
 from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
@@ -29,7 +29,7 @@ RECOMPUTED = 1 << 22  # beyond that they are computed in blocks of rows of this 
 
 def gradient_ascent(
     start: Parameters,
-    objective: Objective,
+    objective: MAPObjective,
     portions: list[Portion],
     dtype: torch.dtype,
     stop: StopRule,
@@ -122,7 +122,7 @@ class _BlockObjective:
     """The log-probability of one batch, and its share of the prior."""
 
     def __init__(
-        self, module: Unconstrained, objective: Objective, portions: list[Portion], dtype: torch.dtype
+        self, module: Unconstrained, objective: MAPObjective, portions: list[Portion], dtype: torch.dtype
     ) -> None:
         self.module = module
         self.objective = objective

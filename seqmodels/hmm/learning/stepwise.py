@@ -32,7 +32,7 @@ from seqmodels.hmm.learning.em import (
     Expectations,
     FitResult,
     History,
-    Objective,
+    MAPObjective,
     RunningStatistics,
     StopRule,
     m_step,
@@ -53,7 +53,7 @@ class BatchUpdate:
         n_frames: by weight, of all data; None: of what was seen so far. Priors weigh against that many.
     """
 
-    objective: Objective
+    objective: MAPObjective
     decay: float
     n_frames: float | None = None
 

@@ -34,20 +34,20 @@ def activation_of(name: str) -> Activation:
 def check_published(config: Any, expected: Mapping[str, object]) -> None:
     """Raise ``ValueError`` for a published configuration that is not supported; missing settings are as expected."""
     for name, value in expected.items():
-        found = getattr(config, name, value)
-        if found != value:
+        actual = getattr(config, name, value)
+        if actual != value:
             raise ValueError(
-                f"{config.model_type} with {name}={found!r} is not supported; convert one with {name}={value!r}"
+                f"{config.model_type} with {name}={actual!r} is not supported; convert one with {name}={value!r}"
             )
 
 
 def check_convertible(model: Configurable, published: str, expected: Mapping[str, tuple[object, ...]]) -> None:
     """Raise ``ValueError`` for a hyperparameter that the published architecture does not have."""
     for name, values in expected.items():
-        found = getattr(model, name)
-        if found not in values:
+        actual = getattr(model, name)
+        if actual not in values:
             known = " or ".join(f"{name}={value!r}" for value in values)
-            raise ValueError(f"{published} has {known} but the model has {name}={found!r}; fit one with that")
+            raise ValueError(f"{published} has {known} but the model has {name}={actual!r}; fit one with that")
 
 
 def required_weight(weights: Mapping[str, Tensor], name: str, owner: str) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.network import Memory, Stepper
+from seqmodels.neural.network import CarriedState, Stepper
 from seqmodels.neural.ops.scan import gru_scan
 from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.recurrent.stack import (
@@ -98,11 +98,11 @@ class GRUStepper(Stepper):
         weights = [(u.detach(), v.detach(), b.detach()) for u, v, b, _ in rnn.all_weights]
         self.layers = [StepWeights.of(inputs if i == 0 else None, *layer) for i, layer in enumerate(weights)]
 
-    def begin(self, memory: Memory) -> Memory:
+    def begin(self, memory: CarriedState) -> CarriedState:
         """``h`` of each layer, ``(n, d)``."""
         return memory[0].unbind(1)
 
-    def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def step(self, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Stepper``."""
         below, after, split = rows, [], self.split
         for i, (layer, bias, h) in enumerate(zip(self.layers, self.biases, memory, strict=True)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.network import Memory, Stepper
+from seqmodels.neural.network import CarriedState, Stepper
 from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.recurrent.stack import (
     NO_OPTIONS,
@@ -101,11 +101,11 @@ class LSTMStepper(Stepper):
         ]
         self.layers = [StepWeights.of(inputs if i == 0 else None, *layer) for i, layer in enumerate(weights)]
 
-    def begin(self, memory: Memory) -> Memory:
+    def begin(self, memory: CarriedState) -> CarriedState:
         """``(h, c)`` for each layer, ``(n, d)`` each."""
         return tuple(zip(memory[0].unbind(1), memory[1].unbind(1), strict=True))
 
-    def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def step(self, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Stepper``."""
         below, after = rows, []
         for i, (layer, (h, c)) in enumerate(zip(self.layers, memory, strict=True)):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.network import CarriedState, Network, Source
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.recurrent.cell import Cell, CellState
 from seqmodels.randomness import torch_dropout
@@ -160,11 +160,11 @@ class CellStack(RecurrentNetwork):
         self.unrolled = nn.ModuleList(_Unrolled(make_cell(d_model, d_model)) for _ in range(n_layers))
         self.norms = make_norms(d_model, n_layers, options)
 
-    def start(self, n: int, source: Source | None = None) -> Memory:
+    def start(self, n: int, source: Source | None = None) -> CarriedState:
         """Each cell's ``initial_state``."""
         return tuple(layer.cell.initial_state(n) for layer in self._unrolled_cells())
 
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Network``."""
         hidden, states = self.run_layers(self.layers(), self.drop_inputs(inputs), memory)
         return apply_dropout(hidden, self.dropout, self.training), tuple(states)
@@ -213,8 +213,8 @@ class _Unrolled(nn.Module):
 def _with_weights(
     layer: _Unrolled, weights: dict[str, Tensor], inputs: Tensor, state: CellState
 ) -> tuple[Tensor, CellState]:
-    found: tuple[Tensor, CellState] = functional_call(layer, weights, (inputs, state))
-    return found
+    result: tuple[Tensor, CellState] = functional_call(layer, weights, (inputs, state))
+    return result
 
 
 class KernelNetwork(RecurrentNetwork, ABC):
@@ -253,11 +253,11 @@ class KernelNetwork(RecurrentNetwork, ABC):
         hidden, last = self.rnn(inputs, states[0])
         return hidden, (last,)
 
-    def start(self, n: int, source: Source | None = None) -> Memory:
+    def start(self, n: int, source: Source | None = None) -> CarriedState:
         """Zeros."""
         return tuple(zeros(n, self.rnn) for _ in range(self.n_states))
 
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Network``."""
         states = tuple(map(layers_first, memory))
         if self.is_fused(inputs.device) and not self.options.is_active(self.training):
@@ -297,7 +297,7 @@ class ScannedNetwork(KernelNetwork, ABC):
         """See ``KernelNetwork``."""
         return self._scan_driven(self.drive(inputs, weights).transpose(0, 1), states, weights=weights)
 
-    def read(self, table: Tensor, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def read(self, table: Tensor, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Network``: what a row adds is computed once, not at every step that it is read."""
         options = self.options
         if self.is_fused(table.device) or (self.training and (options.recurrent_dropout or options.embedding_dropout)):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.network import AttentiveNetwork, Memory, Source
+from seqmodels.neural.network import AttentiveNetwork, CarriedState, Source
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.recurrent.lstm import lstm, open_forget_gates
 from seqmodels.neural.recurrent.stack import dropout_between, layers_first
@@ -17,7 +17,7 @@ from seqmodels.neural.seq2seq.decoder_loop import AttendedSource, LoopWeights, Q
 from seqmodels.neural.seq2seq.encoder import LSTMEncoder, Summary
 
 QueryState = Literal["previous", "current"]
-Decoded = tuple[Tensor, Tensor, Tensor, Memory]  # states (B, T, d), contexts (B, T, d), weights (B, T, S), memory
+Decoded = tuple[Tensor, Tensor, Tensor, CarriedState]  # states (B, T, d), contexts (B, T, d), weights (B, T, S), memory
 
 
 class LSTMSeq2SeqNetwork(AttentiveNetwork):
@@ -68,7 +68,7 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork):
         self.dropout = dropout
         open_forget_gates(self.decoder)
 
-    def start(self, n: int, source: Source | None = None) -> Memory:
+    def start(self, n: int, source: Source | None = None) -> CarriedState:
         """``(h, c, earlier, key, value, mask)``; without attention ``(h, c, summary)``.
 
         Decoder states (n, n_layers, d), earlier weights of attention (None where scores do not depend on them), and the
@@ -83,7 +83,7 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork):
         key, value = self.attention.prepare(states, source.mask)
         return torch.tanh(h), c, self.attention.no_weights(key), key, value, source.mask
 
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Network``."""
         if self.attention is None:
             states, contexts, memory = self._decode_from_summary(inputs, memory)
@@ -93,7 +93,7 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork):
         hidden = states + self.readout(torch.cat([states, contexts], -1))
         return apply_dropout(hidden, self.dropout, self.training), memory
 
-    def attention_weights(self, inputs: Tensor, memory: Memory) -> Tensor:
+    def attention_weights(self, inputs: Tensor, memory: CarriedState) -> Tensor:
         """Attention weights of step t on step s of the source (B, T, S), of several heads the mean.
 
         ``ValueError`` if there is no attention.
@@ -102,13 +102,13 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork):
             raise ValueError('attention=None has no weights; pass attention="additive" or another')
         return self._decode(inputs, memory, self.attention)[2]
 
-    def _decode_from_summary(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
+    def _decode_from_summary(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, Tensor, CarriedState]:
         h, c, summary = memory
         context = summary[:, None, :].expand(-1, inputs.shape[1], -1)  # (B, T, d)
         states, (h, c) = lstm(self.decoder, torch.cat([inputs, context], -1), (layers_first(h), layers_first(c)))
         return states, context, (layers_first(h), layers_first(c), summary)
 
-    def _decode(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
+    def _decode(self, inputs: Tensor, memory: CarriedState, attention: Attention) -> Decoded:
         if not self.feeds_context:
             return self._decode_then_attend(inputs, memory, attention)
         loop = attention.for_loop(*memory[3:]) if self.n_layers == 1 else None
@@ -116,7 +116,7 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork):
             return self._decode_step_by_step(inputs, memory, attention)
         return self._decode_in_loop(inputs, memory, *loop)
 
-    def _decode_then_attend(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
+    def _decode_then_attend(self, inputs: Tensor, memory: CarriedState, attention: Attention) -> Decoded:
         h, c, earlier, key, value, mask = memory
         states, (h, c) = lstm(self.decoder, inputs, (layers_first(h), layers_first(c)))
         contexts, weights = [], []
@@ -128,7 +128,7 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork):
         memory = layers_first(h), layers_first(c), earlier, key, value, mask
         return states, torch.cat(contexts, 1), torch.cat(weights, 1), memory
 
-    def _decode_step_by_step(self, inputs: Tensor, memory: Memory, attention: Attention) -> Decoded:
+    def _decode_step_by_step(self, inputs: Tensor, memory: CarriedState, attention: Attention) -> Decoded:
         h, c, earlier, key, value, mask = memory
         h, c = layers_first(h), layers_first(c)
         states, contexts, weights = [], [], []
@@ -142,7 +142,7 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork):
         memory = layers_first(h), layers_first(c), earlier, key, value, mask
         return torch.cat(states, 1), torch.cat(contexts, 1), torch.cat(weights, 1), memory
 
-    def _decode_in_loop(self, inputs: Tensor, memory: Memory, query: QueryMap, source: AttendedSource) -> Decoded:
+    def _decode_in_loop(self, inputs: Tensor, memory: CarriedState, query: QueryMap, source: AttendedSource) -> Decoded:
         """``_decode_step_by_step`` of one layer, with a hand-written backward pass."""
         h, c, *attended = memory
         u, v, b, b_recurrent = self.decoder.all_weights[0]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.network import AttentiveNetwork, Memory, Source
+from seqmodels.neural.network import AttentiveNetwork, CarriedState, Source
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.ops.padding import reverse_padded
 from seqmodels.neural.recurrent.cell import Cell
@@ -83,7 +83,7 @@ class BahdanauNetwork(AttentiveNetwork):
         self.decoder = GatedUnit(3 * d, d)
         self.readout = nn.Linear(4 * d, 2 * d)  # U_o, V_o and C_o, of [s; y; c]
 
-    def start(self, n: int, source: Source | None = None) -> Memory:
+    def start(self, n: int, source: Source | None = None) -> CarriedState:
         """``(s, h, U h, mask)``: (n, d), (n, S, 2d), (n, S, d) and (n, S)."""
         assert source is not None, "an encoder needs a source"
         values, reverse = zero_masked(source.values, source.mask), reverse_padded(source.mask)
@@ -93,16 +93,16 @@ class BahdanauNetwork(AttentiveNetwork):
         annotations = zero_masked(torch.cat([forward, backward], -1), source.mask)
         return torch.tanh(self.first_state(backward[:, 0])), annotations, self.attention_key(annotations), source.mask
 
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Network``."""
         outputs, _, memory = self._decode(inputs, memory)
         return outputs, memory
 
-    def attention_weights(self, inputs: Tensor, memory: Memory) -> Tensor:
+    def attention_weights(self, inputs: Tensor, memory: CarriedState) -> Tensor:
         """The softmax of ``e_ij`` (B, T, S)."""
         return self._decode(inputs, memory)[1]
 
-    def _decode(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
+    def _decode(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, Tensor, CarriedState]:
         s, annotations, keys, mask = memory
         outputs, attention = [], []
         for y in inputs.unbind(1):
@@ -141,16 +141,16 @@ class LuongNetwork(AttentiveNetwork):
         self.attention_key = nn.Linear(d, d, bias=False)  # W
         self.combine = nn.Linear(2 * d, d, bias=False)  # W_c
 
-    def start(self, n: int, source: Source | None = None) -> Memory:
+    def start(self, n: int, source: Source | None = None) -> CarriedState:
         """``(states, a, g, W g, mask)``: (h, c) of each layer, (n, d), twice (n, S, d), and (n, S)."""
         assert source is not None, "an encoder needs a source"
         values, mask = zero_masked(source.values, source.mask), source.mask
         zero = values.new_zeros(n, self.d_model)
         states: Sequence[tuple[Tensor, Tensor]] = [(zero, zero)] * len(self.encoder)
         outputs = []
-        for x, real in zip(values.unbind(1), mask.unbind(1), strict=True):
+        for x, is_step in zip(values.unbind(1), mask.unbind(1), strict=True):
             output, after = self._step(self.encoder, x, states)
-            kept = real[:, None]  # where a source has ended its states stay
+            kept = is_step[:, None]  # where a source has ended its states stay
             states = [
                 (torch.where(kept, h, h_before), torch.where(kept, c, c_before))
                 for (h, c), (h_before, c_before) in zip(after, states, strict=True)
@@ -159,16 +159,16 @@ class LuongNetwork(AttentiveNetwork):
         encoded = zero_masked(torch.stack(outputs, 1), mask)
         return tuple(states), zero, encoded, self.attention_key(encoded), mask
 
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Network``."""
         outputs, _, memory = self._decode(inputs, memory)
         return outputs, memory
 
-    def attention_weights(self, inputs: Tensor, memory: Memory) -> Tensor:
+    def attention_weights(self, inputs: Tensor, memory: CarriedState) -> Tensor:
         """The softmax of ``h_tᵀ W g_s`` (B, T, S)."""
         return self._decode(inputs, memory)[1]
 
-    def _decode(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
+    def _decode(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, Tensor, CarriedState]:
         states, a, encoded, keys, mask = memory
         outputs, attention = [], []
         for y in inputs.unbind(1):

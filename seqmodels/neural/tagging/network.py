@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from seqmodels.neural.network import Memory, Network, Source
+from seqmodels.neural.network import CarriedState, Network, Source
 from seqmodels.neural.tagging.encoders import SourceEncoder
 
 
@@ -40,12 +40,12 @@ class TaggerNetwork(Network):
         self.encoder, self.decoder = encoder, decoder
         self.project = None if decoder is None else nn.Linear(encoder.d_model, decoder.d_model)
 
-    def start(self, n: int, source: Source | None = None) -> Memory:
+    def start(self, n: int, source: Source | None = None) -> CarriedState:
         """See ``Network``."""
         assert source is not None, "a tagger needs a source"
         return self.encoder(source.values, source.mask), 0, None if self.decoder is None else self.decoder.start(n)
 
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Network``; there are no more steps than the source has."""
         states, t, inner = memory
         after = t + inputs.shape[1]

@@ -19,8 +19,8 @@ class FillLevel:
 
 
 # Keys and values of each layer, of which the first `int` steps are this state's, and the fill level of the buffers. It
-# is a Memory, as a tuple of tensors with the batch first, an integer and an object handed on as it is: selecting rows
-# of it makes new buffers under the old fill level, which at worst makes the next step copy them.
+# is a CarriedState, as a tuple of tensors with the batch first, an integer and an object handed on as it is: selecting
+# rows of it makes new buffers under the old fill level, which at worst makes the next step copy them.
 KVCache = tuple[tuple[KeyValue, ...], int, FillLevel]
 
 

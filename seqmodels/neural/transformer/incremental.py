@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.network import Memory, Stepper
+from seqmodels.neural.network import CarriedState, Stepper
 from seqmodels.neural.transformer.cache import capacity_for
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.layers import RMSNorm, activate
@@ -319,14 +319,14 @@ class TransformerStepper(Stepper):
         self.position_table = self._added_positions(self.like, 0)
         self.rotation_table = self._rotation_factors(self.like, 0)
 
-    def begin(self, memory: Memory) -> StepState:
+    def begin(self, memory: CarriedState) -> StepState:
         """The state after the steps in the memory of a ``TransformerNetwork``."""
         (layers, length, _), recent = memory
         key_values = [torch.stack([self.layout.pair(key), value]) for key, value in layers]
-        written = torch.stack(key_values).narrow(4, 0, length)
-        return StepState(StepCache(written, length, self.layout), length, self.convolution.pending_after(recent))
+        cached = torch.stack(key_values).narrow(4, 0, length)
+        return StepState(StepCache(cached, length, self.layout), length, self.convolution.pending_after(recent))
 
-    def step(self, rows: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def step(self, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Stepper``."""
         state: StepState = memory
         t = state.length
@@ -342,7 +342,7 @@ class TransformerStepper(Stepper):
             x = self._attend(block, x, buffers, key, value)
         return self.final_norm(x), StepState(cache, t + 1, pending)
 
-    def enter(self, inputs: Tensor) -> tuple[Tensor, Memory]:
+    def enter(self, inputs: Tensor) -> tuple[Tensor, CarriedState]:
         """See ``Stepper``; of the last block's states only the last are computed."""
         n, length, d = inputs.shape
         x, pending = self.convolution.first_steps(inputs)
@@ -362,7 +362,7 @@ class TransformerStepper(Stepper):
         x = self._attend(self.blocks[-1], x, cache.buffers, keys[-1], values[-1])
         return self.final_norm(x), StepState(cache, length, pending)
 
-    def select(self, memory: Memory, index: Tensor) -> Memory:
+    def select(self, memory: CarriedState, index: Tensor) -> CarriedState:
         """See ``Stepper``."""
         state: StepState = memory
         return state.select(index)

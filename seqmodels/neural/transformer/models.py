@@ -11,7 +11,7 @@ from torch import Tensor
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.inspection import source_attention
 from seqmodels.neural.model import NeuralModel
-from seqmodels.neural.network import Memory, Network
+from seqmodels.neural.network import CarriedState, Network
 from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.layers import Activation
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
@@ -116,7 +116,7 @@ class TransformerSeq2Seq(TransformerConfig, NeuralModel):
                 f"head is {head}, but there are {n_heads}; pass 0 to {n_heads - 1}, or None for their mean"
             )
 
-        def weigh(inputs: Tensor, memory: Memory) -> Tensor:
+        def weigh(inputs: Tensor, memory: CarriedState) -> Tensor:
             weights = network.attention_weights(inputs, memory, layer)  # (B, H, T, S)
             return weights.mean(1) if head is None else weights[:, head]
 

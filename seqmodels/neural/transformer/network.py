@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from seqmodels.neural.network import Memory, Network, Source, Stepper
+from seqmodels.neural.network import CarriedState, Network, Source, Stepper
 from seqmodels.neural.transformer.attention import padding_mask
 from seqmodels.neural.transformer.cache import cached_length
 from seqmodels.neural.transformer.config import TransformerConfig
@@ -41,11 +41,11 @@ class TransformerNetwork(Network):
         self.positions = make_positions(config.positions, config.d_model, max_length)
         self.decoder = TransformerStack(config, max_length=max_length, causal=True)
 
-    def start(self, n: int, source: Source | None = None) -> Memory:
+    def start(self, n: int, source: Source | None = None) -> CarriedState:
         """An empty cache, and zeros for the inputs before the first."""
         return self.decoder.empty_cache(n), self.previous.start(n)
 
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Network``."""
         cache, recent = memory
         x, recent = self.previous(inputs, recent)
@@ -81,7 +81,7 @@ class TransformerSeq2SeqNetwork(Network):
         self.encoder = TransformerStack(config, max_length=max_length)
         self.decoder = TransformerStack(config, max_length=max_length, causal=True, cross=True)
 
-    def start(self, n: int, source: Source | None = None) -> Memory:
+    def start(self, n: int, source: Source | None = None) -> CarriedState:
         """The decoder's memory, each layer's keys and values of the source, and the source's mask."""
         assert source is not None, "an encoder needs a source"
         values = source.values.masked_fill(~source.mask[..., None], 0.0)
@@ -90,7 +90,7 @@ class TransformerSeq2SeqNetwork(Network):
         prepared = self.decoder.prepare(encoded, source.mask)
         return self.decoder.empty_cache(n), self.previous.start(n), prepared, source.mask
 
-    def forward(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
         """See ``Network``."""
         cache, recent, prepared, source_mask = memory
         x, recent = self.previous(inputs, recent)
@@ -98,7 +98,7 @@ class TransformerSeq2SeqNetwork(Network):
         hidden, cache = self.decoder(x, cache, prepared=prepared, source_mask=source_mask)
         return hidden, (cache, recent, prepared, source_mask)
 
-    def attention_weights(self, inputs: Tensor, memory: Memory, layer: int = -1) -> Tensor:
+    def attention_weights(self, inputs: Tensor, memory: CarriedState, layer: int = -1) -> Tensor:
         """Weights (B, H, T, S) of the cross-attention of step t to step s of the source, of each head of a layer."""
         cache, recent, prepared, source_mask = memory
         x = self.positions(self.previous(inputs, recent)[0], cached_length(cache))

@@ -13,9 +13,7 @@ RNG = np.random.default_rng(0)
 
 
 def estimate(strength: float) -> tuple[TableEstimate, np.ndarray, np.ndarray]:
-    """Of the last symbol of each context nothing is known of its own; counts (C, V) and the coarser distributions (C,
-    V).
-    """
+    """No prior counts for the last symbol of each context; counts (C, V) and the coarser distributions (C, V)."""
     coarser = RNG.dirichlet(np.ones(N_TARGET), N_CONTEXTS)
     counts = RNG.integers(0, 30, (N_CONTEXTS, N_TARGET)).astype(float)
     kept = np.array([c * N_TARGET + v for c in range(N_CONTEXTS) for v in range(N_TARGET - 1)])

@@ -23,9 +23,7 @@ from tests.hmm.inference.enumeration import enumerate_paths
 
 @dataclass(eq=False, repr=False)
 class Gamma(sm.Observation):
-    """``p(x) = Π_d r_d^{k_d} x_d^{k_d - 1} e^{-r_d x_d} / Γ(k_d)``; the output parameters are D log-shapes, D
-    log-rates.
-    """
+    """``p(x) = Π_d r_d^{k_d} x_d^{k_d - 1} e^{-r_d x_d} / Γ(k_d)``; output parameters: D log-shapes, D log-rates."""
 
     emits = "vectors"
 

@@ -15,7 +15,7 @@ from seqmodels.hmm import corpus
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.learning.constraints import Constraints, Pseudocounts
-from seqmodels.hmm.learning.em import Expectations, FitResult, Objective, StopRule, baum_welch, e_step, m_step
+from seqmodels.hmm.learning.em import Expectations, FitResult, MAPObjective, StopRule, baum_welch, e_step, m_step
 from seqmodels.hmm.learning.initialise import start
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
@@ -54,8 +54,8 @@ def deal(
 
 def objective_of(
     emission: Emission, k: int, pseudocount: float = 0.0, n_units: float = 1.0, log_det: float = 0.0
-) -> Objective:
-    return Objective(emission, Pseudocounts.even(pseudocount), Constraints.none(k), n_units, log_det)
+) -> MAPObjective:
+    return MAPObjective(emission, Pseudocounts.even(pseudocount), Constraints.none(k), n_units, log_det)
 
 
 def run(

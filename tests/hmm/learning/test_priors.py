@@ -1,6 +1,4 @@
-"""The maximum a posteriori is the count of what was seen and what is believed; the objective shows the belief apart,
-and rises.
-"""
+"""Maximum a posteriori estimates: counts plus pseudocounts; the objective has the prior as a term, and rises."""
 
 from __future__ import annotations
 

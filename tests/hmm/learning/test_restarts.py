@@ -14,7 +14,7 @@ from seqmodels.hmm.corpus import Corpus, PackedBatch, Subsequence
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.learning import fitting
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Pseudocounts, Tying
-from seqmodels.hmm.learning.em import FitResult, Objective, StopRule, baum_welch, best_of, e_step, in_groups
+from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch, best_of, e_step, in_groups
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import LeftToRight, Topology
@@ -75,7 +75,7 @@ def each_start(
     seeds = [torch.Generator().manual_seed(i) for i in range(n)]
     first = list(starts(emission, corpus.batches, 3, has_final=True, generators=seeds, topology=topology, tying=tying))
 
-    objective = Objective(emission, Pseudocounts.even(0.1), constraints or Constraints.none(3), 1.0, 0.0)
+    objective = MAPObjective(emission, Pseudocounts.even(0.1), constraints or Constraints.none(3), 1.0, 0.0)
 
     def run(some: list[Parameters]) -> list[FitResult]:
         return baum_welch(some, objective, corpus.batches, F64, StopRule(max_iter, 0.3), callback=lambda row: None)

@@ -15,7 +15,7 @@ from seqmodels.hmm import corpus as corpus_module
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, MiniBatch, Subsequence, cut
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.learning.constraints import Constraints, Pseudocounts
-from seqmodels.hmm.learning.em import Expectations, Objective, RunningStatistics, e_step
+from seqmodels.hmm.learning.em import Expectations, MAPObjective, RunningStatistics, e_step
 from seqmodels.hmm.learning.initialise import start
 from seqmodels.hmm.learning.stepwise import BatchUpdate, expect_batch
 from seqmodels.hmm.parameters import Parameters
@@ -159,7 +159,7 @@ def test_a_step_is_the_average_of_cappe_and_moulines() -> None:
     rate = 3**-0.7
     assert_allclose(statistics.mean.xi, (1 - rate) * a.xi / 50 + rate * b.xi / 70, rtol=1e-12)
     assert (statistics.n_batches, statistics.n_frames) == (2, 120.0)
-    update = BatchUpdate(Objective(emission, Pseudocounts.even(0.3), Constraints.none(K), 1.0, 0.0), decay=0.7)
+    update = BatchUpdate(MAPObjective(emission, Pseudocounts.even(0.3), Constraints.none(K), 1.0, 0.0), decay=0.7)
     after, kept = update(first, RunningStatistics.first(a, 50.0), b, 70.0)
     counts = 120 * statistics.mean.xi + 0.3
     assert_allclose(after.transition, counts / counts.sum(1, keepdim=True), rtol=1e-12)

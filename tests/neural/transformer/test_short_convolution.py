@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import seqmodels as sm
-from seqmodels.neural.network import Memory, Source, select
+from seqmodels.neural.network import CarriedState, Source, select
 from seqmodels.neural.transformer import short_convolution
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
@@ -25,7 +25,7 @@ def network() -> TransformerNetwork:
         return TransformerNetwork(TransformerConfig(d_model=D, n_layers=2, n_heads=2, dropout=0.0), previous=2).double()
 
 
-def in_pieces(network: TransformerNetwork, x: Tensor, sizes: list[int]) -> tuple[Tensor, Memory]:
+def in_pieces(network: TransformerNetwork, x: Tensor, sizes: list[int]) -> tuple[Tensor, CarriedState]:
     memory, pieces = network.start(len(x)), []
     for piece in x.split(sizes, 1):
         hidden, memory = network(piece, memory)
