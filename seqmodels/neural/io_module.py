@@ -157,7 +157,7 @@ class SequenceModule(nn.Module):
         """What the network reads, ``(B, T, d_model)``."""
         if not self.network.reads_past:
             return self.head.bias.new_zeros(*is_start.shape, self.network.d_model)
-        embedded = self.embedding(self.transform(inputs), is_start, self.begin)
+        embedded: Tensor = self.embedding(self.transform(inputs), is_start, self.begin)
         if self.segment is not None:
             embedded = embedded + self.segment[is_target.long()]
         return embedded
@@ -170,7 +170,8 @@ class SequenceModule(nn.Module):
             table, rows = self.embedding.table(inputs, is_start, self.begin)
             if rows.numel() > len(table):
                 return self.network.read(table * self.embedding.scale, rows, memory)
-        return self.network(self.embed(inputs, is_start, is_target), memory)
+        states: tuple[Tensor, CarriedState] = self.network(self.embed(inputs, is_start, is_target), memory)
+        return states
 
     def forward(
         self, inputs: Tensor, is_start: Tensor, is_target: Tensor, memory: CarriedState

@@ -45,7 +45,7 @@ class CausalEncoder(SourceEncoder):
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         """See ``SourceEncoder``."""
-        states, _ = self.network(values, self.network.start(len(values)))
+        states: Tensor = self.network(values, self.network.start(len(values)))[0]
         return states
 
 
@@ -97,11 +97,12 @@ class TransformerEncoder(SourceEncoder):
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         """See ``SourceEncoder``."""
         values = values.masked_fill(~mask[..., None], 0.0)
-        states, _ = self.stack(self.positions(values), mask=None if self.causal else mask)  # causal: padding is later
+        inputs = self.positions(values)
+        states: Tensor = self.stack(inputs, mask=None if self.causal else mask)[0]  # causal: padding is later
         return states
 
 
 def _run(network: nn.Module, values: Tensor) -> Tensor:
     assert isinstance(network, Network)
-    states, _ = network(values, network.start(len(values)))
+    states: Tensor = network(values, network.start(len(values)))[0]
     return states
