@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels import storage
-from seqmodels.loading import CLASSES
+from seqmodels.loading import CLASSES, PUBLIC
 from seqmodels.parameters import Configurable, check_argument
 
 NONE = {"none": True}
@@ -52,6 +52,10 @@ def _nested_table(value: Any, classes: Mapping[str, type[Configurable]]) -> Any:
         return value
     if "tuple" in value:
         return {"tuple": _nested_table(value["tuple"], classes)}
+    if "dict" in value:
+        return {"dict": {k: _nested_table(v, classes) for k, v in value["dict"].items()}}
+    if "type" in value:
+        return value
     defaults = inspect.signature(classes[value["class"]]).parameters
     kept = {k: v for k, v in value["params"].items() if not (v in EMPTY and defaults[k].default in (None, ()))}
     return {"class": value["class"], **{k: _nested_table(v, classes) for k, v in kept.items()}}
@@ -64,7 +68,18 @@ def _parsed_value(value: Any, classes: Mapping[str, type[Configurable]]) -> Any:
         return value
     if value == NONE:
         return None
-    return tuple(_parsed_value(value["tuple"], classes)) if "tuple" in value else from_table(value, classes)
+    if "tuple" in value:
+        return tuple(_parsed_value(value["tuple"], classes))
+    if "dict" in value:
+        return {k: _parsed_value(v, classes) for k, v in value["dict"].items()}
+    return _public_class(value["type"]) if "type" in value else from_table(value, classes)
+
+
+def _public_class(name: Any) -> type:
+    """A class that is itself the value of a hyperparameter, such as the cell of ``Recurrent``."""
+    if not isinstance(name, str) or name not in PUBLIC:
+        raise ValueError(f"there is no class {name!r} in seqmodels; a class of one's own is passed in Python")
+    return PUBLIC[name]
 
 
 # -- tables as text -------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ NESTED = [
     sm.LSTM(optimizer=sm.Muon(), schedule=sm.Cosine(), max_steps=7, max_seconds=1.5),
     sm.LSTMSeq2Seq(attention=None, encoding=sm.BPE(50)),
     sm.GenerativeClassifier(sm.HMM(2)),
+    sm.neural.Recurrent(d_model=8),
 ]
 
 
@@ -56,6 +57,7 @@ def test_a_model_that_came_back_fits_alike():
     [
         ({"n_states": 3}, "has no class"),
         ({"class": "GPT"}, "there is no class 'GPT'"),
+        ({"class": "Recurrent", "cell": {"type": "os"}}, "there is no class 'os' in seqmodels"),
         ({"class": "HMM", "states": 3}, "HMM has no parameter 'states'"),
         ({"class": "HMM", "n_states": "3"}, "n_states of HMM is '3'; pass an integer"),
         ({"class": "HMM", "n_states": True}, "pass an integer"),
