@@ -32,12 +32,12 @@ def test_no_script_takes_the_name_of_a_package_that_pandas_looks_for() -> None:
 def test_lookup_scores_are_plain_and_scaled_dot_products(monkeypatch: pytest.MonkeyPatch) -> None:
     scale = script(monkeypatch, "scale")
     torch.manual_seed(0)
-    asked, held, carried, right = scale.questions(5, torch.Generator().manual_seed(0))
-    assert torch.equal(carried[held == asked[:, None]], right)
+    query, held, carried, right = scale.questions(5, torch.Generator().manual_seed(0))
+    assert torch.equal(carried[held == query[:, None]], right)
     for kind, factor in (("dot product", 1.0), ("dot product / √d", 16**-0.5)):
         model = scale.Lookup(kind, 16)
-        products = (model.held(held) * model.asked(asked)[:, None]).sum(-1)
-        assert_allclose(model(asked, held, carried)[1].detach(), (factor * products).softmax(-1).detach(), atol=1e-5)
+        products = (model.held(held) * model.query(query)[:, None]).sum(-1)
+        assert_allclose(model(query, held, carried)[1].detach(), (factor * products).softmax(-1).detach(), atol=1e-5)
 
 
 def test_the_truth_is_no_distance_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:
