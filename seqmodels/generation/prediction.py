@@ -113,6 +113,8 @@ class Prediction:
             return result
         if self.observation.emits == "symbols":
             log_continue = torch.as_tensor(self.log_continue)[0]
-            result = dist.Categorical(logits=torch.cat([result.logits + log_continue, self.log_end[:1]]))
+            result = dist.Categorical(
+                logits=torch.cat([result.logits + log_continue, self.log_end[:1]]), validate_args=True
+            )
         result.p_end = float(self.log_end[0].exp())
         return result

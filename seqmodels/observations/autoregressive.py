@@ -98,10 +98,16 @@ class AutoregressiveGaussian(Observation):
         loc = shift + scale * mean
         if self.covariance_type == "diag":
             deviation = scale * gaussian.variances_of_shape(shape, self.min_covariance).sqrt()
-            return dist.MixtureSameFamily(dist.Categorical(logits=log_weights), dist.Normal(loc, deviation).to_event(1))
+            return dist.MixtureSameFamily(
+                dist.Categorical(logits=log_weights, validate_args=True),
+                dist.Normal(loc, deviation, validate_args=True).to_event(1),
+                validate_args=True,
+            )
         factor = scale.unsqueeze(-1) * gaussian.covariance_cholesky(shape, len(shift), self.min_covariance)
         return dist.MixtureSameFamily(
-            dist.Categorical(logits=log_weights), dist.MultivariateNormal(loc, scale_tril=factor)
+            dist.Categorical(logits=log_weights, validate_args=True),
+            dist.MultivariateNormal(loc, scale_tril=factor, validate_args=True),
+            validate_args=True,
         )
 
     def with_floor(self, factor: float) -> AutoregressiveGaussian:

@@ -106,12 +106,13 @@ class Observation(Configurable, ABC):
             past: ``(K or 1, p, D)``, encoded; None where ``n_past`` is 0.
             shift, scale: ``(D,)``, from encoded to raw units; not for symbols.
         """
-        # Imported here: Pyro is slow to import and off the hot path.
+        # Imported here: Pyro is slow to import and off the hot path. Parameters are always validated, although
+        # torch.compile sets the default of all distributions to not.
         if self.emits == "symbols":
             from pyro.distributions import Categorical
 
             joint = log_weights.unsqueeze(-1) + self.log_probs(output_parameters)  # (K, V)
-            return Categorical(logits=torch.logsumexp(joint, dim=0))
+            return Categorical(logits=torch.logsumexp(joint, dim=0), validate_args=True)
         from seqmodels.observations.pyro_mixtures import MixtureOfObservations
 
         return MixtureOfObservations(self, output_parameters, log_weights, past, shift, scale)

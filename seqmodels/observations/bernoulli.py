@@ -58,5 +58,7 @@ class Bernoulli(ExponentialFamily):
         import pyro.distributions as dist
 
         # Pyro has no infinite logits; the largest finite ones are as certain.
-        each = dist.Bernoulli(logits=torch.nan_to_num(output_parameters)).to_event(1)
-        return dist.MixtureSameFamily(dist.Categorical(logits=log_weights), each)
+        each = dist.Bernoulli(logits=torch.nan_to_num(output_parameters), validate_args=True).to_event(1)
+        return dist.MixtureSameFamily(
+            dist.Categorical(logits=log_weights, validate_args=True), each, validate_args=True
+        )

@@ -161,16 +161,20 @@ class GaussianMixture(Observation):
         loc = shift + scale * means.flatten(0, 1)
         if self.shape_type == "diag":
             deviation = scale * gaussian.variances_of_shape(shapes, self.min_covariance).sqrt().flatten(0, 1)
-            return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(loc, deviation).to_event(1))
+            return dist.MixtureSameFamily(
+                dist.Categorical(logits=logits, validate_args=True),
+                dist.Normal(loc, deviation, validate_args=True).to_event(1),
+                validate_args=True,
+            )
         if self.shape_type == "lowrank":
             # In float64: torch's density is a difference of squares.
             log_variance, w = gaussian.unpack_lowrank(shapes.flatten(0, 1).double(), len(shift), self.min_covariance)
             variance = scale.square() * log_variance.exp()
-            wide = dist.LowRankMultivariateNormal(loc.double(), scale.unsqueeze(-1) * w, variance)
-            return dist.MixtureSameFamily(dist.Categorical(logits=logits), wide)
+            wide = dist.LowRankMultivariateNormal(loc.double(), scale.unsqueeze(-1) * w, variance, validate_args=True)
+            return dist.MixtureSameFamily(dist.Categorical(logits=logits, validate_args=True), wide, validate_args=True)
         factor = gaussian.covariance_cholesky(shapes, len(shift), self.min_covariance).flatten(0, 1)
-        normal = dist.MultivariateNormal(loc, scale_tril=scale.unsqueeze(-1) * factor)
-        return dist.MixtureSameFamily(dist.Categorical(logits=logits), normal)
+        normal = dist.MultivariateNormal(loc, scale_tril=scale.unsqueeze(-1) * factor, validate_args=True)
+        return dist.MixtureSameFamily(dist.Categorical(logits=logits, validate_args=True), normal, validate_args=True)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         if self.covariance_type == "tied":

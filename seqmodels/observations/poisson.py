@@ -55,5 +55,7 @@ class Poisson(ExponentialFamily):
     ) -> Any:
         import pyro.distributions as dist
 
-        each = dist.Poisson(output_parameters.exp()).to_event(1)
-        return dist.MixtureSameFamily(dist.Categorical(logits=log_weights), each)
+        each = dist.Poisson(output_parameters.exp(), validate_args=True).to_event(1)
+        return dist.MixtureSameFamily(
+            dist.Categorical(logits=log_weights, validate_args=True), each, validate_args=True
+        )
