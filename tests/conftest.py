@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,12 @@ OBSERVATIONS: dict[str, Observation] = {
     "vectors": GaussianMixture(2, "full"),
     "autoregressive": AutoregressiveGaussian(2, "diag"),
 }
+
+
+def pytest_configure() -> None:
+    """A shell starts jobs in the background with Ctrl-C ignored; several tests send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
