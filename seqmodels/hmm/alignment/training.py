@@ -401,7 +401,6 @@ class AlignmentEM:
             if self._checkpoints.due:
                 self._interruption.hold()  # from here on there is something to keep
                 self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
-                self._interruption.hold()  # there is a checkpoint to keep
             expectations = self._expect([estimate.probability(b) for b in range(len(self.blocks))])
             if expectations is None:
                 self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
