@@ -19,7 +19,7 @@ docs: .venv
 	PYTHONPATH=. $(BIN)/zensical build --clean --strict
 	@echo "Open site/index.html"
 
-# The quick tier, under 30 seconds: the contract on one row of each model class, and the rules of the code.
+# The quick tier: the contract on one row of each model class, and the rules of the code.
 check: .venv
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_architecture.py \
 		tests/test_words.py
@@ -36,7 +36,7 @@ lowest:
 	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_sequences.py \
 		tests/test_storage.py tests/test_preparation.py tests/encodings tests/observations
 
-# What takes longer than tests: every measurement of docs/reliability.md, in under half an hour.
+# What takes longer than tests: every measurement of docs/reliability.md, two scripts at a time.
 faults: .venv
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs 2 --out docs/reliability.md
 

@@ -166,7 +166,7 @@ class Comparison:
         return plot.figure
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write ``frame``."""
+        """Write ``frame``, a row a model, as CSV; atomically."""
         with replaced(path) as partial:
             self.frame.to_csv(partial, index=False)
 

@@ -56,7 +56,7 @@ class Dataset(Configurable, ABC):
 
 @dataclass(eq=False, repr=False)
 class BuiltinText(Dataset):
-    """``data.builtin_text()``."""
+    """The text that comes with the library, ``data.builtin_text()``, as a data set of a run."""
 
     def read(self) -> Pair:
         return data.builtin_text(), None

@@ -205,7 +205,7 @@ class ProgressBar:
             yield
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Remove the progress bar from the terminal."""
         self._bar.close()
 
 

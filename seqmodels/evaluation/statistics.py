@@ -252,7 +252,7 @@ class _Reference:
         return cls(*_satterthwaite(u), u if n <= EXACT_CLUSTERS else None)
 
     def beyond(self, t: float) -> float:
-        """``P(|T| > t)``."""
+        """Two-sided tail probability ``P(|T| > t)``."""
         from scipy.special import stdtr
 
         if self.units is not None:

@@ -237,7 +237,7 @@ class AlignmentTrellis:
         return results
 
     def expectations(self) -> AlignmentExpectations:
-        """The E-step."""
+        """The E-step: expected alignments and jumps of each pair of the block, given both sequences."""
         block, posterior = self.block, forward_backward_pass(self.trellis)
         gamma = posterior.gamma
         zeros = gamma.new_zeros(len(block.indices), gamma.shape[1], dtype=torch.float64)

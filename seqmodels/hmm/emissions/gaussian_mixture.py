@@ -148,7 +148,7 @@ class GaussianMixtureEmission(Emission):
         return torch.nn.functional.pad(theta, (0, self._height(has_missing) - theta.shape[1]))
 
     def _height(self, has_missing: bool) -> int:
-        """Features, with padding."""
+        """Number of features of a frame, padding included."""
         if not self.diagonal:
             return self._width
         height = self._width if has_missing else 2 * self.size + 1
@@ -161,7 +161,7 @@ class GaussianMixtureEmission(Emission):
 
     @property
     def _width(self) -> int:
-        """Features, without padding."""
+        """Number of features of a frame, padding left out."""
         return 3 * self.size + 1 if self.diagonal else self.size * (self.size + 1) // 2 + self.size + 1
 
     def _coefficients(self, table: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ class Densities(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where they are."""
+        """The device that the densities are on."""
 
     def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
         """(..., N, K) densities over each frame's largest, on scratch; (..., N) float64 log of that largest, in

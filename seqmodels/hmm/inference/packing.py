@@ -52,7 +52,7 @@ class Packing:
 
     @property
     def n_sequences(self) -> int:
-        """How many sequences."""
+        """n, the number of sequences packed."""
         return len(self.lengths)
 
     @cached_property

@@ -82,7 +82,7 @@ class Segments:
 
     @property
     def n_sequences(self) -> int:
-        """n."""
+        """n, the number of whole sequences, before they were cut."""
         return len(self.lengths)
 
     @property

@@ -84,7 +84,7 @@ class Trellis:
 
     @property
     def packing(self) -> Packing:
-        """Of the segments."""
+        """How the rows of the segments are packed."""
         return self.segments.packing
 
     def starts(self, dtype: torch.dtype) -> Tensor:

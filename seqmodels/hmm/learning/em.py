@@ -83,7 +83,7 @@ class History:
     rows: list[Row] = field(default_factory=list)
 
     def add(self, row: Row) -> None:
-        """One row more."""
+        """Append one row to the history."""
         self.rows.append(row)
 
     @property
@@ -364,11 +364,11 @@ class EMRun:
 
     @property
     def result(self) -> FitResult:
-        """Where it ended."""
+        """The fitted parameters and history that the run ended with."""
         return FitResult(self.parameters, self.history.frame(), self.converged, self.statistics, self.interrupted)
 
     def state(self) -> dict[str, Any]:
-        """To be stored."""
+        """Arrays and JSON values for a checkpoint."""
         cpu, last = torch.device("cpu"), self.last
         return {
             "parameters": self.parameters.to(cpu).arrays(),

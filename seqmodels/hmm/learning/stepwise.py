@@ -156,7 +156,7 @@ class _Epoch:
     n_frames: float = 0.0
 
     def state(self) -> dict[str, Any]:
-        """To be stored."""
+        """Arrays and JSON values for a checkpoint."""
         first, current = (p.to(torch.device("cpu")).arrays() for p in (self.first, self.parameters))
         figures = {"number": self.number, "taken": self.n_taken, "log_prob": self.log_prob, "seen": self.n_frames}
         return {"first": first, "parameters": current, **figures}

@@ -254,7 +254,7 @@ class KernelNetwork(RecurrentNetwork, ABC):
         return hidden, (last,)
 
     def start(self, n: int, source: Source | None = None) -> CarriedState:
-        """Zeros."""
+        """Zeros for the hidden state of every layer."""
         return tuple(zeros(n, self.rnn) for _ in range(self.n_states))
 
     def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +16,9 @@ from torch import Tensor
 import seqmodels as sm
 from seqmodels.hmm.emissions import Emission, Statistics, emission_of
 from tests.hmm.inference.enumeration import enumerate_paths
+from tests.observations.test_own_observation import Gamma
 
-# -- the recipe: an observation, and the emission that EM fits it by -------------------------------------------
-
-
-@dataclass(eq=False, repr=False)
-class Gamma(sm.Observation):
-    """``p(x) = Π_d r_d^{k_d} x_d^{k_d - 1} e^{-r_d x_d} / Γ(k_d)``; output parameters: D log-shapes, D log-rates."""
-
-    emits = "vectors"
-
-    def n_output_parameters(self, size: int) -> int:
-        return 2 * size
-
-    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        shape, rate = output_parameters.exp().chunk(2, dim=-1)
-        return (shape * rate.log() - torch.lgamma(shape) + (shape - 1) * x.log() - rate * x).sum(-1)
-
-    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        shape, rate = output_parameters.exp().chunk(2, dim=-1)
-        return torch._standard_gamma(shape, generator=generator) / rate
+# -- the recipe: the emission by which EM fits an observation of one's own -------------------------------------------
 
 
 @emission_of.register(Gamma)
