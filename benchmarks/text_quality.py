@@ -27,6 +27,7 @@ from process import ONE_THREAD
 from results import write
 
 from seqmodels import GRU, LSTM, ElmanRNN, Transformer
+from seqmodels.fitting import checked_data
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.scoring import log_prob_steps
@@ -63,8 +64,8 @@ def run(name: str, train: np.ndarray, test: np.ndarray, seconds: float) -> dict[
 
 def _windows(model: NeuralModel, test: np.ndarray) -> float:
     """Nats a symbol in windows side by side."""
-    rows = model._rows(model._setting().examples(model._checked_data([test], None)))
-    (steps,) = log_prob_steps(model._ready(), model.observation_, rows, Windowing(WINDOW, WINDOW))
+    rows = model._rows(model._setting().examples(checked_data(model, [test], None)))
+    (steps,) = log_prob_steps(model._evaluation_module(), model.observation_, rows, Windowing(WINDOW, WINDOW))
     return float(steps.mean())
 
 

@@ -25,13 +25,13 @@ Words = dict[str, list[np.ndarray]]  # variants of each word
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"window": 3},
-    {"window": 3, "pull": False},
-    {"pull": False},
-    {"window": 1, "previous": False, "pull": False},
+    {"window": 3, "jump_prior": False},
+    {"jump_prior": False},
+    {"window": 1, "previous": False, "jump_prior": False},
     {"window": 1},
     {"null": True},
     {"window": 7},
-    {"pull_pseudocount": 2.0},
+    {"jump_prior_pseudocount": 2.0},
 ]
 CHOSEN: dict[str, Any] = {}
 PREDICTED, SHOWN = 1000, ("knight", "thought", "example", "debris", "phonemes")

@@ -22,9 +22,15 @@ from seqmodels.neural.model import NeuralModel
 
 MEASURED = 2_000
 SHAPE: dict[str, Any] = {"d_model": 128, "n_layers": 3, "batch_size": 64}
-LEAN: dict[str, Any] = {"activation": "relu2", "bias": False, "zero_init": True, "previous": 4, "weight_decay": 0.1}
+LEAN: dict[str, Any] = {
+    "activation": "relu2",
+    "bias": False,
+    "zero_init": True,
+    "convolution_lags": 4,
+    "weight_decay": 0.1,
+}
 CLASSIC: dict[str, Any] = {
-    **{"activation": "gelu", "bias": True, "zero_init": False, "previous": 0, "weight_decay": 0.05},
+    **{"activation": "gelu", "bias": True, "zero_init": False, "convolution_lags": 0, "weight_decay": 0.05},
     **{"positions": "sinusoidal", "dropout": 0.1, "lr": 3e-3},
 }
 TURNED: dict[str, Any] = {**CLASSIC, **LEAN, "positions": "rotary"}
@@ -34,8 +40,8 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "turned": TURNED,
     "waves": WAVES,
     "classic, zero init": {**CLASSIC, "zero_init": True},
-    "classic, previous 2": {**CLASSIC, "previous": 2},
-    "waves, previous 2": {**WAVES, "previous": 2},
+    "classic, previous 2": {**CLASSIC, "convolution_lags": 2},
+    "waves, previous 2": {**WAVES, "convolution_lags": 2},
     "waves, lr 5e-3": {**WAVES, "lr": 5e-3},
     "turned, lr 2e-3": {**TURNED, "lr": 2e-3},
     "waves, no dropout": {**WAVES, "dropout": 0.0},

@@ -20,7 +20,7 @@ from inner_split import codes
 
 from seqmodels import Transformer
 from seqmodels.neural.batches import Row, StepRange, assemble
-from seqmodels.neural.io_module import batch_log_prob
+from seqmodels.neural.scoring import batch_log_prob
 from seqmodels.training import Muon
 
 WINDOW, AT_ONCE = 64, 128
@@ -28,14 +28,14 @@ RESULTS = Path("experiments/results/transformer_tuning.csv")
 SHAPE: dict[str, Any] = {"context": WINDOW, "batch_size": 12, "length": "given", "training_precision": "bfloat16"}
 CLASSIC: dict[str, Any] = {
     **{"activation": "gelu", "norm_type": "layer", "norm_affine": True, "bias": True, "zero_init": False},
-    **{"dropout": 0.1, "weight_decay": 0.05, "previous": 0, "positions": "sinusoidal"},
+    **{"dropout": 0.1, "weight_decay": 0.05, "convolution_lags": 0, "positions": "sinusoidal"},
 }
 LEAN: dict[str, Any] = {
     **{"activation": "relu2", "norm_type": "rms", "norm_affine": False, "bias": False, "zero_init": True},
-    **{"dropout": 0.0, "weight_decay": 0.1, "previous": 2, "positions": "sinusoidal"},
+    **{"dropout": 0.0, "weight_decay": 0.1, "convolution_lags": 2, "positions": "sinusoidal"},
 }
 TURNED: dict[str, Any] = {**LEAN, "positions": "rotary"}
-FOUR: dict[str, Any] = {**TURNED, "previous": 4}
+FOUR: dict[str, Any] = {**TURNED, "convolution_lags": 4}
 FINAL: dict[str, Any] = {**FOUR, "norm_type": "layer", "norm_affine": True}
 # Each stage starts from what won in the one before.
 CANDIDATES: dict[str, dict[str, Any]] = {
@@ -49,7 +49,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "turned, lr 2e-3": {**TURNED, "lr": 2e-3},
     "four": FOUR,
     "four, Muon": {**FOUR, "optimizer": Muon()},
-    "eight": {**FOUR, "previous": 8},
+    "eight": {**FOUR, "convolution_lags": 8},
     "final": FINAL,
     "final, batch of 8": {**FINAL, "batch_size": 8},
     "final, 3 layers 160 wide": {**FINAL, "n_layers": 3, "d_model": 160, "n_heads": 5},

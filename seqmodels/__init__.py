@@ -1,59 +1,120 @@
 """Sequence models from a Gaussian-mixture HMM to a Transformer, compared by likelihoods that may stand in one table."""
 
-from seqmodels import data, distributed, forked, presets
-from seqmodels.classification import GenerativeClassifier
-from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, Standardize, Symbols
-from seqmodels.evaluation import Budget, Comparison, Search, compare, evaluate, plot_alignment, window_loss
-from seqmodels.hmm import (
-    HMM,
-    AlignmentHMM,
-    Arcs,
-    Banded,
-    Frozen,
-    HMMTagger,
-    LeftToRight,
-    Pseudocounts,
-    Series,
-    Topology,
-)
-from seqmodels.loading import load
-from seqmodels.measure import IncomparableError, Measure
-from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.neural import (
-    GRU,
-    LSTM,
-    CausalModel,
-    Cell,
-    ElmanRNN,
-    EncoderDecoder,
-    LSTMSeq2Seq,
-    LSTMTagger,
-    MaskedTransformer,
-    Recurrent,
-    Transformer,
-    TransformerSeq2Seq,
-    TransformerTagger,
-    from_huggingface,
-    from_module,
-    to_huggingface,
-)
-from seqmodels.ngram import NGram
-from seqmodels.observations import (
-    AutoregressiveGaussian,
-    Bernoulli,
-    Categorical,
-    Chords,
-    Columns,
-    GaussianMixture,
-    Observation,
-    Poisson,
-    PseudoFrames,
-)
-from seqmodels.sequences import Sequences, as_sequences
-from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from seqmodels import forked
 from seqmodels.version import __version__
 
+if TYPE_CHECKING:
+    from seqmodels import data, distributed, presets
+    from seqmodels.anomalies import Anomalies
+    from seqmodels.classification import GenerativeClassifier
+    from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
+    from seqmodels.evaluation import (
+        Budget,
+        Comparison,
+        ModelSelection,
+        Search,
+        choose,
+        evaluate,
+        plot_alignment,
+        plot_durations,
+        plot_frames,
+        plot_posterior,
+        plot_states,
+        plot_transitions,
+        window_loss,
+    )
+    from seqmodels.evaluation.backtest import Backtest, backtest
+    from seqmodels.evaluation.compare import compare
+    from seqmodels.generation import Forecast, plot_forecast
+    from seqmodels.hmm import (
+        HMM,
+        AlignmentHMM,
+        Arcs,
+        Banded,
+        Frozen,
+        HMMTagger,
+        LeftToRight,
+        Pseudocounts,
+        Series,
+        Topology,
+    )
+    from seqmodels.loading import load
+    from seqmodels.measure import IncomparableError, Measure
+    from seqmodels.model import NotFittedError, SequenceModel
+    from seqmodels.neural import (
+        GRU,
+        LSTM,
+        CausalModel,
+        Cell,
+        ElmanRNN,
+        EncoderDecoder,
+        LSTMSeq2Seq,
+        LSTMTagger,
+        MaskedTransformer,
+        Recurrent,
+        Transformer,
+        TransformerSeq2Seq,
+        TransformerTagger,
+        from_huggingface,
+        from_module,
+        to_huggingface,
+    )
+    from seqmodels.ngram import NGram
+    from seqmodels.observations import (
+        AutoregressiveGaussian,
+        Bernoulli,
+        Categorical,
+        Chords,
+        Columns,
+        GaussianMixture,
+        Observation,
+        Poisson,
+        PseudoFrames,
+    )
+    from seqmodels.sequences import Sequences, as_sequences
+    from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
+
 forked.compute_on_one_thread_in_forks()
+
+# Where public names are looked for, in this order, when they are first used: torch, which takes seconds of a
+# processor's time to load, is loaded then, and not for `seqmodels --help`.
+_PACKAGES = (
+    "measure",
+    "sequences",
+    "encodings",
+    "observations",
+    "training",
+    "model",
+    "generation",
+    "ngram",
+    "hmm",
+    "neural",
+    "classification",
+    "loading",
+    "evaluation",
+    "anomalies",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """A module of the package, or a public name from the module that defines it."""
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+        return import_module(f"{__name__}.{name}")
+    for package in _PACKAGES if name in __all__ else ():
+        module = import_module(f"{__name__}.{package}")
+        if name in vars(module):
+            value = globals()[name] = vars(module)[name]
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "BPE",
@@ -62,8 +123,10 @@ __all__ = [
     "LSTM",
     "AdamW",
     "AlignmentHMM",
+    "Anomalies",
     "Arcs",
     "AutoregressiveGaussian",
+    "Backtest",
     "Banded",
     "Bernoulli",
     "Budget",
@@ -80,6 +143,7 @@ __all__ = [
     "EncoderDecoder",
     "Encoding",
     "Features",
+    "Forecast",
     "Frozen",
     "GaussianMixture",
     "GenerativeClassifier",
@@ -90,10 +154,12 @@ __all__ = [
     "LeftToRight",
     "MaskedTransformer",
     "Measure",
+    "ModelSelection",
     "Muon",
     "NGram",
     "NotFittedError",
     "Observation",
+    "OpenSymbols",
     "Poisson",
     "PseudoFrames",
     "Pseudocounts",
@@ -112,6 +178,8 @@ __all__ = [
     "Trapezoid",
     "__version__",
     "as_sequences",
+    "backtest",
+    "choose",
     "compare",
     "data",
     "distributed",
@@ -120,6 +188,12 @@ __all__ = [
     "from_module",
     "load",
     "plot_alignment",
+    "plot_durations",
+    "plot_forecast",
+    "plot_frames",
+    "plot_posterior",
+    "plot_states",
+    "plot_transitions",
     "presets",
     "to_huggingface",
     "window_loss",

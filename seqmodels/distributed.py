@@ -1,8 +1,9 @@
 """Several processes under ``torchrun``, which run one script on the same sequences and end with one model or one error.
 
 The script is that of one process, after ``join()`` or ``torch.distributed.init_process_group()``. What can be summed
-over sequences is: each process works on its share, and sums are added up (``add_up``). Everything else process 0 does
-alone, and the others take the result (``by_first``). Decisions that hang on a clock are those of process 0's clock.
+over sequences is: each process works on its shard, and sums are all-reduced (``all_reduce_sum``). Everything else rank
+0 does alone, and the others receive the result (``run_on_rank_zero``). Decisions that hang on a clock are those of rank
+0's clock.
 
 Before each sum the processes exchange a header of a few numbers: whether one of them has failed, and what each is about
 to do. So an error in one is raised in all, at the next sum, and no process waits for one that will never come. A
@@ -38,7 +39,7 @@ HEARTBEAT = 1.0  # seconds between two headers of a process that works while the
 FAIL, COMPARE, WAIT, CONTENT, DONE = -1, -2, -3, -4, -5
 
 _stop = {"requested": False, "agreed": False}  # of this process, by a signal; by all, as they last exchanged headers
-_alone: ContextVar[bool] = ContextVar("alone", default=False)
+_works_alone: ContextVar[bool] = ContextVar("works_alone", default=False)
 
 
 class ProcessError(RuntimeError):
@@ -78,85 +79,86 @@ def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
     dist.init_process_group(backend, store=store_of_restart, rank=rank, world_size=size, timeout=limit)
 
 
-def several() -> bool:
+def is_distributed() -> bool:
     """Whether there is more than this process, and it does not work alone while the others wait."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and not _alone.get()
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and not _works_alone.get()
 
 
-def is_first() -> bool:
+def is_rank_zero() -> bool:
     """Whether this is process 0, or the only one."""
-    return not several() or dist.get_rank() == 0
+    return not is_distributed() or dist.get_rank() == 0
 
 
-def share(items: Sequence[Item]) -> list[Item]:
+def shard(items: Sequence[Item]) -> list[Item]:
     """Every n-th of them, for n processes; all where there is only this one."""
-    return list(items) if not several() else list(items[dist.get_rank() :: dist.get_world_size()])
+    return list(items) if not is_distributed() else list(items[dist.get_rank() :: dist.get_world_size()])
 
 
-def check_enough(n: int) -> None:
+def check_enough_sequences(n: int) -> None:
     """Raise ``ValueError`` for fewer sequences than processes."""
-    if several() and n < dist.get_world_size():
+    if is_distributed() and n < dist.get_world_size():
         raise ValueError(
             f"there are {n} sequences for {dist.get_world_size()} processes; start fewer, or cut the sequences"
         )
 
 
-def add_up(tensors: Sequence[Tensor], first: Sequence[float] = ()) -> tuple[list[Tensor], list[float]]:
-    """Sums over all processes of float64 tensors, of the same shapes in each, and the numbers ``first`` of process 0.
+def all_reduce_sum(tensors: Sequence[Tensor], from_rank_zero: Sequence[float] = ()) -> tuple[list[Tensor], list[float]]:
+    """Sums over all processes of float64 tensors, of the same shapes in each; and rank 0's numbers ``from_rank_zero``.
 
     Raises:
         ProcessError: another process has failed, or does something else.
     """
-    if not several():
-        return list(tensors), list(first)
-    numbers = torch.tensor(list(first), dtype=torch.float64, device=tensors[0].device if tensors else _device())
+    if not is_distributed():
+        return list(tensors), list(from_rank_zero)
+    device = tensors[0].device if tensors else _device()
+    numbers = torch.tensor(list(from_rank_zero), dtype=torch.float64, device=device)
     parts = [t.reshape(-1) for t in tensors] + [numbers if dist.get_rank() == 0 else torch.zeros_like(numbers)]
     flat = torch.cat(parts)
     _exchange(flat.numel())
     _all_reduce(flat)
-    *sums, chosen = flat.split([part.numel() for part in parts])
-    return [part.view(t.shape) for part, t in zip(sums, tensors, strict=True)], chosen.tolist()
+    *sums, numbers = flat.split([part.numel() for part in parts])
+    return [part.view(t.shape) for part, t in zip(sums, tensors, strict=True)], numbers.tolist()
 
 
-def of_first(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The float64 tensors of process 0, in every process."""
-    if not several():
+def broadcast_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The float64 tensors of rank 0, in every process."""
+    if not is_distributed():
         return list(tensors)
-    return add_up([t if dist.get_rank() == 0 else torch.zeros_like(t) for t in tensors])[0]
+    return all_reduce_sum([t if dist.get_rank() == 0 else torch.zeros_like(t) for t in tensors])[0]
 
 
-def content_of_first(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
-    """To all processes but 0: the ``content()``, as ``storage`` writes it, of process 0. To that one, None."""
-    if not several():
+def receive_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+    """In every rank but 0 the ``content()`` of rank 0 (see ``broadcast_content``); in rank 0 None."""
+    if not is_distributed():
         return None
-    received = from_first(content)
+    received = broadcast_content(content)
     return None if dist.get_rank() == 0 else received
 
 
-def from_first(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The ``content()`` of process 0, in every process: nested dictionaries of arrays and JSON values."""
-    if not several():
+def broadcast_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The ``content()`` of rank 0, in every process: nested dictionaries of arrays and JSON values."""
+    if not is_distributed():
         return content()
-    content_of_this = content() if dist.get_rank() == 0 else {}
-    packed = _packed(content_of_this) if dist.get_rank() == 0 else b""
+    local = content() if dist.get_rank() == 0 else {}
+    encoded = _to_bytes(local) if dist.get_rank() == 0 else b""
     _exchange(CONTENT)
-    size = torch.tensor([len(packed)], device=_device())
+    size = torch.tensor([len(encoded)], device=_device())
     _broadcast(size)
     data = torch.empty(int(size), dtype=torch.uint8, device=_device())
-    if packed:
-        data.copy_(torch.frombuffer(bytearray(packed), dtype=torch.uint8))
+    if encoded:
+        data.copy_(torch.frombuffer(bytearray(encoded), dtype=torch.uint8))
     _broadcast(data)
-    return content_of_this if dist.get_rank() == 0 else _unpacked(data.cpu().numpy().tobytes())
+    return local if dist.get_rank() == 0 else _from_bytes(data.cpu().numpy().tobytes())
 
 
-def by_first(name: str, work: Callable[[], None]) -> None:
-    """Process 0 works, the others wait: for as long as it takes, unless it fails, is killed or hangs.
+def run_on_rank_zero(name: str, work: Callable[[], None]) -> None:
+    """Rank 0 works, the others wait: for as long as it takes, unless it fails, is killed or hangs.
 
     Args:
         name: of what is fitted; process 0 warns, at the line that called ``fit``, that the others have nothing to do.
         work: to be done.
     """
-    if not several():
+    if not is_distributed():
         work()
     elif dist.get_rank() == 0:
         warnings.warn(
@@ -166,18 +168,18 @@ def by_first(name: str, work: Callable[[], None]) -> None:
             stacklevel=4,
         )
         with _heartbeats():
-            token = _alone.set(True)
+            token = _works_alone.set(True)
             try:
                 work()
             finally:
-                _alone.reset(token)
+                _works_alone.reset(token)
         _exchange(WAIT)
     else:
         while _exchange(WAIT).working:
             pass
 
 
-def ask_to_stop() -> None:
+def request_stop() -> None:
     """Request, after a signal to this process, that training end in all processes at the same step."""
     _stop["requested"] = True
 
@@ -187,20 +189,20 @@ def stop_agreed() -> bool:
     return _stop["agreed"]
 
 
-def begin_anew() -> None:
+def clear_stop_requests() -> None:
     """Forget earlier requests to stop."""
     _stop.update(requested=False, agreed=False)
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def propagate_errors() -> Iterator[None]:
     """Around what every process does: an error in one is raised in all, and none goes on before all are done.
 
     Raises:
         ProcessError: one of them failed; in all the same, and a ``ValueError`` where that was one. If all failed alike,
             each raises what it raised.
     """
-    if not several():
+    if not is_distributed():
         yield
         return
     try:
@@ -218,22 +220,22 @@ def together() -> Iterator[None]:
         raise
 
 
-def check_alike(what: Mapping[str, str]) -> None:
+def check_equal(texts: Mapping[str, str]) -> None:
     """Raise ``ValueError`` in every process, naming what differs and where, unless all hold the same texts by name."""
-    if not several():
+    if not is_distributed():
         return
     _exchange(COMPARE)
-    texts = _gather("\n".join(f"{name}\t{_line(what[name])}" for name in what))
-    everywhere = [dict(line.split("\t", 1) for line in text.split("\n")) for text in texts]
-    every = dict.fromkeys(name for one in everywhere for name in one)
-    differing = [name for name in every if len({one.get(name, "missing") for one in everywhere}) > 1]
+    gathered = _gather("\n".join(f"{name}\t{_one_line(text)}" for name, text in texts.items()))
+    by_rank = [dict(line.split("\t", 1) for line in text.split("\n")) for text in gathered]
+    names = dict.fromkeys(name for held in by_rank for name in held)
+    differing = [name for name in names if len({held.get(name, "missing") for held in by_rank}) > 1]
     if not differing:
         return
     name = differing[0]
-    held: dict[str, list[int]] = {}
-    for i, one in enumerate(everywhere):
-        held.setdefault(one.get(name, "missing"), []).append(i)
-    who = "; ".join(f"{value} in {_in_words(ranks)}" for value, ranks in held.items())
+    ranks_with: dict[str, list[int]] = {}
+    for rank, held in enumerate(by_rank):
+        ranks_with.setdefault(held.get(name, "missing"), []).append(rank)
+    who = "; ".join(f"{text} in {_ranks_in_words(ranks)}" for text, ranks in ranks_with.items())
     also = f" (and {', '.join(differing[1:])})" if differing[1:] else ""
     raise ProcessValueError(
         f"the processes differ in {name}{also}: {who}; give every process the same model, the same sequences in the "
@@ -258,11 +260,11 @@ def _exchange(what: int, error: BaseException | None = None, *, working: bool = 
         [what == FAIL, working, _stop["requested"], size, size * size], dtype=torch.float64, device=_device()
     )
     _all_reduce(header)
-    failed, working_now, stop_requested, total, squares = header.tolist()
+    failed, working_now, stop_requested, size_sum, square_sum = header.tolist()
     _stop["agreed"] = bool(stop_requested)
     if failed:
         _raise_everywhere(error)
-    if n * squares != total * total:
+    if n * square_sum != size_sum * size_sum:
         raise ProcessError(
             f"the {n} processes do different things at the same time, so that their sums would be of nothing; let "
             "every process make the same calls in the same order, and one fit at a time"
@@ -279,7 +281,7 @@ def _raise_everywhere(error: BaseException | None) -> None:
     if len(failed) == len(messages) and len(set(messages)) == 1:
         return
     kind = ProcessValueError if first[0] == "1" else ProcessError
-    others = f" (and {_in_words(failed[1:])})" if failed[1:] else ""
+    others = f" (and {_ranks_in_words(failed[1:])})" if failed[1:] else ""
     raise kind(f"process {failed[0]} of {len(messages)}{others} failed, so all stop: {first[1:]}") from error
 
 
@@ -330,17 +332,17 @@ def _gather(text: str) -> list[str]:
     return [row[: int(size)].tobytes().decode() for row, size in zip(rows, sizes.tolist(), strict=True)]
 
 
-def _packed(content: Mapping[str, Any]) -> bytes:
+def _to_bytes(content: Mapping[str, Any]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "content"
         storage.write(path, content)
         return path.read_bytes()
 
 
-def _unpacked(packed: bytes) -> dict[str, Any]:
+def _from_bytes(encoded: bytes) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "content"
-        path.write_bytes(packed)
+        path.write_bytes(encoded)
         return storage.read(path)
 
 
@@ -368,17 +370,17 @@ def _detecting_loss() -> Iterator[None]:
         others = [i for i in range(dist.get_world_size()) if i != dist.get_rank()]
         n, reason = dist.get_world_size(), str(error).splitlines()[0]
         raise LostProcessError(
-            f"{_in_words(others, 'or')} of {n} stopped answering process {dist.get_rank()}: it was killed, or hangs "
-            "for longer than the time limit of the process group, or lost its connection; start all again (torchrun "
-            f"--max-restarts does). [{reason}]"
+            f"{_ranks_in_words(others, 'or')} of {n} stopped answering process {dist.get_rank()}: it was killed, or "
+            "hangs for longer than the time limit of the process group, or lost its connection; start all again "
+            f"(torchrun --max-restarts does). [{reason}]"
         ) from error
 
 
-def _in_words(ranks: Sequence[int], last: str = "and") -> str:
+def _ranks_in_words(ranks: Sequence[int], last: str = "and") -> str:
     if len(ranks) == 1:
         return f"process {ranks[0]}"
     return f"processes {', '.join(map(str, ranks[:-1]))} {last} {ranks[-1]}"
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())

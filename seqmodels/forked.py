@@ -7,8 +7,7 @@ waits. Spawned workers are not concerned; they are the way to several threads a 
 from __future__ import annotations
 
 import os
-
-import torch
+import sys
 
 
 def compute_on_one_thread_in_forks() -> None:
@@ -18,5 +17,9 @@ def compute_on_one_thread_in_forks() -> None:
 
 
 def _compute_on_one_thread() -> None:
+    if "torch" not in sys.modules:  # a fork that loads it later starts its own threads
+        return
+    import torch
+
     if torch.get_num_threads() > 1:
         torch.set_num_threads(1)

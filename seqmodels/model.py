@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,17 +13,20 @@ import numpy as np
 import torch
 
 from seqmodels import distributed, storage
-from seqmodels.agreement import check_processes_agree
+from seqmodels.display import html_facts, model_facts, settings_in_words, text_facts
 from seqmodels.encodings import Encoding
+from seqmodels.fitting import check_arguments, checked_data, fit_model, learn_setting
 from seqmodels.generation import (
     Candidate,
     Cursor,
     CursorState,
     Decoding,
+    Forecast,
     MergedStates,
     PruningName,
     SamplingOptions,
     Stream,
+    forecast,
     generate,
     log_prob_marginal,
     n_best,
@@ -34,17 +36,14 @@ from seqmodels.generation import (
 )
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
-from seqmodels.parameters import Configurable, undone_on_failure
-from seqmodels.precision import finite_steps
-from seqmodels.preparation import Data, Example, Setting, Sources, choose_sources, default_encoding, hold_out
+from seqmodels.parameters import Configurable
+from seqmodels.precision import checked_log_prob_steps, in_float64
+from seqmodels.preparation import Data, Example, Setting, default_encoding
 from seqmodels.sequences import Item, Kind, Sequences
-from seqmodels.tagging import check_aligned, check_choices, check_has_targets
 from seqmodels.training import interruption
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+    pass
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -99,6 +98,25 @@ class SequenceModel(Configurable, ABC):
     _is_tagger: ClassVar[bool] = False  # whether targets have a step for each of their source's
     _reads_from_disk: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
     _fits_in_parallel: ClassVar[bool] = False  # whether several processes share ``_fit``; else the first does it alone
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """``(D,)`` names of the features of ``X`` that it was fitted to; no attribute where they had none.
+
+        Sequences whose features are called otherwise, or come in another order, are refused.
+        """
+        encoding = self.source_encoding_ if self._setting().measure.conditional else self.encoding_
+        if encoding is None or encoding.reads != "vectors" or encoding.names is None:
+            raise AttributeError(f"this {type(self).__name__} was fitted to sequences without names of features")
+        return np.array(encoding.names, dtype=object)
+
+    @property
+    def symbol_names_(self) -> np.ndarray:
+        """``(V,)`` the string of each symbol; no attribute where it was fitted to integers, text or vectors."""
+        self._setting()
+        if self.encoding_.reads != "symbols" or self.encoding_.names is None:
+            raise AttributeError(f"this {type(self).__name__} was not fitted to strings as symbols")
+        return np.array(self.encoding_.names, dtype=object)
 
     @property
     def interrupted_(self) -> bool:
@@ -164,6 +182,18 @@ class SequenceModel(Configurable, ABC):
     def _restore(self, state: dict[str, Any]) -> None:
         """Take back what ``_state`` returned; ``encoding_``, ``observation_`` and ``length_`` are set before."""
 
+    def _default_source_encoding(self, X: Sequences) -> Encoding:
+        """What ``source_encoding="auto"`` means where sources are not read as targets are."""
+        return default_encoding(X.kind)
+
+    def _reads_missing(self) -> bool:
+        """Whether the fitted model reads, and sums out, missing values."""
+        return self._sums_out_missing and self.observation_.sums_out_missing
+
+    def _source_shares_encoding(self) -> bool:
+        """Whether sources and targets are read by one encoding."""
+        return not self._has_encoder
+
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
         """For each encoded source the most probable target, encoded, where it is found without a search; else None."""
         return None
@@ -183,8 +213,10 @@ class SequenceModel(Configurable, ABC):
         Args:
             X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
             y: targets, one for each of ``X``: the model then is p(y | x).
-            validation: ``"auto"`` lets networks hold out a tenth, 10,000 units at most, for early stopping (the head of
-                a single sequence); ``None`` holds out nothing; or sequences (a pair if there are targets).
+            validation: ``"auto"`` lets networks hold out a tenth, 10,000 units at most, for early stopping: whole
+                clusters where the sequences have three or more, so that training stops by speakers or documents it has
+                not seen; the head of a single sequence. ``None`` holds out nothing; or sequences (a pair if there are
+                targets).
             sample_weight: ``(n,)`` weight of each sequence in the objective.
 
         The first Ctrl-C or SIGTERM ends training: ``fit`` returns with a warning, the best so far and ``interrupted_``.
@@ -194,13 +226,14 @@ class SequenceModel(Configurable, ABC):
             KeyboardInterrupt: a second Ctrl-C, or a first before there is anything to keep; an earlier fit stays as it
                 was.
         """
-        with distributed.together():
-            return self._fit_to(Data.of(X, y, sample_weight), validation)
+        with distributed.propagate_errors():
+            fit_model(self, Data.of(X, y, sample_weight), validation)
+        return self
 
     def learned_encoding(self, X: Any, y: Any = None) -> Encoding:
         """The encoding that ``fit`` would learn from these sequences, for ``fit_encoded``; raises as ``fit`` does."""
-        self._check_choices()
-        return self._learn_setting(Data.of(X, y)).encoding
+        check_arguments(self)
+        return learn_setting(self, Data.of(X, y)).encoding
 
     def fit_encoded(self, encoding: Encoding, X: Any, y: Any = None, *, validation: Any = "auto") -> Self:
         """``fit`` in an ``encoding`` that is fitted already, so that several models share alphabet and units.
@@ -212,108 +245,9 @@ class SequenceModel(Configurable, ABC):
             raise ValueError(
                 "a warm start goes on in the encoding that was learned first; call fit, or clone the model"
             )
-        with distributed.together():
-            return self._fit_to(Data.of(X, y), validation, encoding)
-
-    def _fit_to(self, data: Data, validation: Any, encoding: Encoding | None = None) -> Self:
-        self._check_choices()
-        self._check_hyperparameters()
-        check_processes_agree(self, data, validation)
-        train, held_out = hold_out(data, validation, self._uses_validation, self.random_state)
-        setting = self._learn_setting(train, encoding)
-        for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
-            if part is not None:
-                _check_readable(self, setting, part)
-        held = [] if held_out is None else setting.examples(held_out)
-        examples = setting.examples(train, on_disk=self._reads_from_disk), held
-        began = time.perf_counter()
-        with undone_on_failure(self):
-            with interruption.interruptible() as interrupted:
-                self._apply_setting(setting)
-                if self._fits_in_parallel or not distributed.several():
-                    self._fit(*examples)
-                else:
-                    if not distributed.is_first():
-                        interrupted.hold()  # a signal here is one to the process that works
-                    distributed.by_first(type(self).__name__, lambda: self._fit(*examples))
-            if interrupted.requested and distributed.is_first():
-                self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
-                self.converged_ = False
-            self.fit_seconds_ = time.perf_counter() - began
-            self._load_from_first_process()
-        if interrupted.requested and interrupted.signal is not None:
-            checkpoint = self.get_params(deep=False).get("checkpoint")
-            interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, checkpoint, stacklevel=3)
+        with distributed.propagate_errors():
+            fit_model(self, Data.of(X, y), validation, encoding)
         return self
-
-    def _load_from_first_process(self) -> None:
-        """Under several processes all end with the model of the first, to the last bit."""
-        content = distributed.content_of_first(self.content)
-        if content is not None:
-            source_encoding = None if content["source_encoding"] is None else self.source_encoding_
-            self._load(content, self.encoding_, self.observation_, source_encoding)
-
-    def _resolved_choices(self) -> dict[str, Any]:
-        """What a checkpoint must agree with, beside the hyperparameters: what ``"auto"`` came to."""
-        encodings = {"encoding": self.encoding_, "source_encoding": self.source_encoding_}
-        return {**encodings, "observation": self.observation_, "length": self.length_}
-
-    def _check_choices(self) -> None:
-        for name, choices in (("length", ("auto", "given", "stop")), ("dtype", tuple(DTYPES))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, choices))}")
-        for name, kind, example in (
-            ("encoding", Encoding, "Characters()"),
-            ("source_encoding", Encoding, "Characters()"),
-            ("observation", Observation, "Categorical()"),
-        ):
-            choice = getattr(self, name)
-            if choice != "auto" and not isinstance(choice, kind):
-                raise ValueError(f"{name} is {choice!r}; pass 'auto' or an object such as {example}")
-        if self._is_tagger:
-            check_choices(type(self).__name__, self.length, self.ignore_source)
-
-    def _learn_setting(self, train: Data, fitted: Encoding | None = None) -> Setting:
-        kind = train.scored.kind
-        if self._is_tagger:
-            check_has_targets(type(self).__name__, train)
-        default_length: Length = "given" if kind == "vectors" or self._is_tagger else "stop"
-        length = default_length if self.length == "auto" else self.length
-        observation = self._default_observation(kind) if self.observation == "auto" else self.observation.clone()
-        if self.warm_start and self.__sklearn_is_fitted__():
-            return Setting.of(
-                self.encoding_, observation, length, train.y is not None, self.source_encoding_, grid=train.scored.grid
-            )
-        observation.check(train.scored.n_features)
-        if fitted is not None:
-            return Setting.learn(train, fitted, observation, length, fitted=True)
-        values = observation.values(train.scored.n_features)
-        encoding = default_encoding(kind, values) if self.encoding == "auto" else self.encoding
-        sources: Sources = "ignored"
-        if not self.ignore_source:
-            sources = choose_sources(
-                train,
-                self.source_encoding,
-                # Labels and what they label have encodings of their own, also where both are integers.
-                None if self._is_tagger else encoding,
-                self._default_source_encoding(train.X),
-                model=type(self).__name__,
-                shared=self._source_shares_encoding(),
-            )
-        return Setting.learn(train, encoding, observation, length, sources)
-
-    def _default_source_encoding(self, X: Sequences) -> Encoding:
-        """What ``source_encoding="auto"`` means where sources are not read as targets are."""
-        return default_encoding(X.kind)
-
-    def _source_shares_encoding(self) -> bool:
-        """Whether sources and targets are read by one encoding."""
-        return not self._has_encoder
-
-    def _apply_setting(self, setting: Setting) -> None:
-        self.encoding_, self.observation_ = setting.encoding, setting.observation
-        self.source_encoding_ = setting.source_encoding
-        self.measure_, self.length_ = setting.measure, setting.measure.length
 
     # -- scoring -------------------------------------------------------------------------------------------
 
@@ -330,10 +264,10 @@ class SequenceModel(Configurable, ABC):
             ValueError: sequences that cannot be read, or a log-probability that float64 cannot hold, by sequence and
                 position.
         """
-        data, setting = self._checked_data(X, y), self._setting()
+        data, setting = checked_data(self, X, y), self._setting()
         examples = setting.examples(data, on_disk=self._reads_from_disk)
         names = "X" if data.y is None else "y"
-        steps = finite_steps(examples, self._steps, lambda some: self._in_float64()._steps(some), names)
+        steps = checked_log_prob_steps(examples, self._steps, lambda some: in_float64(self)._steps(some), names)
         return [setting.in_raw_units(item, s) for item, s in zip(data.scored, steps, strict=True)]
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
@@ -342,7 +276,7 @@ class SequenceModel(Configurable, ABC):
 
     def score(self, X: Any, y: Any = None) -> float:
         """Nats per frame, byte or symbol: ``Σ log p / Σ units``. Higher is better."""
-        data = self._checked_data(X, y)
+        data = checked_data(self, X, y)
         return float(self.log_prob(data.X, data.y).sum() / data.scored.n_units.sum())
 
     def log_prob_marginal(
@@ -378,23 +312,6 @@ class SequenceModel(Configurable, ABC):
         """
         return log_prob_marginal(self, X, y, beam=beam, pruning=pruning, random_state=random_state)
 
-    def _checked_data(self, X: Any, y: Any) -> Data:
-        """The data, if the fitted model can read them; raises ``ValueError`` if not, naming the sequence."""
-        setting, data = self._setting(), Data.of(X, y)
-        if (data.y is not None) != setting.measure.conditional:
-            expected = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
-            raise ValueError(f"the model was fitted as {expected}")
-        _check_readable(self, setting, data)
-        return data
-
-    def _in_float64(self) -> Self:
-        """The same model, computing in float64; this one stays as it is."""
-        if self.dtype == "float64":
-            return self
-        twin = copy.copy(self)
-        twin.dtype = "float64"
-        return twin
-
     # -- what comes next -----------------------------------------------------------------------------------
 
     def predict_next(self, prefix: Any = None, *, source: Any = None) -> Any:
@@ -410,6 +327,45 @@ class SequenceModel(Configurable, ABC):
     def stream(self, *, source: Any = None) -> Stream:
         """Reads one sequence as it comes: ``update(x_t)`` is ``log p(x_t | past)``, ``predict_next()`` what is next."""
         return Stream.of(self, source)
+
+    def forecast(
+        self,
+        X: Any,
+        k: int,
+        *,
+        y: Any = None,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        n: int = 500,
+        top_k: int | None = 5,
+        random_state: int | None = None,
+    ) -> Forecast:
+        """What follows each sequence of ``X`` (of ``y``, given ``X``, for a model of p(y | x)), 1 to ``k`` steps ahead.
+
+        The distribution of each step, not seeing those between. In closed form for HMMs whose observations do not look
+        back, for an autoregression of one state (a VAR), and one step ahead for every model; else the mean, over n
+        drawn paths, of the model's prediction after each path. The parameters are taken for certain.
+
+        Args:
+            k: encoded steps: frames, symbols, of text bytes or pieces.
+            quantiles: levels between 0 and 1, increasing; each feature's own.
+            n: paths.
+            top_k: of symbols, how many of the most probable to list at each step; None: all.
+            random_state: seed of the paths; None takes the model's.
+
+        Raises:
+            ValueError: a sequence that cannot be read, or of probability zero, named; a tagger, whose targets end with
+                their sources; arguments that cannot be.
+
+        >>> from seqmodels import HMM
+        >>> moments = {"means": [[0.0], [5.0]], "covariances": [[1.0], [1.0]]}
+        >>> model = HMM.from_parameters([1.0, 0.0], [[0.9, 0.1], [0.2, 0.8]], **moments)
+        >>> model.forecast([[[0.1], [-0.2]]], 2).frame[["step", "mean", "5%", "95%", "method"]].round(2)
+           step  mean    5%   95% method
+        0     1  0.50 -1.59  5.00  exact
+        1     2  0.85 -1.55  5.54  exact
+        """
+        data = checked_data(self, X, y)
+        return forecast(self, data, k, quantiles=quantiles, n=n, top_k=top_k, random_state=random_state)
 
     def sample(
         self,
@@ -556,6 +512,35 @@ class SequenceModel(Configurable, ABC):
             batch_size=batch_size,
         )
 
+    # -- in words ------------------------------------------------------------------------------------------
+
+    def describe(self) -> str:
+        """What a fitted model is, in a few lines: its sizes, what it was fitted to, how the fit ended.
+
+        >>> from seqmodels import HMM
+        >>> print(HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.75, 0.25]]).describe())
+        HMM
+          model        HMM(n_states=1, length='stop', observation=Categorical())
+          density      p(x)
+          data         integer symbols, scored per symbol, the end of a sequence is scored too
+          observation  Categorical()
+          encoding     Symbols(n_symbols=2)
+          parameters   2
+          context      the whole sequence
+          fitted       not by training: its parameters were given or counted
+
+        Raises:
+            NotFittedError: a model that is not fitted.
+        """
+        self._setting()
+        return text_facts(type(self).__name__, model_facts(self))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the description of a fitted model, the hyperparameters of another."""
+        if self.__sklearn_is_fitted__():
+            return html_facts(type(self).__name__, model_facts(self))
+        return html_facts(f"{type(self).__name__}, not fitted", settings_in_words(self))
+
     # -- keeping -------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -592,8 +577,9 @@ class SequenceModel(Configurable, ABC):
         self.source_encoding_ = shared if sources is None else sources.restore(content["source_encoding"]["state"])
         self.observation_, self.measure_ = observation, Measure(**content["measure"])
         self.length_ = self.measure_.length
-        self.history_, self.converged_ = pd.DataFrame(content["history"]), content["converged"]
-        self.fit_seconds_ = content["fit_seconds"]
+        self.history_ = pd.DataFrame(content["history"])
+        self.converged_: bool = content["converged"]
+        self.fit_seconds_: float = content["fit_seconds"]
         self._restore(content["state"])
         return self
 
@@ -604,9 +590,9 @@ class SequenceModel(Configurable, ABC):
 
         The change of a score tells how much of it the floors made.
         """
-        other = copy.copy(self)
-        other.observation_ = self.observation_.with_floor(factor)
-        return other
+        floored = copy.copy(self)
+        floored.observation_ = self.observation_.with_floor(factor)
+        return floored
 
     def _setting(self) -> Setting:
         if not self.__sklearn_is_fitted__():
@@ -629,12 +615,6 @@ class SequenceModel(Configurable, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "measure_")
-
-
-def _check_readable(model: SequenceModel, setting: Setting, data: Data) -> None:
-    setting.check(data, model._sums_out_missing and setting.observation.sums_out_missing)
-    if model._is_tagger:
-        check_aligned(setting, data)
 
 
 def _described(encoding: Encoding | None) -> dict[str, Any] | None:

@@ -6,11 +6,11 @@ Values that come from a file or a command line are checked by the annotations of
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -26,13 +26,12 @@ class Configurable:
     encodings are all configurable, so ``observation__n_components`` is a parameter of a model.
     """
 
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return list(argument_names(cls))  # type: ignore[arg-type]
+    _renamed: ClassVar[Mapping[str, str]] = {}  # names that hyperparameters have in older files -> names they have now
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Hyperparameters by name; with ``deep`` also those of nested configurables, as ``outer__inner``."""
-        params: dict[str, Any] = {name: getattr(self, name) for name in self._parameter_names()}
+        names = argument_names(type(self))  # type: ignore[arg-type]
+        params: dict[str, Any] = {name: getattr(self, name) for name in names}
         if deep:
             for name, value in list(params.items()):
                 for path, nested in _nested(name, value):
@@ -41,7 +40,7 @@ class Configurable:
 
     def set_params(self, **params: Any) -> Self:
         """Set hyperparameters by name; raises ``ValueError`` for a name that does not exist."""
-        known = self._parameter_names()
+        known = argument_names(type(self))  # type: ignore[arg-type]
         for name, value in params.items():
             outer, _, inner = name.partition("__")
             if outer not in known:
@@ -97,11 +96,11 @@ def _with(value: Any, name: str, inner: str, new: Any) -> Any:
 @contextmanager
 def undone_on_failure(thing: Configurable) -> Iterator[None]:
     """Within the context, if an exception is raised, ``thing`` gets back the attributes that it had before."""
-    before = dict(vars(thing))
+    attributes = dict(vars(thing))
     try:
         yield
     except BaseException:
-        thing.__dict__ = before
+        thing.__dict__ = attributes
         raise
 
 
@@ -145,8 +144,8 @@ def check_argument(cls: type, name: str, value: Any, *, any_number: bool = False
 def _same_number(value: Any) -> list[bool | int | float]:
     if not isinstance(value, bool | int | float) or not abs(value) <= LARGEST_EXACT:
         return []
-    whole = [int(value), bool(value)] if value == int(value) else []
-    return [*whole, float(value)]
+    integers = [int(value), bool(value)] if value == int(value) else []
+    return [*integers, float(value)]
 
 
 def _shortened(value: Any) -> str:
@@ -160,7 +159,7 @@ def admits(hint: Any, value: Any) -> bool:
     if hint is Any:
         return True
     if origin in (Union, UnionType):
-        return any(admits(each, value) for each in get_args(hint))
+        return any(admits(option, value) for option in get_args(hint))
     if origin is Literal:
         return any(type(value) is type(choice) and value == choice for choice in get_args(hint))
     if hint is None or hint is type(None):
@@ -183,7 +182,7 @@ def in_words(hint: Any) -> str:
     >>> in_words(int | Literal["auto"] | None)
     'an integer, "auto" or none'
     """
-    options = [_word(each) for each in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))]
+    options = [_word(option) for option in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))]
     return options[0] if len(options) == 1 else f"{', '.join(options[:-1])} or {options[-1]}"
 
 

@@ -6,37 +6,60 @@ refused.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 
 from seqmodels.preparation import Example
 
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
 # Magnitudes of encoded values:
-MAX_FLOAT32 = 1e15  # up to which float32 holds squares, and layers hold squares of sums
+MAX_SQUARED_IN_FLOAT32 = 1e15  # up to which float32 holds squares, and layers hold squares of sums
 MAX_FLOAT64 = 1e50  # the same of float64's fourth powers: a network's precision grows with what it reads
 MAX_FLOAT64_SQUARED = 1e140  # up to which float64 holds a square at all
 
+
+class HasDtype(Protocol):
+    """A model that computes in the precision that its ``dtype`` names when it computes."""
+
+    dtype: str
+
+
+Model = TypeVar("Model", bound=HasDtype)
 Score = Callable[[list[Example]], list[np.ndarray]]
 
 
-def finite_steps(examples: list[Example], score: Score, score_in_float64: Score, names: str) -> list[np.ndarray]:
+def in_float64(model: Model) -> Model:
+    """The same model, computing in float64; the one given stays as it is."""
+    if model.dtype == "float64":
+        return model
+    twin = copy.copy(model)
+    twin.dtype = "float64"
+    return twin
+
+
+def checked_log_prob_steps(
+    examples: list[Example], score: Score, score_in_float64: Score, what: str
+) -> list[np.ndarray]:
     """Log-probabilities of the steps of each example: of ``score`` where certain, else of ``score_in_float64``.
 
     Args:
         examples: what is scored.
         score: the model in its own precision.
         score_in_float64: the same model in float64.
-        names: what the sequences are called in an error: ``X`` or ``y``.
+        what: what the sequences are called in an error: ``X`` or ``y``.
 
     Raises:
         ValueError: a log-probability that float64 cannot hold, by sequence and position.
     """
-    beyond = {i for i, e in enumerate(examples) if is_beyond_float32(e.values) or is_beyond_float32(e.source)}
+    beyond = {i for i, e in enumerate(examples) if squares_exceed_float32(e.values) or squares_exceed_float32(e.source)}
     if not beyond:
         steps = score(examples)
     else:
@@ -48,24 +71,24 @@ def finite_steps(examples: list[Example], score: Score, score_in_float64: Score,
         return steps
     steps = list(steps)
     for i in doubtful:  # one at a time: what is lost in one must not reach the others
-        steps[i] = _steps_in_float64(i, examples[i], score_in_float64, names)
+        steps[i] = _steps_in_float64(i, examples[i], score_in_float64, what)
     return steps
 
 
-def _steps_in_float64(i: int, example: Example, score: Score, names: str) -> np.ndarray:
+def _steps_in_float64(i: int, example: Example, score: Score, what: str) -> np.ndarray:
     steps = np.full(len(example.values), np.nan)
     if max(_largest(example.values), _largest(example.source)) <= MAX_FLOAT64_SQUARED:
         # Of a covariance that no precision can hold there is no figure.
         with suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]
             (steps,) = score([example])
     if not _is_finite(steps):
-        _refuse_unless_zero(i, example, steps, score, names)
+        _refuse_unless_zero(i, example, steps, score, what)
     return steps
 
 
-def is_beyond_float32(values: np.ndarray | None) -> bool:
+def squares_exceed_float32(values: np.ndarray | None) -> bool:
     """Whether encoded vectors have a value whose square float32 cannot be trusted with."""
-    return _largest(values) > MAX_FLOAT32
+    return _largest(values) > MAX_SQUARED_IN_FLOAT32
 
 
 def refuse_beyond_float64(values: np.ndarray, what: str) -> None:
@@ -90,7 +113,7 @@ def _is_zero(steps: np.ndarray) -> bool:
     return bool((steps < np.inf).all()) and bool(np.isneginf(steps).any())
 
 
-def _refuse_unless_zero(i: int, example: Example, steps: np.ndarray, score: Score, names: str) -> None:
+def _refuse_unless_zero(i: int, example: Example, steps: np.ndarray, score: Score, what: str) -> None:
     """Where values of a size that float64 holds have probability zero too, the zero is the model's."""
     wrong = ~np.isfinite(steps)
     if _is_zero(steps):
@@ -100,11 +123,11 @@ def _refuse_unless_zero(i: int, example: Example, steps: np.ndarray, score: Scor
         (clipped,) = score([replace(example, values=_clipped(example.values), source=source)])
         if np.array_equal(np.isneginf(clipped), wrong):
             return
-    large = [v for v in (example.values, example.source) if v is not None and _largest(v) > MAX_FLOAT32]
+    large = [v for v in (example.values, example.source) if v is not None and _largest(v) > MAX_SQUARED_IN_FLOAT32]
     cause = where_largest(large[0]) if large else None
     t = int(np.argmax(wrong)) if wrong.any() else int(np.argmin(steps))
     raise ValueError(
-        f"sequence {i} of {names} has no log-probability that float64 can hold: it has "
+        f"sequence {i} of {what} has no log-probability that float64 can hold: it has "
         f"{cause or f'{steps[t]} at step {t}'}; remove or rescale what is far from the training data, or mark it "
         "missing with NaN"
     )

@@ -11,7 +11,7 @@ import numpy as np
 from seqmodels.encodings import Bytes, Encoding, Features, Standardize, Symbols
 from seqmodels.measure import Length, Measure, Values, space_of
 from seqmodels.observations import Observation
-from seqmodels.sequences import FRAMES_IN_MEMORY, UNITS, Item, Kind, Sequences, as_sequences
+from seqmodels.sequences import FRAMES_IN_MEMORY, UNITS, Item, Kind, Sequences, as_sequences, listed, symbols_of_all
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,15 @@ Sources = Encoding | Literal["shared", "ignored"]
 # Units: more would be taken from training, and scored at each evaluation, than early stopping needs.
 MAX_HELD_OUT = 10_000
 
+# With fewer, what is left to train on would be half of the clusters or less.
+MIN_CLUSTERS_TO_HOLD_OUT = 3
+
 
 def hold_out(data: Data, validation: Any, automatic: bool, random_state: int) -> tuple[Data, Data | None]:
     """The training and the validation part.
 
-    ``"auto"`` holds out a tenth of the sequences, or of a single one its head; ``MAX_HELD_OUT`` units at most.
+    ``"auto"`` holds out a tenth of the sequences, or of a single one its head; ``MAX_HELD_OUT`` units at most. Where
+    the sequences have three clusters or more, it is whole clusters: one at least, about a tenth of the units together.
     """
     if validation is None or (isinstance(validation, str) and validation == "auto" and not automatic):
         return data, None
@@ -130,22 +134,55 @@ def hold_out(data: Data, validation: Any, automatic: bool, random_state: int) ->
 
 def _hold_out_tenth(data: Data, random_state: int) -> tuple[Data, Data | None]:
     n = len(data.X)
+    clusters = cluster_numbers(data)
+    if clusters is not None and clusters.max() + 1 >= MIN_CLUSTERS_TO_HOLD_OUT:
+        mask = _clusters_to_hold_out(clusters, data.scored.n_units, random_state)
+        return data.take(~mask), data.take(mask)
     if n > 1:
         order = np.random.default_rng(random_state).permutation(n)[: max(1, n // 10)]
-        before = np.cumsum(data.scored.n_units[order]) - data.scored.n_units[order]
+        n_units_before = np.cumsum(data.scored.n_units[order]) - data.scored.n_units[order]
         mask = np.zeros(n, dtype=bool)
-        mask[order[before < MAX_HELD_OUT]] = True
+        mask[order[n_units_before < MAX_HELD_OUT]] = True
         return data.take(~mask), data.take(mask)
     length = len(data.X.items[0])
     if data.y is not None or length < 20:
         return data, None
     at = min(MAX_HELD_OUT, max(1, length // 10))
     # The head: of a text or a recording the end is nearest to what comes after, and would be missed most.
-    head, rest = (
-        Sequences([part], metadata=data.X.metadata, grid=data.X.grid)
-        for part in (data.X.items[0][:at], data.X.items[0][at:])
-    )
+    head, rest = data.X.segments([(0, 0, at)]), data.X.segments([(0, at, length)])
     return Data(rest, None, data.weights), Data.of(head)
+
+
+def cluster_numbers(data: Data) -> np.ndarray | None:
+    """``(n,)`` the number of each sequence's cluster (of the targets, else of the sources), from 0; None: no clusters.
+
+    A sequence that names none is a cluster of its own.
+    """
+    import pandas as pd
+
+    clusters = data.scored.clusters or data.X.clusters
+    if clusters is None:
+        return None
+    numbers = np.asarray(pd.factorize(np.asarray(pd.Series(clusters)))[0])
+    unnamed = numbers < 0
+    return np.where(unnamed, numbers.max() + np.cumsum(unnamed), numbers)
+
+
+def _clusters_to_hold_out(clusters: np.ndarray, n_units: np.ndarray, random_state: int) -> np.ndarray:
+    """``(n,)`` mask of whole clusters, drawn by seed.
+
+    Each that is drawn is held out if that brings the held-out units nearer to a tenth of all, or to ``MAX_HELD_OUT``;
+    the smallest cluster if none does.
+    """
+    sizes = np.bincount(clusters, n_units)
+    target = min(MAX_HELD_OUT, sizes.sum() / 10)
+    order = np.random.default_rng(random_state).permutation(len(sizes))
+    held_out, total = [], 0.0
+    for cluster in order:
+        if abs(total + sizes[cluster] - target) < abs(total - target):
+            held_out.append(cluster)
+            total += sizes[cluster]
+    return np.isin(clusters, held_out or [order[np.argmin(sizes[order])]])
 
 
 @dataclass(frozen=True)
@@ -167,8 +204,13 @@ class Setting:
         sources: Sources = "shared",
         *,
         fitted: bool = False,
+        alphabet: Data | None = None,
     ) -> Setting:
-        """Fit the encodings, unless that of what is scored is ``fitted``, and say what will be measured."""
+        """Fit the encodings, unless that of what is scored is ``fitted``, and say what will be measured.
+
+        Encodings of symbols are fitted to ``alphabet``, if that is given: held-out sequences are among it, so that all
+        models have one alphabet, whether they hold out some or not.
+        """
         kind = data.scored.kind
         _check_reads("encoding", encoding, data.scored)
         emitted = "vectors" if kind == "vectors" else "symbols"
@@ -176,14 +218,17 @@ class Setting:
             raise ValueError(f"the observation {observation!r} emits {observation.emits} but the sequences are {kind}")
         both = data.y is not None and sources == "shared"
         if not fitted:
-            encoding = encoding.clone().fit(Sequences([*data.X, *data.scored]) if both else data.scored)
+            seen = data if alphabet is None or kind != "symbols" else alphabet
+            encoding = fitted_to(encoding, _together(seen.X, seen.scored) if both else seen.scored)
         if emitted == "vectors":
             _check_values(encoding, observation)
-        source_encoding = encoding if both else _fit_sources(data, sources)
-        return cls.of(encoding, observation, length, data.y is not None, source_encoding, grid=data.scored.grid)
+        source_encoding = encoding if both else _fit_sources(data, sources, alphabet)
+        return cls.from_fitted(
+            encoding, observation, length, data.y is not None, source_encoding, grid=data.scored.grid
+        )
 
     @classmethod
-    def of(
+    def from_fitted(
         cls,
         encoding: Encoding,
         observation: Observation,
@@ -263,20 +308,59 @@ def _check_reads(name: str, encoding: Encoding, sequences: Sequences) -> None:
         raise ValueError(f"the {name} {encoding!r} reads {encoding.reads} but the sequences are {sequences.kind}")
 
 
-def _fit_sources(data: Data, sources: Sources) -> Encoding | None:
+def _fit_sources(data: Data, sources: Sources, alphabet: Data | None) -> Encoding | None:
     if data.y is None or not isinstance(sources, Encoding):
         return None
     _check_reads("source_encoding", sources, data.X)
-    return sources.clone().fit(data.X)
+    return fitted_to(sources, data.X if alphabet is None or data.X.kind != "symbols" else alphabet.X)
+
+
+def fitted_to(encoding: Encoding, sequences: Sequences) -> Encoding:
+    """A copy of an encoding, fitted; it knows the names of the features."""
+    learned = encoding.clone().fit(sequences)
+    if sequences.kind == "vectors":
+        learned.names = sequences.features
+    return learned
+
+
+def _together(X: Sequences, y: Sequences) -> Sequences:
+    """Sources and targets that one encoding reads; with names of features where they agree."""
+    features = X.features if X.features == y.features else None
+    return Sequences([*X, *y], symbols=symbols_of_all([X, y]), features=features)
 
 
 def _check(what: str, sequences: Sequences, encoding: Encoding, missing_is_summed_out: bool) -> None:
     if sequences.kind != encoding.reads:
         raise ValueError(f"the model was fitted on {encoding.reads} but got {sequences.kind} as {what}")
+    if sequences.kind == "vectors":
+        _check_features(what, sequences.features, encoding.names)
     for i, item in enumerate(sequences):
         encoding.check(i, item)
         if sequences.kind == "vectors" and not missing_is_summed_out:
             _refuse_missing(what, i, np.asarray(item))
+
+
+def _check_features(what: str, names: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:
+    """Raise ``ValueError`` for names of features other than those of the fit, or in another order."""
+    if names is None or fitted is None or names == fitted:
+        return
+    if sorted(names) == sorted(fitted):
+        raise ValueError(
+            f"the features of {what} are {listed(names)} but the model was fitted on {listed(fitted)}, in this order; "
+            "pass them in this order"
+        )
+    differing = [
+        f"{words} {listed(names)}"
+        for words, names in (
+            ("lacks", [name for name in fitted if name not in names]),
+            ("has the unknown", [name for name in names if name not in fitted]),
+        )
+        if names
+    ]
+    raise ValueError(
+        f"{what} {' and '.join(differing)}: the model was fitted on the features {listed(fitted)}; pass these, or "
+        "sequences whose features have no names"
+    )
 
 
 def _check_values(encoding: Encoding, observation: Observation) -> None:
@@ -346,5 +430,6 @@ def _refuse_missing(what: str, i: int, frames: np.ndarray) -> None:
     if missing.any():
         raise ValueError(
             f"sequence {i} of {what} has a NaN at frame {int(np.argmax(missing))}, and this model cannot sum out "
-            "missing values; fill them in, leave the frames out, or use an HMM with a GaussianMixture"
+            "missing values; fill them in, leave the frames out, use an HMM with a GaussianMixture, or fit a network "
+            "to data in which some are missing, so that it learns to read them"
         )

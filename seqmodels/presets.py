@@ -1,10 +1,9 @@
 """Published models, untrained: ``presets.gpt2("small").fit(X)``; published weights are read by ``from_huggingface``.
 
 First the textbook: Rabiner's HMM, Elman's network, the encoder-decoders of Bahdanau, Luong and Vaswani, whose equations
-    are the
-published ones and nothing else. What all networks here have in common stays: step t reads the embedding of step t - 1,
-a learned vector before the first; and the head has a bias. Then sizes of Transformers that are known by name, over as
-many symbols as were published.
+are the published ones and nothing else. What all networks here have in common stays: step t reads the embedding of step
+t - 1, a learned vector before the first; and the head has a bias. Then sizes of Transformers that are known by name,
+over as many symbols as were published.
 
 A function gives the architecture. How long and how fast to train, and with which optimizer and loss, is left as it is
 everywhere here, but for the two configurations of nanoGPT, which are published to be run.
@@ -129,7 +128,7 @@ def vaswani2017(size: VaswaniSize = "base") -> TransformerSeq2Seq:
         activation="relu",
         bias=True,
         tie_embeddings=True,
-        previous=0,
+        convolution_lags=0,
         zero_init=False,
         dropout=dropout,
         attention_dropout=0.0,
@@ -158,7 +157,7 @@ def gpt2(size: GPT2Size = "small") -> Transformer:
         length="given",
         tie_embeddings=True,
         scale_embeddings=False,
-        previous=0,
+        convolution_lags=0,
         positions="learned",
         activation="gelu-tanh",
         bias=True,
@@ -214,7 +213,7 @@ def t5(size: T5Size = "small") -> TransformerSeq2Seq:
         encoding=Symbols(32_128),
         length="given",
         tie_embeddings=True,
-        previous=0,
+        convolution_lags=0,
         positions="t5",
         norm_type="rms",
         norm_epsilon=1e-6,
@@ -245,7 +244,7 @@ def nanogpt(size: NanoGPTSize = "cpu") -> Transformer:
         length="given",
         tie_embeddings=True,
         scale_embeddings=False,
-        previous=0,
+        convolution_lags=0,
         positions="learned",
         activation="gelu",
         bias=False,

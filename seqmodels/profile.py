@@ -6,6 +6,7 @@ A density grows without bound on values that repeat, so features that are no pla
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -103,15 +104,14 @@ def _kind(values: np.ndarray, *, is_spike: bool, repeats: bool) -> Shape:
     return "grid" if repeats else "reals"
 
 
-def warn_of_repeats(frames: np.ndarray, features: np.ndarray | None = None) -> None:
+def warn_of_repeats(frames: np.ndarray, features: Sequence[object] | None = None) -> None:
     """Warn of values that repeat: a density grows without bound on them, and its floor would set the figure.
 
     Args:
         frames: ``(N, D)`` of real features.
-        features: their numbers in the raw data; None: 0 to D - 1.
+        features: their names, or numbers in the raw data; None: 0 to D - 1.
     """
-    numbers = np.arange(frames.shape[1]) if features is None else features
-    repeats = _spikes_and_grids(frames, numbers) + _copies(frames)
+    repeats = _spikes_and_grids(frames, range(frames.shape[1]) if features is None else features) + _copies(frames)
     if repeats:
         warnings.warn(
             f"{'; '.join(repeats)}: densities grow without bound on values that repeat, and min_covariance may set "
@@ -123,17 +123,18 @@ def warn_of_repeats(frames: np.ndarray, features: np.ndarray | None = None) -> N
         )
 
 
-def _spikes_and_grids(frames: np.ndarray, numbers: np.ndarray) -> list[str]:
+def _spikes_and_grids(frames: np.ndarray, features: Sequence[object]) -> list[str]:
     if len(frames) < MIN_FRAMES:
         return []
     some = frames[:: -(-len(frames) // N_PROFILED)]
-    profiles = [(n, profile_of(column)) for n, column in zip(numbers, some.T, strict=True)]
+    profiles = [(n, profile_of(column)) for n, column in zip(features, some.T, strict=True)]
     spikes = [(n, p) for n, p in profiles if p.kind == "spike"]
     words = [f"feature {n} is {p.spike:g} in {p.spike_share:.0%} of the frames" for n, p in spikes]
     grids = ("grid", "counts", "bits")
     coarse = [(n, p.step) for n, p in profiles if p.kind in grids and p.step > COARSE_STEP * p.deviation]
     if coarse:
-        which, steps = (", ".join(f"{x:g}" for x in each) for each in zip(*coarse, strict=True))
+        which = ", ".join(str(n) for n, _ in coarse)
+        steps = ", ".join(f"{step:g}" for _, step in coarse)
         words.append(
             f"feature {which} lies on a grid of step {steps}"
             if len(coarse) == 1

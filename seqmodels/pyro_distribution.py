@@ -9,7 +9,7 @@ import torch
 from pyro.distributions import TorchDistribution, constraints
 from torch import Tensor
 
-from seqmodels.encodings import Encoding
+from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.measure import Length
 
 
@@ -59,6 +59,8 @@ class SequenceDistribution(TorchDistribution):
         """Vectors of real numbers, or symbols."""
         if self.model.encoding_.reads == "vectors":
             return constraints.independent(constraints.real, 2)
+        if isinstance(self.model.encoding_, OpenSymbols):
+            return constraints.independent(constraints.nonnegative_integer, 1)
         return constraints.independent(constraints.integer_interval(0, self.model.encoding_.size - 1), 1)
 
     def expand(

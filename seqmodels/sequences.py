@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from collections.abc import Set as AnySet
 from dataclasses import asdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import torch
 
-from seqmodels.profile import grid_step, profile_of
+from seqmodels.display import html_table, sizes_in_words
+from seqmodels.profile import N_PROFILED, Shape, grid_step, profile_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Kind = Literal["vectors", "text", "symbols"]
 Item = np.ndarray | str
+MAX_ROWS_SHOWN, MAX_CHARACTERS_SHOWN = 10, 60  # of sequences in a notebook
 FRAMES_IN_MEMORY = 1 << 16  # of a memory-mapped array, at once
+MAX_LISTED = 8  # names in an error or a description
+# The shapes of ``profile`` in words.
+SHAPES: dict[Shape, str] = {
+    "missing": "missing",
+    "constant": "constant",
+    "bits": "bits",
+    "counts": "counts",
+    "spike": "real with a spike",
+    "grid": "real on a grid",
+    "reals": "real",
+}
 UNITS: dict[Kind, str] = {"vectors": "frame", "text": "byte", "symbols": "symbol"}
 
 
@@ -26,22 +41,32 @@ class Sequences(Sequence[Item]):
     """A list of sequences of one kind, with one row of metadata each.
 
     Args:
-        items: ``(T, D)`` float arrays (vectors), ``str`` (text) or 1-D integer arrays (symbols). NaN in a vector
-            means missing, and so does what a masked array masks. Items are validated and copied to float64 or int64
-            unless they already are; tensors are taken off their device and their graph; ``np.memmap`` stays on disk.
-        names: a name for each sequence, for reports.
+        items: ``(T, D)`` float arrays (vectors), ``str`` (text), or 1-D arrays or lists of integers or of strings
+            (symbols). NaN in a vector means missing, and so does what a masked array masks. Items are validated and
+            copied to float64, int64 or arrays of ``str`` unless they already are; tensors are taken off their device
+            and their graph; ``np.memmap`` stays on disk.
+        names: a name for each sequence, by which it is found, too: ``x["s3"]``.
         labels: a label for each, such as the digit spoken.
         clusters: what each belongs to (a speaker, a document): sequences of one cluster are not independent.
         metadata: any further columns; ``name``, ``label`` and ``cluster`` are those above.
         grid: of vectors, for each feature the width of the noise that ``dithered`` added, in its raw unit; None: not
             dithered.
+        features: a name for each feature of vectors; of symbols one, of what they are.
+        symbols: the name of each symbol 0 .. V - 1 (a ``Vocabulary`` will do): items of integers become strings. Of
+            items of strings all that there may be; None: those that there are, in alphabetical order.
+        times: for each sequence ``(T,)`` times of its steps, dates or numbers, none missing and none before the last.
+        time_name: what the times are called; the column of ``to_frame``.
+        time_unit: what times that are numbers count, such as ``"s"``; ``"UTC"`` of dates that had a time zone.
+        by: what a sequence is, such as ``"subject"``; the column of ``to_frame``.
 
     Raises:
         ValueError: names the sequence, the position in it, and the way out.
 
-    >>> x = Sequences([np.zeros((3, 2)), np.ones((2, 2))], clusters=["ann", "bob"])
+    >>> x = Sequences([np.zeros((3, 2)), np.ones((2, 2))], clusters=["ann", "bob"], features=["ax", "ay"])
     >>> x.kind, x.n_units.tolist(), x.n_features
     ('vectors', [3, 2], 2)
+    >>> Sequences([["sit", "walk", "walk"], ["sit"]]).symbols
+    ('sit', 'walk')
     """
 
     def __init__(
@@ -53,6 +78,12 @@ class Sequences(Sequence[Item]):
         clusters: Sequence[Any] | None = None,
         metadata: pd.DataFrame | None = None,
         grid: Sequence[float] | None = None,
+        features: Iterable[str] | None = None,
+        symbols: Iterable[str] | None = None,
+        times: Sequence[Any] | None = None,
+        time_name: str = "time",
+        time_unit: str | None = None,
+        by: str = "sequence",
     ) -> None:
         _refuse_bare(items)
         raw = _listed(items)
@@ -62,6 +93,19 @@ class Sequences(Sequence[Item]):
         self.items: list[Item] = [_CHECK[self.kind](i, item) for i, item in enumerate(raw)]
         if self.kind == "vectors":
             _check_width(self.items)
+        self.symbols: tuple[str, ...] | None = None
+        if self.kind == "symbols":
+            self.symbols = _symbol_names(self.items, symbols)
+            if self.symbols is not None:
+                all_symbols, known = np.array(self.symbols, dtype=object), set(self.symbols)
+                self.items = [_named(i, item, all_symbols, known) for i, item in enumerate(self.items)]
+        elif symbols is not None:
+            raise ValueError(f"symbols are named, but the sequences are {self.kind}; leave symbols out")
+        self.features: tuple[str, ...] | None = None if features is None else self._feature_names(features)
+        self.times: list[np.ndarray] | None = None if times is None else self._checked_times(times)
+        if self.times is not None and time_unit is None and any(_has_zone(each) for each in times or ()):
+            time_unit = "UTC"
+        self.time_name, self.time_unit, self.by = time_name, time_unit, by
         self.metadata = _metadata(len(raw), metadata, {"name": names, "label": labels, "cluster": clusters})
         self.grid: tuple[float, ...] | None = None if grid is None else tuple(map(float, grid))
         if self.grid is not None and (self.kind != "vectors" or len(self.grid) != self.n_features):
@@ -95,26 +139,118 @@ class Sequences(Sequence[Item]):
         return cls([row[:n] for row, n in zip(array, counts, strict=True)], **metadata)
 
     @classmethod
-    def from_frame(cls, frame: pd.DataFrame, *, by: str, columns: Sequence[str] | str, time: str | None = None) -> Self:
-        """A long frame, one row a step: ``by`` names the sequence, ``columns`` its features (one ``str``: symbols)."""
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        by: str | None = None,
+        columns: Sequence[str] | str,
+        time: str | None = None,
+        time_unit: str | None = None,
+        label: str | None = None,
+        cluster: str | None = None,
+        metadata: Sequence[str] = (),
+    ) -> Self:
+        """A long frame, one row a step. The columns keep their names; ``to_frame`` is the inverse.
+
+        Args:
+            frame: of any index, which is not read.
+            by: the column that names the sequence of a row; None: all rows are one sequence.
+            columns: the features of vectors; one ``str``: the column of symbols, whole numbers or words. Of a
+                categorical column the categories are the symbols, in their order.
+            time: a column of dates or numbers, by which the steps of a sequence are put in order, and which are their
+                ``times``; None: rows are in order.
+            time_unit: what the times count, where they are numbers.
+            label, cluster, metadata: columns that say something of a whole sequence, so that all its rows agree.
+
+        Raises:
+            ValueError: a column that is not there; a row without a sequence or a time; a label that changes within a
+                sequence; what ``Sequences`` refuses.
+        """
         import pandas as pd
 
         if not isinstance(frame, pd.DataFrame):
             raise ValueError(f"the frame is {_in_words(frame)}; pass a pandas DataFrame, one row a step")
-        missing = [c for c in [by, *([columns] if isinstance(columns, str) else columns)] if c not in frame.columns]
+        features = [columns] if isinstance(columns, str) else list(columns)
+        of_sequences = {"label": label, "cluster": cluster, **{each: each for each in metadata}}
+        chosen = [c for c in [by, time, *features, *of_sequences.values()] if c is not None]
+        missing = [c for c in chosen if c not in frame.columns]
         if missing:
             raise ValueError(f"the frame has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
-        unnamed = frame[by].isna().to_numpy()
-        if unnamed.any():
+        for column, is_without in ((by, "belongs to no sequence"), (time, "has no time")):
+            empty = np.zeros(1, dtype=bool) if column is None else frame[column].isna().to_numpy()
+            if empty.any():
+                raise ValueError(
+                    f"row {int(np.argmax(empty))} of the frame {is_without}: its {column!r} is missing; fill it in, or "
+                    "leave the row out"
+                )
+        if not len(frame):
+            raise ValueError("the frame has no rows; pass one with a row a step")
+        words = [] if isinstance(columns, str) else [c for c in columns if pd.api.types.is_string_dtype(frame[c])]
+        if words:
             raise ValueError(
-                f"row {int(np.argmax(unnamed))} of the frame belongs to no sequence: its {by!r} is missing; fill it "
-                "in, or leave the row out"
+                f"the column {words[0]!r} holds words, which are no feature of vectors; leave it out, or for symbols "
+                f"pass it alone: columns={words[0]!r}"
             )
-        in_order = frame.sort_values(time, kind="stable") if time else frame
-        features = columns if isinstance(columns, str) else list(columns)
-        groups = in_order.groupby(by, sort=False)
-        names, items = zip(*((name, group[features].to_numpy()) for name, group in groups), strict=True)
-        return cls(items, names=names)
+        codes, names = (np.zeros(len(frame), np.int64), None) if by is None else pd.factorize(frame[by])
+        order = np.lexsort((codes,) if time is None else (pd.factorize(frame[time], sort=True)[0], codes))
+        in_order, cuts = frame.iloc[order], np.flatnonzero(np.diff(codes[order])) + 1
+        groups = [in_order.iloc[a:b] for a, b in pairwise([0, *cuts.tolist(), len(frame)])]
+        rows = {name: _constant(groups, column, by) for name, column in of_sequences.items() if column is not None}
+        categories = getattr(frame[columns].dtype, "categories", None) if isinstance(columns, str) else None
+        return cls(
+            [_steps_of(group, columns) for group in groups],
+            names=None if names is None else list(names),
+            metadata=pd.DataFrame(rows, index=range(len(groups))),
+            features=[str(c) for c in features],
+            symbols=None if categories is None or not all(isinstance(c, str) for c in categories) else categories,
+            times=None if time is None else [group[time] for group in groups],
+            time_name="time" if time is None else str(time),
+            time_unit=time_unit,
+            by="sequence" if by is None else str(by),
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """A long frame, one row a step: the inverse of ``from_frame``.
+
+        Columns: ``by`` with the name of the sequence (its number, where several have one name), ``time_name`` where
+        there are times, the features (``x0, x1, ...`` without names; of symbols ``symbol``), and the metadata, the same
+        in all rows of a sequence. Dates that had a time zone are in UTC. The grid of dithered values is not in it.
+
+        Raises:
+            ValueError: texts, which have no steps in a frame; two columns of one name.
+
+        >>> Sequences([["sit", "walk"], ["sit"]], names=["ann", "bob"], by="who", features=["state"]).to_frame()
+           who state
+        0  ann   sit
+        1  ann  walk
+        2  bob   sit
+        """
+        import pandas as pd
+
+        if self.kind == "text":
+            raise ValueError("texts have no rows of steps; make a frame of them: pd.DataFrame({'text': list(x)})")
+        of_step = np.repeat(np.arange(len(self)), self.n_units)
+        is_named = len(set(self.names)) == len(self)
+        columns: dict[str, Any] = {self.by: pd.Series(self.names if is_named else range(len(self))).iloc[of_step]}
+        if self.times is not None:
+            times = pd.Series(np.concatenate(self.times))
+            is_utc = self.time_unit == "UTC" and times.dtype.kind == "M"
+            columns[self.time_name] = times.dt.tz_localize("UTC") if is_utc else times
+        steps = np.concatenate([np.asarray(x) for x in self.items])
+        names = self.features or (["symbol"] if steps.ndim == 1 else [f"x{i}" for i in range(self.n_features)])
+        rest = self.metadata.drop(columns="name") if is_named and "name" in self.metadata else self.metadata
+        taken = [*columns, *names, *map(str, rest.columns)]
+        twice = [name for name, n in Counter(taken).items() if n > 1]
+        if twice:
+            raise ValueError(f"two columns would be called {twice[0]!r}; change by, time_name or features")
+        for name, values in zip(names, steps[:, None].T if steps.ndim == 1 else steps.T, strict=True):
+            is_category = self.symbols is not None and list(self.symbols) != sorted(set(values))
+            columns[name] = pd.Categorical(values, self.symbols) if is_category else values
+        columns |= {str(name): values.iloc[of_step] for name, values in rest.items()}
+        return pd.DataFrame(
+            {name: values.array if isinstance(values, pd.Series) else values for name, values in columns.items()}
+        )
 
     @classmethod
     def from_dataset(cls, dataset: Any, **metadata: Any) -> Self:
@@ -123,8 +259,38 @@ class Sequences(Sequence[Item]):
             raise ValueError(
                 f"the dataset is {_in_words(dataset)}; pass a map-style one, which has a length and items by number"
             )
-        rows = (dataset[i] for i in range(len(dataset)))
-        return cls([r[0] if isinstance(r, tuple) else r for r in rows], **metadata)
+        items = (dataset[i] for i in range(len(dataset)))
+        return cls([item[0] if isinstance(item, tuple) else item for item in items], **metadata)
+
+    @classmethod
+    def joined(cls, parts: Iterable[Sequences]) -> Self:
+        """The sequences of several containers in one, with their metadata and times.
+
+        Symbols are those of all parts; features, grids and what times are called must agree, or are left out where
+        some part has none.
+
+        Raises:
+            ValueError: parts of different kinds, with different features or different grids.
+        """
+        import pandas as pd
+
+        each = list(parts)
+        kinds, features = {part.kind for part in each}, {part.features for part in each} - {None}
+        if len(kinds) > 1 or len(features) > 1 or len({part.grid for part in each}) > 1:
+            what = "kinds" if len(kinds) > 1 else "features" if len(features) > 1 else "grids"
+            raise ValueError(f"the parts have different {what}: {'; '.join(map(repr, each[:MAX_LISTED]))}")
+        have_times = all(part.times is not None for part in each)
+        return cls(
+            [item for part in each for item in part],
+            metadata=pd.concat([part.metadata for part in each], ignore_index=True),
+            grid=each[0].grid,
+            features=each[0].features if len({part.features for part in each}) == 1 else None,
+            symbols=symbols_of_all(each),
+            times=[times for part in each for times in part.times or ()] if have_times else None,
+            time_name=each[0].time_name,
+            time_unit=each[0].time_unit,
+            by=each[0].by,
+        )
 
     # -- as a container ------------------------------------------------------------------------------------
 
@@ -134,11 +300,26 @@ class Sequences(Sequence[Item]):
     @overload
     def __getitem__(self, index: int) -> Item: ...
     @overload
+    def __getitem__(self, index: str) -> Item: ...
+    @overload
     def __getitem__(self, index: slice) -> Sequences: ...
-    def __getitem__(self, index: int | slice) -> Item | Sequences:
+    def __getitem__(self, index: int | str | slice) -> Item | Sequences:
+        """The sequence at a position or of a name; of a slice of positions ``Sequences``."""
         if isinstance(index, slice):
             return self.take(np.arange(len(self))[index])
-        return self.items[index]
+        return self.items[self._position(index) if isinstance(index, str) else index]
+
+    def _position(self, name: str) -> int:
+        """Of the sequence of this name; raises ``KeyError`` if there is none, or several."""
+        positions = [i for i, each in enumerate(self.names) if each == name]
+        if len(positions) != 1:
+            there = ", ".join(map(str, self.names[:MAX_LISTED])) + ", ..." * (len(self) > MAX_LISTED)
+            raise KeyError(
+                f"{len(positions)} sequences are called {name!r}, at {positions[:MAX_LISTED]}; take one by its position"
+                if positions
+                else f"no sequence is called {name!r}; there are {there}"
+            )
+        return positions[0]
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.items)
@@ -147,10 +328,74 @@ class Sequences(Sequence[Item]):
         what = f"{self.n_features}-dimensional vectors" if self.kind == "vectors" else self.kind
         return f"Sequences({len(self)} of {what}, {int(self.n_units.sum()):,} {self.unit}s)"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the sizes, and a row for each of the first sequences, with its metadata."""
+        rows = self.metadata.head(MAX_ROWS_SHOWN).copy()
+        rows.insert(0, f"{self.unit}s", [int(n) for n in self.n_units[:MAX_ROWS_SHOWN]], allow_duplicates=True)
+        if self.kind != "vectors":
+            begins_with = [_beginning(item) for item in self.items[:MAX_ROWS_SHOWN]]
+            rows.insert(1, "beginning", begins_with, allow_duplicates=True)
+        what = f"{self.n_features}-dimensional vectors" if self.kind == "vectors" else self.kind
+        first = f"; the first {len(rows)}" if len(self) > len(rows) else ""
+        return html_table(rows, f"{what}: {sizes_in_words(self.n_units.tolist(), self.unit)}{first}")
+
     def take(self, index: Any) -> Sequences:
         """The sequences at these positions (integers or a mask), with their metadata."""
         rows = np.arange(len(self))[np.asarray(index)]
-        return Sequences([self.items[i] for i in rows], metadata=self.metadata.iloc[rows], grid=self.grid)
+        times = None if self.times is None else [self.times[i] for i in rows]
+        return self._like([self.items[i] for i in rows], self.metadata.iloc[rows], times)
+
+    def segments(self, cuts: Iterable[tuple[int, int, int]]) -> Sequences:
+        """Parts of sequences, with metadata, names and times: steps ``start .. stop - 1`` of sequence ``i``.
+
+        Args:
+            cuts: ``(i, start, stop)`` of each part, counted in steps (of text in characters).
+        """
+        parts = list(cuts)
+        times = None if self.times is None else [self.times[i][a:b] for i, a, b in parts]
+        rows = self.metadata.iloc[[i for i, _, _ in parts]].reset_index(drop=True)
+        return self._like([self.items[i][a:b] for i, a, b in parts], rows, times)
+
+    def with_metadata(self, metadata: pd.DataFrame) -> Sequences:
+        """The same sequences with another table of metadata, a row each."""
+        return self._like(self.items, metadata, self.times)
+
+    def _like(self, items: list[Item], metadata: pd.DataFrame, times: list[np.ndarray] | None) -> Sequences:
+        """Other items whose features, symbols and times are called as these are."""
+        return Sequences(
+            items,
+            metadata=metadata,
+            grid=self.grid,
+            features=self.features,
+            symbols=self.symbols,
+            times=times,
+            time_name=self.time_name,
+            time_unit=self.time_unit,
+            by=self.by,
+        )
+
+    def _feature_names(self, features: Iterable[str]) -> tuple[str, ...]:
+        names = _checked_names("features", features)
+        if self.kind == "text" or len(names) != self.n_features:
+            raise ValueError(
+                f"features are {len(names)} names, but the sequences are {self!r}; pass one for each feature of "
+                "vectors, or one for all of symbols"
+            )
+        return names
+
+    def _checked_times(self, times: Sequence[Any]) -> list[np.ndarray]:
+        if self.kind == "text":
+            raise ValueError("texts have no times, which are of frames or symbols; leave times out")
+        if len(times) != len(self):
+            raise ValueError(f"there are times of {len(times)} sequences but {len(self)} sequences; pass an array each")
+        checked = [_times_of(i, each, len(item)) for i, (each, item) in enumerate(zip(times, self.items, strict=True))]
+        kinds = ["dates" if each.dtype.kind == "M" else "numbers" for each in checked]
+        if len(set(kinds)) > 1:
+            i = next(i for i, kind in enumerate(kinds) if kind != kinds[0])
+            raise ValueError(
+                f"the times of sequence {i} are {kinds[i]} but those of sequence 0 {kinds[0]}; pass one kind"
+            )
+        return checked
 
     @property
     def names(self) -> list[Any]:
@@ -211,8 +456,7 @@ class Sequences(Sequence[Item]):
         at = len(item) - max(1, round(test * len(item)))
         if at < 1:
             raise ValueError("the one sequence is too short to split; it needs at least two steps")
-        head, tail = (Sequences([part], metadata=self.metadata, grid=self.grid) for part in (item[:at], item[at:]))
-        return head, tail
+        return self.segments([(0, 0, at)]), self.segments([(0, at, len(item))])
 
     def chunks(self, length: int) -> Sequences:
         """Consecutive pieces of ``length`` steps (characters of text).
@@ -221,11 +465,12 @@ class Sequences(Sequence[Item]):
         """
         if not (isinstance(length, int | np.integer) and length >= 1):
             raise ValueError(f"length is {length!r}; pass at least 1")
-        pieces = [(i, item[k : k + length]) for i, item in enumerate(self.items) for k in range(0, len(item), length)]
-        rows = self.metadata.iloc[[i for i, _ in pieces]].reset_index(drop=True)
-        if "cluster" not in rows and len(self) > 1:
-            rows["cluster"] = [self.names[i] for i, _ in pieces]
-        return Sequences([piece for _, piece in pieces], metadata=rows, grid=self.grid)
+        cuts = [(i, k, k + length) for i, item in enumerate(self.items) for k in range(0, len(item), length)]
+        pieces = self.segments(cuts)
+        if "cluster" not in pieces.metadata and len(self) > 1:
+            names = self.names
+            return pieces.with_metadata(pieces.metadata.assign(cluster=[names[i] for i, _, _ in cuts]))
+        return pieces
 
     def continuation(self, context: int) -> tuple[Sequences, Sequences]:
         """``(X, y)``: the first ``context`` steps (characters of text) of each sequence, and the rest.
@@ -237,10 +482,9 @@ class Sequences(Sequence[Item]):
         long_enough = [i for i, item in enumerate(self.items) if len(item) > context]
         if not long_enough:
             raise ValueError(f"no sequence is longer than context={context}; pass a shorter context")
-        kept = self.take(long_enough)
         return (
-            Sequences([item[:context] for item in kept.items], metadata=kept.metadata, grid=self.grid),
-            Sequences([item[context:] for item in kept.items], metadata=kept.metadata, grid=self.grid),
+            self.segments((i, 0, context) for i in long_enough),
+            self.segments((i, context, len(self.items[i])) for i in long_enough),
         )
 
     def dithered(self, random_state: int = 0, *, like: Sequences | None = None) -> Sequences:
@@ -267,9 +511,10 @@ class Sequences(Sequence[Item]):
         grid = np.array([grid_step(column) for column in frames.T] if like is None else self._grid_of(like))
         content = int.from_bytes(hashlib.blake2b(np.ascontiguousarray(frames).data, digest_size=8).digest())
         noise = np.random.default_rng([random_state, content]).uniform(-0.5, 0.5, frames.shape) * grid
-        return Sequences(
-            np.split(frames + noise, np.cumsum(self.n_units)[:-1]), metadata=self.metadata, grid=grid.tolist()
-        )
+        items: list[Item] = list(np.split(frames + noise, np.cumsum(self.n_units)[:-1]))
+        dithered = self._like(items, self.metadata, self.times)
+        dithered.grid = tuple(grid.tolist())
+        return dithered
 
     def _grid_of(self, like: Sequences) -> tuple[float, ...]:
         if like.grid is None:
@@ -279,7 +524,7 @@ class Sequences(Sequence[Item]):
         return like.grid
 
     def profile(self) -> pd.DataFrame:
-        """A row a feature of vectors: what of its values would let a density grow without bound.
+        """A row a feature of vectors, by its name: what of its values would let a density grow without bound.
 
         Columns: ``missing`` (share of the frames), ``n_values`` (different ones), ``low``, ``high``, ``step`` (smallest
         gap between values; NaN where values hardly repeat), ``spike`` (the one value that far more frames have than any
@@ -295,7 +540,59 @@ class Sequences(Sequence[Item]):
         if self.kind != "vectors":
             raise ValueError(f"only vectors have a profile by feature, these are {self.kind}")
         frames = np.concatenate([np.asarray(x) for x in self.items])
-        return pd.DataFrame([asdict(profile_of(column)) for column in frames.T])
+        return pd.DataFrame([asdict(profile_of(column)) for column in frames.T], index=self.features)
+
+    def describe(self) -> str:
+        """What the sequences are, in one line: how many, of what, by what, when, with which labels.
+
+        >>> x = Sequences([["sit", "walk"], ["sit"]], names=["ann", "bob"], by="who", labels=["ill", "well"])
+        >>> x.describe()
+        '2 sequences, 3 symbols: sit, walk; by who; labels ill, well'
+        """
+        n_units = int(self.n_units.sum())
+        n = f"{len(self):,} {'text' if self.kind == 'text' else 'sequence'}{'s' * (len(self) != 1)}"
+        parts = [f"{n}, {n_units:,} {self.unit}{'s' * (n_units != 1)}{self._in_words()}"]
+        if self.by != "sequence":
+            parts.append(f"by {self.by}")
+        if self.times is not None:
+            begin, end = min(each[0] for each in self.times), max(each[-1] for each in self.times)
+            unit = f" {self.time_unit}" if self.time_unit else ""
+            parts.append(f"{self.time_name} from {_date(begin)} to {_date(end)}{unit}")
+        for what, values in (("labels", self.labels), ("clusters", self.clusters)):
+            if values is not None:
+                parts.append(f"{what} {listed(list(dict.fromkeys(values)))}")
+        rest = [column for column in self.metadata if column not in ("name", "label", "cluster")]
+        return "; ".join([*parts, f"metadata {listed(rest)}"] if rest else parts)
+
+    def _in_words(self) -> str:
+        """What the steps are made of."""
+        if self.kind == "text":
+            return ""
+        if self.kind == "symbols":
+            if self.symbols is not None:
+                return f": {listed(self.symbols)}"
+            return f": 0 to {max(int(np.max(np.asarray(item))) for item in self.items)}"
+        some = _some_frames(self.items)
+        kinds: dict[str, list[str]] = {}
+        names = self.features or [str(i) for i in range(self.n_features)]
+        for name, column in zip(names, some.T, strict=True):
+            kinds.setdefault(SHAPES[profile_of(column).kind], []).append(name)
+        if self.features is None and len(kinds) == 1:
+            said = f", {self.n_features} feature{'s' * (self.n_features != 1)}: {next(iter(kinds))}"
+        else:
+            said = ", features " + "; ".join(f"{listed(names)}: {kind}" for kind, names in kinds.items())
+        missing = float(np.isnan(some).mean())
+        return said + (f"; {missing:.1%} of the values missing" if missing else "")
+
+
+def _beginning(item: Item) -> str:
+    """Of a text or symbols, ``MAX_CHARACTERS_SHOWN`` characters at most."""
+    text = (
+        repr(item[: MAX_CHARACTERS_SHOWN + 1])[1:-1]
+        if isinstance(item, str)
+        else " ".join(map(str, item[:MAX_CHARACTERS_SHOWN]))
+    )
+    return text if len(text) <= MAX_CHARACTERS_SHOWN else f"{text[:MAX_CHARACTERS_SHOWN]}..."
 
 
 def as_sequences(X: Any) -> Sequences:
@@ -337,13 +634,13 @@ def _refuse_bare(items: Any) -> None:
 
 def _listed(items: Any) -> list[Any]:
     try:
-        each = iter(items)
+        iterator = iter(items)
     except TypeError:
         raise ValueError(
             f"X is {_in_words(items)}, which holds no sequences; pass a list of (T, D) arrays, of texts or of 1-D "
             "integer arrays"
         ) from None
-    return list(each)
+    return list(iterator)
 
 
 def _in_words(value: Any) -> str:
@@ -413,6 +710,16 @@ def _check_text(i: int, item: Any) -> str:
 
 def _check_symbols(i: int, item: Any) -> np.ndarray:
     array = item if isinstance(item, np.memmap) and item.dtype.kind in "iu" else as_array(i, item)
+    if array.ndim == 0 and not isinstance(item, str):
+        raise ValueError(
+            f"sequence {i} is {_in_words(item)}, no sequence; pass a list of arrays (the lengths of sequences that are "
+            "laid end to end go into Sequences.from_lengths(X, lengths))"
+        )
+    if array.ndim == 1 and array.size and not isinstance(item, str):
+        if array.dtype.kind == "U" and isinstance(item, list | tuple):
+            array = np.array(item, dtype=object)  # numpy would make strings of the numbers among them
+        if array.dtype.kind in "UOT" and any(isinstance(value, str) for value in array.tolist()):
+            return _words(i, array)
     if isinstance(item, str) or array.ndim != 1:
         raise ValueError(
             f"sequence {i} has shape {array.shape} but the first is one-dimensional; symbols are 1-D integer arrays, "
@@ -447,6 +754,82 @@ def _check_symbols(i: int, item: Any) -> np.ndarray:
             "from 0"
         )
     return array if isinstance(array, np.memmap) else array.astype(np.int64)
+
+
+def _words(i: int, array: np.ndarray) -> np.ndarray:
+    """An array of strings as Python's; raises ``ValueError`` for what is none among them."""
+    words = np.empty(len(array), dtype=object)
+    for t, value in enumerate(array.tolist()):
+        if not isinstance(value, str):
+            raise ValueError(
+                f"sequence {i} has {_in_words(value)} at position {t} among strings; a symbol cannot be missing: give "
+                "it a name of its own"
+            )
+        words[t] = value
+    return words
+
+
+def _symbol_names(items: list[Item], symbols: Iterable[str] | None) -> tuple[str, ...] | None:
+    """The names of all symbols; None of integers without. Raises ``ValueError`` where some items have other types."""
+    are_words = [np.asarray(item).dtype.kind == "O" for item in items]
+    if len(set(are_words)) > 1:
+        i = are_words.index(not are_words[0])
+        types = ("strings", "integers") if are_words[i] else ("integers", "strings")
+        raise ValueError(f"sequence {i} is of {types[0]} but the first of {types[1]}; pass one type of symbols")
+    if symbols is not None:
+        return _checked_names("symbols", symbols)
+    if not are_words[0]:
+        return None
+    return _checked_names("symbols", sorted(set().union(*(np.asarray(item).tolist() for item in items))))
+
+
+def _named(i: int, item: Item, symbols: np.ndarray, known: set[str]) -> np.ndarray:
+    """The symbols of one sequence as strings; raises ``ValueError`` for one that ``symbols`` do not name."""
+    array = np.asarray(item)
+    if array.dtype.kind == "O":
+        t = next((t for t, word in enumerate(array) if word not in known), None)
+        if t is not None:
+            raise ValueError(
+                f"sequence {i} has {array[t]!r} at position {t}, which is not among the symbols "
+                f"{listed(symbols.tolist())}; add it to symbols"
+            )
+        return array
+    if array.max() >= len(symbols):
+        t = int(np.argmax(array >= len(symbols)))
+        raise ValueError(
+            f"sequence {i} has symbol {array[t]} at position {t}, but symbols names 0 to {len(symbols) - 1}; name all"
+        )
+    named: np.ndarray = symbols[array]
+    return named
+
+
+def symbols_of_all(parts: Sequence[Sequences]) -> tuple[str, ...] | None:
+    """The symbols of several containers: in alphabetical order where all of theirs are; None of integers."""
+    if any(part.symbols is None for part in parts):
+        return None
+    each = [list(part.symbols or ()) for part in parts]
+    symbols = tuple(dict.fromkeys(name for names in each for name in names))
+    return tuple(sorted(symbols)) if all(names == sorted(names) for names in each) else symbols
+
+
+def listed(names: Sequence[Any]) -> str:
+    """Names in a sentence, the first few of many."""
+    return ", ".join(map(str, names[:MAX_LISTED])) + f", ... ({len(names)} in all)" * (len(names) > MAX_LISTED)
+
+
+def _checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Names of features or symbols; raises ``ValueError`` for what is no string, or there twice."""
+    if isinstance(names, str):
+        raise ValueError(f"{what} is one str; pass a list of names")
+    checked = tuple(str(name) if isinstance(name, str) else name for name in names)
+    for i, name in enumerate(checked):
+        if not isinstance(name, str):
+            raise ValueError(f"{what} has {_in_words(name)} at position {i}; a name is a str")
+        _check_text(i, name or " ")
+    twice = [name for name, n in Counter(checked).items() if n > 1]
+    if twice:
+        raise ValueError(f"{what} has {twice[0]!r} twice; pass different names")
+    return checked
 
 
 def _integers(i: int, array: np.ndarray) -> np.ndarray:
@@ -516,6 +899,89 @@ def _check_width(items: list[Any]) -> None:
     for i, item in enumerate(items):
         if item.shape[1] != width:
             raise ValueError(f"sequence {i} has {item.shape[1]} features but sequence 0 has {width}; all must agree")
+
+
+# -- descriptions --------------------------------------------------------------------------------------------
+
+
+def _some_frames(items: list[Item]) -> np.ndarray:
+    """``(N, D)`` frames from all over the sequences; all of them where there are not very many."""
+    stride = -(-sum(map(len, items)) // N_PROFILED)
+    return np.concatenate([np.asarray(item[::stride]) for item in items])
+
+
+def _date(time: Any) -> str:
+    """A time as it is read: of a date at midnight the day."""
+    if isinstance(time, np.datetime64):
+        return str(time.astype("datetime64[s]")).replace("T00:00:00", "").replace("T", " ")
+    return f"{time:,.10g}" if isinstance(time, np.floating | float) else str(time)
+
+
+# -- times and frames ----------------------------------------------------------------------------------------
+
+
+def _has_zone(times: Any) -> bool:
+    return getattr(getattr(times, "dtype", None), "tz", None) is not None
+
+
+def _times_of(i: int, times: Any, n: int) -> np.ndarray:
+    """``(n,)`` dates (datetime64, of time zones in UTC) or numbers; ``ValueError`` for anything else."""
+    import pandas as pd
+
+    if _has_zone(times):
+        times = pd.Series(times).dt.tz_convert("UTC").dt.tz_localize(None)
+    array = np.asarray(times)
+    if array.dtype.kind == "O":
+        try:
+            array = pd.to_datetime(pd.Series(array)).to_numpy()
+        except (ValueError, TypeError):
+            array = np.asarray(times)
+    if array.shape != (n,) or array.dtype.kind not in "iufMm":
+        raise ValueError(
+            f"the times of sequence {i} have shape {array.shape} and type {array.dtype}; pass a date or a number for "
+            f"each of its {n} steps"
+        )
+    missing = np.isnat(array) if array.dtype.kind in "Mm" else ~np.isfinite(array)
+    if missing.any():
+        raise ValueError(f"sequence {i} has no time at step {int(np.argmax(missing))}; fill it in")
+    back = array[1:] < array[:-1]
+    if back.any():
+        t = int(np.argmax(back)) + 1
+        raise ValueError(
+            f"the times of sequence {i} go back at step {t}, from {array[t - 1]} to {array[t]}; put its steps in "
+            "order, or make two sequences of it"
+        )
+    return array
+
+
+def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:
+    """The rows of one sequence as an item: what is missing in a column of numbers is NaN."""
+    if isinstance(columns, str):
+        return group[columns].to_numpy()
+    return np.stack([_numbers_of(group[column]) for column in columns], axis=1)
+
+
+def _numbers_of(column: pd.Series) -> np.ndarray:
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(column):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return column.to_numpy()
+
+
+def _constant(groups: list[pd.DataFrame], column: str, by: str | None) -> list[Any]:
+    """The value of a column in each sequence; raises ``ValueError`` where it changes within one."""
+    values = []
+    for group in groups:
+        here = group[column]
+        if here.nunique(dropna=False) > 1:
+            where = "the one sequence" if by is None else f"the sequence whose {by!r} is {group[by].iloc[0]!r}"
+            raise ValueError(
+                f"{column!r} changes within {where}, so it is no label of it; for a symbol a step make a second "
+                f"Sequences with columns={column!r}"
+            )
+        values.append(here.iloc[0])
+    return values
 
 
 def _metadata(n: int, metadata: pd.DataFrame | None, columns: dict[str, Sequence[Any] | None]) -> pd.DataFrame:

@@ -41,7 +41,7 @@ BLANK = b"0" * 64
 DIGEST = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 # A file says what a model is, not what fit reads, writes and calls.
-NOT_KEPT = ("checkpoint", "resume_from", "callbacks")
+ARGUMENTS_OF_FIT = ("checkpoint", "resume_from", "callbacks")
 
 # -- models ---------------------------------------------------------------------------------------------------
 
@@ -184,19 +184,19 @@ def _read_tensor(
     file: BufferedReader, name: str, tensor: Mapping[str, Any], end: int, n_bytes: int, path: str | os.PathLike[str]
 ) -> tuple[np.ndarray, int]:
     """The tensor that begins where the last one ends, and where it ends."""
-    begin, after = tensor["data_offsets"]
+    begin, stop = tensor["data_offsets"]
     dtype, shape = np.dtype(DTYPES[tensor["dtype"]]), tensor["shape"]
-    if begin != end or not begin <= after <= n_bytes or math.prod(shape) * dtype.itemsize != after - begin:
+    if begin != end or not begin <= stop <= n_bytes or math.prod(shape) * dtype.itemsize != stop - begin:
         raise ValueError(
             f"{path} is not a saved model: the tensor {name!r} of shape {shape} does not fit in its place; if it was "
             "one, the file is damaged or cut off: copy it again"
         )
-    flat = np.empty(after - begin, np.uint8)
+    flat = np.empty(stop - begin, np.uint8)
     if file.readinto(flat.data) != len(flat):
         raise ValueError(f"{path} is not a saved model: it was cut off while it was read")
     if dtype == np.bool_ and flat.max(initial=0) > 1:
         raise ValueError(f"{path} is damaged: the tensor {name!r} holds booleans that are neither true nor false")
-    return flat.view(dtype).reshape(shape), after
+    return flat.view(dtype).reshape(shape), stop
 
 
 def _dtype_name(name: str, array: np.ndarray) -> str:
@@ -272,9 +272,9 @@ def name_of(thing: Any) -> str:
 
 
 def describe(thing: Configurable) -> dict[str, Any]:
-    """A configurable as JSON: its class's name and its hyperparameters, nested; but for ``NOT_KEPT``."""
+    """A configurable as JSON: its class's name and its hyperparameters, nested; but for ``ARGUMENTS_OF_FIT``."""
     params = thing.get_params(deep=False).items()
-    return {"class": name_of(type(thing)), "params": {k: _described(v) for k, v in params if k not in NOT_KEPT}}
+    return {"class": name_of(type(thing)), "params": {k: _described(v) for k, v in params if k not in ARGUMENTS_OF_FIT}}
 
 
 def _described(value: Any) -> Any:
@@ -324,14 +324,14 @@ def _classes_in(value: Any) -> Iterator[type]:
     if isinstance(value, type):
         yield value
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _classes_in(each)
+        for item in value:
+            yield from _classes_in(item)
     elif isinstance(value, dict):
         yield from _classes_in(list(value.values()))
     elif isinstance(value, Configurable):
         yield type(value)
         for name, inner in value.get_params(deep=False).items():
-            if name not in NOT_KEPT:
+            if name not in ARGUMENTS_OF_FIT:
                 yield from _classes_in(inner)
 
 
@@ -349,8 +349,8 @@ def given_classes(classes: Iterable[type]) -> dict[str, type]:
 def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     """The configurable that ``describe`` described, from a closed table of classes; nothing is imported by its name.
 
-    ``NOT_KEPT``, which older versions described, are left at their defaults: a file does not say where the next ``fit``
-    writes.
+    ``ARGUMENTS_OF_FIT``, which older versions described, are left at their defaults: a file does not say where the next
+    ``fit`` writes. Hyperparameters that older versions named otherwise are read by either name.
 
     Args:
         classes: seqmodels' own by name, and those of ``given_classes``.
@@ -361,7 +361,8 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     cls = _class_named(description["class"], classes)
     if not issubclass(cls, Configurable):
         raise ValueError(f"the file holds a {cls.__name__}, which has no hyperparameters")
-    params = {k: _built(v, classes) for k, v in description["params"].items() if k not in NOT_KEPT}
+    kept = {k: v for k, v in description["params"].items() if k not in ARGUMENTS_OF_FIT}
+    params = {cls._renamed.get(k, k): _built(v, classes) for k, v in kept.items()}
     for key, value in params.items():
         check_argument(cls, key, value, any_number=True)
     return cls(**params)

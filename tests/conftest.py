@@ -74,7 +74,7 @@ def build_module() -> Callable[..., tuple[SequenceModule, Observation]]:
     def build(network: str, emits: str = "symbols", **spec: Any) -> tuple[SequenceModule, Observation]:
         observation = OBSERVATIONS[emits]
         size = 3 if observation.emits == "symbols" else 2
-        chosen = {"conditional": False, "stops": observation.emits == "symbols", **spec}
+        chosen = {"conditional": False, "has_end": observation.emits == "symbols", **spec}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             module = SequenceModule(

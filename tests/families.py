@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 import seqmodels as sm
 from seqmodels.measure import Length
-from seqmodels.neural import BahdanauNetwork, GatedUnit, LuongNetwork
+from seqmodels.neural import BahdanauNetwork, CausalModel, GatedUnit, LuongNetwork
 from seqmodels.neural.model import NeuralModel
 from seqmodels.ngram.tables import Tables
 from seqmodels.sequences import Kind
@@ -41,6 +42,7 @@ class Family:
     source: DataKind | None = None  # what targets are given, where it is of another kind: then there are always targets
     aligned: bool = False  # a tagger: targets are as long as their sources, and always there
     needs_source: bool = False  # a model that is p(y | x) alone
+    classes: tuple[type, ...] = ()  # of its hyperparameters, which ``load`` must be given
 
 
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
@@ -48,8 +50,12 @@ KINDS: tuple[DataKind, ...] = ("vectors", "symbols", "text")  # text is symbols 
 DROPS = {"recurrent_dropout": 0.2, "embedding_dropout": 0.1, "weight_drop": 0.2}
 
 
-def _hmm(name: str, observation: Any, *kinds: DataKind) -> Family:
-    return Family(name, partial(sm.HMM, 3, observation=observation, max_iter=3), kinds)
+# Symbol 0 is the only one of the class, whose number is 2: raw and encoded symbols differ.
+OPEN = sm.OpenSymbols(known=[1, 2], n_symbols=3)
+
+
+def _hmm(name: str, observation: Any, *kinds: DataKind, **options: Any) -> Family:
+    return Family(name, partial(sm.HMM, 3, observation=observation, max_iter=3, **options), kinds)
 
 
 def _network(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **options: Any) -> Family:
@@ -73,6 +79,17 @@ def _from(source: DataKind, family: Family) -> Family:
     return replace(family, source=source)
 
 
+class CausalConvolution(nn.Module):
+    """``tanh(b + Σ_k W_k x_{t-k})``, k from 0 to 2."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(d_model, d_model, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.convolution(nn.functional.pad(x.mT, (2, 0)))).mT
+
+
 FAMILIES = (
     Family("ngram-kneser-ney", partial(sm.NGram, 3), ("symbols", "text")),
     Family("ngram-witten-bell", partial(sm.NGram, 3, smoothing="witten-bell"), ("symbols", "text")),
@@ -86,11 +103,13 @@ FAMILIES = (
     _hmm("hmm-poisson", sm.Poisson(), "counts"),
     _hmm("hmm-columns", sm.Columns([(sm.GaussianMixture(2), 1), (sm.Poisson(), 1)]), "mixed"),
     _hmm("hmm-tied-prior", sm.GaussianMixture(2, "tied", prior=sm.PseudoFrames(2.0)), "vectors"),
+    _hmm("hmm-background", sm.GaussianMixture(2, prior=sm.PseudoFrames(5.0), background=1e-3), "vectors"),
+    _hmm("hmm-full-background", sm.GaussianMixture(1, "full", background=0.01), "vectors"),
     Family("hmm-series", partial(sm.HMM, 4, max_iter=3, topology=sm.Series(2), tied=sm.Series(2).tied(4))),
     Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, algorithm="gradient")),
     _alignment("alignment", "symbols", "text"),
     _alignment("alignment-null", "symbols", window=3, null=True),
-    _alignment("alignment-plain", "symbols", window=1, previous=False, pull=False),
+    _alignment("alignment-plain", "symbols", window=1, previous=False, jump_prior=False),
     _from("text", _alignment("alignment-from-text", "symbols", null=True, max_jump=2)),
     _network("elman-tanh", sm.ElmanRNN, *KINDS, n_layers=2, nonlinearity="tanh"),
     _network("elman-sigmoid", sm.ElmanRNN, nonlinearity="sigmoid"),
@@ -108,7 +127,14 @@ FAMILIES = (
     _network("lstm-chords", sm.LSTM, "bits", observation=sm.Chords(4)),
     _network("transformer-chords", sm.Transformer, "bits", context=3, observation=sm.Chords(4, "ascending")),
     _network("gru", sm.GRU, *KINDS),
+    _hmm("hmm-open", sm.Categorical(0.01), "symbols", encoding=OPEN),
+    Family("ngram-open", partial(sm.NGram, 3, encoding=OPEN), ("symbols",)),
+    _network("gru-open", sm.GRU, "symbols", encoding=OPEN),
     _network("recurrent-cell", sm.Recurrent, cell=GatedUnit, n_layers=2),
+    replace(
+        _network("causal-module", CausalModel, module=CausalConvolution, context=4),  # what from_module makes
+        classes=(CausalConvolution,),
+    ),
     _network("bahdanau", sm.EncoderDecoder, network=BahdanauNetwork),
     _network("luong", sm.EncoderDecoder, "symbols", network=LuongNetwork, n_layers=2),
     _network("gru-columns", sm.GRU, "mixed", observation=sm.Columns([(sm.GaussianMixture(), 1), (sm.Poisson(), 1)])),
@@ -125,7 +151,14 @@ FAMILIES = (
     _network("transformer-pre", sm.Transformer, *KINDS, n_heads=2, context=4),
     _network(
         *("transformer-classic", sm.Transformer, "symbols"),
-        **{"n_heads": 2, "context": 4, "previous": 0, "positions": "sinusoidal", "activation": "gelu", "bias": True},
+        **{
+            "n_heads": 2,
+            "context": 4,
+            "convolution_lags": 0,
+            "positions": "sinusoidal",
+            "activation": "gelu",
+            "bias": True,
+        },
     ),
     _network("transformer-post", sm.Transformer, n_heads=2, context=3, norm="post", positions="learned"),
     _network("transformer-unplaced", sm.Transformer, n_layers=2, context=2, positions=None, activation="relu"),
@@ -134,7 +167,7 @@ FAMILIES = (
         **{"n_heads": 2, "n_kv_heads": 1, "context": 4, "positions": "rotary", "qk_norm": True, "bias": False},
         **{"norm_type": "rms", "activation": "swiglu"},
     ),
-    _network("transformer-previous", sm.Transformer, n_heads=2, context=4, previous=2, positions=None),
+    _network("transformer-previous", sm.Transformer, n_heads=2, context=4, convolution_lags=2, positions=None),
     _network("transformer-alibi", sm.Transformer, "symbols", context=4, positions="alibi", norm="residual", window=2),
     _network("transformer-binary", sm.Transformer, "symbols", context=5, positions="binary", zero_init=True),
     _network("transformer-tied", sm.Transformer, "symbols", n_heads=2, context=4, tie_embeddings=True),
@@ -147,7 +180,7 @@ FAMILIES = (
     _network("transformer-seq2seq-tied", sm.TransformerSeq2Seq, "symbols", n_heads=2, tie_embeddings=True),
     _network(
         *("transformer-seq2seq-classic", sm.TransformerSeq2Seq, "symbols"),
-        **{"n_heads": 2, "previous": 0, "positions": "sinusoidal", "activation": "gelu", "bias": True},
+        **{"n_heads": 2, "convolution_lags": 0, "positions": "sinusoidal", "activation": "gelu", "bias": True},
     ),
     _network("transformer-seq2seq-unplaced", sm.TransformerSeq2Seq, positions=None),
     _from("vectors", _network("lstm-seq2seq-from-vectors", sm.LSTMSeq2Seq, "symbols", "text")),

@@ -210,7 +210,7 @@ def models() -> dict[str, Callable[[Path], Any]]:
         "codes that lead out of the table": filled("ngram", "state/1/contexts", -5),
         "a negative jump": filled("alignment", "state/jumps/weights", -1.0),
         "p above one": filled("alignment", "state/ladder/0/p", 3.0),
-        "a negative pull": filled("alignment", "state/pull/0/factors", -1.0),
+        "a negative jump prior": filled("alignment", "state/pull/0/factors", -1.0),
         "NaN priors": filled("classifier-hmm", "priors", np.nan),
         "a temperature of 0": put("classifier-hmm", "temperature", 0.0),
         # dtypes

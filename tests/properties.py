@@ -104,9 +104,9 @@ def shares(draw: st.DrawFn, n: int) -> np.ndarray:
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Start, transitions and ends of one to three states, among them absorbing, block and left-to-right chains."""
-    k, stops = draw(st.integers(1, 3)), draw(st.booleans())
-    rows = np.stack([draw(shares(k + stops)) for _ in range(k)])
-    return draw(shares(k)), rows[:, :k], rows[:, k] if stops else None
+    k, has_end = draw(st.integers(1, 3)), draw(st.booleans())
+    rows = np.stack([draw(shares(k + has_end)) for _ in range(k)])
+    return draw(shares(k)), rows[:, :k], rows[:, k] if has_end else None
 
 
 @st.composite

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"version", "files", "profile", "sequences", "measure", "parameters", "array_checks"}
+GROUND = {"version", "files", "profile", "display", "sequences", "measure", "parameters", "array_checks"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {
     *PREPARED,
@@ -25,17 +25,19 @@ MODEL = {
     "generation",
     "checkpoint",
     "distributed",
-    "agreement",
+    "fingerprint",
     "pyro_distribution",
     "precision",
     "main_memory",
     "randomness",
+    "fitting",
     "model",
 }
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
-    "sequences": {"profile"},
+    "display": set(),
+    "sequences": {"profile", "display"},
     "measure": set(),
     "parameters": set(),
     "main_memory": set(),
@@ -46,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": set(),
     "storage": {"files", "parameters", "version"},
     "distributed": {"storage"},
-    "agreement": {*PREPARED, "distributed", "training"},
+    "fingerprint": {*PREPARED, "distributed"},
     "observations": {"measure", "parameters", "randomness"},
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
@@ -54,9 +56,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {"sequences", "parameters", "files"},
     "tagging": PREPARED,
     "checkpoint": {"storage", "parameters"},
-    "training": {*PREPARED, "checkpoint", "distributed", "main_memory"},
+    "training": {*PREPARED, "fingerprint", "distributed", "main_memory"},
     "generation": {*PREPARED, "tagging", "precision"},
     "pyro_distribution": PREPARED,
+    "fitting": {*PREPARED, "tagging", "training", "distributed", "fingerprint", "precision"},
     "model": MODEL,
     "hmm": MODEL,
     "neural": MODEL,
@@ -65,21 +68,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "loading": LOADED,
     "presets": {*MODEL, "hmm", "neural"},
     "evaluation": {*LOADED, "data"},
-    "cli": {*LOADED, "data", "evaluation"},
+    "anomalies": {*LOADED, "evaluation"},
+    "cli": {*LOADED, "data", "evaluation", "anomalies"},
     "__main__": {"cli"},
 }
 # The parts of a wing, each of which may import those before it.
 ORDER = {
     "hmm": [
+        "hmmlearn",
         "inference",
         "parameters",
         "topology",
         "from_parameters",
-        "corpus",
         "emissions",
-        "posterior",
+        "corpus",
         "cursor",
-        "forecast",
+        "state_forecast",
         "learning",
         "scoring",
         "queries",
@@ -96,11 +100,10 @@ ORDER = {
         "batches",
         "io_module",
         "cursor",
-        "symbol_cursor",
         "scoring",
         "model",
         "inspection",
-        "causal",
+        "custom_module",
         "recurrent",
         "transformer",
         "masked",

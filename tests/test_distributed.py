@@ -282,17 +282,17 @@ def test_the_clock_of_the_first_process_ends_all(ran: Path) -> None:
 
 
 def test_one_process_has_all() -> None:
-    assert distributed.share([3, 1, 2]) == [3, 1, 2]
-    (total,), numbers = distributed.add_up([torch.ones(2, dtype=torch.float64)], [2.5])
+    assert distributed.shard([3, 1, 2]) == [3, 1, 2]
+    (total,), numbers = distributed.all_reduce_sum([torch.ones(2, dtype=torch.float64)], [2.5])
     assert total.tolist() == [1.0, 1.0]
     assert numbers == [2.5]
 
 
 def test_fewer_sequences_than_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "several", lambda: True)
+    monkeypatch.setattr(distributed, "is_distributed", lambda: True)
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 3)
     with pytest.raises(ValueError, match="2 sequences for 3 processes"):
-        distributed.check_enough(2)
+        distributed.check_enough_sequences(2)
 
 
 def test_a_job_that_is_started_again_goes_on(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_process_that_torchrun_did_not_start_joins_nothing(monkeypatch: pytest
     monkeypatch.delenv("RANK", raising=False)
     distributed.join()
     assert not dist.is_initialized()
-    assert not distributed.several()
+    assert not distributed.is_distributed()
 
 
 def test_work_of_one_process_ends_when_another_is_lost_also_where_sigint_is_ignored(
@@ -344,4 +344,4 @@ def test_work_of_one_process_ends_when_another_is_lost_also_where_sigint_is_igno
             train()
     finally:
         signal.signal(signal.SIGINT, before)
-        distributed.begin_anew()
+        distributed.clear_stop_requests()

@@ -15,6 +15,7 @@ import matplotlib
 import numpy as np
 import pytest
 import typer
+from matplotlib import pyplot
 
 import seqmodels as sm
 from seqmodels.cli import app
@@ -82,6 +83,7 @@ def test_code_of_a_page(page: Path, files: Path, tmp_path: Path, monkeypatch: py
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the made-up data may be too easy
         run(page)
+    pyplot.close("all")
     text = page.read_text(encoding="utf-8")
     for name, smallest in WRITTEN.items():
         if any(name in code for code in CODE.findall(text)):
@@ -121,10 +123,10 @@ def test_commands_exist(line: str, page: str) -> None:
 
 def check_call(words: list[str], where: str) -> None:
     """The command is there, and has the options that it is given."""
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert words[0] in commands or words[0] == "--help", where
-    if words[0] in commands:
-        known = {name for option in commands[words[0]].params for name in (*option.opts, *option.secondary_opts)}
+    command = typer.main.get_command(app).get_command(None, words[0])  # type: ignore[attr-defined]
+    assert command is not None or words[0] == "--help", where
+    if command is not None:
+        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
         asked = {word.split("=")[0] for word in words[1:] if re.match(r"--?[a-z]", word)}
         assert asked <= known | {"--help"}, where
 

@@ -11,7 +11,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels import storage
-from seqmodels.cli.inputs import Saved
+from seqmodels.cli.inputs import SavedModel
 from seqmodels.evaluation.datasets import TextFiles
 from seqmodels.loading import MODELS
 from seqmodels.training import checkpoint
@@ -74,6 +74,6 @@ def test_what_fit_reads_writes_and_calls_is_not_taken_from_a_file(folder: Path) 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_model_of_the_command_line_knows_how_its_data_were_read(folder: Path) -> None:
-    saved = Saved.read(str(folder / "command-line.safetensors"))
+    saved = SavedModel.read(str(folder / "command-line.safetensors"))
     assert saved.data == TextFiles("text.txt", "line") or repr(saved.data) == repr(TextFiles("text.txt", "line"))
     assert np.isfinite(saved.model.score(saved.like(str(folder / "text.txt")).read()[0]))

@@ -160,7 +160,7 @@ def test_only_the_state_far_behind_explains_the_next_frame(dtype: Any) -> None:
     value = torch.as_tensor(far)
     tolerance = 1e-9 if dtype == "float64" else 1e-5
     assert_allclose(model.predict_next(x).log_prob(value), expected, rtol=tolerance)
-    assert_allclose(model.forecast([x])[0].distribution().log_prob(value), expected, rtol=tolerance)
+    assert_allclose(model.forecast_states([x])[0].distribution().log_prob(value), expected, rtol=tolerance)
 
 
 def test_a_state_that_cannot_be_explains_nothing() -> None:
@@ -170,7 +170,7 @@ def test_a_state_that_cannot_be_explains_nothing() -> None:
     value = torch.tensor([50.0], dtype=torch.float64)
     expected = -0.5 * 50.0**2 - 0.5 * np.log(2 * np.pi)
     assert_allclose(model.predict_next().log_prob(value), expected, rtol=1e-9)
-    assert_allclose(model.forecast([np.zeros((3, 1))])[0].distribution().log_prob(value), expected, rtol=1e-9)
+    assert_allclose(model.forecast_states([np.zeros((3, 1))])[0].distribution().log_prob(value), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

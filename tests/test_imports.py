@@ -1,12 +1,41 @@
-"""``import seqmodels`` loads torch and numpy alone; other packages are loaded by the functions that need them."""
+"""``import seqmodels`` loads nothing but itself; public names load torch and numpy alone, functions what they need."""
 
+import ast
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import seqmodels
 
 LATER = ("matplotlib", "pandas", "pyro", "safetensors", "scipy", "sklearn", "tokenizers", "transformers", "typer")
 
 
 def test_other_packages_are_loaded_where_they_are_needed() -> None:
-    code = f"import sys, seqmodels; print(*[name for name in {LATER} if name in sys.modules])"
+    use = "import sys, seqmodels; [getattr(seqmodels, name) for name in seqmodels.__all__]"
+    code = f"{use}; print(*[name for name in {LATER} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert loaded == []
+
+
+def test_torch_is_loaded_when_a_public_name_is_used() -> None:
+    code = "import sys, seqmodels; print('torch' in sys.modules); seqmodels.HMM; print('torch' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert loaded == ["False", "True"]
+
+
+def test_public_names_are_what_type_checkers_read() -> None:
+    tree = ast.parse(Path(seqmodels.__file__).read_text(encoding="utf-8"))
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    names = set()
+    for node in typed.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            names.add(alias.name)
+            if node.module != "seqmodels":
+                assert getattr(seqmodels, alias.name) is getattr(import_module(str(node.module)), alias.name)
+    assert names | {"__version__"} == set(seqmodels.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'turtle'"):
+        _ = seqmodels.turtle

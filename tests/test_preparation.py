@@ -11,7 +11,7 @@ from seqmodels.hmm import HMM
 from seqmodels.measure import Measure
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.preparation import Data, Setting, default_encoding, hold_out
-from seqmodels.sequences import Kind
+from seqmodels.sequences import Kind, Sequences
 
 
 def vectors(*lengths: int, size: int = 2, seed: int = 0) -> list[np.ndarray]:
@@ -78,6 +78,48 @@ def test_no_more_is_held_out_than_is_looked_at(monkeypatch: pytest.MonkeyPatch) 
     train, held_out = hold_out(Data.of(many), "auto", True, 0)
     assert held_out is not None
     assert (len(train.X), len(held_out.X)) == (97, 3)
+
+
+def numbers_in(part: Data | None) -> list[int]:
+    assert part is not None
+    return [int(np.asarray(item)[0]) for item in part.scored]
+
+
+def test_whole_clusters_are_held_out() -> None:
+    clusters = [f"speaker {i % 20}" for i in range(100)]
+    x = Sequences([[i] * 4 for i in range(100)], clusters=clusters)
+    train, held_out = hold_out(Data.of(x), "auto", True, 0)
+    assert len(numbers_in(held_out)) == 10  # two of twenty clusters
+    assert {i % 20 for i in numbers_in(held_out)}.isdisjoint({i % 20 for i in numbers_in(train)})
+    assert sorted(numbers_in(train) + numbers_in(held_out)) == list(range(100))
+    drawn = {tuple(numbers_in(hold_out(Data.of(x), "auto", True, seed)[1])) for seed in range(5)}
+    assert len(drawn) > 1
+    # Clusters of the sources do where targets have none.
+    sources = Data.of(x, [[i] for i in range(100)])
+    assert numbers_in(hold_out(sources, "auto", True, 0)[1]) == numbers_in(held_out)
+
+
+def test_one_cluster_at_least_is_held_out_and_the_smallest_if_all_are_large() -> None:
+    sizes = {"a": 40, "b": 25, "c": 35}
+    clusters = [name for name, size in sizes.items() for _ in range(size)]
+    x = Sequences([[i] for i in range(100)], clusters=clusters)
+    for seed in range(4):
+        _, held_out = hold_out(Data.of(x), "auto", True, seed)
+        assert [clusters[i] for i in numbers_in(held_out)] == ["b"] * 25
+
+
+def test_no_more_clusters_are_held_out_than_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqmodels.preparation.MAX_HELD_OUT", 12)
+    x = Sequences([[i] * 5 for i in range(200)], clusters=[i // 2 for i in range(200)])
+    assert len(numbers_in(hold_out(Data.of(x), "auto", True, 0)[1])) == 2
+
+
+def test_two_clusters_are_no_clusters_and_a_sequence_without_one_is_its_own() -> None:
+    items = [[i] for i in range(40)]
+    two = Data.of(Sequences(items, clusters=["a", "b"] * 20))
+    assert numbers_in(hold_out(two, "auto", True, 0)[1]) == numbers_in(hold_out(Data.of(items), "auto", True, 0)[1])
+    some = Data.of(Sequences(items, clusters=["a"] * 38 + [None, None]))
+    assert set(numbers_in(hold_out(some, "auto", True, 0)[1])) == {38, 39}
 
 
 @pytest.mark.parametrize(("validation", "automatic"), [(None, True), (None, False), ("auto", False)])

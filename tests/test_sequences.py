@@ -105,7 +105,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([[0], {0: 1}]), "sequence 1 is a dict, which has no order"),
     (lambda: Sequences([[0], bytearray(b"a")]), "sequence 1 is bytearray; decode it first"),
     (lambda: Sequences([[0], [[1, 2], [1]]]), "sequence 1, of type list, is no array of numbers"),
-    (lambda: Sequences([[0], ["1", "2"]]), "sequence 1 is of type <U1; symbols are integers"),
+    (lambda: Sequences([[0], ["1", "2"]]), "sequence 1 is of strings but the first of integers"),
     (lambda: Sequences([[0], [1, None]]), "sequence 1 has None at position 1"),
     (lambda: Sequences([[0], [1, 10**30]]), "which int64 cannot hold; number symbols from 0"),
     (
@@ -322,3 +322,213 @@ def test_the_grid_stays_with_the_sequences() -> None:
 def test_rounding_noise_is_no_grid() -> None:
     tenths = np.concatenate([np.arange(50) * 0.1, np.cumsum(np.full(50, 0.1))])[:, None]  # 0.30000000000000004 and 0.3
     assert Sequences([tenths]).dithered().grid == pytest.approx((0.1,))
+
+
+# -- names and times ---------------------------------------------------------------------------------------------
+
+
+def test_lists_of_strings_are_symbols_and_strings_are_texts() -> None:
+    states = [["sit", "walk", "walk"], np.array(["lie"]), pd.Series(["walk", "sit"])]
+    x = Sequences(states)
+    assert (x.kind, x.unit, x.symbols, x.n_units.tolist()) == ("symbols", "symbol", ("lie", "sit", "walk"), [3, 1, 2])
+    same(x, states)
+    assert {type(word) for item in x for word in item} == {str}
+    assert Sequences(["sit walk", "lie"]).kind == "text"
+    assert Sequences(np.array(["sit", "walk"])).kind == "text"
+    assert Sequences([["sit walk"]]).kind == "symbols"  # one symbol, however many words
+    assert Sequences([[0, 1]]).symbols is None
+
+
+def test_symbols_name_integers() -> None:
+    x = Sequences([[0, 1, 1], [1]], symbols=["sit", "walk", "lie"], names=["p", "q"])
+    assert x.names == ["p", "q"]
+    same(x, [["sit", "walk", "walk"], ["walk"]])
+    assert x.take([1]).symbols == ("sit", "walk", "lie")  # also those that are not in this part
+
+
+def test_a_sequence_is_found_by_its_name() -> None:
+    x = Sequences([[0], [1], [2], [3]], names=["s1", "s2", "s1", 7])
+    same(Sequences([x["s2"]]), [[1]])
+    with pytest.raises(KeyError, match="2 sequences are called 's1', at"):
+        x["s1"]
+    with pytest.raises(KeyError, match="no sequence is called 's3'; there are s1, s2, s1, 7"):
+        x["s3"]
+
+
+DAYS = np.datetime64("2020-01-01") + np.arange(10)
+
+
+def named(kind: str = "vectors") -> Sequences:
+    items = vectors(6, 4) if kind == "vectors" else [["a", "b", "a", "c", "a", "b"], ["c", "c", "a", "b"]]
+    return Sequences(
+        items,
+        names=["p", "q"],
+        labels=[1, 0],
+        features=["ax", "ay"] if kind == "vectors" else ["state"],
+        symbols=None if kind == "vectors" else ["c", "b", "a", "d"],
+        times=[DAYS[:6], DAYS[:4] + 30],
+        time_name="day",
+        by="subject",
+    )
+
+
+@pytest.mark.parametrize("kind", ["vectors", "symbols"])
+def test_names_and_times_go_with_every_part(kind: str) -> None:
+    x = named(kind)
+    where = {  # of each step its time
+        "take": (x.take([1]), [DAYS[:4] + 30]),
+        "slice": (x[:1], [DAYS[:6]]),
+        "split": (x[:1].split(0.5)[1], [DAYS[3:6]]),
+        "chunks": (x.chunks(4), [DAYS[:4], DAYS[4:6], DAYS[:4] + 30]),
+        "X": (x.continuation(3)[0], [DAYS[:3], DAYS[:3] + 30]),
+        "y": (x.continuation(3)[1], [DAYS[3:6], DAYS[3:4] + 30]),
+        "segments": (x.segments([(1, 1, 3), (0, 0, 2)]), [DAYS[1:3] + 30, DAYS[:2]]),
+        "metadata": (x.with_metadata(x.metadata.drop(columns="label")), [DAYS[:6], DAYS[:4] + 30]),
+        "dithered": (x.dithered() if kind == "vectors" else x, [DAYS[:6], DAYS[:4] + 30]),
+    }
+    for name, (part, times) in where.items():
+        assert (part.features, part.symbols) == (x.features, x.symbols), name
+        assert (part.time_name, part.by, part.time_unit) == ("day", "subject", None), name
+        assert part.times is not None
+        assert [each.tolist() for each in part.times] == [each.tolist() for each in times], name
+
+
+def test_a_part_of_one_is_its_own() -> None:
+    part = named().segments([(1, 1, 3)])
+    assert (part.names, part.labels) == (["q"], [0])
+    same(part, [vectors(6, 4)[1][1:3]])
+
+
+def test_a_frame_comes_back() -> None:
+    frame = pd.DataFrame(
+        {
+            "subject": ["q"] * 3 + ["p"] * 2,
+            "day": pd.to_datetime(["2020-05-01", "2020-05-02", "2020-05-04", "2020-01-01", "2020-01-02"]),
+            "ax": [0.5, np.nan, 2.0, 3.0, np.nan],
+            "ay": [1.0, 2.0, 3.0, 4.0, 5.0],
+            "label": ["ill", "ill", "ill", "well", "well"],
+            "room": [1, 1, 1, 2, 2],
+        }
+    )
+    x = Sequences.from_frame(frame, by="subject", columns=["ax", "ay"], time="day", label="label", metadata=["room"])
+    assert (x.names, x.labels, x.features, x.time_name, x.by) == (
+        ["q", "p"],
+        ["ill", "well"],
+        ("ax", "ay"),
+        "day",
+        "subject",
+    )
+    pd.testing.assert_frame_equal(x.to_frame(), frame)
+    again = x.to_frame().sample(frac=1, random_state=0).sort_values("subject", ascending=False)  # of rows in disorder
+    back = Sequences.from_frame(
+        again, by="subject", columns=["ax", "ay"], time="day", label="label", metadata=["room"]
+    ).to_frame()
+    pd.testing.assert_frame_equal(back, frame)
+
+
+def test_a_frame_of_states_comes_back() -> None:
+    frame = pd.DataFrame({"who": [1, 1, 2], "t": [0, 5, 3], "state": ["sit", "walk", "sit"]})
+    x = Sequences.from_frame(frame, by="who", columns="state", time="t", time_unit="s")
+    assert (x.kind, x.symbols, x.features, x.time_unit) == ("symbols", ("sit", "walk"), ("state",), "s")
+    pd.testing.assert_frame_equal(x.to_frame(), frame)
+    ordered = frame.assign(state=pd.Categorical(frame["state"], ["walk", "sit", "lie"]))
+    y = Sequences.from_frame(ordered, by="who", columns="state", time="t")
+    assert y.symbols == ("walk", "sit", "lie")
+    pd.testing.assert_frame_equal(y.to_frame(), ordered)
+    numbers = frame.assign(state=[3, 0, 3])
+    pd.testing.assert_frame_equal(
+        Sequences.from_frame(numbers, by="who", columns="state", time="t").to_frame(), numbers
+    )
+
+
+def test_one_long_frame_is_one_sequence() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}, index=[7, 3])
+    x = Sequences.from_frame(frame, columns=["a", "b"])
+    same(x, [[[1, 3], [2, 4]]])
+    pd.testing.assert_frame_equal(x.to_frame().drop(columns="sequence"), frame.reset_index(drop=True))
+    assert list(Sequences(vectors(2, 2)).to_frame().columns) == ["sequence", "x0", "x1"]
+    assert x.chunks(1).to_frame()["sequence"].tolist() == [0, 1]
+
+
+def test_dates_of_a_zone_are_in_utc() -> None:
+    times = pd.to_datetime(["2020-07-01 12:00", "2020-07-01 13:00"]).tz_localize("Europe/Berlin")
+    x = Sequences.from_frame(pd.DataFrame({"when": times, "a": [1.0, 2.0]}), columns=["a"], time="when")
+    assert x.time_unit == "UTC"
+    assert x.times is not None
+    assert x.times[0][0] == np.datetime64("2020-07-01T10:00")
+    assert (x.to_frame()["when"] == times).all()
+
+
+def test_times_are_dates_or_numbers() -> None:
+    import datetime
+
+    days = [datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 2)]
+    x = Sequences([vectors(2)[0]], times=[days])
+    assert x.times is not None
+    assert x.times[0].tolist() == pd.to_datetime(days).to_numpy().tolist()
+    y = Sequences([vectors(2)[0]], times=[[0.5, 0.5]], time_unit="s")  # two in an instant
+    assert y.times is not None
+    assert y.times[0].tolist() == [0.5, 0.5]
+
+
+WRONG_NAMES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: Sequences([["a", 1]]), "sequence 0 has 1 at position 1 among strings"),
+    (lambda: Sequences([["a"], np.array(["a", np.nan], object)]), "sequence 1 has nan at position 1 among strings"),
+    (lambda: Sequences([["a"], [0]]), "sequence 1 is of integers but the first of strings"),
+    (lambda: Sequences([["a"], ["b"]], symbols=["a"]), "sequence 1 has 'b' at position 0, which is not among"),
+    (
+        lambda: Sequences([[0, 2]], symbols=["a", "b"]),
+        "sequence 0 has symbol 2 at position 1, but symbols names 0 to 1",
+    ),
+    (lambda: Sequences([[0]], symbols=["a", "a"]), "symbols has 'a' twice"),
+    (lambda: Sequences([[0]], symbols="ab"), "symbols is one str; pass a list of names"),
+    (lambda: Sequences(["ab"], symbols=["a"]), "symbols are named, but the sequences are text"),
+    (lambda: Sequences([good], features=["a"]), "features are 1 names, but the sequences are Sequences(1 of 2-dim"),
+    (lambda: Sequences([good], features=["a", 1]), "features has 1 at position 1; a name is a str"),  # type: ignore[list-item]
+    (lambda: Sequences(["ab"], features=["a"]), "features are 1 names, but the sequences are Sequences(1 of text"),
+    (lambda: Sequences(["ab"], times=[[0, 1]]), "texts have no times"),
+    (lambda: Sequences([good], times=[]), "there are times of 0 sequences but 1 sequences"),
+    (lambda: Sequences([good], times=[[1]]), "the times of sequence 0 have shape (1,)"),
+    (lambda: Sequences([good], times=[["a", "b"]]), "the times of sequence 0 have shape (2,) and type <U1"),
+    (lambda: Sequences([good], times=[[1, np.nan]]), "sequence 0 has no time at step 1"),
+    (lambda: Sequences([good], times=[[2, 1]]), "the times of sequence 0 go back at step 1, from 2 to 1"),
+    (lambda: Sequences([good, good], times=[DAYS[:2], [0, 1]]), "the times of sequence 1 are numbers but those of"),
+    (lambda: Sequences(["ab"]).to_frame(), "texts have no rows of steps"),
+    (lambda: Sequences([good], features=["a", "b"], by="a").to_frame(), "two columns would be called 'a'"),
+    (
+        lambda: Sequences.from_frame(pd.DataFrame({"a": [1], "t": [None]}), columns=["a"], time="t"),
+        "row 0 of the frame has no time: its 't' is missing",
+    ),
+    (
+        lambda: Sequences.from_frame(pd.DataFrame({"a": [1, 2], "l": [0, 1]}), columns=["a"], label="l"),
+        "'l' changes within the one sequence, so it is no label of it",
+    ),
+    (
+        lambda: Sequences.from_frame(pd.DataFrame({"a": [1, 2], "l": ["x", "y"]}), columns=["a", "l"]),
+        "the column 'l' holds words, which are no feature of vectors",
+    ),
+    (lambda: Sequences.from_frame(pd.DataFrame({"a": []}), columns=["a"]), "the frame has no rows"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), WRONG_NAMES, ids=[message for _, message in WRONG_NAMES])
+def test_what_is_wrong_with_names_and_times_is_said(build: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        build()
+
+
+def test_several_are_joined() -> None:
+    x = named().take([0])
+    both = Sequences.joined([x, named().take([1])])
+    pd.testing.assert_frame_equal(both.to_frame(), named().to_frame())
+    words = Sequences.joined([Sequences([["b", "c"]]), Sequences([["a"]])])
+    assert words.symbols == ("a", "b", "c")
+    assert Sequences.joined([Sequences([["b"]], symbols=["c", "b"]), Sequences([["a"]])]).symbols == ("c", "b", "a")
+    assert Sequences.joined([x, Sequences(vectors(3))]).features is None
+    for other, what in (
+        (Sequences(["a"]), "kinds"),
+        (Sequences(vectors(3), features=["p", "q"]), "features"),
+        (Sequences(vectors(3)).dithered(), "grids"),
+    ):
+        with pytest.raises(ValueError, match=f"the parts have different {what}: Sequences"):
+            Sequences.joined([x, other])

@@ -135,7 +135,7 @@ def test_other_readers_of_safetensors_read_the_file(tmp_path: Path) -> None:
 def test_paths_and_callbacks_are_neither_described_nor_built() -> None:
     model = LSTM(checkpoint="a", resume_from="b", callbacks=(print, TensorBoard("c")), max_steps=3)
     description = storage.describe(model)
-    assert not set(storage.NOT_KEPT) & description["params"].keys()
+    assert not set(storage.ARGUMENTS_OF_FIT) & description["params"].keys()
     description["params"] |= {"checkpoint": "a", "callbacks": {"tuple": [{"class": "Anything", "params": {}}]}}
     built = storage.build(description, {"LSTM": LSTM})
     assert (built.checkpoint, built.resume_from, built.callbacks, built.max_steps) == (None, None, (), 3)

@@ -139,7 +139,7 @@ def test_copies_of_one_model_compute_each_in_its_own_dtype() -> None:
 def test_what_is_kept_of_a_module_follows_its_weights_and_is_not_kept_with_it() -> None:
     model = network().set_params(dtype="float64")
     before, size = model.log_prob(SYMBOLS), len(pickle.dumps(network()))
-    assert evaluation_copy(model.module_, torch.device("cpu"), torch.float64) is model._ready()
+    assert evaluation_copy(model.module_, torch.device("cpu"), torch.float64) is model._evaluation_module()
     assert abs(len(pickle.dumps(model)) - size) < 100
     with torch.no_grad():
         model.module_.head.bias += 0.5 * torch.arange(len(model.module_.head.bias))

@@ -66,7 +66,7 @@ IDENTIFIERS = [
     Replaced("backwards", "reverse padded sequences", "seqmodels"),
     Replaced("Recall Recipe Listener", "carried state, TrainConfig, callback"),
     Replaced("Step observe", "batch result, callback", "seqmodels/training"),
-    Replaced("Pull", "position prior"),
+    Replaced("Pull", "jump prior"),
     Replaced("Memory", "RecurrentState, KVCache, SufficientStatistics"),
     Replaced("ENOUGH STARTED WIDE LARGE", "constants named for what they bound"),
     Replaced("real", "mask", "seqmodels/neural"),
@@ -87,8 +87,7 @@ MODULES = [
 # Names of weights in saved files, which stay as they are.
 SAVED = {
     ("own", "seqmodels/neural/ops/tied_linear.py"),
-    ("own", "seqmodels/neural/io_module.py"),
-    ("backwards", "seqmodels/neural/tagging/encoders.py"),
+    ("backwards", "seqmodels/neural/tagging/network.py"),
 }
 
 

@@ -93,7 +93,7 @@ BOXES = (
         (30, 780, 420, 62), "Likelihoods with a measure", "measure.py", "log p of each step; unit, length, kind", RESULT
     ),
     Box((515, 780, 455, 62), "Comparison", "evaluation/compare.py", "paired differences, intervals, p-values", RESULT),
-    Box((30, 890, 420, 62), "Command line", "cli/", "compare, fit, score, sample, inspect, report", RESULT),
+    Box((30, 890, 420, 62), "Command line", "cli/", "compare, fit, score, anomalies, sample, inspect, report", RESULT),
     Box((515, 890, 455, 62), "Table and report", REPORT, "the ranking; a page with plots", RESULT),
 )
 ARROWS = (

@@ -12,7 +12,7 @@ from peers.turns import Turn, serve
 from seqmodels import LSTMSeq2Seq, SequenceModel, TransformerSeq2Seq
 
 SHAPE = {"d_model": WIDTH, "batch_size": BATCH, "dropout": 0.0, "length": "given"}
-AS_PEERS = {"activation": "relu", "positions": "sinusoidal", "bias": True, "previous": 0}
+AS_PEERS = {"activation": "relu", "positions": "sinusoidal", "bias": True, "convolution_lags": 0}
 MODELS = {
     "additive": partial(LSTMSeq2Seq, **SHAPE),
     "multiplicative": partial(LSTMSeq2Seq, attention="multiplicative", **SHAPE),

@@ -50,7 +50,7 @@ def transformer(n_heads: int, n_layers: int, steps: int, seed: int) -> Transform
         n_layers=n_layers,
         d_model=64,
         context=64,
-        previous=0,  # which would look at neighbours without a head
+        convolution_lags=0,  # which would look at neighbours without a head
         dropout=0.0,
         length="given",
         batch_size=16,

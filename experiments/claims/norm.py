@@ -44,7 +44,7 @@ def final_nats(
         activation="relu",
         bias=True,
         zero_init=False,  # or every sublayer would add nothing at first, which is a remedy of its own
-        previous=0,
+        convolution_lags=0,
         dropout=0.0,
         batch_size=16,
         lr=3e-3,

@@ -36,7 +36,7 @@ def by_position(kind: str | None, train: Sequences, test: Sequences, steps: int)
         d_model=64,
         n_layers=2,
         n_heads=4,
-        previous=0,  # which would tell the order of neighbours by another way
+        convolution_lags=0,  # which would tell the order of neighbours by another way
         dropout=0.0,
         length="given",  # with an end to predict, all pieces would be known to end after 64 bytes
         batch_size=16,

@@ -12,7 +12,7 @@ import numpy as np
 from seqmodels import storage
 from seqmodels.array_checks import array_of, check_between, check_sums
 from seqmodels.classification.calibration import folds, learned_temperature, log_posterior
-from seqmodels.distributed import together
+from seqmodels.distributed import propagate_errors
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.parameters import Configurable, undone_on_failure
 from seqmodels.sequences import Sequences, as_sequences
@@ -60,6 +60,13 @@ class GenerativeClassifier(Configurable):
     n_folds: int = 3
     random_state: int = 0
 
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """``(D,)`` names of the features that it was fitted to; no attribute where they had none."""
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
+        return self.models_[0].feature_names_in_
+
     # -- fitting -------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, validation: Any = "auto") -> Self:
@@ -74,7 +81,7 @@ class GenerativeClassifier(Configurable):
         Raises:
             ValueError: no labels, or one of a kind only; what ``model.fit`` raises, with the label it came from.
         """
-        with together():
+        with propagate_errors():
             return self._fit_to(as_sequences(X), y, validation)
 
     def _fit_to(self, sequences: Sequences, y: Any, validation: Any) -> Self:
@@ -115,15 +122,15 @@ class GenerativeClassifier(Configurable):
         return priors
 
     def _calibrated(self, sequences: Sequences, index: np.ndarray, validation: Any) -> float:
-        joint = np.full((len(index), len(self.classes_)), np.nan)
+        log_joint = np.full((len(index), len(self.classes_)), np.nan)
         clusters = None if sequences.clusters is None else np.asarray(sequences.clusters)
         for part in folds(index, clusters, self.n_folds, self.random_state):
             models = self._fitted(sequences.take(~part), index[~part], validation)
-            joint[part] = self._joint(models, sequences.take(part))
-        held_out = ~np.isnan(joint).any(axis=1)
+            log_joint[part] = self._log_joint(models, sequences.take(part))
+        held_out = ~np.isnan(log_joint).any(axis=1)
         if not held_out.any():
             raise ValueError("no label has two sequences, so none can be held out; pass calibrate=False")
-        return learned_temperature(joint[held_out], index[held_out])
+        return learned_temperature(log_joint[held_out], index[held_out])
 
     def _fitted(self, sequences: Sequences, index: np.ndarray, validation: Any) -> list[SequenceModel]:
         return [self._fit_label(c, sequences.take(index == c), validation) for c in range(len(self.classes_))]
@@ -141,12 +148,12 @@ class GenerativeClassifier(Configurable):
 
     def predict(self, X: Any) -> np.ndarray:
         """``(n,)`` the most probable label of each sequence; of equal ones the first of ``classes_``."""
-        joint = self._scored(X)
-        return np.asarray(self.classes_[log_posterior(joint, 1.0, self._log_priors()).argmax(axis=1)])
+        log_joint = self._fitted_log_joint(X)
+        return np.asarray(self.classes_[log_posterior(log_joint, 1.0, self._log_priors()).argmax(axis=1)])
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """``(n, K)`` natural logarithm of ``predict_proba``."""
-        return log_posterior(self._scored(X), self.temperature_, self._log_priors())
+        return log_posterior(self._fitted_log_joint(X), self.temperature_, self._log_priors())
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """``(n, K)`` calibrated probability of each label; of a sequence that no label makes possible, the priors."""
@@ -154,22 +161,22 @@ class GenerativeClassifier(Configurable):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """``(n, K)`` nats, ``log p(x | c) + log p(c)``; of two labels ``(n,)``, the log-odds of the second."""
-        joint = self._scored(X)
-        if joint.shape[1] > 2:
-            return joint
-        return np.diff(log_posterior(joint, 1.0, self._log_priors()), axis=1)[:, 0]
+        log_joint = self._fitted_log_joint(X)
+        if log_joint.shape[1] > 2:
+            return log_joint
+        return np.diff(log_posterior(log_joint, 1.0, self._log_priors()), axis=1)[:, 0]
 
     def score(self, X: Any, y: Any = None) -> float:
         """Accuracy: the share of sequences whose label, ``y`` or that which ``X`` carries, is predicted."""
         sequences = as_sequences(X)
         return float((self.predict(sequences) == _labels(sequences, y)).mean())
 
-    def _scored(self, X: Any) -> np.ndarray:
+    def _fitted_log_joint(self, X: Any) -> np.ndarray:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
-        return self._joint(self.models_, as_sequences(X))
+        return self._log_joint(self.models_, as_sequences(X))
 
-    def _joint(self, models: list[SequenceModel], sequences: Sequences) -> np.ndarray:
+    def _log_joint(self, models: list[SequenceModel], sequences: Sequences) -> np.ndarray:
         log_prob = np.stack([model.log_prob(sequences) for model in models], axis=1)  # (n, K)
         return np.asarray(log_prob + self._log_priors())
 

@@ -1,4 +1,4 @@
-"""The command line: ``seqmodels compare | fit | score | sample | inspect | report``."""
+"""The command line: ``seqmodels compare | fit | score | anomalies | sample | inspect | report``."""
 
 from seqmodels.cli.app import app
 

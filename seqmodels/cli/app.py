@@ -1,27 +1,74 @@
-"""The commands in one program."""
+"""The commands in one program; each is loaded when it is called, for torch takes seconds to load."""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Annotated, Any
+
 import typer
+from typer.core import TyperGroup
 
-from seqmodels.cli.compare import compare
 from seqmodels.cli.console import CODES
-from seqmodels.cli.fit import fit
-from seqmodels.cli.inspect import inspect
-from seqmodels.cli.report import report
-from seqmodels.cli.sample import sample
-from seqmodels.cli.score import score
+from seqmodels.version import __version__
 
-app = typer.Typer(no_args_is_help=True, add_completion=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+# The commands, each the function of that name in the module of that name, and the first sentence of its help.
+COMMANDS = {
+    "compare": "Fit every family of models to the same data, and say which explains what was held out best.",
+    "fit": "Fit one model to one set of data, and save it.",
+    "score": "Score files by a saved model.",
+    "decode": "Segment sequences: the most probable path of hidden states (Viterbi) through each.",
+    "anomalies": "Find what is improbable under a saved model: steps given all before them, or whole sequences.",
+    "sample": "Draw sequences from a saved model.",
+    "forecast": "Forecast the next steps of each sequence of a file: mean and quantiles, or probabilities.",
+    "inspect": "Describe a saved model.",
+    "report": "Render the pages of saved comparisons again, without fitting anything.",
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group that lists ``COMMANDS`` without importing them.
+
+    Contexts and formatters are click's, which some versions of typer bring along under a name of their own.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, imported now; None: there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        function = getattr(import_module(f"seqmodels.cli.{cmd_name}"), cmd_name)
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        alone.command(name=cmd_name, epilog=CODES)(function)
+        return typer.main.get_command(alone)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of the commands, with what each does."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+app = typer.Typer(
+    cls=LazyGroup, no_args_is_help=True, add_completion=True, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+
+
+def print_version(is_asked_for: bool) -> None:
+    """For ``--version``: print it and end."""
+    if is_asked_for:
+        typer.echo(f"seqmodels {__version__}")
+        raise typer.Exit
 
 
 @app.callback(epilog=CODES)
-def main() -> None:
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
     """Fit sequence models, from an HMM to a Transformer, and compare them by likelihoods that may stand in one table.
 
     Start with `seqmodels compare --quick`: two tables in a minute or so, of data that are built in.
     """
-
-
-for command in (compare, fit, score, sample, inspect, report):
-    app.command(epilog=CODES)(command)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
+from seqmodels.cli.inputs import Kinds, ReadOptions, dataset_of, understood
 from seqmodels.evaluation import Comparison
 from seqmodels.evaluation.datasets import (
     BuiltinSpeech,
@@ -27,15 +28,21 @@ from seqmodels.evaluation.suites import Choice, Task
 def compare(
     text: Annotated[str | None, typer.Option(help="A UTF-8 text file, or a folder of .txt.")] = None,
     audio: Annotated[str | None, typer.Option(help="A folder of WAV files.")] = None,
-    csv: Annotated[str | None, typer.Option(help="A CSV with a row a step; needs --by.")] = None,
-    by: Annotated[str, typer.Option(help="The CSV's column that says which sequence a row is of.")] = "",
-    columns: Annotated[str, typer.Option(help="The CSV's features, a,b,c; by default all other numeric columns.")] = "",
+    csv: Annotated[str | None, typer.Option(help="A CSV with a row a step.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="A file or a folder: text, WAV, CSV, Parquet, NumPy, .ts, FASTA, JSON lines.")
+    ] = None,
+    by: Annotated[
+        str, typer.Option(help="A table's column that says which sequence a row is of; without it all rows are one.")
+    ] = "",
+    columns: Annotated[str, typer.Option(help="A table's features, a,b,c; by default all other numeric columns.")] = "",
     dither: Annotated[
-        bool, typer.Option(help="Add noise of one step of their grid to the values of a CSV, which are rounded.")
+        bool, typer.Option(help="Add noise of one step of their grid to the values of a table, which are rounded.")
     ] = False,
     time: Annotated[
-        str, typer.Option(help="The CSV's column to order a sequence by; by default as the rows come.")
+        str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
     ] = "",
+    kind: Kinds = None,
     pairs: Annotated[
         tuple[str, str] | None,
         typer.Option(help="Two UTF-8 files, a pair a line: p(target | source).", metavar="SRC TGT"),
@@ -50,6 +57,9 @@ def compare(
     seeds: Annotated[int, typer.Option(help="Fits a model; scores are means, their spread is a column.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     out: Annotated[Path, typer.Option(help="Where pages, tables and pictures go.")] = Path("results"),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace another comparison that is in the folder of --out.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -70,6 +80,8 @@ def compare(
         "--text": text,
         "--audio": audio,
         "--csv": csv,
+        "--data": data,
+        "--kind": kind,
         "--pairs": pairs,
         "--dither": dither,
         "--models": models,
@@ -84,19 +96,25 @@ def compare(
             _refuse_options([name for name, value in options.items() if value])
             run_config = RunConfig.read(config)
         else:
-            data: dict[str, Dataset] = {}
+            if csv is not None and data is not None:
+                raise ValueError("--csv and --data are one question; pass --data alone")
+            names_of_columns = [name for name in columns.split(",") if name]
+            datasets: dict[str, Dataset] = {}
             if text is not None:
-                data["text"] = TextFiles(text)
+                datasets["text"] = TextFiles(text)
             if audio is not None:
-                data["audio"] = Recordings(audio)
+                datasets["audio"] = Recordings(audio)
             if csv is not None:
-                data["table"] = Table(csv, by, [name for name in columns.split(",") if name], time, dither)
+                datasets["table"] = Table(csv, by, names_of_columns, time, dither, kind or "")
+            if data is not None:
+                read_options = ReadOptions(by, names_of_columns, time, kind=kind, dither=dither)
+                datasets["data"] = dataset_of(data, None, read_options)
             if pairs is not None:
-                data["pairs"] = Parallel(*pairs)
+                datasets["pairs"] = Parallel(*pairs)
             builtin: dict[str, Dataset] = {"text": BuiltinText(), "speech": BuiltinSpeech(random_state=seed)}
             names = tuple(name.strip() for name in models.split(",") if name.strip())
-            run_config = RunConfig(data or builtin, {}, Choice(names, quick, seed), seeds, seconds, steps)
-        tasks = _prepare(run_config, out)
+            run_config = RunConfig(datasets or builtin, {}, Choice(names, quick, seed), seeds, seconds, steps)
+        tasks = _prepare(run_config, out, console, overwrite=overwrite)
     results = _run(run_config, tasks, out, console)
     if any((result.frame["error"] != "").any() for result in results):
         raise typer.Exit(FAILED)
@@ -110,12 +128,27 @@ def _refuse_options(names: list[str]) -> None:
         )
 
 
-def _prepare(run_config: RunConfig, out: Path) -> list[Task]:
-    """Read the data, set the models to their budget, and write ``run.toml``."""
+def _prepare(run_config: RunConfig, out: Path, console: Console, *, overwrite: bool) -> list[Task]:
+    """Read the data, say what they were taken for, set the models to their budget, and write ``run.toml``; the
+    quickest comparison comes first.
+
+    Raises ``ValueError`` where ``run.toml`` says another run, which would be lost, unless ``overwrite``.
+    """
     data = run_config.read_data()
+    for name, pair in data.items():
+        if run_config.data[name].paths() and not console.quiet:
+            console.say(understood(run_config.data[name], pair))
     tasks = [task.under_budget(seconds=run_config.seconds, steps=run_config.steps) for task in run_config.tasks(data)]
+    tasks.sort(key=lambda task: task.seconds)
+    sha256 = {name: hashed(pair) for name, pair in data.items()}
+    path = out / "run.toml"
+    if path.exists() and not overwrite and not run_config.is_written(path, tasks, sha256):
+        raise ValueError(
+            f"{out} holds the results of another comparison, see {path}; write --overwrite to replace them, or --out "
+            "with another folder"
+        )
     out.mkdir(parents=True, exist_ok=True)
-    run_config.write(out / "run.toml", tasks, {name: hashed(pair) for name, pair in data.items()})
+    run_config.write(path, tasks, sha256)
     return tasks
 
 
@@ -125,7 +158,7 @@ def _run(run_config: RunConfig, tasks: list[Task], out: Path, console: Console) 
             tasks,
             out,
             random_state=run_config.choice.random_state,
-            seeds=run_config.seeds,
+            n_seeds=run_config.seeds,
             seconds=run_config.seconds,
             steps=run_config.steps,
             say=console.say,

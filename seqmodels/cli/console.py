@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -65,6 +64,8 @@ class Console:
 
 def as_plain(value: Any) -> Any:
     """A value as JSON allows: keys are strings, NaN and infinities are null."""
+    import numpy as np
+
     if isinstance(value, dict):
         return {str(key): as_plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

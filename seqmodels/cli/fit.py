@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-from seqmodels.cli.inputs import Reading, Saved, dataset_of
+from seqmodels.cli.inputs import Kinds, ReadOptions, SavedModel, dataset_of, understood
 from seqmodels.evaluation.budget import within_budget
 from seqmodels.evaluation.toml import from_table
 from seqmodels.loading import MODELS
@@ -37,7 +37,10 @@ def complete_family(incomplete: str) -> list[str]:
 
 def fit(
     model: Annotated[str, typer.Argument(help=f"One of {', '.join(FAMILIES)}.", autocompletion=complete_family)],
-    data: Annotated[str, typer.Argument(help="A text file, a folder of .txt or of WAV, a WAV, or a .csv (with --by).")],
+    data: Annotated[
+        str,
+        typer.Argument(help="A file or a folder: text, WAV, CSV, Parquet, NumPy, .ts, FASTA, JSON lines."),
+    ],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("model.safetensors"),
     settings: Annotated[
         list[str] | None,
@@ -48,9 +51,14 @@ def fit(
     target: Annotated[
         str | None, typer.Option(help="Line i of this file given line i of DATA: p(target | data).")
     ] = None,
-    by: Annotated[str, typer.Option(help="A CSV's column that says which sequence a row is of.")] = "",
-    columns: Annotated[str, typer.Option(help="A CSV's features, a,b,c; by default all other numeric columns.")] = "",
-    time: Annotated[str, typer.Option(help="A CSV's column to order a sequence by.")] = "",
+    by: Annotated[
+        str, typer.Option(help="A table's column that says which sequence a row is of; without it all rows are one.")
+    ] = "",
+    columns: Annotated[str, typer.Option(help="A table's features, a,b,c; by default all other numeric columns.")] = "",
+    time: Annotated[
+        str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
+    ] = "",
+    kind: Kinds = None,
     cut: Annotated[
         Literal["whole", "line", "paragraph"], typer.Option(help="What one sequence of a text is.")
     ] = "whole",
@@ -61,6 +69,8 @@ def fit(
     """Fit one model to one set of data, and save it. Networks hold out a tenth of the data to stop by.
 
     Example: seqmodels fit lstm book.txt --set d_model=256 --seconds 120
+
+    What the data were taken for is said first; --kind, --by, --columns and --time say it otherwise.
 
     A hyperparameter is written as the constructor takes it: --set n_states=32, --set attention=none,
     --set 'observation={class="GaussianMixture", n_components=8}'.
@@ -73,14 +83,17 @@ def fit(
     console = Console(as_json, quiet)
     with console.errors():
         unfitted = within_budget(model_of(model, settings or (), seed), seconds=seconds, steps=steps)
-        dataset = dataset_of(data, target, Reading(by, [name for name in columns.split(",") if name], time, cut))
+        options = ReadOptions(by, [name for name in columns.split(",") if name], time, cut, kind)
+        dataset = dataset_of(data, target, options)
         pair = dataset.read()
+        if not quiet:
+            console.say(understood(dataset, pair))
         if not out.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {out.parent} to write {out.name} to; make it first")
     with console.errors(FAILED):
         verbose = unfitted.verbose
         fitted = unfitted.set_params(verbose=verbose or console.shows_progress).fit(*pair)
-        saved = Saved.of(fitted.set_params(verbose=verbose), dataset, pair)
+        saved = SavedModel.of(fitted.set_params(verbose=verbose), dataset, pair)
         saved.write(out)
         facts = _facts(saved, out)
         console.result(facts, _in_words(facts))
@@ -88,7 +101,7 @@ def fit(
             raise KeyboardInterrupt
 
 
-def _facts(saved: Saved, out: Path) -> dict[str, Any]:
+def _facts(saved: SavedModel, out: Path) -> dict[str, Any]:
     model = saved.model
     return {
         "out": str(out),

@@ -5,44 +5,71 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+import typer
 
 from seqmodels import storage
+from seqmodels.data import is_recordings, is_text
 from seqmodels.data.text import Unit
-from seqmodels.evaluation.datasets import DATASETS, Dataset, Pair, Parallel, Recordings, Table, TextFiles, hashed
+from seqmodels.evaluation.datasets import DATASETS, Dataset, Files, Pair, Parallel, Recordings, TextFiles, hashed
 from seqmodels.evaluation.toml import from_table, to_table
 from seqmodels.loading import MALFORMED, restored
 from seqmodels.model import SequenceModel
+from seqmodels.sequences import Kind, Sequences
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Options of how tables and texts are read, see ``Table`` and ``TextFiles``."""
+class ReadOptions:
+    """Options of how files are read, see ``Files`` and ``TextFiles``."""
 
     by: str = ""
     columns: Sequence[str] = ()
     time: str = ""
     cut: Unit = "whole"
+    kind: Kind | None = None
+    label: str = ""
+    dither: bool = False
+
+    @property
+    def of_tables(self) -> bool:
+        """Whether any is of tables, or arrays, only."""
+        return bool(self.by or self.columns or self.time or self.label or self.dither)
 
 
-def dataset_of(path: str, target: str | None, reading: Reading) -> Dataset:
-    """The data set at a path: pairs if there is a target, a table, recordings, otherwise text."""
+Kinds = Annotated[
+    Kind | None, typer.Option(help="What a file is read as that could be several: 0, 1, 1 are symbols, or vectors.")
+]
+
+
+def dataset_of(path: str, target: str | None, options: ReadOptions) -> Dataset:
+    """The data set at a path: pairs if there is a target, recordings, text, or what ``data.read`` reads."""
     if target is not None:
         return Parallel(path, target)
-    file = Path(path)
-    if file.suffix.lower() == ".csv":
-        return Table(path, reading.by, list(reading.columns), reading.time)
-    if file.suffix.lower() == ".wav" or (file.is_dir() and _has_recordings(file)):
+    if is_recordings(path) and options.kind in (None, "vectors") and not options.of_tables:
         return Recordings(path)
-    return TextFiles(path, reading.cut)
+    if is_text(path) and options.kind in (None, "text") and not options.of_tables:
+        return TextFiles(path, options.cut)
+    return Files(
+        path,
+        options.kind or "",
+        options.by,
+        list(options.columns),
+        options.time,
+        options.label,
+        options.cut,
+        options.dither,
+    )
 
 
-def _has_recordings(folder: Path) -> bool:
-    return any(f.suffix.lower() == ".wav" for f in folder.rglob("*"))
+def understood(dataset: Dataset, read: Pair) -> str:
+    """What was read, in words."""
+    named = zip((*dataset.paths(), ""), (part for part in read if part is not None), strict=False)
+    return "\n".join(f"Read {Path(path).name or path}: {part.describe()}" for path, part in named)
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedModel:
     """A model and, where the command line saved it, how its data were read.
 
     Args:
@@ -69,7 +96,9 @@ class Saved:
             "unit": scored.unit,
             "n_features": scored.n_features,
             "sha256": hashed(read),
+            "description": X.describe(),
         }
+        data = data.understood(read)
         return cls(model, data.at([Path(path).name for path in data.paths()]), rate, about)
 
     @classmethod
@@ -99,10 +128,19 @@ class Saved:
         """Another file, read as the data of the fit were."""
         n = 0 if self.data is None else len(self.data.paths())
         if self.data is None or n == 0:
-            return dataset_of(path, target, Reading())
+            return dataset_of(path, target, ReadOptions())
         paths = [path] if target is None else [path, target]
         if n != len(paths):
             raise ValueError(
                 "the model is p(y | x): pass --target" if n == 2 else "the model is p(x): leave --target out"
             )
         return self.data.at(paths)
+
+    def check_sample_rate(self, file: str, X: Sequences) -> None:
+        """Raise ``ValueError`` for recordings of another sample rate than those of the fit."""
+        rates = set(X.metadata["sample_rate"]) if "sample_rate" in X.metadata else set()
+        if self.sample_rate is not None and rates - {self.sample_rate}:
+            raise ValueError(
+                f"{file} has a sample rate of {rates.pop()} Hz but the model was fitted on {self.sample_rate}; "
+                "resample it first"
+            )

@@ -8,7 +8,8 @@ import numpy as np
 import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-from seqmodels.cli.inputs import Saved
+from seqmodels.cli.inputs import SavedModel
+from seqmodels.encodings import Encoding
 from seqmodels.encodings.text import Text
 from seqmodels.evaluation import toml
 from seqmodels.evaluation.toml import to_table
@@ -29,18 +30,17 @@ def inspect(
 
     The figures: log_prob and validation are nats per byte, frame or symbol, higher is better. Of an HMM every state is
     shown: its share of the steps in the long run, the mean number of steps it lasts, and the symbols it emits most
-        often (with their
-    probabilities) or the mean of its vectors, in raw units.
+    often (with their probabilities) or the mean of its vectors, in raw units.
     """
     console = Console(as_json, quiet)
     with console.errors():
-        saved = Saved.read(model)
+        saved = SavedModel.read(model)
     with console.errors(FAILED):
         facts = _facts(saved)
         console.result(facts, _in_words(facts))
 
 
-def _facts(saved: Saved) -> dict[str, Any]:
+def _facts(saved: SavedModel) -> dict[str, Any]:
     model = saved.model
     table = to_table(model)
     return {
@@ -51,6 +51,8 @@ def _facts(saved: Saved) -> dict[str, Any]:
         "context": model.context_,
         "observation": to_table(model.observation_),
         "encoding": type(model.encoding_).__name__,
+        "names": _names(model.encoding_),
+        "source_names": _names(model.source_encoding_) if model.source_encoding_ is not model.encoding_ else None,
         "converged": model.converged_,
         "fit_seconds": model.fit_seconds_,
         "last": model.history_.iloc[-1].to_dict() if len(model.history_) else {},
@@ -58,6 +60,11 @@ def _facts(saved: Saved) -> dict[str, Any]:
         "sample_rate": saved.sample_rate,
         "states": states_of(model) if isinstance(model, HMM) else [],
     }
+
+
+def _names(encoding: Encoding | None) -> list[str] | None:
+    """Of features or symbols, where the data had names."""
+    return None if encoding is None or encoding.names is None else list(encoding.names)
 
 
 def _in_words(facts: dict[str, Any]) -> str:
@@ -70,6 +77,7 @@ def _in_words(facts: dict[str, Any]) -> str:
         f"parameters   {facts['n_parameters']:,}",
         f"sees         {context}",
         f"encoding     {facts['encoding']}",
+        *(f"{what}{', '.join(names)}" for what, names in _named(facts) if names),
         f"observation  {toml.inline(facts['observation'])}",
         f"data         {_data_in_words(facts)}",
         f"training     {_training_in_words(facts)}",
@@ -79,11 +87,20 @@ def _in_words(facts: dict[str, Any]) -> str:
     return "\n".join([*lines, *_state_lines(facts["states"])])
 
 
+def _named(facts: dict[str, Any]) -> list[tuple[str, list[str] | None]]:
+    return [
+        ("features     " if facts["measure"]["unit"] == "frame" else "symbols      ", facts["names"]),
+        ("of sources   ", facts["source_names"]),
+    ]
+
+
 def _data_in_words(facts: dict[str, Any]) -> str:
     about = facts["data"]
     if about is None:
         return "not known: the file was not written by seqmodels fit"
     rate = f", recorded at {facts['sample_rate']} Hz" if facts["sample_rate"] else ""
+    if "description" in about:
+        return f"{about['description']}{rate}; sha256 {about['sha256'][:12]}"
     width = f" of {about['n_features']} features" if about["unit"] == "frame" else ""
     words = f"{about['sequences']:,} sequence{'s' * (about['sequences'] != 1)}, {about['units']:,} {about['unit']}s"
     return f"{words}{width}{rate}; sha256 {about['sha256'][:12]}"
@@ -138,7 +155,7 @@ def _emissions(model: HMM) -> list[str]:
         return [_symbols(model, row) for row in np.asarray(model.emission_)]
     if isinstance(observation, GaussianMixture):
         means = (np.asarray(model.weights_)[..., None] * np.asarray(model.means_)).sum(axis=1)  # (K, D)
-        return [_mean(row) for row in means]
+        return [_mean(row, model.encoding_.names) for row in means]
     return [type(observation).__name__] * len(model.initial_)
 
 
@@ -153,6 +170,8 @@ def _symbol_name(model: HMM, symbol: int) -> str:
     return str(model.encoding_.decode(np.array([symbol]))[0])
 
 
-def _mean(mean: np.ndarray) -> str:
+def _mean(mean: np.ndarray, names: tuple[str, ...] | None) -> str:
     more = " ..." if len(mean) > MAX_LISTED else ""
+    if names is not None:
+        return f"mean {', '.join(f'{n} {x:.3g}' for n, x in zip(names[:MAX_LISTED], mean, strict=False))}{more}"
     return f"mean [{', '.join(f'{x:.3g}' for x in mean[:MAX_LISTED])}{more}]"

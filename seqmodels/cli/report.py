@@ -30,13 +30,13 @@ def report(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        comparisons = {each: Comparison.load(each) for each in _saved_comparisons(folder)}
+        comparisons = {path: Comparison.load(path) for path in _saved_comparisons(folder)}
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
     with console.errors(FAILED):
         pages = []
-        for each, comparison in comparisons.items():
-            page = (out or each.parent) / f"{each.resolve().name}.html"
+        for path, comparison in comparisons.items():
+            page = (out or path.parent) / f"{path.resolve().name}.html"
             comparison.to_html(page)
             pages.append(str(page))
         console.result({"pages": pages}, "\n".join(f"Open {page}" for page in pages))
@@ -46,7 +46,7 @@ def _saved_comparisons(folder: Path) -> list[Path]:
     """The folder itself and the folders in it, as far as they hold a saved comparison."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
-    folders = [each for each in (folder, *sorted(folder.iterdir())) if (each / MAIN).is_file()]
+    folders = [path for path in (folder, *sorted(folder.iterdir())) if (path / MAIN).is_file()]
     if not folders:
         raise ValueError(f"{folder} holds no saved comparison; seqmodels compare --out {folder} writes some")
     return folders

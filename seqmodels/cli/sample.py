@@ -12,9 +12,9 @@ import typer
 from scipy.io import wavfile
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-from seqmodels.cli.inputs import Saved
+from seqmodels.cli.inputs import SavedModel
 from seqmodels.data import from_mfcc
-from seqmodels.evaluation.datasets import Recordings
+from seqmodels.evaluation.datasets import Files, Recordings
 from seqmodels.files import replaced, write_text
 from seqmodels.sequences import Item
 
@@ -54,7 +54,7 @@ def sample(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        saved = Saved.read(model)
+        saved = SavedModel.read(model)
         items = saved.model.sample(
             n,
             length=DEFAULT_FRAMES if length is None and saved.model.length_ == "given" and source is None else length,
@@ -70,21 +70,21 @@ def sample(
         if _is_sound(saved, sample_rate) and (out is None or out.suffix.lower() != ".csv"):
             _write_sounds(saved, items, out or Path("sample.wav"), sample_rate, seed, console)
         else:
-            _write(items, out, console)
+            _write(items, _columns(saved, items), out, console)
 
 
-def _prefix(saved: Saved, prefix: str) -> Item:
+def _prefix(saved: SavedModel, prefix: str) -> Item:
     if saved.model.measure_.space == "text":
         return prefix
     return saved.like(prefix).read()[0][0]
 
 
-def _is_sound(saved: Saved, sample_rate: int | None) -> bool:
+def _is_sound(saved: SavedModel, sample_rate: int | None) -> bool:
     return isinstance(saved.data, Recordings) or sample_rate is not None
 
 
 def _write_sounds(
-    saved: Saved, items: list[Item], out: Path, sample_rate: int | None, seed: int, console: Console
+    saved: SavedModel, items: list[Item], out: Path, sample_rate: int | None, seed: int, console: Console
 ) -> None:
     mfcc = saved.data.mfcc if isinstance(saved.data, Recordings) else None
     rate = sample_rate or saved.sample_rate
@@ -103,8 +103,17 @@ def _numbered(out: Path, n: int) -> list[Path]:
     return [out] if n == 1 else [out.with_name(f"{out.stem}-{i}{out.suffix}") for i in range(1, n + 1)]
 
 
-def _write(items: list[Item], out: Path | None, console: Console) -> None:
-    text = SEPARATOR.join(map(str, items)) if isinstance(items[0], str) else _as_csv(items)
+def _columns(saved: SavedModel, items: list[Item]) -> list[str]:
+    """The names of the features, or that of the column of symbols that the model was fitted to."""
+    steps = np.asarray(items[0])
+    n = steps.shape[1] if steps.ndim == 2 else 1
+    said = saved.data.columns if isinstance(saved.data, Files) else ()
+    names = list(saved.model.encoding_.names or ()) if steps.ndim == 2 else list(said)
+    return names if len(names) == n else [f"x{i}" for i in range(n)]
+
+
+def _write(items: list[Item], columns: list[str], out: Path | None, console: Console) -> None:
+    text = SEPARATOR.join(map(str, items)) if isinstance(items[0], str) else _as_csv(items, columns)
     if out is not None:
         write_text(out, text)
         console.result({"written": [{"file": str(out)}]}, f"Written to {out}")
@@ -112,10 +121,9 @@ def _write(items: list[Item], out: Path | None, console: Console) -> None:
         console.result({"samples": list(items)}, text.removesuffix("\n"))
 
 
-def _as_csv(items: list[Any]) -> str:
-    """A row for each step, with the number of its sequence before it, as ``fit`` reads it ``--by sequence``."""
-    frames = [pd.DataFrame(np.asarray(item)) for item in items]
-    frames = [f.set_axis([f"x{c}" for c in f.columns], axis=1) for f in frames]
+def _as_csv(items: list[Any], columns: list[str]) -> str:
+    """A row for each step, with the number of its sequence before it, in the column ``sequence``."""
+    frames = [pd.DataFrame(np.asarray(item)).set_axis(columns, axis=1) for item in items]
     table = pd.concat({i: f for i, f in enumerate(frames)}, names=["sequence", None]).reset_index(level=0)
     buffer = io.StringIO()
     table.to_csv(buffer, index=False)

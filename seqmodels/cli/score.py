@@ -10,17 +10,16 @@ import pandas as pd
 import typer
 
 from seqmodels.cli.console import Console, Json, Quiet
-from seqmodels.cli.inputs import Saved
+from seqmodels.cli.inputs import SavedModel
 from seqmodels.evaluation.datasets import Pair
 from seqmodels.files import replaced
-from seqmodels.sequences import Sequences
 
 
 def score(
     model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
     files: Annotated[list[str], typer.Argument(help="Files or folders; read as the data of the fit were.")],
     target: Annotated[str | None, typer.Option(help="The targets, for a model of pairs (one file).")] = None,
-    steps: Annotated[Path | None, typer.Option(help="A CSV to write log p of every step to.")] = None,
+    steps: Annotated[Path | None, typer.Option(help="A CSV to write log p of every step to, with its time.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -35,7 +34,7 @@ def score(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        saved = Saved.read(model)
+        saved = SavedModel.read(model)
         if target is not None and len(files) != 1:
             raise ValueError(f"--target goes with one file of sources, but there are {len(files)}")
         pairs = {file: saved.like(file, target).read() for file in files}
@@ -49,10 +48,10 @@ def score(
         console.result(facts, _in_words(facts))
 
 
-def _score_steps(saved: Saved, file: str, pair: Pair) -> pd.DataFrame:
+def _score_steps(saved: SavedModel, file: str, pair: Pair) -> pd.DataFrame:
     """A row for each step; an error names the file."""
     X, y = pair
-    _check_rate(saved, file, X)
+    saved.check_sample_rate(file, X)
     try:
         each = saved.model.log_prob_steps(X, y)
     except ValueError as error:
@@ -61,21 +60,16 @@ def _score_steps(saved: Saved, file: str, pair: Pair) -> pd.DataFrame:
         pd.DataFrame({"sequence": i, "name": name, "position": range(1, len(steps) + 1), "log_prob": steps})
         for i, (name, steps) in enumerate(zip(X.names, each, strict=True))
     ]
+    scored = X if y is None else y
+    if scored.times is not None:
+        for part, times in zip(parts, scored.times, strict=True):
+            part.insert(3, "time", pd.Series(times).reindex(part.index))  # an end that is scored has none
     table = pd.concat(parts, ignore_index=True)
     table.insert(0, "file", file)
     return table
 
 
-def _check_rate(saved: Saved, file: str, X: Sequences) -> None:
-    rates = set(X.metadata["sample_rate"]) if "sample_rate" in X.metadata else set()
-    if saved.sample_rate is not None and rates - {saved.sample_rate}:
-        raise ValueError(
-            f"{file} has a sample rate of {rates.pop()} Hz but the model was fitted on {saved.sample_rate}; resample "
-            "it first"
-        )
-
-
-def _facts(saved: Saved, pairs: dict[str, Pair], table: pd.DataFrame) -> dict[str, Any]:
+def _facts(saved: SavedModel, pairs: dict[str, Pair], table: pd.DataFrame) -> dict[str, Any]:
     units = {file: int((X if y is None else y).n_units.sum()) for file, (X, y) in pairs.items()}
     sums = table.groupby("file", sort=False)["log_prob"].sum()
     measure = saved.model.measure_

@@ -1,12 +1,19 @@
-"""Sources of sequences: text, pairs of texts, audio and synthetic data; and waveforms from spectral frames."""
+"""Sources of sequences: files of many formats, pairs of texts and synthetic data; and waveforms from frames."""
 
 from seqmodels.data.audio import audio
+from seqmodels.data.fasta import fasta
 from seqmodels.data.griffin_lim import from_log_mel, from_mfcc, griffin_lim
+from seqmodels.data.huggingface import from_rows
+from seqmodels.data.jsonl import jsonl
 from seqmodels.data.known_hmm import KnownHMM, hmm_draws
 from seqmodels.data.mfcc import MFCC, deltas
+from seqmodels.data.npy import npy
 from seqmodels.data.parallel import pairs
+from seqmodels.data.read import is_recordings, is_table, is_text, read
 from seqmodels.data.speech import Speech, speech
+from seqmodels.data.tables import table
 from seqmodels.data.text import builtin_text, sha256, text
+from seqmodels.data.ts import ts
 from seqmodels.data.vocabulary import Vocabulary
 
 __all__ = [
@@ -17,12 +24,22 @@ __all__ = [
     "audio",
     "builtin_text",
     "deltas",
+    "fasta",
     "from_log_mel",
     "from_mfcc",
+    "from_rows",
     "griffin_lim",
     "hmm_draws",
+    "is_recordings",
+    "is_table",
+    "is_text",
+    "jsonl",
+    "npy",
     "pairs",
+    "read",
     "sha256",
     "speech",
+    "table",
     "text",
+    "ts",
 ]

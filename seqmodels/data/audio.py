@@ -49,7 +49,7 @@ def audio(
         raise ValueError(f"features is {features!r}; pass one of {', '.join(map(repr, get_args(Features)))}")
     path = Path(folder)
     root = path.parent if path.is_file() else path
-    paths = [path.name] if path.is_file() else _paths(root)
+    paths = [path.name] if path.is_file() else _wav_paths(root)
     metadata = _metadata(root, paths, pattern)
     waveforms, sample_rate = _read_all(root, paths)
     metadata["sample_rate"] = sample_rate
@@ -60,7 +60,7 @@ def audio(
     return Sequences(cepstra, metadata=metadata)
 
 
-def _paths(root: Path) -> list[str]:
+def _wav_paths(root: Path) -> list[str]:
     if not root.is_dir():
         raise FileNotFoundError(f"there is no file or folder {root}")
     files = (f for f in root.rglob("*") if f.suffix.lower() == ".wav" and f.is_file())

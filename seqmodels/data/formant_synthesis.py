@@ -183,9 +183,9 @@ def _amplitudes(tokens: list[Token], edges: np.ndarray, sample_rate: int) -> np.
     for token, begin, end in zip(tokens, edges[:-1], edges[1:], strict=True):
         stages = PHONES[token.phone].stages
         boundaries = begin + np.rint(np.cumsum([0.0, *(s.share for s in stages)]) * (end - begin)).astype(int)
-        for stage, left, right in zip(stages, boundaries[:-1], boundaries[1:], strict=True):
+        for stage, first, stop in zip(stages, boundaries[:-1], boundaries[1:], strict=True):
             levels = (stage.voicing, stage.frication, stage.aspiration)
-            track[:, left:right] = token.gain * np.array(levels)[:, None]
+            track[:, first:stop] = token.gain * np.array(levels)[:, None]
     return _smoothed(track, round(ONSET * sample_rate))
 
 

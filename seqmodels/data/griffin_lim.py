@@ -118,10 +118,10 @@ def _fade(n_frames: int, width: int, hop: int) -> np.ndarray:
 def _overlapped(frames: np.ndarray, hop: int) -> np.ndarray:
     """``(n,)``: frames ``(T, width)`` laid ``hop`` apart and added."""
     n_frames, width = frames.shape
-    total = np.zeros(width + (n_frames - 1) * hop)
+    samples = np.zeros(width + (n_frames - 1) * hop)
     at = np.arange(n_frames)[:, None] * hop + np.arange(width)
-    np.add.at(total, at, frames)
-    return total
+    np.add.at(samples, at, frames)
+    return samples
 
 
 def _hann(width: int) -> np.ndarray:

@@ -64,7 +64,7 @@ def hmm_draws(
         covariances = _covariances(n_states, n_features, covariance_type, rng)
     elif n_symbols is not None:
         emission = rng.dirichlet(np.full(n_symbols, 0.5), size=n_states)
-    states = _paths(n_sequences, length, initial, transition, rng)
+    states = _draw_paths(n_sequences, length, initial, transition, rng)
     truth = KnownHMM(initial, transition, means, covariances, emission, list(states))
     draw = _vectors if emission is None else _symbols
     return Sequences(list(draw(states, truth, rng))), truth
@@ -112,7 +112,7 @@ def _covariances(n_states: int, n_features: int, kind: str, rng: np.random.Gener
     return covariances
 
 
-def _paths(
+def _draw_paths(
     n_sequences: int, length: int, initial: np.ndarray, transition: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """``(n_sequences, length)`` states, by inverting the cumulative distribution at each step."""

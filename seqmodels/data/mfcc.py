@@ -109,14 +109,14 @@ class MFCC(Configurable):
         return samples + self.dither * rng.standard_normal(len(samples))
 
     def _emphasised(self, samples: np.ndarray) -> np.ndarray:
-        before = np.concatenate([samples[:1], samples[:-1]])  # the sample before the first is taken to equal it
-        return samples - self.pre_emphasis * before
+        previous = np.concatenate([samples[:1], samples[:-1]])  # the sample before the first is taken to equal it
+        return samples - self.pre_emphasis * previous
 
     def _power(self, samples: np.ndarray, sample_rate: int) -> np.ndarray:
         width, hop = self.frame(sample_rate)
         n_fft = self.n_fft(sample_rate)
-        before = (n_fft - width) // 2  # stft centres a short window in n_fft samples; this lets it start at sample 0
-        padded = np.pad(samples, (before, n_fft - width - before))
+        n_before = (n_fft - width) // 2  # stft centres a short window in n_fft samples; this lets it start at sample 0
+        padded = np.pad(samples, (n_before, n_fft - width - n_before))
         spectrum = torch.stft(
             torch.from_numpy(padded),
             n_fft,
@@ -139,9 +139,9 @@ class MFCC(Configurable):
             )
         corners = _hertz(np.linspace(_mel(self.low), _mel(high), self.n_filters + 2))
         frequency = np.arange(n_fft // 2 + 1) * (sample_rate / n_fft)
-        left, centre, right = corners[:-2, None], corners[1:-1, None], corners[2:, None]
+        lower, centre, upper = corners[:-2, None], corners[1:-1, None], corners[2:, None]
         filters: np.ndarray = np.minimum(
-            (frequency - left) / (centre - left), (right - frequency) / (right - centre)
+            (frequency - lower) / (centre - lower), (upper - frequency) / (upper - centre)
         ).clip(min=0)
         if not filters.any(axis=1).all():
             narrow = int(np.argmin(filters.any(axis=1)))
@@ -163,12 +163,12 @@ def deltas(features: np.ndarray, width: int = 2) -> np.ndarray:
     """
     if width < 1:
         raise ValueError(f"width is {width}; pass at least 1 frame")
-    n = len(features)
+    n_frames = len(features)
     padded = np.pad(features, ((width, width), (0, 0)), mode="edge")
-    total = np.zeros(features.shape)
+    weighted = np.zeros(features.shape)
     for k in range(1, width + 1):
-        total += k * (padded[width + k : width + k + n] - padded[width - k : width - k + n])
-    return total / (2 * sum(k * k for k in range(1, width + 1)))
+        weighted += k * (padded[width + k : width + k + n_frames] - padded[width - k : width - k + n_frames])
+    return weighted / (2 * sum(k * k for k in range(1, width + 1)))
 
 
 def _as_samples(waveform: np.ndarray) -> np.ndarray:

@@ -30,8 +30,8 @@ def pairs(
             nothing to read, or not UTF-8.
     """
     file = Path(source)
-    rows = _columns(file, columns) if target is None else _side_by_side(file, Path(target))
-    kept = [(f"{file.name}:{line}", x, y) for line, (x, y) in enumerate(rows, start=1) if x.strip() or y.strip()]
+    lines = _columns(file, columns) if target is None else _side_by_side(file, Path(target))
+    kept = [(f"{file.name}:{line}", x, y) for line, (x, y) in enumerate(lines, start=1) if x.strip() or y.strip()]
     if not kept:
         raise ValueError(f"{file} holds no pairs; there is nothing to model")
     for name, x, y in kept:
@@ -49,7 +49,7 @@ def _side_by_side(source: Path, target: Path) -> list[tuple[str, str]]:
 
 
 def _columns(file: Path, columns: tuple[int, int]) -> list[tuple[str, str]]:
-    rows = []
+    pairs = []
     for line, text in enumerate(_lines(file), start=1):
         cells = text.split("\t")
         if text.strip() and not all(0 <= column < len(cells) for column in columns):
@@ -57,8 +57,8 @@ def _columns(file: Path, columns: tuple[int, int]) -> list[tuple[str, str]]:
                 f"{file}:{line} has {len(cells)} columns, but columns={columns}, counted from 0; separate by tabs, or "
                 "pass a target file"
             )
-        rows.append((cells[columns[0]], cells[columns[1]]) if text.strip() else ("", ""))
-    return rows
+        pairs.append((cells[columns[0]], cells[columns[1]]) if text.strip() else ("", ""))
+    return pairs
 
 
 def _lines(file: Path) -> list[str]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
+import re
 import unicodedata
+import warnings
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -12,6 +15,9 @@ import numpy as np
 
 from seqmodels.sequences import Sequences
 
+RECORD = re.compile(r">\s*\S.*")  # the header of a FASTA file
+NUMBERS = re.compile(r"[\d\s.,;eE+-]*\d[\d\s.,;eE+-]*")
+RESIDUES = re.compile(r"[A-Za-z*-]+\s*(\n|$)")
 Unit = Literal["whole", "line", "paragraph"]
 
 
@@ -32,17 +38,20 @@ def text(path: str | Path, by: Unit = "whole") -> Sequences:
     Raises:
         FileNotFoundError: there is nothing at ``path``.
         ValueError: a file is not UTF-8 (names the file and the byte), or nothing is left to read.
+
+    A file that looks like FASTA, JSON or a table of numbers, whose headers, brackets or digits would be modelled, is
+    warned of.
     """
     if by not in get_args(Unit):
         raise ValueError(f"by is {by!r}; pass one of {', '.join(map(repr, get_args(Unit)))}")
-    documents = {name: _pieces(read_text(file), by) for name, file in _files(Path(path)).items()}
-    rows = [(name, line, piece) for name, pieces in documents.items() for line, piece in pieces]
-    if not rows:
+    documents = {name: _pieces(_checked_text(file), by) for name, file in _files(Path(path)).items()}
+    pieces = [(name, line, piece) for name, numbered in documents.items() for line, piece in numbered]
+    if not pieces:
         raise ValueError(f"{path} holds only blank text; there is nothing to model")
-    names = [name if by == "whole" else f"{name}:{line}" for name, line, _ in rows]
+    names = [name if by == "whole" else f"{name}:{line}" for name, line, _ in pieces]
     several = by != "whole" and len(documents) > 1
     return Sequences(
-        [piece for _, _, piece in rows], names=names, clusters=[name for name, _, _ in rows] if several else None
+        [piece for _, _, piece in pieces], names=names, clusters=[name for name, _, _ in pieces] if several else None
     )
 
 
@@ -65,8 +74,9 @@ def builtin_text() -> Sequences:
 def sha256(sequences: Sequences) -> str:
     """64 hexadecimal digits that identify the content of all sequences in their order; metadata do not count.
 
-    Equal on every machine: texts are hashed as UTF-8, numbers as little-endian float64 or int64, each after its
-    shape, so where one sequence ends matters too. Every NaN is the same NaN; 0.0 and -0.0 are equal and hash alike.
+    Equal on every machine: texts are hashed as UTF-8, strings as JSON, numbers as little-endian float64 or int64, each
+    after its shape, so where one sequence ends matters too. Every NaN is the same NaN; 0.0 and -0.0 are equal and hash
+    alike.
 
     >>> sha256(Sequences(["ab", "c"])) == sha256(Sequences(["a", "bc"]))
     False
@@ -83,6 +93,8 @@ def _content(item: str | np.ndarray) -> tuple[tuple[int, ...], bytes]:
     if isinstance(item, str):
         encoded = item.encode()
         return (len(encoded),), encoded
+    if item.dtype.kind == "O":
+        return item.shape, json.dumps(item.tolist()).encode()
     if item.dtype.kind == "f":
         item = np.where(np.isnan(item), np.nan, item + 0.0)  # adding 0.0 turns -0.0 into 0.0
     return item.shape, item.astype(item.dtype.newbyteorder("<")).tobytes()
@@ -114,6 +126,33 @@ def read_text(file: Path) -> str:
             "convert it first, for example with iconv"
         ) from None
     return decoded.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _checked_text(file: Path) -> str:
+    """A text; warns of one that looks like another format, whose marks would be modelled as text."""
+    document = read_text(file)
+    first, _, rest = document.lstrip().partition("\n")
+    if RECORD.fullmatch(first) and RESIDUES.match(rest):
+        looks_like, ending = "FASTA, and its headers", ".fasta"
+    elif first[:1] in ("[", "{") and _is_json(first):
+        looks_like, ending = "JSON, and its brackets", ".jsonl"
+    elif NUMBERS.fullmatch(document):
+        looks_like, ending = "numbers, and their digits", ".csv"
+    else:
+        return document
+    warnings.warn(
+        f"{file} looks like {looks_like} are modelled as text; for its sequences alone name it {ending}",
+        UserWarning,
+        stacklevel=4,
+    )
+    return document
+
+
+def _is_json(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), list | dict)
+    except ValueError:
+        return False
 
 
 def _pieces(document: str, by: Unit) -> list[tuple[int, str]]:

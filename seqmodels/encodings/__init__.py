@@ -1,8 +1,9 @@
 """Encodings: raw data <-> what a model sees, invertible, with log-determinants."""
 
 from seqmodels.encodings.base import Encoding
+from seqmodels.encodings.open_symbols import OpenSymbols
 from seqmodels.encodings.symbols import Symbols
 from seqmodels.encodings.text import BPE, Bytes, Characters
 from seqmodels.encodings.vectors import Features, Standardize
 
-__all__ = ["BPE", "Bytes", "Characters", "Encoding", "Features", "Standardize", "Symbols"]
+__all__ = ["BPE", "Bytes", "Characters", "Encoding", "Features", "OpenSymbols", "Standardize", "Symbols"]

@@ -24,6 +24,7 @@ class Encoding(Configurable, ABC):
     reads: ClassVar[Kind]
     exactness: ClassVar[Exactness] = "exact"
     size: int  # D features, or V symbols
+    names: tuple[str, ...] | None = None  # of them, where the training data had names
 
     def values(self) -> tuple[Values, ...]:
         """What each of D features may be."""
@@ -37,6 +38,10 @@ class Encoding(Configurable, ABC):
     @abstractmethod
     def check(self, i: int, item: Item) -> None:
         """Raise ``ValueError``, naming sequence ``i``, if it cannot be encoded."""
+
+    def unknown(self, item: Item) -> np.ndarray:
+        """``(n,)`` positions of the symbols that ``check`` refuses; none of text and vectors."""
+        return np.empty(0, dtype=np.int64)
 
     @abstractmethod
     def encode(self, item: Item) -> np.ndarray:
@@ -65,3 +70,20 @@ class Encoding(Configurable, ABC):
     @abstractmethod
     def restore(self, state: State) -> Self:
         """Take back what ``state`` returned."""
+
+
+def names_to_state(names: tuple[str, ...] | None) -> State:
+    """What ``state`` adds where features or symbols have names."""
+    return {} if names is None else {"names": list(names)}
+
+
+def names_of_state(state: State, size: int) -> tuple[str, ...] | None:
+    """The names that ``names_to_state`` wrote; ``ValueError`` for anything but ``size`` different strings."""
+    names = state.get("names")
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("the names of features or symbols should be a list of strings")
+    if len(names) != size or len(set(names)) != size:
+        raise ValueError(f"there should be {size} different names of features or symbols")
+    return tuple(names)

@@ -1,4 +1,4 @@
-"""Integer symbols, as they are."""
+"""Symbols: integers as they are, and strings by their names."""
 
 from __future__ import annotations
 
@@ -7,24 +7,34 @@ from typing import Self
 
 import numpy as np
 
-from seqmodels.encodings.base import Encoding, State
-from seqmodels.sequences import Item, Sequences
+from seqmodels.encodings.base import Encoding, State, names_of_state, names_to_state
+from seqmodels.sequences import Item, Sequences, listed
 
 MAX_SYMBOLS = 1 << 28  # unless the user asks for more: a table of as many floats is a gigabyte
 
 
 @dataclass(eq=False, repr=False)
 class Symbols(Encoding):
-    """Symbols ``0 .. n_symbols - 1``.
+    """Symbols ``0 .. n_symbols - 1``; those that have names (``Sequences.symbols``) are strings in raw data.
+
+    A larger one, or another string, is refused; ``OpenSymbols`` gives integers that were never seen a probability.
 
     Args:
-        n_symbols: V; ``None`` takes the largest symbol of the training data plus one.
+        n_symbols: V; ``None`` takes as many as have names, or without names the largest symbol of the training data
+            plus one.
     """
 
     n_symbols: int | None = None
     reads = "symbols"
 
     def fit(self, sequences: Sequences) -> Self:
+        if sequences.symbols is not None:
+            if self.n_symbols not in (None, len(sequences.symbols)):
+                raise ValueError(
+                    f"n_symbols is {self.n_symbols} but the symbols of the data have {len(sequences.symbols)} names; "
+                    "leave n_symbols out, and name all that there may be: Sequences(..., symbols=[...])"
+                )
+            return self.restore({"size": len(sequences.symbols), "names": list(sequences.symbols)})
         largest = max(int(np.max(np.asarray(x))) for x in sequences)
         if largest >= MAX_SYMBOLS and self.n_symbols is None:
             i, item = next((i, np.asarray(x)) for i, x in enumerate(sequences) if np.max(np.asarray(x)) == largest)
@@ -39,18 +49,43 @@ class Symbols(Encoding):
 
     def check(self, i: int, item: Item) -> None:
         values = np.asarray(item)
-        if values.max() >= self.size:
-            bad = int(np.argmax(values >= self.size))
+        if values.dtype.kind == "O":
+            self._check_names(i, values)
+        elif len(unknown := self.unknown(values)):
+            bad = int(unknown[0])
             raise ValueError(
                 f"sequence {i} has symbol {values[bad]} at position {bad} but the model knows 0 to {self.size - 1}; "
-                f"pass encoding=Symbols(n_symbols={values.max() + 1}) when fitting"
+                f"pass encoding=Symbols(n_symbols={values.max() + 1}) when fitting, or OpenSymbols(), which gives "
+                "symbols that were never seen a probability"
             )
 
+    def _check_names(self, i: int, words: np.ndarray) -> None:
+        if self.names is None:
+            raise ValueError(
+                f"sequence {i} is of strings but the model was fitted on integers, which have no names; pass integers"
+            )
+        if len(unknown := self.unknown(words)):
+            bad = int(unknown[0])
+            raise ValueError(
+                f"sequence {i} has {words[bad]!r} at position {bad}, but the model knows {listed(self.names)}; name it "
+                "when fitting: Sequences(..., symbols=[...])"
+            )
+
+    def unknown(self, item: Item) -> np.ndarray:
+        values = np.asarray(item)
+        if values.dtype.kind == "O":
+            return np.flatnonzero([self.names is None or word not in self._number for word in values])
+        return np.flatnonzero(values >= self.size)
+
     def encode(self, item: Item) -> np.ndarray:
-        return np.asarray(item, dtype=np.int64)
+        values = np.asarray(item)
+        if values.dtype.kind != "O":
+            return values.astype(np.int64, copy=False)
+        return np.array([self._number[word] for word in values], dtype=np.int64)
 
     def decode(self, steps: np.ndarray) -> Item:
-        return np.asarray(steps, dtype=np.int64)
+        symbols = np.asarray(steps, dtype=np.int64)
+        return symbols if self.names is None else np.array(self.names, dtype=object)[symbols]
 
     def log_det(self, item: Item) -> np.ndarray | float:
         return 0.0
@@ -62,10 +97,11 @@ class Symbols(Encoding):
         return np.zeros(1), np.ones(1)
 
     def state(self) -> State:
-        return {"size": self.size}
+        return {"size": self.size, **names_to_state(self.names)}
 
     def restore(self, state: State) -> Self:
         if type(state["size"]) is not int or not 1 <= state["size"] < 2**62:
             raise ValueError(f"the number of symbols is {state['size']!r}; it should be an integer, at least 1")
-        self.size = state["size"]
+        self.size, self.names = state["size"], names_of_state(state, state["size"])
+        self._number = {name: symbol for symbol, name in enumerate(self.names or ())}
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -204,3 +205,12 @@ def _import_tokenizers() -> Any:
     except ImportError as error:
         raise ImportError("BPE needs the tokenizers package: pip install 'seqmodels[text]'") from error
     return tokenizers
+
+
+def encoded_steps(encoding: Encoding, item: Item) -> list[str]:
+    """The encoded steps as a reader sees them; a character of several bytes stands at its last, dots at the others."""
+    if not isinstance(encoding, Text):
+        return [str(value) for value in np.asarray(item).tolist()]
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="ignore")  # keeps the bytes of an unfinished character
+    spelling = encoding.spelling()
+    return [decoder.decode(spelling[step]) or "·" for step in encoding.encode(item).tolist()]

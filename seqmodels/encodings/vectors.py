@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from seqmodels.array_checks import array_of, check_between
-from seqmodels.encodings.base import Encoding, State
+from seqmodels.encodings.base import Encoding, State, names_of_state, names_to_state
 from seqmodels.measure import Values
 from seqmodels.profile import warn_of_repeats
 from seqmodels.sequences import Item, Sequences
@@ -61,7 +62,7 @@ class Vectors(Encoding, ABC):
         return self.mean, self.scale
 
     def state(self) -> State:
-        return {"mean": self.mean, "scale": self.scale}
+        return {"mean": self.mean, "scale": self.scale, **names_to_state(self.names)}
 
     def restore(self, state: State) -> Self:
         # Of a float32 array on disk both are float32, so that what is encoded is too.
@@ -70,6 +71,7 @@ class Vectors(Encoding, ABC):
         self.mean = check_between("mean", array_of(state, "mean", dtype, (None,)), -np.inf)
         self.scale = check_between("scale", array_of(state, "scale", dtype, self.mean.shape), SMALLEST_SCALE)
         self.size = len(self.mean)
+        self.names = names_of_state(state, self.size)
         return self
 
 
@@ -95,8 +97,8 @@ class Standardize(Vectors):
 
     def fit(self, sequences: Sequences) -> Self:
         frames = _in_memory(sequences)
-        mean, scale = _moments(frames, np.ones(frames.shape[1], dtype=bool))
-        warn_of_repeats(frames)
+        mean, scale = _moments(frames, np.ones(frames.shape[1], dtype=bool), sequences.features)
+        warn_of_repeats(frames, sequences.features)
         return self.restore({"mean": mean if self.with_mean else np.zeros_like(mean), "scale": scale})
 
 
@@ -123,9 +125,10 @@ class Features(Vectors):
     def fit(self, sequences: Sequences) -> Self:
         frames = np.concatenate([np.asarray(x) for x in sequences])
         reals = np.array([value == "reals" for value in _kind_of_each(self.kinds, frames.shape[1])])
-        mean, scale = _moments(frames, reals)
+        mean, scale = _moments(frames, reals, sequences.features)
         if reals.any():
-            warn_of_repeats(frames[:, reals], np.flatnonzero(reals))
+            names: Sequence[object] = sequences.features or range(len(reals))
+            warn_of_repeats(frames[:, reals], [name for name, is_real in zip(names, reals, strict=True) if is_real])
         return self.restore({"mean": mean, "scale": scale})
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:
@@ -161,24 +164,25 @@ def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...]) -> No
 # -- mean and deviation ------------------------------------------------------------------------------------
 
 
-def _moments(frames: np.ndarray, reals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``(D,)`` mean and deviation of the observed values; 0 and 1 where ``reals`` is false."""
+def _moments(frames: np.ndarray, reals: np.ndarray, features: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
+    """``(D,)`` mean and deviation of the observed values; 0 and 1 where ``reals`` is false. Errors name the feature."""
+    names: Sequence[object] = range(frames.shape[1]) if features is None else features
     unseen = np.isnan(frames).all(axis=0)
     if unseen.any():
-        raise ValueError(f"feature {int(np.argmax(unseen))} is missing in every frame; leave the feature out")
-    _refuse_large(frames, reals)
+        raise ValueError(f"feature {names[int(np.argmax(unseen))]} is missing in every frame; leave the feature out")
+    _refuse_large(frames, reals, names)
     with np.errstate(over="ignore"):  # of counts, whose mean is not used
         mean = np.nanmean(frames, axis=0)
         scale = _deviation(frames - mean)
     # A constant column still shows rounding noise around a large mean.
     constant = reals & (scale <= RELATIVE_ROUNDING * np.abs(mean))
     if constant.any():
-        _refuse_constant(frames, int(np.argmax(constant)))
-    _refuse_unsquarable(np.where(reals, scale, 1.0))
+        _refuse_constant(frames, int(np.argmax(constant)), names)
+    _refuse_unsquarable(np.where(reals, scale, 1.0), names)
     return np.where(reals, mean, 0.0), np.where(reals, scale, 1.0)
 
 
-def _refuse_large(frames: np.ndarray, reals: np.ndarray) -> None:
+def _refuse_large(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]) -> None:
     """Raise ``ValueError`` for values that float64 cannot add up."""
     largest = np.maximum(np.nanmax(frames, axis=0), -np.nanmin(frames, axis=0)).astype(np.float64)
     wrong = reals & (largest > LARGEST_VALUE)
@@ -186,20 +190,21 @@ def _refuse_large(frames: np.ndarray, reals: np.ndarray) -> None:
         feature = int(np.argmax(wrong))
         frame = int(np.nanargmax(np.abs(frames[:, feature])))
         raise ValueError(
-            f"feature {feature} is {frames[frame, feature]:.3g} at frame {frame} of the training data, which float64 "
-            "cannot add up; pass it in other units, or mark the value missing with NaN"
+            f"feature {names[feature]} is {frames[frame, feature]:.3g} at frame {frame} of the training data, which "
+            "float64 cannot add up; pass it in other units, or mark the value missing with NaN"
         )
 
 
-def _refuse_constant(frames: np.ndarray, feature: int) -> None:
+def _refuse_constant(frames: np.ndarray, feature: int, names: Sequence[object]) -> None:
     lowest, highest = np.nanmin(frames[:, feature]), np.nanmax(frames[:, feature])
     if lowest == highest:
         raise ValueError(
-            f"feature {feature} is constant over the training data, so its density is unbounded; leave the feature out"
+            f"feature {names[feature]} is constant over the training data, so its density is unbounded; leave the "
+            "feature out"
         )
     raise ValueError(
-        f"feature {feature} is constant over the training data but for less than its values can hold: it goes from "
-        f"{lowest!r} to {highest!r}, and float64 has 16 digits; subtract its offset in higher precision first, "
+        f"feature {names[feature]} is constant over the training data but for less than its values can hold: it goes "
+        f"from {lowest!r} to {highest!r}, and float64 has 16 digits; subtract its offset in higher precision first, "
         "or leave the feature out"
     )
 
@@ -212,13 +217,13 @@ def _deviation(centred: np.ndarray) -> np.ndarray:
     return deviation
 
 
-def _refuse_unsquarable(scale: np.ndarray) -> None:
+def _refuse_unsquarable(scale: np.ndarray, names: Sequence[object]) -> None:
     with np.errstate(over="ignore", under="ignore"):
         lost = ~np.isfinite(scale**2) | (scale**2 < np.finfo(np.float64).tiny)
     if lost.any():
         i = int(np.argmax(lost))
         raise ValueError(
-            f"feature {i} has standard deviation {scale[i]:.3g}, whose square float64 cannot hold; "
+            f"feature {names[i]} has standard deviation {scale[i]:.3g}, whose square float64 cannot hold; "
             "pass it in other units"
         )
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from seqmodels.generation import Prediction, Source
 from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data, Example
-from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +64,7 @@ def reliability(
         raise ValueError("a model of vectors has no probabilities of symbols; use pit")
     generator = torch.Generator().manual_seed(random_state)
     n_bins = len(BIN_EDGES) - 1
-    n = 0
+    n_read = 0
     counts = np.zeros(n_bins)
     predicted = np.zeros(n_bins)
     observed = np.zeros(n_bins)
@@ -78,12 +77,12 @@ def reliability(
         predicted += np.bincount(bins.ravel(), probabilities.numpy().ravel(), minlength=n_bins)
         observed += np.bincount(bins[rows, x.numpy()], minlength=n_bins)
         simulated += np.bincount(bins[rows, drawn.numpy()], minlength=n_bins)
-        n += len(x)
+        n_read += len(x)
     used = counts > 0
     columns = {"predicted": predicted[used] / counts[used], "observed": observed[used] / counts[used]}
     table = pd.DataFrame({**columns, "n": counts[used].astype(int)})
-    error, by_chance = (float(np.abs(hits - predicted).sum() / n) for hits in (observed, simulated))
-    return Reliability(table, error, by_chance, n)
+    error, by_chance = (float(np.abs(hits - predicted).sum() / n_read) for hits in (observed, simulated))
+    return Reliability(table, error, by_chance, n_read)
 
 
 def _symbol_steps(
@@ -131,7 +130,9 @@ def _cdfs(prediction: Prediction, row: int, x: Tensor) -> Tensor:
     log_weights = prediction.weights()[row].double().log()
     shift = torch.zeros_like(x, dtype=torch.float64)
     scale = torch.ones_like(x, dtype=torch.float64)
-    distribution = prediction.observation.distribution(output_parameters, log_weights, past, shift, scale)
+    distribution = prediction.observation.distribution(
+        output_parameters, log_weights=log_weights, past=past, shift=shift, scale=scale
+    )
     return marginal_cdf(distribution, x.double()).cpu()
 
 
@@ -177,7 +178,7 @@ class ForcedBatch:
     warm_up: int
 
     @classmethod
-    def of(cls, examples: list[Example], n_steps: int, warm_up: int) -> ForcedBatch:
+    def from_examples(cls, examples: list[Example], n_steps: int, warm_up: int) -> ForcedBatch:
         """The first ``n_steps`` of each example, shorter ones padded with their last step."""
         values = [example.values[:n_steps] for example in examples]
         longest = max(map(len, values))
@@ -206,9 +207,9 @@ def forced_batches(model: SequenceModel, X: Any, y: Any, n_steps: int, random_st
     steps_each = -(-n_steps // BATCH)
     windows = _windows(data, steps_each + WARM_UP)
     if windows is not None:
-        return [ForcedBatch.of(model._setting().examples(windows), steps_each + WARM_UP, WARM_UP)]
+        return [ForcedBatch.from_examples(model._setting().examples(windows), steps_each + WARM_UP, WARM_UP)]
     groups = _by_source_length(model._setting().examples(_random_sequences(data, random_state)))
-    return [ForcedBatch.of(group, steps_each, 0) for group in groups]
+    return [ForcedBatch.from_examples(group, steps_each, 0) for group in groups]
 
 
 def _windows(data: Data, length: int) -> Data | None:
@@ -217,7 +218,7 @@ def _windows(data: Data, length: int) -> Data | None:
     if len(data.scored) > 1 or data.y is not None or len(item) < 2 * length:
         return None
     starts = np.linspace(0, len(item) - length, min(BATCH, len(item) // length)).astype(int)
-    return Data.of(Sequences([item[a : a + length] for a in starts]))
+    return Data.of(data.scored.segments((0, int(a), int(a) + length) for a in starts))
 
 
 def _random_sequences(data: Data, random_state: int) -> Data:

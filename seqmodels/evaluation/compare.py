@@ -5,27 +5,22 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from seqmodels.data import sha256
 from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.comparison import Comparison
 from seqmodels.evaluation.fitting import DataParts, FitPlan, ModelResult, fit_and_score
-from seqmodels.evaluation.provenance import provenance
+from seqmodels.evaluation.provenance import comparison_provenance
 from seqmodels.evaluation.reference import Reference, fit_reference
-from seqmodels.evaluation.saved import as_json
 from seqmodels.evaluation.search import Grid, Search, trials_frame
-from seqmodels.evaluation.table import clusters_of, comparison_frame
+from seqmodels.evaluation.table import comparison_frame
+from seqmodels.evaluation.unseen import n_unseen, open_alphabets
 from seqmodels.measure import IncomparableError, check_comparable
 from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data
-from seqmodels.sequences import Item
-from seqmodels.storage import describe
-
-if TYPE_CHECKING:
-    import pandas as pd
+from seqmodels.sequences import Item, Sequences
 
 
 def compare(
@@ -49,7 +44,7 @@ def compare(
 
     Args:
         models: by name. Without ``test`` they must be fitted, and ``X`` is scored as it is.
-        X, y: training sequences, and targets for p(y | x).
+        X, y: training sequences as of ``fit`` (``(T, D)`` arrays, ``(T,)`` integers, texts), and targets for p(y | x).
         baseline: the model that differences are taken to; the first one by default.
         test: held-out sequences, or a pair if there are targets.
         cluster: a metadata column of the test sequences: those that share a value are not independent. By default their
@@ -65,10 +60,8 @@ def compare(
             model and fitted to all of it.
         iid: add the row ``iid``, independent and identically distributed steps: one Gaussian, or the frequencies of the
             symbols, fitted to the training part (of p(y | x): to y alone). A model below it has learned nothing of the
-            order. It is a
-            reference: it has no interval and no p-value and does not count in their correction. A model of yours called
-                ``iid``
-            takes its place and is tested as any other.
+            order. It is a reference: it has no interval and no p-value and does not count in their correction. A model
+            of yours called ``iid`` takes its place and is tested as any other.
         title: of the table and the plots.
         random_state: seed of the search.
         progress: called with a line of text as each model, and each trial of a search, is done.
@@ -80,7 +73,9 @@ def compare(
     Raises:
         IncomparableError: two models measure different things (named), for example one scores ends and another does
             not; or one has no likelihood at all, such as a ``MaskedTransformer``.
-        ValueError: no model could be fitted, or a name is unknown. One model that fails does not lose the others.
+        ValueError: no model could be fitted; an unknown ``baseline`` or ``cluster``; ``seeds``, ``budget`` or
+            ``search`` that are invalid, or given without ``test``; parts dithered over different grids. A model that
+            fails has a row with its ``error``, and does not lose the others.
         KeyboardInterrupt: Ctrl-C or SIGTERM came; models fitted by then stay so, and the one that was being fitted
             keeps the best it had found (``interrupted_``).
 
@@ -88,21 +83,26 @@ def compare(
     more than a tenth of the difference to the baseline, or by 0.05 nats per unit, the floor made the figure: the row
     has no rank, no interval and no p-value.
 
+    Where the test part has integer symbols that training never had, models that take their alphabet from the data get
+    an open one, ``OpenSymbols``, which gives what is new a probability by one rule for all; it is set on the models
+    themselves. The column ``n_unseen`` counts such symbols.
+
     Warns of: rows that a floor made, a model that failed, a baseline that did, sequences that stand in two parts of the
     data, too few independent sequences or clusters for an interval, sequences that are impossible under a model, and
     tuning that was not the same for all.
     """
     base_name = _check_models(models, baseline)
-    parts = DataParts.of(X, y, test, validation)
-    clusters = clusters_of(parts.test.scored, cluster)
-    tuning = search if search is None or isinstance(search, Search) else Search(search)
-    plan = FitPlan(seeds, budget, tuning, random_state)
-    n_duplicates = _check_parts(models, parts, plan)
-    report = progress if progress is not None else lambda line: None
+    parts = DataParts.from_arguments(X, y, test, validation)
+    clusters = _clusters_of(parts.test.scored, cluster)
+    plan = FitPlan(seeds, budget, Search(search) if isinstance(search, Mapping) else search, random_state)
+    plan.check(models, has_train=parts.train is not None)
+    n_duplicates = _check_parts(parts)
+    opened = open_alphabets(models, parts)
+    on_progress = progress if progress is not None else lambda line: None
     results: dict[str, ModelResult] = {}
     for name, model in models.items():
-        results[name] = fit_and_score(name, model, parts, plan, report)
-        report(results[name].progress_line(parts.test.scored.unit))
+        results[name] = fit_and_score(name, model, parts, plan, on_progress)
+        on_progress(results[name].progress_line(parts.test.scored.unit))
     scored = {name: result for name, result in results.items() if not result.error}
     if not scored:
         raise ValueError("no model could be fitted: " + "; ".join(f"{n}: {r.error}" for n, r in results.items()))
@@ -118,6 +118,7 @@ def compare(
     if reference.result is not None:
         scored[reference.name] = results[reference.name] = reference.result
     frame = comparison_frame(list(results.values()), base, parts.test, clusters)
+    frame["n_unseen"] = n_unseen(parts)
     frame.attrs = {
         "baseline": base_name,
         "unit": measure.unit,
@@ -127,11 +128,11 @@ def compare(
         "seeds": seeds,
         "n_duplicates": n_duplicates,
         "iid": reference.name,
-        "iid_words": reference.words,
+        "iid_words": reference.description,
         "iid_note": reference.note,
         "iid_added": reference.result is not None,
+        "opened": [name for name in opened if name in scored],
     }
-    _warn_of_floors(frame)
     return Comparison(
         frame,
         measure,
@@ -140,38 +141,9 @@ def compare(
         {name: result.model for name, result in scored.items()},
         parts.test.scored,
         source=None if parts.test.y is None else parts.test.X,
-        provenance=_provenance(models, parts, plan),
+        provenance=comparison_provenance(models, parts, plan),
         search=trials_frame({name: result.trials for name, result in results.items()}),
     )
-
-
-def _warn_of_floors(frame: pd.DataFrame) -> None:
-    rows = frame[frame["rank"].isna() & (frame["error"] == "")]
-    if len(rows):
-        moved = ", ".join(f"{n} by {e:.2g}" for n, e in zip(rows["model"], rows["floor_effect"], strict=True))
-        warnings.warn(
-            f"scores that the floor of the variances made, which get no rank and no p-value: {moved} nats a unit when "
-            "min_covariance is doubled or halved; some values repeat (X.profile() shows which): dither X before split, "
-            "or leave out features with a spike",
-            stacklevel=3,
-        )
-
-
-def _provenance(models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan) -> dict[str, Any]:
-    """What the figures can be reproduced from."""
-    by_name = {"train": parts.train, "validation": parts.held_out, "test": parts.test}
-    items = [(f"{name} {n}", s) for name, d in by_name.items() if d is not None for n, s in (("x", d.X), ("y", d.y))]
-    record = {
-        **provenance(),
-        "sha256": {name: sha256(s) for name, s in items if s is not None},
-        "models": {name: describe(model) for name, model in models.items()},
-        "random_state": plan.random_state,
-        "seeds": plan.seeds,
-        "budget": None if plan.budget is None else vars(plan.budget),
-        "search": None if plan.search is None else vars(plan.search),
-        "validation": parts.validation if isinstance(parts.validation, str | None) else "given",
-    }
-    return {name: as_json(value) for name, value in record.items()}
 
 
 # -- checks before any model is fitted ------------------------------------------------------------------------
@@ -193,25 +165,21 @@ def _check_models(models: Mapping[str, SequenceModel], baseline: str | None) -> 
     return base_name
 
 
-def _check_parts(models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan) -> int:
-    """How many test sequences also are in the training part; ``ValueError`` for options that do not fit the data."""
-    if plan.seeds < 1:
-        raise ValueError(f"seeds is {plan.seeds}; pass at least 1")
-    if plan.budget is not None and not isinstance(plan.budget, Budget):
-        raise ValueError(f"budget is {plan.budget!r}; pass Budget(seconds={plan.budget!r}), or of steps or parameters")
+def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
+    """What each sequence belongs to, by a column of its metadata; None: each is its own."""
+    if column is None:
+        return scored.clusters
+    if column not in scored.metadata:
+        columns = ", ".join(map(str, scored.metadata.columns)) or "none"
+        raise ValueError(f"the test sequences have no column {column!r}; they have {columns}")
+    return list(scored.metadata[column])
+
+
+def _check_parts(parts: DataParts) -> int:
+    """How many test sequences also are in the training part; ``ValueError`` for parts that are dithered differently."""
     if parts.train is None:
-        plan.check_nothing_to_fit()
         return 0
-    if plan.search is not None:
-        plan.search.check(models, plan.budget)
-    _check_dither(parts)
-    return warn_of_overlap(parts.train, parts.held_out, parts.test)
-
-
-def _check_dither(parts: DataParts) -> None:
-    """Densities of data under wider noise are lower, so all parts must be dithered over the same grid."""
-    assert parts.train is not None
-    grid = parts.train.scored.grid
+    grid = parts.train.scored.grid  # densities of data under wider noise are lower, so it must be the same for all
     for name, part in (("validation", parts.held_out), ("test", parts.test)):
         if part is not None and part.scored.grid != grid:
             here, there = (
@@ -221,6 +189,7 @@ def _check_dither(parts: DataParts) -> None:
                 f"the training part is {here} but the {name} part is {there}; dither before split, or write "
                 "train = train.dithered() and then test = test.dithered(like=train)"
             )
+    return warn_of_overlap(parts.train, parts.held_out, parts.test)
 
 
 def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:

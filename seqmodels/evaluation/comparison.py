@@ -7,10 +7,12 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.display import html_table
 from seqmodels.evaluation import saved
 from seqmodels.evaluation.search import trials_frame
 from seqmodels.evaluation.table import formatted_table, how_to_read
@@ -21,6 +23,7 @@ from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LINE_WIDTH = 120  # characters
@@ -31,24 +34,11 @@ class Comparison:
     """The outcome of ``compare``.
 
     Attributes:
-        frame: one row for each model, best first. ``model``; ``score`` (nats per unit, higher is better), ``bits``
-            (``-score / log 2``, what a unit costs in bits, lower is better), ``perplexity`` (``exp(-score)`` per unit,
-            lower is better; NaN of densities), ``train_score`` (on as much of the training part as there is to test),
-            ``score_sd`` (over seeds); ``difference`` to the baseline on the same sequences with ``ci_low``, ``ci_high``
-            and ``p_value``, each of that model alone (the interval leaves out zero where ``p_value`` < 0.05),
-            ``p_holm`` (corrected for the number of models), the ``method`` that they were computed by, its ``block``
-            (steps) and ``n_clusters``; ``n_parameters``, ``fit_seconds`` (a fit), ``scoring_throughput`` (units of the
-            test part per second), ``peak_memory`` (MB of main memory, 1e6 bytes, that the process held in fit and
-            scoring, at most, above what it held before: memory that an allocator kept and used again is not in it, NaN
-            where the system does not say); ``budget`` and ``settings`` (what a budget set, what a search of so many
-            ``trials`` chose), ``converged`` (every seed), ``steps``, ``context`` (steps back that it sees; NaN: all),
-            ``kind``, ``source`` (of p(y | x): read or ignored), ``floor_hits``, ``floor_effect`` (nats per unit by
-            which the score moves if the floor of the variances is doubled or halved), ``rank`` (NaN of a score that a
-            floor made, see ``compare``), ``n_impossible``, ``error``. Run again, all but the ``TIMES`` of ``table`` are
-            the same.
+        frame: a row for each model, best first, with the columns below; repeated, a comparison gives the same figures
+            in all of them but ``fit_seconds``, ``scoring_throughput`` and ``peak_memory``.
         measure: what the scores measure; the same for every row.
-        log_prob_steps: for each model the nats of every step of every test sequence, the mean over seeds; ``steps`` is
-            the same as a frame.
+        log_prob_steps: for each model a list of ``(T,)`` nats, the steps of each test sequence, the mean over seeds;
+            ``steps`` is the same as a frame.
         histories: for each model its ``history_``.
         models: the fitted models, of the first seed.
         test: the scored sequences.
@@ -57,6 +47,27 @@ class Comparison:
             seeds.
         search: a row for each trial: model, trial, settings, score (nats per unit over the folds), seconds, best,
             error.
+
+    The columns of ``frame``:
+
+    - ``model``, ``rank`` (from 1; NaN of a score that a floor made, see ``compare``), ``error`` (empty if none).
+    - ``score``: nats per unit, higher is better. ``bits``: ``-score / log 2``, what a unit costs, lower is better.
+      ``perplexity``: ``exp(-score)``, lower is better; NaN of densities. ``train_score``: nats per unit on as much of
+      the training part as there is to test. ``score_sd``: standard deviation over seeds; NaN of one seed.
+    - ``difference`` to the baseline on the same sequences, with its 95 % interval ``ci_low``, ``ci_high``, all in nats
+      per unit, and ``p_value``, two-sided, each of that model alone: the interval leaves out zero where ``p_value`` is
+      below 0.05. ``p_holm``: corrected for the number of models. ``method``: how they were computed, or why not, with
+      ``block`` (steps) and ``n_clusters``.
+    - ``n_parameters``; ``context``: steps back that a model sees, NaN: all; ``kind``: exact, bound (a
+      lower one) or failed; ``source``: of p(y | x), read or ignored, else empty.
+    - ``fit_seconds`` of one fit, the mean over seeds; ``scoring_throughput``: test units per second; ``peak_memory``:
+      MB (1e6 bytes) of main memory that fit and scoring held at most, above what the process held before; memory that
+      an allocator kept and used again is not in it; NaN where the system does not say.
+    - ``budget`` and ``settings``: what a budget set, what a search of so many ``trials`` chose; ``steps`` of training;
+      ``converged``: every seed.
+    - ``floor_hits`` at the last step of training; ``floor_effect``: nats per unit by which the score moves if the floor
+      of the variances is doubled or halved; ``n_impossible``: test sequences of probability zero; ``n_unseen``:
+      test symbols that training never had, the same for every row.
     """
 
     frame: pd.DataFrame
@@ -128,45 +139,84 @@ class Comparison:
     def __repr__(self) -> str:
         return str(self)  # so that its name typed at a prompt shows the table
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the table, and how to read it."""
+        errors = zip(self.frame["model"], self.frame["error"], strict=True)
+        notes = [self.how_to_read(), *(f"{name} failed: {error}" for name, error in errors if error)]
+        return html_table(self.table(), self._title) + "".join(f"<p>{escape(note)}</p>" for note in notes)
+
     # Plots and the report import matplotlib, which takes a second, when they are made.
 
+    def plot_ranking(self, ax: Axes | None = None) -> Axes:
+        """Each model's difference to the baseline with its interval, best first, on ``ax`` or a new figure."""
+        from seqmodels.evaluation.plots.forest import draw_forest, height_of
+        from seqmodels.evaluation.plots.style import axes_or_new, in_style, note_in_label
+
+        with in_style():
+            axes = axes_or_new(ax, height_of(len(self._scored_rows)), self._title)
+            note_in_label(axes, draw_forest(axes, self._scored_rows))
+        return axes
+
     def plot_forest(self) -> Figure:
-        """Each model's difference to the baseline with its interval."""
+        """The figure of ``plot_ranking`` that stands in the report."""
         from seqmodels.evaluation.plots.forest import forest
 
+        return forest(self._scored_rows)
+
+    @property
+    def _scored_rows(self) -> pd.DataFrame:
         rows = self.frame[self.frame["error"] == ""]
         rows.attrs = dict(self.frame.attrs)
-        return forest(rows)
+        return rows
+
+    def plot_curves(self, ax: Axes | None = None) -> Axes:
+        """Nats per unit against seconds of training, on ``ax`` or a new figure."""
+        from seqmodels.evaluation.plots.curves import draw_learning_curves, height_of
+        from seqmodels.evaluation.plots.style import axes_or_new, in_style, note_in_label
+
+        with in_style():
+            axes = axes_or_new(ax, height_of(len(self.histories)), self._title)
+            note_in_label(axes, draw_learning_curves(axes, self._curves, unit=self.measure.unit))
+        return axes
 
     def plot_learning_curves(self) -> Figure:
-        """Nats per unit against seconds of training."""
+        """The figure of ``plot_curves`` that stands in the report."""
         from seqmodels.evaluation.plots.curves import learning_curves
 
-        # A history of one row is no curve, but keeps its place, so that every plot has the same colours.
-        curves = {name: history.iloc[: len(history) * (len(history) > 1)] for name, history in self.histories.items()}
-        return learning_curves(curves, unit=self.measure.unit, title=self._title)
+        return learning_curves(self._curves, unit=self.measure.unit, title=self._title)
 
-    def plot_by_position(self) -> Figure:
-        """Nats per unit against position in the sequence."""
-        from seqmodels.evaluation.plots.curves import by_position
+    @property
+    def _curves(self) -> dict[str, pd.DataFrame]:
+        """A history of one row is no curve, but keeps its place, so that every plot has the same colours."""
+        return {name: history.iloc[: len(history) * (len(history) > 1)] for name, history in self.histories.items()}
 
-        return by_position(self.log_prob_steps, unit=self.measure.unit, title=self._title)
+    def plot_by_position(self, ax: Axes | None = None) -> Axes:
+        """Nats per unit against position in the sequence, on ``ax`` or a new figure."""
+        from seqmodels.evaluation.plots.curves import draw_by_position, height_of
+        from seqmodels.evaluation.plots.style import axes_or_new, in_style, note_in_label
 
-    def plot_calibration(self) -> Figure:
+        with in_style():
+            axes = axes_or_new(ax, height_of(len(self.log_prob_steps)), self._title)
+            note_in_label(axes, draw_by_position(axes, self.log_prob_steps, unit=self.measure.unit))
+        return axes
+
+    def plot_calibration(self, ax: Axes | None = None) -> Axes:
         """A reliability diagram of symbols, or histograms of the probability integral transform of vectors.
 
         Raises:
             ValueError: no model can be evaluated: of bits and counts, or of pairs whose sources were not kept.
         """
-        from seqmodels.evaluation.report.calibration import calibration_plot
+        from seqmodels.evaluation.plots.calibration import calibration_axes
+        from seqmodels.evaluation.report.data import pair_of
 
-        plot = calibration_plot(self)
-        if plot is None:
+        data = pair_of(self)
+        axes = None if data is None else calibration_axes(ax, self.models, *data)
+        if axes is None:
             raise ValueError("calibration is of symbols and of real vectors, and of pairs needs their sources")
-        return plot.figure
+        return axes
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write ``frame``, a row a model, as CSV; atomically."""
+        """Write ``frame``, a row a model, as CSV; atomically. Raises ``OSError`` if it cannot be written."""
         with replaced(path) as partial:
             self.frame.to_csv(partial, index=False)
 

@@ -5,25 +5,28 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import ClassVar, Literal, Self
 
 from seqmodels import data
 from seqmodels.data import MFCC
 from seqmodels.data.text import Unit
 from seqmodels.evaluation.suites import Choice, Task, pair_tasks, speech_tasks, table_tasks, text_tasks
 from seqmodels.parameters import Configurable
-from seqmodels.sequences import Sequences
-
-if TYPE_CHECKING:
-    import pandas as pd
+from seqmodels.sequences import Kind, Sequences
 
 Pair = tuple[Sequences, Sequences | None]  # X, and y for p(y | x)
 
 
 class Dataset(Configurable, ABC):
-    """Sequences that can be read again. To add one, define the four abstract methods, and put it into ``DATASETS``."""
+    """Sequences that can be read again.
+
+    To add one, define ``read`` and ``tasks``, name in ``path_parameters`` the hyperparameters that are paths, and put
+    the class into ``DATASETS``.
+    """
+
+    path_parameters: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def read(self) -> Pair:
@@ -33,13 +36,17 @@ class Dataset(Configurable, ABC):
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
         """The standard comparison of what was read."""
 
-    @abstractmethod
     def paths(self) -> tuple[str, ...]:
         """The files or folders; none for built-in data."""
+        return tuple(getattr(self, name) for name in self.path_parameters)
 
-    @abstractmethod
     def at(self, paths: Sequence[str]) -> Self:
-        """The same way of reading, of other files or folders."""
+        """The same way of reading, of other files or folders: one for each of ``path_parameters``."""
+        return self.clone().set_params(**dict(zip(self.path_parameters, paths, strict=True)))
+
+    def understood(self, read: Pair) -> Self:
+        """The same way of reading, with what was recognised in these data said, so that others are read alike."""
+        return self
 
     def relative_to(self, folder: Path) -> Self:
         """With paths relative to a folder, so that the folder may move together with the data."""
@@ -64,12 +71,6 @@ class BuiltinText(Dataset):
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
         return text_tasks(read[0], choice)
 
-    def paths(self) -> tuple[str, ...]:
-        return ()
-
-    def at(self, paths: Sequence[str]) -> Self:
-        return self
-
 
 @dataclass(eq=False, repr=False)
 class BuiltinSpeech(Dataset):
@@ -86,16 +87,12 @@ class BuiltinSpeech(Dataset):
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
         return speech_tasks(read[0], choice)
 
-    def paths(self) -> tuple[str, ...]:
-        return ()
-
-    def at(self, paths: Sequence[str]) -> Self:
-        return self
-
 
 @dataclass(eq=False, repr=False)
 class TextFiles(Dataset):
     """A UTF-8 file or a folder of ``.txt``; ``cut`` as in ``data.text``."""
+
+    path_parameters = ("path",)
 
     path: str = ""
     cut: Unit = "whole"
@@ -106,16 +103,12 @@ class TextFiles(Dataset):
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
         return text_tasks(read[0], choice)
 
-    def paths(self) -> tuple[str, ...]:
-        return (self.path,)
-
-    def at(self, paths: Sequence[str]) -> Self:
-        return replace(self, path=paths[0])
-
 
 @dataclass(eq=False, repr=False)
 class Recordings(Dataset):
     """Cepstra of every WAV of a folder, or of one file; ``mfcc`` None is ``MFCC()``."""
+
+    path_parameters = ("path",)
 
     path: str = ""
     mfcc: MFCC | None = None
@@ -126,63 +119,91 @@ class Recordings(Dataset):
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
         return speech_tasks(read[0], choice)
 
-    def paths(self) -> tuple[str, ...]:
-        return (self.path,)
 
-    def at(self, paths: Sequence[str]) -> Self:
-        return replace(self, path=paths[0])
+@dataclass(eq=False, repr=False)
+class Files(Dataset):
+    """A file or a folder that ``data.read`` reads by its ending.
+
+    Args:
+        path, kind, by, columns, time, label: as of ``data.read``; empty: recognised.
+        cut: what one sequence of a text is, as in ``data.text``.
+        dither: add noise of one step of their grid to vectors.
+    """
+
+    path_parameters = ("path",)
+
+    path: str = ""
+    kind: Kind | Literal[""] = ""
+    by: str = ""
+    columns: Sequence[str] = ()
+    time: str = ""
+    label: str = ""
+    cut: Unit = "whole"
+    dither: bool = False
+
+    def read(self) -> Pair:
+        names = list(self.columns)
+        sequences = data.read(
+            self.path,
+            kind=self.kind or None,
+            by=self.by or None,
+            columns=names[0] if len(names) == 1 else names or None,
+            time=self.time or None,
+            label=self.label or None,
+            unit=self.cut,
+        )
+        return sequences.dithered() if self.dither else sequences, None  # before any split: one grid for all parts
+
+    def understood(self, read: Pair) -> Self:
+        X = read[0]
+        columns = list(X.features) if X.features is not None and data.is_table(self.path) else self.columns
+        return self.clone().set_params(kind=X.kind, columns=columns)
+
+    def tasks(self, read: Pair, choice: Choice) -> list[Task]:
+        return text_tasks(read[0], choice) if read[0].kind == "text" else _tasks_of_steps(self.path, read[0], choice)
 
 
 @dataclass(eq=False, repr=False)
 class Table(Dataset):
-    """A CSV with a row a step: ``by`` names the sequence, ``columns`` (empty: all other numeric ones) are its features.
+    """A CSV or Parquet file with a row a step, as ``data.table`` reads it; ``dither``: with noise of one grid step."""
 
-    One column of whole numbers is read as symbols, anything else as vectors; ``dither``: with noise of one step of
-    their grid.
-    """
+    path_parameters = ("path",)
 
     path: str = ""
     by: str = ""
     columns: Sequence[str] = ()
     time: str = ""
     dither: bool = False
+    kind: Kind | Literal[""] = ""
 
     def read(self) -> Pair:
-        import pandas as pd
-
-        if not self.by:
-            raise ValueError(f"{self.path} is a table: name the column that says which sequence a row is of, with --by")
-        try:
-            frame = pd.read_csv(self.path)
-        except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-            raise ValueError(f"{self.path} is not a CSV in UTF-8: {error}") from None
-        names = list(self.columns) or self._numeric_columns(frame)
-        is_symbols = len(names) == 1 and names[0] in frame and frame[names[0]].dtype.kind in "iu"
-        columns = names[0] if is_symbols else names
-        sequences = Sequences.from_frame(frame, by=self.by, columns=columns, time=self.time or None)
-        return sequences.dithered() if self.dither else sequences, None  # before any split: one grid for all parts
+        sequences = data.table(
+            self.path,
+            by=self.by or None,
+            columns=list(self.columns) or None,
+            time=self.time or None,
+            kind=self.kind or None,
+        )
+        return sequences.dithered() if self.dither else sequences, None
 
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
-        return table_tasks(read[0], choice)
+        return _tasks_of_steps(self.path, read[0], choice)
 
-    def _numeric_columns(self, frame: pd.DataFrame) -> list[str]:
-        columns = [str(c) for c in frame.select_dtypes("number").columns if c not in (self.by, self.time)]
-        if not columns:
-            raise ValueError(
-                f"{self.path} has no numeric column besides {self.by!r}; it has {', '.join(frame.columns)}"
-            )
-        return columns
 
-    def paths(self) -> tuple[str, ...]:
-        return (self.path,)
-
-    def at(self, paths: Sequence[str]) -> Self:
-        return replace(self, path=paths[0])
+def _tasks_of_steps(path: str, sequences: Sequences, choice: Choice) -> list[Task]:
+    if len(sequences) == 1 and sequences.n_units[0] < 2:
+        raise ValueError(
+            f"{path} is one sequence of one step, which cannot be split; if it is a table of several, name "
+            "the column that says which one a row is of, with --by"
+        )
+    return table_tasks(sequences, choice)
 
 
 @dataclass(eq=False, repr=False)
 class Parallel(Dataset):
     """Pairs of texts: line i of ``target`` is given line i of ``source``."""
+
+    path_parameters = ("source", "target")
 
     source: str = ""
     target: str = ""
@@ -195,15 +216,9 @@ class Parallel(Dataset):
         assert y is not None
         return pair_tasks(X, y, choice)
 
-    def paths(self) -> tuple[str, ...]:
-        return (self.source, self.target)
-
-    def at(self, paths: Sequence[str]) -> Self:
-        return replace(self, source=paths[0], target=paths[1])
-
 
 DATASETS: dict[str, type[Configurable]] = {
-    cls.__name__: cls for cls in (BuiltinText, BuiltinSpeech, TextFiles, Recordings, Table, Parallel, MFCC)
+    cls.__name__: cls for cls in (BuiltinText, BuiltinSpeech, TextFiles, Recordings, Files, Table, Parallel, MFCC)
 }
 
 

@@ -7,7 +7,7 @@ import gc
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,7 +29,7 @@ MAX_FLOOR_SHARE = 0.1  # of the difference to the baseline
 MIN_FLOOR_EFFECT = 0.001  # nats per unit: a smaller effect is ignored, however small the difference
 PROC_STATUS, PROC_CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
-Report = Callable[[str], None]  # takes one line of progress
+Progress = Callable[[str], None]  # called with one line of text
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class DataParts:
     validation: Any = "auto"
 
     @classmethod
-    def of(cls, X: Any, y: Any, test: Any, validation: Any) -> DataParts:
+    def from_arguments(cls, X: Any, y: Any, test: Any, validation: Any) -> DataParts:
         """From the arguments of ``compare``."""
         if test is None:
             return cls(None, Data.of(X, y), validation)
@@ -64,8 +64,18 @@ class FitPlan:
     search: Search | None = None
     random_state: int = 0
 
-    def check_nothing_to_fit(self) -> None:
-        """Raise ``ValueError`` for an option that needs a fit; called where there is no test part and so no fit."""
+    def check(self, models: Mapping[str, SequenceModel], *, has_train: bool) -> None:
+        """Raise ``ValueError`` for an option that is invalid, or that needs a training part where there is none."""
+        if self.seeds < 1:
+            raise ValueError(f"seeds is {self.seeds}; pass at least 1")
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise ValueError(
+                f"budget is {self.budget!r}; pass Budget(seconds={self.budget!r}), or of steps or parameters"
+            )
+        if has_train:
+            if self.search is not None:
+                self.search.check(models, self.budget)
+            return
         options = {"seeds": self.seeds > 1, "budget": self.budget is not None, "search": self.search is not None}
         for name in (name for name, is_set in options.items() if is_set):
             raise ValueError(f"{name} is given but no test part, so nothing is fitted; pass test=, or leave {name} out")
@@ -126,11 +136,6 @@ class ModelResult:
         """Nats per unit, the largest over seeds."""
         return max(seed.floor_effect for seed in self.seeds)
 
-    @property
-    def settings(self) -> str:
-        """The settings that the search chose, as they would be written."""
-        return in_words(best_of(self.trials).settings) if self.trials and not self.error else ""
-
     def mean(self, figure: str) -> float:
         """The mean over seeds of one field of ``SeedResult``."""
         return float(np.mean([getattr(seed, figure) for seed in self.seeds]))
@@ -142,7 +147,7 @@ class ModelResult:
         return f"{self.name}: {self.mean('score'):.4f} nats per {unit}, fitted in {self.mean('fit_seconds'):.1f} s"
 
 
-def fit_and_score(name: str, model: SequenceModel, parts: DataParts, plan: FitPlan, report: Report) -> ModelResult:
+def fit_and_score(name: str, model: SequenceModel, parts: DataParts, plan: FitPlan, progress: Progress) -> ModelResult:
     """Tune, fit and score one model. An error becomes its row of the table, so that the other models are not lost."""
     trials: list[Trial] = []
     try:
@@ -150,10 +155,12 @@ def fit_and_score(name: str, model: SequenceModel, parts: DataParts, plan: FitPl
             if not model.__sklearn_is_fitted__():
                 raise NotFittedError("not fitted, and there is no test part; pass test=, or fit it first")
             return ModelResult(name, model, [_fit_one_seed(model, parts)])
-        _tune(name, model, parts, plan, trials, report)
+        _tune(name, model, parts, plan, trials, progress)
         budget_settings = _apply_budget(plan.budget, model, parts.train)
-        seeded = [model if i == 0 else _reseeded(model, i) for i in range(plan.seeds)]
-        return ModelResult(name, model, [_fit_one_seed(each, parts) for each in seeded], budget_settings, trials)
+        more_seeds = [model.random_state + i for i in range(1, plan.seeds)]
+        clones = [model.clone().set_params(random_state=seed) for seed in more_seeds]
+        seeds = [_fit_one_seed(each, parts) for each in (model, *clones)]
+        return ModelResult(name, model, seeds, budget_settings, trials)
     except LostProcessError:
         raise  # the other models could not be fitted either
     except FAILURES as error:
@@ -162,7 +169,7 @@ def fit_and_score(name: str, model: SequenceModel, parts: DataParts, plan: FitPl
 
 
 def _tune(
-    name: str, model: SequenceModel, parts: DataParts, plan: FitPlan, trials: list[Trial], report: Report
+    name: str, model: SequenceModel, parts: DataParts, plan: FitPlan, trials: list[Trial], progress: Progress
 ) -> None:
     """Set ``model`` to the best of its settings; every trial is appended to ``trials``, also where all of them fail."""
     settings = [] if plan.search is None else plan.search.settings(name, plan.random_state)
@@ -178,7 +185,7 @@ def _tune(
     for trial in run_trials(model, settings, fit, folds):
         trials.append(trial)
         outcome = trial.error or f"{trial.score:.4f} nats per {whole.scored.unit}"
-        report(f"{name}: trial {len(trials)} of {len(settings)}: {in_words(trial.settings)}: {outcome}")
+        progress(f"{name}: trial {len(trials)} of {len(settings)}: {in_words(trial.settings)}: {outcome}")
     model.set_params(**best_of(trials).settings)
 
 
@@ -199,11 +206,6 @@ def _apply_budget(budget: Budget | None, model: SequenceModel, train: Data) -> d
     settings = {} if budget is None else budget.settings(model, train)
     model.set_params(**settings)
     return {name: value for name, value in settings.items() if value is not None}
-
-
-def _reseeded(model: SequenceModel, i: int) -> SequenceModel:
-    clone = model.clone()
-    return clone.set_params(random_state=model.random_state + i)
 
 
 def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
@@ -242,15 +244,14 @@ def _refuse_nan(steps: list[np.ndarray], scored: Sequences) -> None:
             t = int(np.argmax(bad))
             raise ValueError(
                 f"log p is {of_sequence[t]} at step {t} of test sequence {name}, which is no figure to compare; look "
-                "for "
-                'extreme values in the data or in the weights, or compute in dtype="float64"'
+                'for extreme values in the data or in the weights, or compute in dtype="float64"'
             )
 
 
 def _training_sample(train: Data, n_units: int) -> Data:
     """About ``n_units`` of the training part, as many as there are to test, so that scoring it costs no more."""
     if len(train.X) == 1 and train.y is None:
-        return Data.of(Sequences([train.X.items[0][:n_units]], grid=train.X.grid))
+        return Data.of(train.X.segments([(0, 0, n_units)]))
     order = np.random.default_rng(0).permutation(len(train.X))
     n_sequences = int(np.searchsorted(np.cumsum(train.scored.n_units[order]), n_units)) + 1
     mask = np.zeros(len(order), dtype=bool)
@@ -306,19 +307,14 @@ def peak_memory() -> Iterator[PeakMemory]:
     True
     """
     peak = PeakMemory()
-    before = _reset_peak()
-    yield peak
-    peak.megabytes = _read_status("VmHWM") - before
-
-
-def _reset_peak() -> float:
-    """Megabytes held now, from which the high-water mark starts again."""
     _release_free_memory()
     try:
-        PROC_CLEAR_REFS.write_text("5")
+        PROC_CLEAR_REFS.write_text("5")  # the high-water mark starts again from what is held now
+        held_before = _read_status("VmRSS")
     except OSError:
-        return math.nan  # the mark is that of the whole process, which says nothing of this block
-    return _read_status("VmRSS")
+        held_before = math.nan  # the mark is that of the whole process, which says nothing of this block
+    yield peak
+    peak.megabytes = _read_status("VmHWM") - held_before
 
 
 def _release_free_memory() -> None:

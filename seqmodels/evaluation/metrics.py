@@ -143,7 +143,10 @@ def _pairs(references: Sequence[Any], hypotheses: Sequence[Any]) -> tuple[np.nda
 
 def _steps(item: Any, unit: Unit, words: dict[str, int]) -> np.ndarray:
     if not isinstance(item, str):
-        return np.asarray(item, dtype=np.int64)
+        values = np.asarray(item)
+        if values.dtype.kind in "OU":
+            return np.array([words.setdefault(word, len(words)) for word in values.tolist()], dtype=np.int64)
+        return values.astype(np.int64)
     if unit == "word":
         return np.array([words.setdefault(word, len(words)) for word in item.split()], dtype=np.int64)
     return np.array([ord(character) for character in item], dtype=np.int64)
@@ -195,20 +198,20 @@ def edit_distances(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) ->
 def _batch_distances(first: list[np.ndarray], second: list[np.ndarray]) -> np.ndarray:
     a, n_a = _padded(first)
     b, n_b = _padded(second)
-    column = np.arange(b.shape[1] + 1)
-    row = np.tile(column, (len(b), 1))  # (n, J + 1), distances of the first i of a from the first j of b
+    column_numbers = np.arange(b.shape[1] + 1)
+    row = np.tile(column_numbers, (len(b), 1))  # (n, J + 1), distances of the first i of a from the first j of b
     distances = np.where(n_a == 0, n_b, 0)
     for i in range(1, a.shape[1] + 1):
-        row = _next_row(row, a[:, i - 1, None] != b, column)
+        row = _next_row(row, a[:, i - 1, None] != b, column_numbers)
         distances = np.where(n_a == i, row[np.arange(len(b)), n_b], distances)
     return distances
 
 
-def _next_row(row: np.ndarray, differs: np.ndarray, column: np.ndarray) -> np.ndarray:
+def _next_row(row: np.ndarray, differs: np.ndarray, column_numbers: np.ndarray) -> np.ndarray:
     """An insertion costs 1 wherever it begins: ``min_k≤j (best_k + j - k)`` is a running minimum of ``best_k - k``."""
     best = row + 1
     best[:, 1:] = np.minimum(best[:, 1:], row[:, :-1] + differs)
-    row = np.minimum.accumulate(best - column, axis=1) + column
+    row = np.minimum.accumulate(best - column_numbers, axis=1) + column_numbers
     return row
 
 
@@ -268,7 +271,7 @@ def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None
 def _window_steps(model: SequenceModel, whole: Sequences, width: int) -> list[np.ndarray]:
     """For each sequence the nats of its units when each window is scored on its own."""
     windows = whole.chunks(width)
-    steps = [s[:n] for s, n in zip(model.log_prob_steps(windows), windows.n_units, strict=True)]
+    steps = [s[:n_units] for s, n_units in zip(model.log_prob_steps(windows), windows.n_units, strict=True)]
     counts = [-(-len(item) // width) for item in whole]
     ends = np.cumsum(counts)
-    return [np.concatenate(steps[end - n : end]) for n, end in zip(counts, ends, strict=True)]
+    return [np.concatenate(steps[end - n_windows : end]) for n_windows, end in zip(counts, ends, strict=True)]

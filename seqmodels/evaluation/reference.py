@@ -6,16 +6,15 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Literal
 
-from seqmodels.encodings import Encoding, Symbols
+from seqmodels.encodings import Encoding, OpenSymbols, Symbols
 from seqmodels.evaluation.fitting import DataParts, FitPlan, ModelResult, fit_and_score
 from seqmodels.hmm import HMM
-from seqmodels.measure import IncomparableError, Values, check_comparable
+from seqmodels.measure import IncomparableError, check_comparable
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Bernoulli, Categorical, Columns, GaussianMixture, Observation, Poisson
 
-NAME = "iid"
+REFERENCE_NAME = "iid"
 MAX_FULL_FEATURES = 64  # up to so many features have a full covariance matrix; more have a variance each
 PSEUDOCOUNT = 0.01  # of each symbol, so that one that training never had does not make the row -inf
 
@@ -26,60 +25,66 @@ class Reference:
 
     Attributes:
         name: of the row; "" if there is none.
-        words: what a model below it is worse than.
+        description: what a model below it is worse than, such as "one Gaussian".
         note: why there is no row.
         result: its figures; None also where the row is one of the user's models.
     """
 
     name: str = ""
-    words: str = ""
+    description: str = ""
     note: str = ""
     result: ModelResult | None = None
 
 
-def fit_reference(models: Mapping[str, SequenceModel], baseline: SequenceModel, parts: DataParts) -> Reference:
-    """Fit the reference to the training part, like ``baseline``; a user's model called ``iid`` takes its place."""
+def fit_reference(models: Mapping[str, SequenceModel], like: SequenceModel, parts: DataParts) -> Reference:
+    """Fit the reference for the data of the fitted model ``like``; a user's model called ``iid`` takes its place."""
     kind = parts.test.scored.kind
-    words = {"vectors": "independent frames", "text": "independent bytes", "symbols": "independent symbols"}[kind]
-    if NAME in models:
-        return Reference(NAME, words)
+    unit = {"vectors": "frames", "text": "bytes", "symbols": "symbols"}[kind]
+    description = f"independent {unit}"
+    if REFERENCE_NAME in models:
+        return Reference(REFERENCE_NAME, description)
     if parts.train is None:
-        return Reference(note=f"No row {NAME!r}: there is no training part to fit one to.")
+        return Reference(note=f"No row {REFERENCE_NAME!r}: there is no training part to fit one to.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the other models have warned about the data already
-        result = fit_and_score(NAME, independent_steps(baseline), parts, FitPlan(), lambda line: None)
+        result = fit_and_score(REFERENCE_NAME, independent_steps(like), parts, FitPlan(), lambda line: None)
     if result.error:
-        return Reference(note=f"No row {NAME!r}, which could not be fitted: {result.error}.")
+        return Reference(note=f"No row {REFERENCE_NAME!r}, which could not be fitted: {result.error}.")
     try:
-        check_comparable({"baseline": baseline.measure_, NAME: result.model.measure_})
+        check_comparable({"baseline": like.measure_, REFERENCE_NAME: result.model.measure_})
     except IncomparableError as error:
-        return Reference(note=f"No row {NAME!r}: {error}.")
-    is_gaussian = kind == "vectors" and set(baseline.encoding_.values()) == {"reals"}
-    return Reference(NAME, "one Gaussian" if is_gaussian else words, result=replace(result, is_reference=True))
+        return Reference(note=f"No row {REFERENCE_NAME!r}: {error}.")
+    is_gaussian = kind == "vectors" and set(like.encoding_.values()) == {"reals"}
+    result = replace(result, is_reference=True)
+    return Reference(REFERENCE_NAME, "one Gaussian" if is_gaussian else description, result=result)
 
 
 def independent_steps(like: SequenceModel) -> HMM:
     """An unfitted HMM of one state, for the data, the lengths and the condition of a fitted model."""
     measure = like.measure_
-    encoding: Encoding | Literal["auto"] = Symbols(like.encoding_.size) if measure.space == "symbols" else "auto"
     return HMM(
         1,
         observation=_observation(like.encoding_),
-        encoding=encoding,
+        encoding=_alphabet(like.encoding_) if measure.space == "symbols" else "auto",
         length=measure.length,
         ignore_source=measure.conditional,
         device=like.device,
     )
 
 
+def _alphabet(encoding: Encoding) -> Encoding:
+    """The same alphabet, stated."""
+    if isinstance(encoding, OpenSymbols):
+        return OpenSymbols(encoding.known_.tolist(), encoding.n_stated)
+    return Symbols(encoding.size)
+
+
 def _observation(encoding: Encoding) -> Observation:
     if encoding.reads != "vectors":
         return Categorical(pseudocount=PSEUDOCOUNT)
-    groups = [(value, len(list(equal))) for value, equal in groupby(encoding.values())]
-    columns = [(_observation_of(value, n), n) for value, n in groups]
+    columns: list[tuple[Observation, int]] = []
+    for value, features in groupby(encoding.values()):
+        n_features = len(list(features))
+        gaussian = GaussianMixture(1, "full" if n_features <= MAX_FULL_FEATURES else "diag")
+        columns.append(({"reals": gaussian, "bits": Bernoulli(), "counts": Poisson()}[value], n_features))
     return columns[0][0] if len(columns) == 1 else Columns(columns)
-
-
-def _observation_of(value: Values, n_features: int) -> Observation:
-    gaussian = GaussianMixture(1, "full" if n_features <= MAX_FULL_FEATURES else "diag")
-    return {"reals": gaussian, "bits": Bernoulli(), "counts": Poisson()}[value]

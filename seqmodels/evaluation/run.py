@@ -19,7 +19,7 @@ from seqmodels.files import replaced, write_text
 from seqmodels.model import SequenceModel
 
 
-def announce(tasks: Sequence[Task], seeds: int = 1) -> str:
+def announce(tasks: Sequence[Task], n_seeds: int = 1) -> str:
     """What will be fitted and compared, and about how long it takes."""
     lines = []
     for task in tasks:
@@ -28,7 +28,7 @@ def announce(tasks: Sequence[Task], seeds: int = 1) -> str:
             f"{task.title}: {len(task.models)} models ({', '.join(task.models)}), fitted to "
             f"{int(train.n_units.sum()):,} {train.unit}s and compared on {int(test.n_units.sum()):,} held out"
         )
-    minutes = seeds * sum(task.seconds for task in tasks) / 60
+    minutes = n_seeds * sum(task.seconds for task in tasks) / 60
     return "\n".join(
         [*lines, f"This takes about {max(1, round(minutes))} min on two cores; Ctrl-C ends it and keeps what is done."]
     )
@@ -39,7 +39,7 @@ def run(
     out: str | os.PathLike[str],
     *,
     random_state: int = 0,
-    seeds: int = 1,
+    n_seeds: int = 1,
     seconds: float | None = None,
     steps: int | None = None,
     say: Callable[[str], None] = print,
@@ -53,7 +53,7 @@ def run(
 
     Args:
         random_state: seed of the comparisons.
-        seeds: fits of each model.
+        n_seeds: fits of each model.
         seconds, steps: a budget for every model, in place of its own settings; see ``Budget``.
         say: prints a text.
         progress: show a bar with the time left on stderr, where that is a terminal.
@@ -61,9 +61,9 @@ def run(
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     tasks = [task.under_budget(seconds=seconds, steps=steps) for task in tasks]
-    say(announce(tasks, seeds))
-    bar = ProgressBar(seeds * sum(task.seconds for task in tasks), enabled=progress)
-    runner = _Runner(folder, random_state, seeds, budget_of(seconds, steps), say, bar)
+    say(announce(tasks, n_seeds))
+    bar = ProgressBar(n_seeds * sum(task.seconds for task in tasks), enabled=progress)
+    runner = _Runner(folder, random_state, n_seeds, budget_of(seconds, steps), say, bar)
     try:
         results = [runner.run(task) for task in tasks]
     finally:
@@ -79,7 +79,7 @@ class _Runner:
 
     folder: Path
     random_state: int
-    seeds: int
+    n_seeds: int
     budget: Budget | None
     say: Callable[[str], None]
     bar: ProgressBar
@@ -92,9 +92,19 @@ class _Runner:
         except KeyboardInterrupt:
             self._compare_fitted(task, began)
             raise
-        write(result, task, self.folder, time.perf_counter() - began)
         self._print(f"\n{result}")
+        self._write(result, task, began)
         return result
+
+    def _write(self, result: Comparison, task: Task, began: float) -> None:
+        """Write the figures, then draw the page; interrupted there, say how it can be drawn."""
+        write_figures(result, task, self.folder, time.perf_counter() - began)
+        try:
+            draw(result, task, self.folder)
+        except KeyboardInterrupt:
+            saved = self.folder / task.name
+            self._print(f"\nInterrupted while the page was drawn. The comparison is saved: seqmodels report {saved}")
+            raise
 
     def _print(self, text: str) -> None:
         with self.bar.hidden():
@@ -102,10 +112,10 @@ class _Runner:
 
     def _compare(self, task: Task) -> Comparison:
         equal_share = task.seconds / len(task.models)
-        seconds = {name: self.seeds * task.estimates.get(name, equal_share) for name in task.models}
-        with self.bar.watching(task.models, seconds, self.seeds) as fits:
+        seconds = {name: self.n_seeds * task.estimates.get(name, equal_share) for name in task.models}
+        with self.bar.watching(task.models, seconds, self.n_seeds) as fits:
 
-            def report(line: str) -> None:
+            def on_progress(line: str) -> None:
                 fits.model_done()
                 self._print(f"  {line}")
 
@@ -115,9 +125,9 @@ class _Runner:
                 test=task.test if task.train[1] is not None else task.test[0],
                 baseline=task.baseline,
                 title=task.title,
-                seeds=self.seeds,
+                seeds=self.n_seeds,
                 random_state=self.random_state,
-                progress=report,
+                progress=on_progress,
                 budget=self.budget,
             )
 
@@ -130,20 +140,25 @@ class _Runner:
         baseline = task.baseline if task.baseline in fitted else next(iter(fitted))
         title = f"{task.title}, interrupted: {len(fitted)} of {len(task.models)} models"
         result = compare(fitted, *task.test, baseline=baseline, title=title, random_state=self.random_state)
-        write(result, task, self.folder, time.perf_counter() - began)
-        self._print(f"\n{result}\n\nWritten to {self.folder}/. Open\n  {self.folder / f'{task.name}.html'}")
+        self._print(f"\n{result}")
+        self._write(result, task, began)
+        self._print(f"\nWritten to {self.folder}/. Open\n  {self.folder / f'{task.name}.html'}")
 
 
-def write(result: Comparison, task: Task, folder: Path, seconds: float) -> None:
-    """Write the files of one comparison."""
+def write_figures(result: Comparison, task: Task, folder: Path, seconds: float) -> None:
+    """Write the table, the comparison itself, and how it was had."""
     result.to_csv(folder / f"{task.name}.csv")
     result.save(folder / task.name)
+    record = {"task": task.name, "seconds": round(seconds, 1), **result.provenance}
+    write_text(folder / f"{task.name}.json", json.dumps(record, indent=2) + "\n")
+
+
+def draw(result: Comparison, task: Task, folder: Path) -> None:
+    """Write the page and the pictures, which takes seconds."""
     result.to_html(folder / f"{task.name}.html")
     for name, figure in ((task.name, result.plot_forest()), (f"{task.name}-learning", result.plot_learning_curves())):
         with replaced(folder / f"{name}.png") as partial:
             figure.savefig(partial, dpi=160)
-    record = {"task": task.name, "seconds": round(seconds, 1), **result.provenance}
-    write_text(folder / f"{task.name}.json", json.dumps(record, indent=2) + "\n")
 
 
 # -- progress -------------------------------------------------------------------------------------------------
@@ -158,7 +173,7 @@ class ProgressBar:
     """
 
     def __init__(self, total: float, *, enabled: bool) -> None:
-        from tqdm import tqdm
+        from tqdm.auto import tqdm
 
         self._bar = tqdm(
             total=total,
@@ -171,10 +186,10 @@ class ProgressBar:
 
     @contextmanager
     def watching(
-        self, models: Mapping[str, SequenceModel], seconds: Mapping[str, float], seeds: int
+        self, models: Mapping[str, SequenceModel], seconds: Mapping[str, float], n_seeds: int
     ) -> Iterator[_FitProgress]:
-        """Show the progress of these models, fitted in this order, ``seeds`` times each, in about ``seconds``."""
-        fits = _FitProgress(self, seconds, seeds)
+        """Show the progress of these models, fitted in this order, ``n_seeds`` times each, in about ``seconds``."""
+        fits = _FitProgress(self, seconds, n_seeds)
         callbacks_before = {n: m.get_params(deep=False)["callbacks"] for n, m in models.items() if _has_callbacks(m)}
         for name, callbacks in callbacks_before.items():
             models[name].set_params(callbacks=(*callbacks, _HistoryCallback(fits, *_end(models[name]))))
@@ -212,31 +227,31 @@ class ProgressBar:
 class _FitProgress:
     """The models of one comparison that are not done yet, the first of which is being fitted."""
 
-    def __init__(self, bar: ProgressBar, seconds: Mapping[str, float], seeds: int) -> None:
+    def __init__(self, bar: ProgressBar, seconds: Mapping[str, float], n_seeds: int) -> None:
         self._bar = bar
-        self._left = list(seconds.items())
-        self._seeds = seeds
-        self._seeds_done = 0
+        self._models_left = list(seconds.items())
+        self._n_seeds = n_seeds
+        self._n_seeds_done = 0
         self._last = 0.0
         self._show(0.0)
 
     def update(self, fraction: float) -> None:
         """The current fit has come this far; where that is less than before, it is the next seed's."""
-        self._seeds_done += fraction < self._last
+        self._n_seeds_done += fraction < self._last
         self._last = fraction
-        self._show(min(1.0, (self._seeds_done + fraction) / self._seeds))
+        self._show(min(1.0, (self._n_seeds_done + fraction) / self._n_seeds))
 
     def model_done(self) -> None:
         """The model that was being fitted is done."""
-        _, seconds = self._left.pop(0)
-        self._seeds_done = 0
+        _, seconds = self._models_left.pop(0)
+        self._n_seeds_done = 0
         self._last = 0.0
         self._bar.model_done(seconds)
         self._show(0.0)
 
     def _show(self, fraction: float) -> None:
-        if self._left:
-            self._bar.show(*self._left[0], fraction)
+        if self._models_left:
+            self._bar.show(*self._models_left[0], fraction)
 
 
 class _HistoryCallback:

@@ -16,7 +16,7 @@ from seqmodels.evaluation.suites import Choice, Task
 from seqmodels.evaluation.toml import from_table, to_table
 from seqmodels.files import write_text
 from seqmodels.model import SequenceModel
-from seqmodels.storage import NOT_KEPT
+from seqmodels.storage import ARGUMENTS_OF_FIT
 
 HEAD = "# What was run. Again, exactly: seqmodels compare --config run.toml\n# Paths are seen from this file.\n\n"
 Models = dict[str, SequenceModel]
@@ -59,16 +59,16 @@ class RunConfig:
     def _from_table(cls, table: dict[str, Any], folder: Path) -> RunConfig:
         known = {"random_state", "seeds", "quick", "budget", "data", "models", "provenance"}
         _refuse_unknown(table, known, "the file")
-        budget = _table(table.get("budget", {}), "[budget]")
+        budget = _checked_table(table.get("budget", {}), "[budget]")
         _refuse_unknown(budget, {"seconds", "steps"}, "[budget]")
-        entries = _table(table.get("data", {}), "[data]")
-        data = {name: dict(_table(entry, f"data.{name}")) for name, entry in entries.items()}
+        entries = _checked_table(table.get("data", {}), "[data]")
+        data = {name: dict(_checked_table(entry, f"data.{name}")) for name, entry in entries.items()}
         if not data:
             raise ValueError('there is no data; write [data.text] with class = "TextFiles" and path = "book.txt"')
         sha256 = {name: str(entry.pop("sha256")) for name, entry in data.items() if "sha256" in entry}
         return cls(
             {name: _dataset(name, entry).resolved_from(folder) for name, entry in data.items()},
-            _models(_table(table.get("models", {}), "[models]")),
+            _models(_checked_table(table.get("models", {}), "[models]")),
             Choice((), _typed(table, "quick", bool, False), _typed(table, "random_state", int, 0)),
             _typed(table, "seeds", int, 1),
             budget.get("seconds"),
@@ -78,19 +78,29 @@ class RunConfig:
 
     def write(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> None:
         """Write the run with all models of all tasks, and the hashes of its data."""
-        folder = path.parent
+        write_text(path, HEAD + toml.dumps({**self._table(path, tasks, sha256), "provenance": provenance()}))
+
+    def is_written(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> bool:
+        """Whether the file says the same run as ``write`` would, of whatever date and versions."""
+        try:
+            written = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError):
+            return False
+        written.pop("provenance", None)
+        return written == tomllib.loads(toml.dumps(self._table(path, tasks, sha256)))
+
+    def _table(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> dict[str, Any]:
+        """What the file at ``path`` says of the run."""
         budget = {k: v for k, v in (("seconds", self.seconds), ("steps", self.steps)) if v is not None}
-        data = {name: to_table(entry.relative_to(folder), DATASETS) for name, entry in self.data.items()}
-        table = {
+        data = {name: to_table(entry.relative_to(path.parent), DATASETS) for name, entry in self.data.items()}
+        return {
             "random_state": self.choice.random_state,
             "seeds": self.seeds,
             "quick": self.choice.quick,
             **({"budget": budget} if budget else {}),
             "data": {name: {**entry, "sha256": sha256[name]} for name, entry in data.items()},
-            "provenance": provenance(),
             "models": {task.name: {name: to_table(m) for name, m in task.models.items()} for task in tasks},
         }
-        write_text(path, HEAD + toml.dumps(table))
 
     def read_data(self) -> dict[str, Pair]:
         """All data by name; raises ``ValueError`` where they have changed since the file was written."""
@@ -98,14 +108,14 @@ class RunConfig:
 
     def _read_one(self, name: str, entry: Dataset) -> Pair:
         pair = entry.read()
-        was = self.sha256.get(name)
-        now = hashed(pair)
-        if was is not None and was != now:
+        hash_then = self.sha256.get(name)
+        hash_now = hashed(pair)
+        if hash_then is not None and hash_then != hash_now:
             where = " and ".join(entry.paths()) or f"the built-in {name}"
             raise ValueError(
-                f"{where} has changed since the run was written: sha256 was {was[:12]} and is {now[:12]}; give back "
-                f"the data (the built-in ones: the same version of Python), or delete sha256 under [data.{name}] to "
-                "run on what is there"
+                f"{where} has changed since the run was written: sha256 was {hash_then[:12]} and is {hash_now[:12]}; "
+                "give back the data (the built-in ones: the same version of Python), or delete sha256 under "
+                f"[data.{name}] to run on what is there"
             )
         return pair
 
@@ -139,7 +149,7 @@ def _dataset(name: str, table: dict[str, Any]) -> Dataset:
 
 def _models(table: dict[str, Any]) -> dict[str, Models]:
     for name, entry in table.items():
-        _table(entry, f"models.{name}")
+        _checked_table(entry, f"models.{name}")
     everywhere = {name: entry for name, entry in table.items() if "class" in entry}
     by_task = {name: entry for name, entry in table.items() if name not in everywhere}
     groups = {**({"": everywhere} if everywhere else {}), **by_task}
@@ -147,22 +157,22 @@ def _models(table: dict[str, Any]) -> dict[str, Models]:
 
 
 def _model(name: str, table: Any) -> SequenceModel:
-    entry = _table(table, f"models.{name}")
-    refused = [key for key in NOT_KEPT if key in entry]
-    if refused:
+    entry = _checked_table(table, f"models.{name}")
+    left_out = [key for key in ARGUMENTS_OF_FIT if key in entry]
+    if left_out:
         warnings.warn(
-            f"models.{name} has {refused[0]}, which is left out: a file does not say what fit reads, writes and calls; "
-            "pass it in Python, or with seqmodels fit --set",
+            f"models.{name} has {left_out[0]}, which is left out: a file does not say what fit reads, writes and "
+            "calls; pass it in Python, or with seqmodels fit --set",
             UserWarning,
             stacklevel=2,
         )
-    model = from_table({key: value for key, value in entry.items() if key not in NOT_KEPT})
+    model = from_table({key: value for key, value in entry.items() if key not in ARGUMENTS_OF_FIT})
     if not isinstance(model, SequenceModel):
         raise ValueError(f"{name!r} is a {type(model).__name__}, which is no model with a likelihood")
     return model
 
 
-def _table(value: Any, where: str) -> dict[str, Any]:
+def _checked_table(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{where} is {value!r}; it takes a table: names and values")
     return value

@@ -43,6 +43,8 @@ FOLDER = re.compile(r"files-[0-9a-f]{12}")
 FILE = re.compile(r"(models/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 OLD_FILE = re.compile(r"(steps|test|source)\.(npz|json)|models/[A-Za-z0-9_.-]+\.safetensors")
 DTYPE = re.compile(r"[A-Za-z]+[0-9]{0,2}(\[[a-z]{1,2}(, [A-Za-z0-9/_+:-]+)?\])?")
+TIME_DTYPE = re.compile(r"(datetime64|timedelta64)\[[a-zA-Z]{1,2}\]|u?int[0-9]{1,2}|float[0-9]{2}")
+NAMES = ("features", "symbols", "time_name", "time_unit", "by")  # of ``Sequences``, besides its metadata
 # An old compressed file may have so many bytes unpacked, plus so many times its own size.
 MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO = 64_000_000, 20
 BROKEN = (*MALFORMED, OSError, EOFError, zipfile.BadZipFile, zlib.error)
@@ -264,6 +266,9 @@ def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
     """``NAME.json``: kind, metadata, and texts or symbols; vectors are in ``NAME.safetensors``."""
     content: dict[str, Any] = {"kind": sequences.kind, "metadata": frame_to_json(sequences.metadata)}
     content["grid"] = sequences.grid
+    content |= {name: getattr(sequences, name) for name in NAMES}
+    if sequences.times is not None:
+        content["times"] = [_times_to_json(times) for times in sequences.times]
     if sequences.kind == "vectors":
         write_arrays(folder / f"{name}.safetensors", {"vectors": list(sequences.items)})
     else:
@@ -278,7 +283,28 @@ def read_sequences(folder: Path, name: str) -> Sequences | None:
     content = storage.parse_json(_bytes(folder / f"{name}.json"), f"{name}.json")
     is_vectors = content["kind"] == "vectors"
     items = read_arrays(folder, name)["vectors"] if is_vectors else content["items"]
-    return Sequences(items, metadata=frame_from_json(content["metadata"]), grid=content.get("grid"))
+    times = content.get("times")
+    return Sequences(
+        items,
+        metadata=frame_from_json(content["metadata"]),
+        grid=content.get("grid"),
+        times=None if times is None else [np.array(each["values"], dtype=_time_dtype(each["dtype"])) for each in times],
+        **{name: content[name] for name in NAMES if content.get(name) is not None},
+    )
+
+
+def _times_to_json(times: np.ndarray) -> dict[str, Any]:
+    """Dates and differences are integers, counted in the unit of their dtype."""
+    return {
+        "dtype": str(times.dtype),
+        "values": (times.astype(np.int64) if times.dtype.kind in "Mm" else times).tolist(),
+    }
+
+
+def _time_dtype(name: Any) -> np.dtype:
+    if not isinstance(name, str) or not TIME_DTYPE.fullmatch(name):
+        raise ValueError(f"times should be dates or numbers, not {name!r:.50}")
+    return np.dtype(name)
 
 
 def write_arrays(path: Path, ragged: Mapping[str, list[Any]]) -> None:

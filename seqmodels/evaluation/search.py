@@ -15,7 +15,7 @@ import numpy as np
 from seqmodels.distributed import LostProcessError
 from seqmodels.evaluation.budget import Budget
 from seqmodels.model import SequenceModel
-from seqmodels.preparation import Data
+from seqmodels.preparation import Data, cluster_numbers
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -89,6 +89,14 @@ class Search:
 
 
 @dataclass(frozen=True)
+class FoldScore:
+    """Nats of one fold under the model that was fitted to the others, and the units of the fold."""
+
+    log_prob: float
+    n_units: float
+
+
+@dataclass(frozen=True)
 class Trial:
     """One setting: nats per unit over all folds, higher is better; seconds of all its fits; the error, if it failed."""
 
@@ -96,6 +104,7 @@ class Trial:
     score: float
     seconds: float
     error: str = ""
+    folds: tuple[FoldScore, ...] = ()
 
 
 def run_trials(
@@ -107,22 +116,26 @@ def run_trials(
     """Each setting on a clone of ``model``, for each fold ``fit`` to its first part and scored on its second."""
     for setting in settings:
         began = time.perf_counter()
+        fold_scores: tuple[FoldScore, ...] = ()
         try:
-            score = _cross_validated(model.clone().set_params(**setting), fit, folds)
+            fold_scores = _cross_validated(model.clone().set_params(**setting), fit, folds)
+            score = sum(fold.log_prob for fold in fold_scores) / sum(fold.n_units for fold in fold_scores)
             error = ""
         except LostProcessError:
             raise  # the other settings could not be fitted either
         except FAILURES as failure:
             score = math.nan
             error = f"{type(failure).__name__}: {failure}"
-        yield Trial(setting, score, time.perf_counter() - began, error)
+        yield Trial(setting, score, time.perf_counter() - began, error, fold_scores)
 
 
 def _cross_validated(
     model: SequenceModel, fit: Callable[[SequenceModel, Data], SequenceModel], folds: list[tuple[Data, Data]]
-) -> float:
-    total = sum(float(fit(model.clone(), train).log_prob(test.X, test.y).sum()) for train, test in folds)
-    return total / sum(float(test.scored.n_units.sum()) for _, test in folds)
+) -> tuple[FoldScore, ...]:
+    return tuple(
+        FoldScore(float(fit(model.clone(), train).log_prob(test.X, test.y).sum()), float(test.scored.n_units.sum()))
+        for train, test in folds
+    )
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
@@ -139,12 +152,10 @@ def cross_validation_folds(train: Data, n: int, random_state: int = 0) -> list[t
     Raises:
         ValueError: fewer clusters, sequences or steps than folds.
     """
-    import pandas as pd
-
     if len(train.X) == 1 and train.y is None:
         return _folds_of_one_sequence(train.X, n)
-    clusters = train.scored.clusters or train.X.clusters
-    codes = np.arange(len(train.X)) if clusters is None else pd.factorize(np.asarray(pd.Series(clusters)))[0]
+    clusters = cluster_numbers(train)
+    codes = np.arange(len(train.X)) if clusters is None else clusters
     n_codes = int(codes.max()) + 1
     if n_codes < n:
         what = "sequences" if clusters is None else "clusters"
@@ -158,14 +169,8 @@ def _folds_of_one_sequence(X: Sequences, n: int) -> list[tuple[Data, Data]]:
     if len(item) < n:
         raise ValueError(f"the one training sequence has {len(item)} steps, too few for {n} folds; pass fewer folds")
     cuts = np.linspace(0, len(item), n + 1).astype(int)
-    segments = [item[a:b] for a, b in pairwise(cuts)]
-    return [
-        (
-            Data.of(Sequences(segments[:k] + segments[k + 1 :], grid=X.grid)),
-            Data.of(Sequences([segments[k]], grid=X.grid)),
-        )
-        for k in range(n)
-    ]
+    segments = X.segments((0, a, b) for a, b in pairwise(cuts))
+    return [(Data.of(segments.take(np.arange(n) != k)), Data.of(segments.take([k]))) for k in range(n)]
 
 
 def in_words(settings: Mapping[str, Any]) -> str:

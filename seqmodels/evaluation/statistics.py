@@ -55,17 +55,15 @@ def paired_difference(
     Sequences of one cluster are summed first: they are not independent, clusters are. Below 5 clusters there is no
     interval. From there on it is t on the linearised residuals ``d_c - r u_c``, each inflated by its leverage (Bell &
     McCaffrey 2002), for Student's quantile where clusters are of one size and a wider one where few clusters hold most
-    of the
-    units: its distribution for normal clusters that are half noise of their steps (variance as the units) and half
-        their own
-    (as the units squared).
+    of the units: its distribution for normal clusters that are half noise of their steps (variance as the units) and
+    half their own (as the units squared).
 
     Where the differences have a tail on one side, the mean of few clusters mostly misses it, and t covers 82 to 91 %.
-    So the limit on the side of the tail is moved out and the other one in, by ``_moved``: a function of the skewness of
-    the residuals and of the number of clusters, found on draws so that 94 to 96 % are covered whether differences are
-    normal, Student's with 3 degrees of freedom, exponential or log-normal (``docs/intervals.md``). The p-value is that
-    of the interval whose limit is zero, so that it is below ``1 - level`` where the interval leaves out zero, and
-    nowhere else.
+    So the limit on the side of the tail is moved out and the other one in, by ``_skewness_factor``: a function of the
+    skewness of the residuals and of the number of clusters, found on draws so that 94 to 96 % are covered whether
+    differences are normal, Student's with 3 degrees of freedom, exponential or log-normal (``docs/intervals.md``). The
+    p-value is that of the interval whose limit is zero, so that it is below ``1 - level`` where the interval leaves out
+    zero, and nowhere else.
 
     Args:
         log_prob_model: ``(n,)`` nats per sequence; finite.
@@ -80,15 +78,15 @@ def paired_difference(
     >>> paired_difference([-4, -6, -9, -5, -8], [-6, -7, -11, -8, -9], [2, 2, 4, 2, 2]).difference
     0.75
     """
-    d = _paired(log_prob_model, log_prob_baseline, "sequences")
-    u = _positive(units, len(d))
+    d = _paired_differences(log_prob_model, log_prob_baseline, "sequences")
+    u = _checked_units(units, len(d))
     if clusters is not None:
-        d, u = _totals(d, u, clusters)
+        d, u = _cluster_totals(d, u, clusters)
     ratio = float(d.sum() / u.sum())
     if len(d) < MIN_CLUSTERS:
         return Difference(ratio, np.nan, np.nan, np.nan, len(d), f"none: fewer than {MIN_CLUSTERS} clusters")
-    below, above, p_value = _cluster_t(d, u, level)
-    return Difference(ratio, ratio - below, ratio + above, p_value, len(d), METHOD)
+    reach_below, reach_above, p_value = _cluster_t(d, u, level)
+    return Difference(ratio, ratio - reach_below, ratio + reach_above, p_value, len(d), METHOD)
 
 
 def moving_block_difference(
@@ -120,11 +118,11 @@ def moving_block_difference(
     Raises:
         ValueError: shapes that differ, values that are not finite (it says how many), a block outside 1..T.
     """
-    d = _paired(steps_model, steps_baseline, "steps")
+    d = _paired_differences(steps_model, steps_baseline, "steps")
     n = len(d)
     if block is not None and not 1 <= block <= n:
         raise ValueError(f"block is {block}; pass a length from 1 to the {n} steps there are, or None to choose it")
-    steps_per_unit = n / (n if n_units is None else float(_positive([n_units], 1)[0]))
+    steps_per_unit = n / (n if n_units is None else float(_checked_units([n_units], 1)[0]))
     mean = float(d.mean())
     if n < MIN_STEPS:
         return Difference(
@@ -192,21 +190,19 @@ def _cluster_t(d: np.ndarray, u: np.ndarray, level: float) -> tuple[float, float
     share, ratio = u / u.sum(), float(d.sum() / u.sum())
     residuals = (d - ratio * u) / np.sqrt(1 - share)
     largest = float(np.abs(residuals).max())
-    if largest <= 1e-14 * float(
-        np.abs(d).max()
-    ):  # no spread at all: two models that agree, or that differ by a constant
+    if largest <= 1e-14 * float(np.abs(d).max()):  # no spread: two models that agree, or differ by a constant
         return 0.0, 0.0, float(ratio == 0)
     scaled = residuals / largest  # so that no power of it overflows or vanishes
     error = largest * float(np.sqrt((scaled**2).sum()) / u.sum())
     skewness = float((scaled**3).sum() / (scaled**2).sum() ** 1.5)
-    reference = _Reference.of(u)
-    quantile = reference.quantile(level)
-    below, above = (_moved(side * skewness, u) * error for side in (-1, 1))
-    p_value = reference.beyond(abs(ratio) / (below if ratio > 0 else above))
-    return quantile * below, quantile * above, p_value
+    t = _TDistribution.for_units(u)
+    quantile = t.quantile(level)
+    reach_below, reach_above = (_skewness_factor(side * skewness, u) * error for side in (-1, 1))
+    p_value = t.p_value(abs(ratio) / (reach_below if ratio > 0 else reach_above))
+    return quantile * reach_below, quantile * reach_above, p_value
 
 
-def _moved(skewness: float, u: np.ndarray) -> float:
+def _skewness_factor(skewness: float, u: np.ndarray) -> float:
     """By what a limit of t is multiplied, given the skewness of the sum of residuals on the side of that limit,
     ``Σ e³ / (Σ e²)^(3/2)``.
 
@@ -235,7 +231,7 @@ def _working_variance(u: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Reference:
+class _TDistribution:
     """How t is distributed for clusters of these sizes: Student's with ``freedom``, times ``scale``, or as computed
     from ``units``.
     """
@@ -245,18 +241,18 @@ class _Reference:
     units: np.ndarray | None  # where the distribution is to be computed
 
     @classmethod
-    def of(cls, u: np.ndarray) -> _Reference:
+    def for_units(cls, u: np.ndarray) -> _TDistribution:
         n = len(u)
         if (u == u[0]).all():
             return cls(n - 1, 1.0, None)
         return cls(*_satterthwaite(u), u if n <= EXACT_CLUSTERS else None)
 
-    def beyond(self, t: float) -> float:
+    def p_value(self, t: float) -> float:
         """Two-sided tail probability ``P(|T| > t)``."""
         from scipy.special import stdtr
 
         if self.units is not None:
-            return _beyond(min(t, _LARGEST_T), self.units)
+            return _tail_probability(min(t, _LARGEST_T), self.units)
         return float(2 * stdtr(self.freedom, -t / self.scale))
 
     def quantile(self, level: float) -> float:
@@ -267,18 +263,19 @@ class _Reference:
         if self.units is None:
             return float(stdtrit(self.freedom, (1 + level) / 2)) * self.scale
         u = self.units
-        if _beyond(_LARGEST_T, u) >= 1 - level:
+        if _tail_probability(_LARGEST_T, u) >= 1 - level:
             return np.inf
         tails = (np.log(1e-9), np.log(_LARGEST_T))  # in logarithms the tail is nearly a line
-        tail = brentq(lambda t: np.log(max(_beyond(np.exp(t), u), _TINY) / (1 - level)), *tails)
+        tail = brentq(lambda t: np.log(max(_tail_probability(np.exp(t), u), _TINY) / (1 - level)), *tails)
         return float(np.exp(tail))
 
 
 def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
-    """Degrees of freedom and scale of t, by the first two moments of its squared error for clusters as in ``_beyond``.
+    """Degrees of freedom and scale of t, by the first two moments of its squared error.
 
-    The squared error is the form ``A' D A`` in the clusters' errors, with ``A = I - s 1'``, ``D = 1 / (1 - s)`` and
-    shares s of the units, which is D but for what all pairs have: ``(A' D A)_ij = D_i δ_ij + k - w_i - w_j``.
+    Clusters are as in ``_tail_probability``. The squared error is the form ``A' D A`` in the clusters' errors, with
+    ``A = I - s 1'``, ``D = 1 / (1 - s)`` and shares s of the units, which is D but for what all pairs have:
+    ``(A' D A)_ij = D_i δ_ij + k - w_i - w_j``.
     """
     s = u / u.sum()
     D, variance = 1 / (1 - s), _working_variance(u)
@@ -290,7 +287,7 @@ def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
     return mean**2 / squared, float(np.sqrt(sums[0] / mean))
 
 
-def _beyond(t: float, u: np.ndarray) -> float:
+def _tail_probability(t: float, u: np.ndarray) -> float:
     """``P(|ratio| > t · error)`` in truth zero, for normal clusters of variance ``u_c (1 + u_c / mean u)``; Student's
     two tails if they are of one size.
 
@@ -335,7 +332,7 @@ def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
 # -- what comes in --------------------------------------------------------------------------------------------
 
 
-def _paired(model: Any, baseline: Any, what: str) -> np.ndarray:
+def _paired_differences(model: Any, baseline: Any, what: str) -> np.ndarray:
     a, b = np.asarray(model, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape or not a.size:
         raise ValueError(
@@ -350,7 +347,7 @@ def _paired(model: Any, baseline: Any, what: str) -> np.ndarray:
     return a - b
 
 
-def _positive(units: Any, n: int) -> np.ndarray:
+def _checked_units(units: Any, n: int) -> np.ndarray:
     u = np.asarray(units, dtype=np.float64)
     if u.shape != (n,):
         raise ValueError(f"units have shape {u.shape} but there are {n} sequences; pass one count each")
@@ -360,7 +357,9 @@ def _positive(units: Any, n: int) -> np.ndarray:
     return u
 
 
-def _totals(d: np.ndarray, u: np.ndarray, clusters: Sequence[Any] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _cluster_totals(
+    d: np.ndarray, u: np.ndarray, clusters: Sequence[Any] | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     import pandas as pd
 
     if len(clusters) != len(d):

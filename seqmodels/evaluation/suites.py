@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
@@ -83,6 +84,29 @@ class Choice:
 
 
 ALL_MODELS = Choice()
+
+
+def _lstm_encoder_decoders(
+    *, d_model: int, steps: int, attention_steps: int, seconds: tuple[float, float, float]
+) -> Suite:
+    """One fixed context vector, and both kinds of attention, whose steps take longer: fewer steps, smaller batches."""
+
+    def attending(attention: Literal["additive", "multiplicative"], seed: int) -> LSTMSeq2Seq:
+        return LSTMSeq2Seq(
+            d_model=d_model, attention=attention, batch_size=32, max_steps=attention_steps, random_state=seed
+        )
+
+    fixed, additive, multiplicative = seconds
+    return {
+        "seq2seq-fixed": (
+            lambda seed: LSTMSeq2Seq(d_model=d_model, attention=None, max_steps=steps, random_state=seed),
+            fixed,
+        ),
+        "seq2seq-additive": (lambda seed: attending("additive", seed), additive),
+        "seq2seq-multiplicative": (lambda seed: attending("multiplicative", seed), multiplicative),
+    }
+
+
 TEXT_DENSITY: Suite = {
     "iid": (lambda seed: HMM(1, random_state=seed), 1),
     "ngram": (lambda seed: NGram(5, random_state=seed), 1),
@@ -100,14 +124,7 @@ TEXT_CONTINUATION: Suite = {
     "lstm": (lambda seed: LSTM(d_model=128, max_steps=600, random_state=seed), 8),
     "gru": (lambda seed: GRU(d_model=128, max_steps=400, random_state=seed), 8),
     "transformer": (lambda seed: Transformer(n_layers=2, context=256, max_steps=700, random_state=seed), 38),
-    "seq2seq-fixed": (lambda seed: LSTMSeq2Seq(d_model=128, attention=None, max_steps=400, random_state=seed), 15),
-    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=128, batch_size=32, max_steps=150, random_state=seed), 42),
-    "seq2seq-multiplicative": (
-        lambda seed: LSTMSeq2Seq(
-            d_model=128, attention="multiplicative", batch_size=32, max_steps=150, random_state=seed
-        ),
-        27,
-    ),
+    **_lstm_encoder_decoders(d_model=128, steps=400, attention_steps=150, seconds=(15, 42, 27)),
     "seq2seq-transformer": (lambda seed: TransformerSeq2Seq(max_steps=400, random_state=seed), 31),
 }
 SPEECH_DENSITY: Suite = {
@@ -125,14 +142,7 @@ SPEECH_CONTINUATION: Suite = {
     "lstm": (lambda seed: LSTM(d_model=96, max_steps=300, random_state=seed), 7),
     "gru": (lambda seed: GRU(d_model=96, max_steps=200, random_state=seed), 8),
     "transformer": (lambda seed: Transformer(d_model=96, n_layers=2, max_steps=200, random_state=seed), 11),
-    "seq2seq-fixed": (lambda seed: LSTMSeq2Seq(d_model=96, attention=None, max_steps=300, random_state=seed), 12),
-    "seq2seq-additive": (lambda seed: LSTMSeq2Seq(d_model=96, batch_size=32, max_steps=100, random_state=seed), 18),
-    "seq2seq-multiplicative": (
-        lambda seed: LSTMSeq2Seq(
-            d_model=96, attention="multiplicative", batch_size=32, max_steps=100, random_state=seed
-        ),
-        15,
-    ),
+    **_lstm_encoder_decoders(d_model=96, steps=300, attention_steps=100, seconds=(12, 18, 15)),
     "seq2seq-transformer": (lambda seed: TransformerSeq2Seq(d_model=96, max_steps=200, random_state=seed), 20),
 }
 
@@ -165,7 +175,7 @@ def speech_tasks(frames: Sequences | None = None, choice: Choice = ALL_MODELS) -
     by = "speaker" if "speaker" in frames.metadata and frames.metadata["speaker"].nunique() >= 20 else None
     if by is None and "cluster" in frames.metadata:
         # Few speakers, in both parts: the conclusion generalises over utterances, so these are the independent units.
-        frames = Sequences(frames.items, metadata=frames.metadata.drop(columns="cluster"), grid=frames.grid)
+        frames = frames.with_metadata(frames.metadata.drop(columns="cluster"))
     train, test = frames.split(0.2, by=by, random_state=choice.random_state)
     tasks = [Task("speech-density", "Speech: log p(x)", (train, None), (test, None))]
     if not choice.quick:
@@ -225,8 +235,6 @@ def _with_half_the_steps(model: SequenceModel) -> SequenceModel:
 
 def _in_clusters(windows: Sequences) -> Sequences:
     """With neighbouring windows in one cluster."""
-    import pandas as pd
 
     clusters = np.arange(len(windows)) // WINDOWS_PER_CLUSTER
-    metadata = pd.DataFrame(windows.metadata.drop(columns="cluster", errors="ignore"))
-    return Sequences(windows.items, metadata=metadata, clusters=list(clusters), grid=windows.grid)
+    return windows.with_metadata(windows.metadata.assign(cluster=clusters))

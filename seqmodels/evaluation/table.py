@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.evaluation.fitting import ModelResult, is_set_by_floor
-from seqmodels.evaluation.search import in_words
+from seqmodels.evaluation.search import best_of, in_words
 from seqmodels.evaluation.statistics import Difference, holm, moving_block_difference, paired_difference
 from seqmodels.measure import Measure
 from seqmodels.preparation import Data
@@ -50,6 +50,9 @@ def comparison_frame(
         base: the one that differences are taken to.
         test: the scored part.
         clusters: what each test sequence belongs to; None: each is its own.
+
+    Warns of sequences that are impossible under a model, too few clusters for an interval, and scores that a floor of
+    the variances made.
     """
     import pandas as pd
 
@@ -67,17 +70,16 @@ def comparison_frame(
     ]
     frame = frame.sort_values(["group", "score"], ascending=[True, False], kind="stable").reset_index(drop=True)
     frame["rank"] = np.where(frame["group"] == 0, np.arange(1.0, len(frame) + 1), math.nan)
+    by_floor = frame[frame["group"] == 1]
+    if len(by_floor):
+        moved = ", ".join(f"{n} by {e:.2g}" for n, e in zip(by_floor["model"], by_floor["floor_effect"], strict=True))
+        warnings.warn(
+            f"scores that the floor of the variances made, which get no rank and no p-value: {moved} nats a unit when "
+            "min_covariance is doubled or halved; some values repeat (X.profile() shows which): dither X before split, "
+            "or leave out features with a spike",
+            stacklevel=3,
+        )
     return frame.drop(columns="group")
-
-
-def clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
-    """What each sequence belongs to, by a column of its metadata; None: each is its own."""
-    if column is None:
-        return scored.clusters
-    if column not in scored.metadata:
-        columns = ", ".join(map(str, scored.metadata.columns)) or "none"
-        raise ValueError(f"the test sequences have no column {column!r}; they have {columns}")
-    return list(scored.metadata[column])
 
 
 def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: list[Any] | None) -> Difference:
@@ -140,7 +142,7 @@ def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:
         "peak_memory": max(seed.peak_memory for seed in result.seeds),
         "budget": in_words(result.budget_settings),
         "trials": len(result.trials),
-        "settings": result.settings,
+        "settings": in_words(best_of(result.trials).settings) if result.trials else "",
         "converged": all(seed.converged for seed in result.seeds),
         "steps": int(history["step"].iloc[-1]) if len(history) else 0,
         "context": math.nan if model.context_ is None else float(model.context_),
@@ -224,7 +226,7 @@ def _p_columns(frame: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def _p_cells(values: Any) -> list[str]:
-    return ["<0.001" if p < 1e-3 else _format(p, ".3f") for p in values]
+    return ["<1e-4" if p < 1e-4 else _format(p, ".4f" if p < 1e-3 else ".3f") for p in values]
 
 
 def _p_values_in_words(frame: pd.DataFrame) -> str:
@@ -257,9 +259,11 @@ def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
         columns.append(("source", list(frame["source"])))
     if frame["score_sd"].notna().any():
         columns.append(("sd of seeds", [_format(s) for s in frame["score_sd"]]))
-    counts = {"trials": "trials", "floor_hits": "floor hits", "n_impossible": "impossible"}
+    counts = {"trials": "trials", "floor_hits": "floor hits", "n_impossible": "impossible", "n_unseen": "unseen"}
     return columns + [
-        (title, [f"{int(n)}" for n in frame[name]]) for name, title in counts.items() if frame[name].any()
+        (title, [f"{int(n)}" for n in frame[name]])
+        for name, title in counts.items()
+        if name in frame and frame[name].any()  # older files have no n_unseen
     ]
 
 
@@ -303,9 +307,25 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
         notes.append(f"The budget has no hold on {', '.join(free)}.")
     if frame["trials"].any():
         notes.append("trials: settings tried on folds of the training part before the one look at the held-out part.")
+    notes += _notes_on_unseen(frame)
     if frame.attrs["n_duplicates"]:
         notes.append(f"{frame.attrs['n_duplicates']} of the held-out sequences also occur in the training part.")
     return notes
+
+
+def _notes_on_unseen(frame: pd.DataFrame) -> list[str]:
+    n = int(frame["n_unseen"].max()) if "n_unseen" in frame else 0
+    if not n:
+        return []
+    first = f"unseen: {n} of the held-out symbols {'is' if n == 1 else 'are'} not in the training part."
+    opened = frame.attrs.get("opened", [])
+    if not opened:
+        return [first]
+    return [
+        f"{first} {', '.join(opened)}: the probability of such a symbol is that of one class for all of them, learned "
+        "from the symbols that training has once, times 1 / (k (k + 1)) for the k-th integer that is not known; so it "
+        "is the same rule for all, and the probabilities of all symbols sum to one."
+    ]
 
 
 def _notes_on_floors(frame: pd.DataFrame, measure: Measure) -> list[str]:

@@ -23,9 +23,9 @@ EMPTY: tuple[Any, ...] = (None, {"tuple": []})
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def to_table(thing: Configurable, classes: Mapping[str, type[Configurable]] = CLASSES) -> dict[str, Any]:
+def to_table(configurable: Configurable, classes: Mapping[str, type[Configurable]] = CLASSES) -> dict[str, Any]:
     """Its class and every hyperparameter, but for None, which TOML lacks, and ``()`` where they are the default."""
-    return dict(_nested_table(storage.describe(thing), classes))
+    return dict(_nested_table(storage.describe(configurable), classes))
 
 
 def from_table(table: Mapping[str, Any], classes: Mapping[str, type[Configurable]] = CLASSES) -> Any:

@@ -13,15 +13,17 @@ from seqmodels.generation.cursor import (
     Cursor,
     CursorState,
     MergedStates,
+    Prediction,
     Source,
     select_rows,
     source_of_each,
     stacked_sources,
 )
 from seqmodels.generation.decoding import Decoding
+from seqmodels.generation.fan_chart import plot_forecast
+from seqmodels.generation.forecast import Forecast, forecast
 from seqmodels.generation.inputs import GenerativeModel, encode_source
 from seqmodels.generation.marginal import PruningName, log_prob_marginal
-from seqmodels.generation.prediction import Prediction
 from seqmodels.generation.sampling import SamplingOptions, generate, sample, sample_steps
 from seqmodels.generation.stream import Stream, predict_next
 
@@ -31,6 +33,7 @@ __all__ = [
     "Cursor",
     "CursorState",
     "Decoding",
+    "Forecast",
     "GenerativeModel",
     "Hypothesis",
     "MergedStates",
@@ -42,9 +45,11 @@ __all__ = [
     "beam_search",
     "beam_searches",
     "encode_source",
+    "forecast",
     "generate",
     "log_prob_marginal",
     "n_best",
+    "plot_forecast",
     "predict",
     "predict_next",
     "sample",

@@ -19,7 +19,7 @@ from seqmodels.generation.inputs import (
     with_enough_precision,
 )
 from seqmodels.preparation import Data, Example
-from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences import Item, Kind, Sequences
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,8 @@ def predict(
     sources = Data.of(X).X
     if not model._setting().measure.conditional:
         raise ValueError(
-            "the model was fitted without y, so there are no targets to predict; n_best(prefix=) continues"
+            "the model was fitted without y, so there are no targets to predict; n_best(prefix=) continues a sequence, "
+            "and the states of an HMM are decode(X), their probabilities posterior(X)"
         )
     requests = _requests(model, sources, prefix, length)
     if n_beams is None and n_best is None and not any(len(request.prefix) for request in requests):
@@ -189,30 +190,32 @@ def _requests(
     lengths = [length] * len(sources) if length is None or isinstance(length, int | np.integer) else list(length)
     if len(lengths) != len(sources):
         raise ValueError(f"there are {len(sources)} sources but {len(lengths)} lengths; pass one for each")
-    prefixes = list(prefix) if _is_several(prefix) else [prefix] * len(sources)
+    several = _is_several(prefix, model.encoding_.reads)
+    prefixes = list(prefix) if several else [prefix] * len(sources)
     if len(prefixes) != len(sources):
         raise ValueError(f"there are {len(sources)} sources but {len(prefixes)} prefixes; pass one, or one for each")
     _check_listable(model)
-    encoded_prefixes = [encode_prefix(model, each) for each in prefixes]
-    encoded_sources = [encode_source(model, each) for each in sources]
+    encoded_prefixes = [encode_prefix(model, item) for item in prefixes]
+    encoded_sources = [encode_source(model, item) for item in sources]
     return [
-        Request(source, begun, target_length(model, n, source))
-        for source, begun, n in zip(encoded_sources, encoded_prefixes, lengths, strict=True)
+        Request(source, encoded_prefix, target_length(model, target_steps, source))
+        for source, encoded_prefix, target_steps in zip(encoded_sources, encoded_prefixes, lengths, strict=True)
     ]
 
 
-def _is_several(prefix: Any) -> bool:
-    """Whether it is a list of prefixes, rather than one."""
+def _is_several(prefix: Any, kind: Kind) -> bool:
+    """Whether it is a list of prefixes, rather than one, which may be a list of strings if targets are symbols."""
     several = isinstance(prefix, list | tuple) and len(prefix) > 0
-    return several and any(each is None or isinstance(each, str) or np.ndim(each) > 0 for each in prefix)
+    is_text = kind == "text"
+    return several and any(item is None or (is_text and isinstance(item, str)) or np.ndim(item) > 0 for item in prefix)
 
 
 def _candidates(
     model: GenerativeModel, hypotheses: list[Hypothesis], source: np.ndarray | None, search: BeamSearch
 ) -> list[Candidate]:
     # Scored in a batch, so that the figures are those of log_prob.
-    steps = with_enough_precision(model, source)._steps([Example(h.steps, source) for h in hypotheses])
-    log_probs = [float(each.sum()) for each in steps]
+    steps_of_each = with_enough_precision(model, source)._steps([Example(h.steps, source) for h in hypotheses])
+    log_probs = [float(log_prob_steps.sum()) for log_prob_steps in steps_of_each]
     return [
         Candidate(model.encoding_.decode(h.steps), log_prob, search.score(log_prob, len(h.steps)))
         for h, log_prob in zip(hypotheses, log_probs, strict=True)
@@ -255,7 +258,7 @@ class Beam:
         source: ``(r,)`` number of the source of each, ascending.
         max_steps: ``(r,)`` most steps of each.
         state: the cursor's.
-        stops: whether ends are events.
+        has_end: whether ends are events.
     """
 
     steps: Tensor
@@ -263,7 +266,7 @@ class Beam:
     source: Tensor
     max_steps: Tensor
     state: CursorState
-    stops: bool
+    has_end: bool
 
     def take(self, rows: Tensor) -> Beam:
         """These rows; the state is left to be selected by the cursor."""
@@ -318,7 +321,7 @@ def beam_searches(
         beam = _extend(cursor, beam, search, finished)
     if len(beam.source):
         # A tagger has no prediction after its last step, so the cursor is asked for one only where there are ends.
-        _finish_full(beam, cursor.distribution(beam.state).log_end if beam.stops else None, finished)
+        _finish_full(beam, cursor.distribution(beam.state).log_end if beam.has_end else None, finished)
     return [_best(each, search) for each in finished]
 
 
@@ -328,13 +331,13 @@ def _best(finished: list[Hypothesis], search: BeamSearch) -> list[Hypothesis]:
 
 def _initial_beam(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None, max_steps: Tensor) -> Beam:
     """One partial sequence a source: the prefix, with its log-probability."""
-    n, stops = len(prefixes), False
+    n, has_end = len(prefixes), False
     state, log_prob = cursor.start(sources, n), torch.zeros(n, dtype=torch.float64)
     for symbols in prefixes.unbind(1):
         prediction = cursor.distribution(state)
         log_prob = log_prob + prediction.log_prob(symbols.to(prediction.output_parameters.device)).double().cpu()
-        state, stops = cursor.advance(state, symbols), prediction.log_end is not None
-    return Beam(prefixes, log_prob, torch.arange(n), max_steps, state, stops)
+        state, has_end = cursor.advance(state, symbols), prediction.log_end is not None
+    return Beam(prefixes, log_prob, torch.arange(n), max_steps, state, has_end)
 
 
 def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[Hypothesis]]) -> Beam:
@@ -344,15 +347,15 @@ def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[
     """
     prediction = cursor.distribution(beam.state)
     n_symbols, device = prediction.output_parameters.shape[-1], prediction.output_parameters.device
-    rows = _finish_full(beam, prediction.log_end, finished)
-    log_probs = prediction.log_probs().cpu()[rows]  # (r, V), or (r, V + 1) with the end
+    open_rows = _finish_full(beam, prediction.log_end, finished)
+    log_probs = prediction.log_probs().cpu()[open_rows]  # (r, V), or (r, V + 1) with the end
     if search.length is not None:
         log_probs = log_probs[:, :n_symbols]
-    parent, symbol, log_prob = _top_extensions(beam.take(rows), log_probs, search.width)
-    parent, ends = rows[parent], symbol == n_symbols
+    parent, symbol, log_prob = _top_extensions(beam.take(open_rows), log_probs, search.width)
+    parent, ends = open_rows[parent], symbol == n_symbols
     _collect(replace(beam.take(parent[ends]), log_prob=log_prob[ends]), finished)
     parent, symbol, log_prob = parent[~ends], symbol[~ends], log_prob[~ends]
-    extended = replace(beam.take(parent), log_prob=log_prob, stops=prediction.log_end is not None)
+    extended = replace(beam.take(parent), log_prob=log_prob, has_end=prediction.log_end is not None)
     is_open = ~_is_over(finished, extended, search)
     parent, symbol, extended = parent[is_open], symbol[is_open], extended.take(is_open)
     extended = replace(extended, steps=torch.cat([extended.steps, symbol.unsqueeze(1)], dim=1), state=None)
@@ -369,17 +372,17 @@ def _top_extensions(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, 
 
     By source, best first; of equal ones those of better partial sequences and lower symbols first.
     """
-    _, number, counts = beam.source.unique_consecutive(return_inverse=True, return_counts=True)
-    first = counts.cumsum(0) - counts  # (m,) of m sources, the row at which each begins
-    n, rank = log_probs.shape[1], torch.arange(len(number)) - first[number]
-    table = log_probs.new_full((len(counts), int(counts.max()), n), -torch.inf)
-    table[number, rank] = beam.log_prob.unsqueeze(1) + log_probs
+    _, source_index, counts = beam.source.unique_consecutive(return_inverse=True, return_counts=True)
+    first_row = counts.cumsum(0) - counts  # (m,) of m sources, the row at which each begins
+    n_events, rank = log_probs.shape[1], torch.arange(len(source_index)) - first_row[source_index]
+    table = log_probs.new_full((len(counts), int(counts.max()), n_events), -torch.inf)
+    table[source_index, rank] = beam.log_prob.unsqueeze(1) + log_probs
     table = table.flatten(1)
     index = table.topk(min(width, table.shape[1]), dim=1).indices.sort(dim=1).values
     log_prob, order = table.gather(1, index).sort(dim=1, descending=True, stable=True)
     index = index.gather(1, order)
     has_probability = log_prob > -torch.inf
-    parent, symbol = first.unsqueeze(1) + index // n, index % n
+    parent, symbol = first_row.unsqueeze(1) + index // n_events, index % n_events
     return parent[has_probability], symbol[has_probability], log_prob[has_probability]
 
 
@@ -393,8 +396,8 @@ def _finish_full(beam: Beam, log_end: Tensor | None, finished: list[list[Hypothe
 
 
 def _collect(ended: Beam, finished: list[list[Hypothesis]]) -> None:
-    rows = zip(ended.source.tolist(), ended.steps.numpy(), ended.log_prob.tolist(), strict=True)
-    for source, steps, log_prob in rows:
+    hypotheses = zip(ended.source.tolist(), ended.steps.numpy(), ended.log_prob.tolist(), strict=True)
+    for source, steps, log_prob in hypotheses:
         finished[source].append(Hypothesis(steps, log_prob))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.generation.prediction import Prediction
+from seqmodels.generation.cursor import Prediction
 
 BELOW_ONE = 1 - 2.0**-52  # a uniform number times this, times a total, is below the total
 
@@ -146,9 +146,9 @@ def _probabilities_of_one_component(prediction: Prediction, generator: torch.Gen
     """``(n, V)`` probabilities of the symbols of one component each, drawn by its weight; zeros if there is none."""
     if prediction.log_weights is None:
         return torch.softmax(prediction.output_parameters.squeeze(1), dim=-1)
-    chosen, total = inverse_cdf(prediction.log_weights.exp(), generator)
-    rows = torch.arange(len(chosen), device=chosen.device)
-    table = prediction.output_parameters[rows, chosen.clamp(max=prediction.log_weights.shape[-1] - 1)]
+    component, total = inverse_cdf(prediction.log_weights.exp(), generator)
+    sequence = torch.arange(len(component), device=component.device)
+    table = prediction.output_parameters[sequence, component.clamp(max=prediction.log_weights.shape[-1] - 1)]
     return torch.softmax(table, dim=-1) * (total > 0).unsqueeze(-1)
 
 
@@ -157,14 +157,14 @@ def _draw_vectors(
 ) -> Draw:
     ended, output_parameters, weights = None, prediction.output_parameters, prediction.weights()
     if log_end is not None:
-        chance = torch.rand(len(output_parameters), generator=generator, dtype=torch.float64, device=generator.device)
-        ended = chance < log_end.exp()
+        uniform = torch.rand(len(output_parameters), generator=generator, dtype=torch.float64, device=generator.device)
+        ended = uniform < log_end.exp()
     if temperature != 1:
         output_parameters = prediction.observation.tempered(output_parameters, temperature)
         weights = (weights.log() / temperature).softmax(-1)
-    chosen = inverse_cdf(weights, generator)[0]
-    rows = torch.arange(len(chosen), device=chosen.device)
-    x = prediction.observation.sample(output_parameters[rows, chosen], prediction.past, generator)
+    component = inverse_cdf(weights, generator)[0]
+    sequence = torch.arange(len(component), device=component.device)
+    x = prediction.observation.sample(output_parameters[sequence, component], prediction.past, generator)
     impossible = None
     if prediction.log_weights is not None:
         impossible = prediction.has_no_next_step if ended is None else prediction.has_no_next_step & ~ended

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from seqmodels.encodings import Encoding
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
 from seqmodels.measure import Length, Measure
-from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
+from seqmodels.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
 from seqmodels.preparation import Data, Example, Setting
 from seqmodels.sequences import Sequences, as_array
 from seqmodels.tagging import length_like
@@ -28,7 +28,6 @@ class GenerativeModel(Protocol):
     random_state: int
     dtype: str
     _is_tagger: ClassVar[bool]
-    _sums_out_missing: ClassVar[bool]
     _pads_sources: ClassVar[bool]
 
     def cursor(self, n_steps: int | None = None) -> Cursor:
@@ -46,14 +45,14 @@ class GenerativeModel(Protocol):
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
         """Histories whose future is the same up to their weights, merged."""
 
+    def _reads_missing(self) -> bool:
+        """Whether it sums out missing values."""
+
     def _setting(self) -> Setting:
         """How data are encoded and measured; raises ``NotFittedError``."""
 
     def _device(self) -> torch.device:
         """Where the model computes."""
-
-    def _in_float64(self) -> Self:
-        """The same model, computing in float64."""
 
 
 def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
@@ -64,7 +63,7 @@ def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
             return np.zeros((0, encoding.size), dtype=np.float64)
         return np.zeros(0, dtype=np.int64)
     sequences = Sequences([item])
-    setting.check(Data.of(sequences), model._sums_out_missing and setting.observation.sums_out_missing)
+    setting.check(Data.of(sequences), model._reads_missing())
     return encoding.encode(sequences.items[0])
 
 
@@ -82,12 +81,14 @@ def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:
     if source is None or encoding is None:
         return None
     sequences = Sequences([source])
-    setting.check_sources(sequences, model._sums_out_missing and setting.observation.sums_out_missing)
+    setting.check_sources(sequences, model._reads_missing())
     return encoding.encode(sequences.items[0])
 
 
 def encode_step(model: GenerativeModel, x: Any) -> tuple[np.ndarray, np.ndarray]:
     """The encoded steps ``(S, ...)`` of one raw step (of text perhaps several), and their log-determinants ``(S,)``."""
+    if isinstance(x, str) and model.encoding_.reads == "symbols":
+        x = np.array(x, dtype=object)
     item = x if isinstance(x, str) else as_array(0, x)[None]
     if not isinstance(item, str) and np.ma.is_masked(item):
         item = np.ma.filled(item.astype(np.float64), np.nan)
@@ -123,7 +124,7 @@ def with_enough_precision(model: GenerativeModel, *encoded: np.ndarray | None) -
     Raises:
         ValueError: float64 cannot hold it either.
     """
-    large = [values for values in encoded if values is not None and is_beyond_float32(values)]
+    large = [values for values in encoded if values is not None and squares_exceed_float32(values)]
     for values in large:
         refuse_beyond_float64(values, "what comes before")
-    return model._in_float64() if large else model
+    return in_float64(model) if large else model

@@ -39,10 +39,10 @@ def log_prob_marginal(
         log_prob_over_tokenisations(
             with_enough_precision(model, example.source).cursor(),
             model._merge_states,
-            Lattice.of(example.values, encoding.spelling()),
+            Lattice.from_spelling(example.values, encoding.spelling()),
             _pruning(pruning, random_state, example.values),
             beam,
-            stops=model.length_ == "stop",
+            has_end=model.length_ == "stop",
             source=example.source,
         )
         for example in model._setting().examples(Data.of(X, y))
@@ -81,7 +81,7 @@ class Lattice:
     canonical: dict[int, int]
 
     @classmethod
-    def of(cls, canonical: np.ndarray, spelling: Sequence[bytes]) -> Lattice:
+    def from_spelling(cls, canonical: np.ndarray, spelling: Sequence[bytes]) -> Lattice:
         """Of the text whose tokenisation by the encoding this is; ``spelling``: the bytes of each symbol."""
         parts = [spelling[symbol] for symbol in canonical.tolist()]
         begins = np.cumsum([0, *map(len, parts)])[:-1].tolist()
@@ -171,7 +171,7 @@ def log_prob_over_tokenisations(
     pruning: Pruning,
     beam: int | None,
     *,
-    stops: bool,
+    has_end: bool,
     source: np.ndarray | None = None,
 ) -> float:
     """Nats of a text, over the tokenisations that are kept; the canonical one always is.
@@ -184,7 +184,7 @@ def log_prob_over_tokenisations(
         cursor: over the lattice's symbols.
         merge_states: makes histories one whose futures are the same up to their weights.
         beam: beginnings that are continued from each byte besides the canonical one; None: all.
-        stops: whether the end is an event, which then counts.
+        has_end: whether the end is an event, which then counts.
         source: what the text is conditioned on, encoded.
     """
     from scipy.special import logsumexp
@@ -201,7 +201,7 @@ def log_prob_over_tokenisations(
                     waiting[end].append(Partial(log_weight, partial.state, symbol, canonical))
         waiting[at] = []
     whole = waiting[-1]
-    if stops:
+    if has_end:
         whole = [_ended(cursor, partial) for partial in _advanced(cursor, merge_states, pruning(whole, beam))]
     return float(logsumexp([partial.log_weight for partial in whole])) if whole else -np.inf
 

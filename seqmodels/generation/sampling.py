@@ -1,4 +1,7 @@
-"""Drawing sequences from a model, step by step: n at once, or one as it comes."""
+"""Drawing sequences from a model, step by step: n at once, or one as it comes.
+
+Temperature, top-k and nucleus sampling are in ``seqmodels.generation.decoding``.
+"""
 
 from __future__ import annotations
 
@@ -126,11 +129,11 @@ def sample_steps(
     Raises:
         ValueError: a sequence that has not ended can neither go on nor end.
     """
-    total = max_length if length is None else length
-    if len(prefix) >= total:
-        return [prefix[:total] for _ in range(n)]
+    n_steps = max_length if length is None else length
+    if len(prefix) >= n_steps:
+        return [prefix[:n_steps] for _ in range(n)]
     steps = _draws(cursor, start_after(cursor, source, prefix, n), decoding, generator, may_end=length is None)
-    drawn, stopped = _collect(islice(steps, total - len(prefix)), n, stop)
+    drawn, stopped = _collect(islice(steps, n_steps - len(prefix)), n, stop)
     n_drawn = _first_true([d.ended for d in drawn], n)
     _refuse_impossible(_first_true([d.impossible for d in drawn], n), n_drawn, len(drawn), len(prefix))
     n_drawn = np.minimum(n_drawn, _first_true(stopped, n) + 1)
@@ -150,9 +153,9 @@ def stream_steps(
     decoding: Decoding = ANCESTRAL,
 ) -> Iterator[np.ndarray]:
     """The encoded steps that ``sample_steps`` of one sequence draws after the prefix, as they come; the same errors."""
-    total = max_length if length is None else length
+    n_steps = max_length if length is None else length
     steps = _draws(cursor, start_after(cursor, source, prefix, 1), decoding, generator, may_end=length is None)
-    for t, drawn in enumerate(islice(steps, max(0, total - len(prefix)))):
+    for t, drawn in enumerate(islice(steps, max(0, n_steps - len(prefix)))):
         if drawn.impossible is not None and bool(drawn.impossible):
             _refuse_step(len(prefix) + t)
         if drawn.ended is not None and bool(drawn.ended):
@@ -193,10 +196,10 @@ def _completes_string(stop: StopStrings, x: Tensor) -> Tensor:
 
 def _first_true(masks: list[Tensor | None], n: int) -> np.ndarray:
     """``(n,)`` the step at which each sequence is first True, of T ``masks (n,)`` (None: all False); T if never."""
-    there = [mask for mask in masks if mask is not None]
-    if not there:
+    present = [mask for mask in masks if mask is not None]
+    if not present:
         return np.full(n, len(masks))
-    table = torch.stack(there).cpu().numpy()  # (T, n)
+    table = torch.stack(present).cpu().numpy()  # (T, n)
     return np.where(table.any(0), table.argmax(0), len(masks))
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation.cursor import Cursor, start_after
+from seqmodels.encodings import Encoding, OpenSymbols
+from seqmodels.generation.cursor import Cursor, Prediction, start_after
 from seqmodels.generation.inputs import (
     GenerativeModel,
     decoding_affine,
@@ -20,8 +21,7 @@ from seqmodels.generation.inputs import (
     encode_step,
     with_enough_precision,
 )
-from seqmodels.generation.prediction import Prediction
-from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
+from seqmodels.precision import refuse_beyond_float64, squares_exceed_float32
 
 # Nats below which a step is checked for lost precision: encoded values that float32 holds well have more.
 LOWEST_UNCHECKED = -1e29
@@ -33,13 +33,30 @@ def predict_next(model: GenerativeModel, prefix: Any, source: Any) -> Any:
     precise = with_enough_precision(model, steps, encoded_source)
     cursor = precise.cursor(len(steps))
     state = start_after(cursor, encoded_source, steps, 1)
-    return cursor.distribution(state).as_distribution(*decoding_affine(precise))
+    return _over_raw_steps(model.encoding_, cursor.distribution(state).as_distribution(*decoding_affine(precise)))
+
+
+def _over_raw_steps(encoding: Encoding | None, distribution: Any) -> Any:
+    """A prediction of encoded symbols as one of raw symbols, where these are others; the end stays the last category.
+
+    Of an open alphabet all symbols above the largest known one are one category, the last of the symbols.
+    """
+    if not isinstance(encoding, OpenSymbols):
+        return distribution
+    import pyro.distributions as dist
+
+    log_p = distribution.logits  # (K + 1,), or (K + 2,) with the end
+    raw = torch.cat([encoding.raw_log_probs(log_p[: encoding.size]), log_p[encoding.size :]])
+    result = dist.Categorical(logits=raw, validate_args=True)
+    result.p_end = distribution.p_end
+    return result
 
 
 class Stream:
     """A model that reads one sequence: the log-probability of each step as it comes.
 
-    Made by ``SequenceModel.stream``. ``encode`` maps one raw step to encoded steps and the log-determinants to add.
+    Made by ``SequenceModel.stream``. ``encode`` maps one raw step to encoded steps and the log-determinants to add;
+    ``encoding`` is that of the model, where predictions are wanted over raw symbols.
     """
 
     def __init__(
@@ -48,8 +65,9 @@ class Stream:
         encode: Callable[[Any], tuple[np.ndarray, np.ndarray]],
         affine: tuple[Tensor, Tensor],
         source: np.ndarray | None,
+        encoding: Encoding | None = None,
     ) -> None:
-        self._cursor, self._encode, self._affine = cursor, encode, affine
+        self._cursor, self._encode, self._affine, self._encoding = cursor, encode, affine, encoding
         self._state = cursor.start(source, 1)
 
     @classmethod
@@ -57,7 +75,9 @@ class Stream:
         """Of a fitted model, given a raw ``source``."""
         encoded_source = encode_source(model, source)
         precise = with_enough_precision(model, encoded_source)
-        return cls(precise.cursor(), partial(encode_step, model), decoding_affine(precise), encoded_source)
+        return cls(
+            precise.cursor(), partial(encode_step, model), decoding_affine(precise), encoded_source, model.encoding_
+        )
 
     def update(self, x: Any) -> float:
         """Take the next step (a frame ``(D,)``, a symbol, or a piece of text); returns its log p given the past, nats.
@@ -67,21 +87,21 @@ class Stream:
                 as before.
         """
         steps, log_dets = self._encode(x)
-        total, state = 0.0, self._state
+        log_prob, state = 0.0, self._state
         for step, log_det in zip(steps, log_dets, strict=True):
             value = torch.as_tensor(step).unsqueeze(0)
             prediction = self._cursor.distribution(state)
             nats = float(prediction.log_prob(value.to(prediction.output_parameters.device)))
             if not LOWEST_UNCHECKED < nats < math.inf:
                 _refuse_unless_zero(prediction, value, nats)
-            total += nats + float(log_det)
+            log_prob += nats + float(log_det)
             state = self._cursor.advance(state, value)
         self._state = state
-        return total
+        return log_prob
 
     def predict_next(self) -> Any:
         """A Pyro distribution over the next raw step, as of ``SequenceModel.predict_next``, with ``p_end``."""
-        return self._cursor.distribution(self._state).as_distribution(*self._affine)
+        return _over_raw_steps(self._encoding, self._cursor.distribution(self._state).as_distribution(*self._affine))
 
     def log_end(self) -> float:
         """Log-probability that the sequence ends here (``length="stop"``)."""
@@ -96,7 +116,7 @@ def _refuse_unless_zero(prediction: Prediction, value: Tensor, nats: float) -> N
     step = value.cpu().numpy()  # (1, D) or (1,)
     refuse_beyond_float64(step, "the step")
     in_float32 = prediction.output_parameters.dtype == torch.float32
-    lost = math.isnan(nats) or nats == math.inf or (in_float32 and is_beyond_float32(step))
+    lost = math.isnan(nats) or nats == math.inf or (in_float32 and squares_exceed_float32(step))
     if not lost and prediction.observation.emits == "vectors":
         log_prob = prediction.log_prob_by_component(value.to(prediction.output_parameters.device))
         lost = not bool(torch.isfinite(log_prob).all())  # in every state, whatever its probability

@@ -1,7 +1,8 @@
 """The latent-state wing: hidden Markov models."""
 
 from seqmodels.hmm.alignment import AlignmentHMM
-from seqmodels.hmm.learning.constraints import Frozen, Pseudocounts
+from seqmodels.hmm.learning.constraints import Frozen
+from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.tagger import HMMTagger
 from seqmodels.hmm.topology import Arcs, Banded, LeftToRight, Series, Topology

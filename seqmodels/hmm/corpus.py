@@ -7,6 +7,7 @@ by side they are to a long sequence what a batch of sequences is to many.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,11 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.distributed import check_enough, several, share
+from seqmodels.distributed import check_enough_sequences, is_distributed, shard
 from seqmodels.encodings import Encoding
-from seqmodels.hmm.inference.densities import possible_states
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.inference.densities import Densities, clamped, possible_states
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import Segments
+from seqmodels.hmm.inference.trellis import Trellis
+from seqmodels.hmm.parameters import Parameters
 from seqmodels.preparation import Example
 
 Item = TypeVar("Item")
@@ -55,6 +59,23 @@ class PackedBatch:
     scratch: Scratch
     states: Tensor | None = None
 
+    def trellis(self, parameters: Parameters, densities: Densities) -> Trellis:
+        """The inference problem of the batch, for one chain or several; a known state has the only density."""
+        if self.states is not None:
+            densities = clamped(densities, self.states)
+        p = parameters
+        return Trellis.of(p.initial, p.transition, densities, self.segments, p.final, self.scratch)
+
+    def refuse_impossible(self, log_prob: Tensor) -> None:
+        """Raise ``ValueError``, naming it by its number in the corpus, if a sequence has -inf under any chain."""
+        impossible = [self.indices[i] for i in (log_prob == -math.inf).nonzero()[:, -1].tolist()]
+        if impossible:
+            raise ValueError(
+                f"sequence {min(impossible)} has probability zero under this HMM, so its states have no posterior; "
+                "leave it out, or keep emissions and transitions from being exactly zero (pseudocount, topology, "
+                "states)"
+            )
+
 
 @dataclass(frozen=True)
 class Subsequence:
@@ -62,21 +83,21 @@ class Subsequence:
 
     sequence: int
     first: int
-    last: int
+    stop: int
     length: int
 
     def __len__(self) -> int:
-        return self.last - self.first
+        return self.stop - self.first
 
     @property
-    def before(self) -> Subsequence:
+    def warm_up_before(self) -> Subsequence:
         """The frames that the forward message is warmed up on."""
         return Subsequence(self.sequence, max(0, self.first - WARM_UP), self.first, self.length)
 
     @property
-    def after(self) -> Subsequence:
+    def warm_up_after(self) -> Subsequence:
         """The frames that the backward message is warmed up on."""
-        return Subsequence(self.sequence, self.last, min(self.length, self.last + WARM_UP), self.length)
+        return Subsequence(self.sequence, self.stop, min(self.length, self.stop + WARM_UP), self.length)
 
 
 MiniBatch = list[list[Subsequence]]  # in groups, each of one weight and of a size that memory can hold
@@ -84,11 +105,12 @@ MiniBatch = list[list[Subsequence]]  # in groups, each of one weight and of a si
 
 @dataclass(frozen=True)
 class Portion:
-    """What a process has of a batch, None: nothing; ``weight`` is that of the whole batch: frames times their
-    weight."""
+    """What a process has of a batch: ``packed``, None: nothing; ``batch_frames``: the frames of the whole batch times
+    their weight.
+    """
 
-    batch: PackedBatch | None
-    weight: float
+    packed: PackedBatch | None
+    batch_frames: float
 
 
 @dataclass(frozen=True)
@@ -125,21 +147,21 @@ class Corpus:
 
     def own_batches(self) -> list[PackedBatch]:
         """The batches of this process, if there are several."""
-        if not several():
+        if not is_distributed():
             return self.batches
         indices = self._used()
-        check_enough(len(indices))
-        return self._pack_groups(self._groups(share(indices)))
+        check_enough_sequences(len(indices))
+        return self._pack_groups(self._groups(shard(indices)))
 
     def own_portions(self) -> list[Portion]:
         """What this process has of each batch that one process would have."""
-        if not several():
+        if not is_distributed():
             return [Portion(batch, batch.weight * len(batch.x)) for batch in self.batches]
         groups = self._groups(self._used())
-        batches = iter(self._pack_groups([part for part in map(share, groups) if part]))
+        batches = iter(self._pack_groups([part for part in map(shard, groups) if part]))
         lengths = [sum(len(self.sequences[i]) for i in group) for group in groups]
         return [
-            Portion(next(batches) if share(group) else None, self.weights[group[0]] * length)
+            Portion(next(batches) if shard(group) else None, self.weights[group[0]] * length)
             for group, length in zip(groups, lengths, strict=True)
         ]
 
@@ -173,18 +195,19 @@ class Corpus:
     def _pack(self, parts: list[Subsequence], scratch: Scratch) -> PackedBatch:
         segments = Segments.fastest([len(part) for part in parts], self.n_states, self.dtype, self.device)
         pack = segments.packing.pack
-        frames = np.concatenate([self.sequences[p.sequence][p.first : p.last] for p in parts])
+        frames = np.concatenate([self.sequences[p.sequence][p.first : p.stop] for p in parts])
         values = torch.as_tensor(frames, device=self.device)
         x = pack(values.to(self.dtype) if values.is_floating_point() else values)
         past = states = None
         if self.n_past:
-            before = np.concatenate([_past(self.sequences[p.sequence], p, self.n_past) for p in parts])
-            past = pack(torch.as_tensor(before, device=self.device, dtype=self.dtype))
+            past_frames = np.concatenate([_past(self.sequences[p.sequence], p, self.n_past) for p in parts])
+            past = pack(torch.as_tensor(past_frames, device=self.device, dtype=self.dtype))
         if self.states is not None:
-            known = np.concatenate([self.states[p.sequence][p.first : p.last] for p in parts])
+            known = np.concatenate([self.states[p.sequence][p.first : p.stop] for p in parts])
             states = pack(torch.as_tensor(known, device=self.device))
         indices = [p.sequence for p in parts]
-        return PackedBatch(x, past, segments, self.weights[indices[0]], indices, scratch, states)
+        common_weight = self.weights[indices[0]]
+        return PackedBatch(x, past, segments, common_weight, indices, scratch, states)
 
     def mini_batches(self, n: int, generator: torch.Generator, *, may_cut: bool = True) -> list[MiniBatch]:
         """``n`` of about as many frames each, of subsequences from all over the data; ``may_cut`` long sequences."""
@@ -227,7 +250,7 @@ def grouped(
 def _past(frames: np.ndarray, part: Subsequence, n_past: int) -> np.ndarray:
     """``(n, p, D)``: the frames before each of the subsequence, oldest first, NaN before the sequence."""
     early = np.full((max(0, n_past - part.first), frames.shape[1]), np.nan)
-    padded = np.concatenate([early, frames[max(0, part.first - n_past) : part.last]])
+    padded = np.concatenate([early, frames[max(0, part.first - n_past) : part.stop]])
     return np.stack([padded[i : i + len(part)] for i in range(n_past)], axis=1)
 
 
@@ -235,9 +258,10 @@ def _past(frames: np.ndarray, part: Subsequence, n_past: int) -> np.ndarray:
 
 
 def corpus_of(
-    examples: Sequence[Example], n_past: int, n_states: int, n_densities: int, device: torch.device, dtype: torch.dtype
+    examples: Sequence[Example], emission: Emission, n_states: int, device: torch.device, dtype: torch.dtype
 ) -> Corpus:
     """Sources and what follows them joined; the states of each where any sequence has some."""
+    n_past, n_densities = emission.observation.n_past, emission.n_densities(n_states)
     joined = [e.values if e.source is None else np.concatenate([e.source, e.values]) for e in examples]
     states = None
     if any(e.states is not None for e in examples):
@@ -282,14 +306,12 @@ def check_states(examples: Sequence[Example], n_states: int) -> None:
         if example.states.shape != (n,) or example.states.dtype.kind not in "iu":
             raise ValueError(
                 f"states of sequence {i} have shape {example.states.shape} and type {example.states.dtype}; pass an "
-                "integer for "
-                f"each of its {n} encoded steps, -1 where the state is not known"
+                f"integer for each of its {n} encoded steps, -1 where the state is not known"
             )
         if example.states.min() < -1 or example.states.max() >= n_states:
             raise ValueError(
                 f"states of sequence {i} go from {example.states.min()} to {example.states.max()}; pass 0 to "
-                f"{n_states - 1}, or "
-                "-1 where the state is not known"
+                f"{n_states - 1}, or -1 where the state is not known"
             )
 
 
@@ -297,8 +319,7 @@ def _check_possible(i: int, states: np.ndarray, shape: tuple[int, int]) -> None:
     if states.shape != shape or states.dtype != bool:
         raise ValueError(
             f"states of sequence {i} have shape {states.shape} and type {states.dtype}; pass booleans of shape "
-            f"{shape}, which states "
-            "are possible at each encoded step, or an integer for each step"
+            f"{shape}, which states are possible at each encoded step, or an integer for each step"
         )
     if not states.any(1).all():
         raise ValueError(

@@ -12,9 +12,16 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import MergedStates, Prediction, Source, select_rows, stacked_sources
-from seqmodels.hmm.inference.log_space import LogProduct
+from seqmodels.hmm.inference.densities import LogDensities
+from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps
+from seqmodels.hmm.inference.segments import Segments
+from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.observations import Observation
+from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, Observation
+from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covariance, variances_of_shape
+
+TERMS_AT_ONCE = 1 << 22  # numbers held at once when many steps are read
+SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes near
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,8 @@ class HMMState:
 
 def merged_states(log_weights: list[float], states: list[HMMState]) -> MergedStates:
     """All as one, with the mean of their beliefs: the probability of the future is linear in the belief."""
+    # Without ``log_alpha`` no step was read yet: there is no belief to average. In the rest the first stands for all:
+    # what is merged spells one text, symbols have no ``past``, and of ``n_scored`` only whether it is zero matters.
     first = states[0]
     if len(states) == 1 or first.log_alpha is None:
         return [([i], state) for i, state in enumerate(states)]
@@ -84,6 +93,31 @@ class HMMCursor:
             past = torch.cat([past[:, 1:], x.unsqueeze(1)], dim=1)
         return HMMState(log_alpha, self._predict(log_alpha), past, state.n_scored + 1)
 
+    def read(self, state: HMMState, x: Tensor) -> HMMState:
+        """The state after ``x (n, T, D)`` or ``(n, T)``: the forward pass over many steps at once."""
+        x = x.to(self.parameters.initial.device)
+        if self.observation.emits == "vectors":
+            x = x.to(self.dtype)
+        size = max(1, TERMS_AT_ONCE // (len(x) * self.parameters.table.numel()))
+        for part in x.split(size, dim=1):
+            state = self._read(state, part)
+        return state
+
+    def _read(self, state: HMMState, x: Tensor) -> HMMState:
+        n_past, length = self.observation.n_past, x.shape[1]
+        past, history = None, state.past
+        if n_past:
+            history = torch.cat([state.past, x], dim=1)  # (n, p + T, D)
+            past = history.unfold(1, n_past, 1)[:, :length].transpose(-1, -2).unsqueeze(2)  # (n, T, 1, p, D)
+        log_b = self.observation.log_prob(self.parameters.table.to(self.dtype), x.unsqueeze(2), past).double()
+        whole = Segments.whole([length] * len(x), x.device)
+        packed = LogDensities(whole.packing.pack(log_b.flatten(0, 1)))
+        parameters = self.parameters
+        trellis = Trellis.of(parameters.initial, parameters.transition, packed, whole, parameters.final)
+        log_alpha = log_alpha_and_steps(trellis, state.log_predicted[whole.packing.order])[0][whole.packing.last]
+        past_after = history[:, history.shape[1] - n_past :]
+        return HMMState(log_alpha, self._predict(log_alpha), past_after, state.n_scored + length)
+
     def distribution(self, state: HMMState) -> Prediction:
         """The mixture of all states' observations, and the end; a sequence cannot end before its first scored step."""
         n, past = len(state.past), state.past if self.observation.n_past else None
@@ -98,6 +132,35 @@ class HMMCursor:
             log_end, log_continue = torch.logsumexp(state.log_alpha + self._log_final, -1), total
         log_weights = log_weights - torch.where(total == -torch.inf, 0.0, total).unsqueeze(-1)
         return Prediction(self.observation, table, log_weights, past, log_end, log_continue)
+
+    def predictions_ahead(self, state: HMMState, k: int) -> list[Prediction] | None:
+        """What is known of each of the next k steps when none of those before it is seen, each given that there is one.
+
+        ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, and the observations of these states; an autoregression of
+        one state is Gaussian at every step. None where there is no closed form: an autoregression of several states, or
+        one whose past is incomplete.
+        """
+        if self.observation.n_past:
+            return self._autoregression_ahead(state, k)
+        predictions = []
+        for _ in range(k):
+            predictions.append(self.distribution(state))
+            total = torch.logsumexp(state.log_predicted, -1, keepdim=True)
+            log_alpha = state.log_predicted - torch.where(total == -torch.inf, 0.0, total)
+            state = HMMState(log_alpha, self._predict(log_alpha), state.past, state.n_scored + 1)
+        return predictions
+
+    def _autoregression_ahead(self, state: HMMState, k: int) -> list[Prediction] | None:
+        has_one_state = len(self.parameters.initial) == 1
+        if not isinstance(self.observation, AutoregressiveGaussian) or not has_one_state or state.past.isnan().any():
+            return None
+        first, mixture = self.distribution(state), GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
+        means, covariances = gaussian_steps(self.observation, self.parameters.table[0], state.past.double(), k)
+        zeros = means.new_zeros(len(means), 1)
+        shapes = shape_of_covariance(covariances)
+        tables = [torch.cat([zeros, means[:, h], shapes[h].expand(len(means), -1)], 1) for h in range(k)]
+        following = [replace(first, observation=mixture, output_parameters=t.unsqueeze(1), past=None) for t in tables]
+        return [first, *following[1:]]
 
     def select(self, state: HMMState, index: Tensor) -> HMMState:
         """The state of the sequences ``index (m,)``, in this order."""
@@ -120,3 +183,32 @@ class HMMCursor:
     def _table(self, n: int) -> Tensor:
         """``(n, K, P)``, without copies."""
         return self.parameters.table.to(self.dtype).expand(n, -1, -1)
+
+
+def gaussian_steps(
+    observation: AutoregressiveGaussian, output_parameters: Tensor, past: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
+    """Means ``(n, k, D)`` and covariances ``(k, D, D)`` of the k steps after ``past (n, p, D)``, none of them seen.
+
+    The past enters linearly, so with ``x = A s + c + e`` the mean of a step is ``A E[s] + c`` and its covariance
+    ``A Cov[s] Aᵀ + Σ`` (Lütkepohl 2005, *New introduction to multiple time series analysis*, section 2.2).
+    ``output_parameters (P,)`` are of one state; all is in encoded units.
+    """
+    size = past.shape[-1]
+    matrix, intercept, shape, *_ = observation.unpack(output_parameters.double(), size)
+    if observation.covariance_type == "diag":
+        noise = torch.diag_embed(variances_of_shape(shape, observation.min_covariance))
+    else:
+        factor = covariance_cholesky(shape, size, observation.min_covariance)
+        noise = factor @ factor.mT
+    history, spread = past.flatten(1), past.new_zeros(past[0].numel(), past[0].numel())  # (n, pD), (pD, pD)
+    means, covariances = [], []
+    for _ in range(k):
+        mean, cross = history @ matrix.mT + intercept, spread @ matrix.mT
+        covariance = matrix @ cross + noise
+        means.append(mean)
+        covariances.append(0.5 * (covariance + covariance.mT))
+        history = torch.cat([history[:, size:], mean], 1)
+        upper = torch.cat([spread[size:, size:], cross[size:]], 1)
+        spread = torch.cat([upper, torch.cat([cross[size:].mT, covariances[-1]], 1)], 0)
+    return torch.stack(means, 1), torch.stack(covariances)

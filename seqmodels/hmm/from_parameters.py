@@ -89,7 +89,7 @@ def table_of_means(
         raise ValueError(
             f"{name} are of {size} features, {family.kind}, but {encoding!r} reads others; leave encoding out"
         )
-    return encoding, observation, observation.natural(torch.as_tensor(values))
+    return encoding, observation, observation.natural_parameter(torch.as_tensor(values))
 
 
 def _range(values: np.ndarray) -> str:
@@ -130,15 +130,13 @@ def table_of_mixture(
     if covariance_type == "spherical" and not torch.allclose(sigma, sigma[..., :1], rtol=1e-6, atol=0.0):
         raise ValueError(
             "under covariance_type='spherical' the variances of a component must be one number in the units of "
-            f"{encoding!r}; "
-            "leave encoding out, or use 'diag'"
+            f"{encoding!r}; leave encoding out, or use 'diag'"
         )
     smallest = float(torch.linalg.eigvalsh(sigma).min() if full else sigma.min())
     if smallest < MIN_VARIANCE:
         raise ValueError(
             f"the smallest variance is {smallest:.3g} of that of all states together, which float64 cannot divide by; "
-            "pass means that are "
-            "nearer, or wider covariances"
+            "pass means that are nearer, or wider covariances"
         )
     if observation is None:
         observation = GaussianMixture(w.shape[1], covariance_type, min_covariance=min(1e-4, 0.5 * smallest))
@@ -187,9 +185,9 @@ def _mixture_arrays(
     smallest = float(np.linalg.eigvalsh(sigma).min() if full else sigma.min())
     if smallest <= 0:
         raise ValueError(f"the smallest variance is {smallest}; covariances must be positive definite")
-    each = sigma[..., None] if sigma.ndim == 2 and not full else sigma
-    every = np.array(np.broadcast_to(each, shape + shape[2:] * full))
-    return torch.as_tensor(w), torch.as_tensor(mu), torch.as_tensor(every)
+    with_features = sigma[..., None] if sigma.ndim == 2 and not full else sigma
+    covariances_of_all = np.array(np.broadcast_to(with_features, shape + shape[2:] * full))
+    return torch.as_tensor(w), torch.as_tensor(mu), torch.as_tensor(covariances_of_all)
 
 
 def _covariance_shapes(shape: tuple[int, ...], covariance_type: CovarianceType) -> list[tuple[int, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -12,16 +12,17 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import torch
 
-from seqmodels.agreement import check_processes_agree
-from seqmodels.distributed import together
-from seqmodels.encodings import Encoding
+from seqmodels.distributed import propagate_errors
+from seqmodels.encodings import Encoding, OpenSymbols
+from seqmodels.fingerprint import check_processes_agree
+from seqmodels.fitting import apply_setting, check_arguments, checked_data, fit_model, learn_setting, resolved_choices
 from seqmodels.generation import CursorState, MergedStates
 from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, raw_size, validation_score
 from seqmodels.hmm.cursor import HMMCursor, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.forecast import Forecast, forecasts
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
-from seqmodels.hmm.learning.constraints import Frozen, Pseudocounts
+from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
+from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule, best_of, warn_of_floor
 from seqmodels.hmm.learning.fitting import Fitting
 from seqmodels.hmm.learning.options import (
@@ -32,31 +33,45 @@ from seqmodels.hmm.learning.options import (
     check_observation,
     check_table_size,
 )
-from seqmodels.hmm.parameters import Parameters, check_arrays
-from seqmodels.hmm.posterior import batch_beliefs, batch_draws, batch_last_log_beliefs, batch_paths
-from seqmodels.hmm.queries import (
-    Algorithm as StateAlgorithm,
+from seqmodels.hmm.learning.priors import Pseudocounts
+from seqmodels.hmm.learning.restarts import (
+    n_starts,
+    starts_arrays,
+    starts_from_arrays,
+    starts_table,
+    warn_of_disagreement,
 )
+from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.queries import (
-    batch_smoothed,
+    StateAlgorithm,
+    batch_beliefs,
+    batch_draws,
+    batch_last_log_beliefs,
+    batch_log_prob_of_paths,
+    batch_paths,
+    batch_posterior,
+    checked_paths,
     need_float64,
-    of_each_sequence,
     permutation_of_states,
     reordered,
     reordered_observation,
+    run_on_corpus,
     stationary,
 )
 from seqmodels.hmm.scoring import score_steps
+from seqmodels.hmm.state_forecast import StateForecast, state_forecasts
 from seqmodels.measure import Length
-from seqmodels.model import DTYPES, NotFittedError, SequenceModel
+from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.parameters import undone_on_failure
+from seqmodels.precision import DTYPES, in_float64
 from seqmodels.preparation import Data, Example, Setting
 from seqmodels.sequences import Kind
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 
 
+@with_hints_of_arguments
 @dataclass(eq=False, repr=False)
 class HMM(SequenceModel):
     """``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, fitted by EM (Rabiner 1989).
@@ -65,8 +80,11 @@ class HMM(SequenceModel):
         n_states: K.
         max_iter: most EM steps a start.
         tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
-        n_init: starts; the best objective wins, a start that ends on a floor loses to one that does not. On a CPU EM
-            from several runs side by side where data are small; ``seconds`` in ``history_`` are then those of all.
+        n_init: starts; the best objective wins, a start that ends on a floor loses to one that does not (``starts_``
+            has all). ``"auto"``: up to 8 where data are small (2²⁰ densities in all), 1 where they are large, where
+            states are known or ordered, and under other algorithms than EM. On a CPU EM from several runs side by side
+            where data are small; ``seconds`` in ``history_`` are then those of all. A best start that was found once,
+            clearly above the others, is warned of.
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``
             (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.
@@ -90,15 +108,17 @@ class HMM(SequenceModel):
     Attributes, raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)`` (with ``length="stop"``:
     ``transition_.sum(1) + final_ == 1``) and those of the observation: ``weights_ (K, M)``, ``means_ (K, M, D)``,
     ``covariances_ (K, M, D)``, ``(K, M, D, D)`` (full) or ``(D, D)`` (tied); ``emission_ (K, V)``;
-    ``coefficients_ (K, D, pD)``, ``intercepts_``, ``covariances_``.
+    ``coefficients_ (K, D, pD)``, ``intercepts_``, ``covariances_``. ``starts_``: a frame with a row for each start:
+    ``start``, ``objective``, ``log_prob`` (both nats per unit), ``floor_hits``, ``chosen``.
 
     >>> x = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0])]
     >>> model = HMM(2, length="given").fit(x)
     >>> round(model.score(x), 3)
     -0.139
 
-    States of given sequences (``decode``, ``posterior``, ``filter``, ``sample_states``, ``forecast``) are those of
-    encoded steps, of ``x`` and then ``y`` where there are targets. A missing value (NaN) says nothing of its feature.
+    States of given sequences (``decode``, ``posterior``, ``filter``, ``sample_states``, ``forecast_states``) are those
+    of encoded steps, of ``x`` and then ``y`` where there are targets. A missing value (NaN) says nothing of its
+    feature.
 
     >>> chain = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.2, 0.8]]}
     >>> model, x = HMM.from_parameters(**chain, emission=[[0.9, 0.1], [0.2, 0.8]]), [np.array([0, 0, 1])]
@@ -108,7 +128,7 @@ class HMM(SequenceModel):
            [0.43, 0.57]], dtype=float32)
     >>> model.decode(x)[0]
     array([0, 0, 0])
-    >>> model.forecast(x, 2)[0].states.round(2)
+    >>> model.forecast_states(x, 2)[0].states.round(2)
     array([[0.5 , 0.5 ],
            [0.55, 0.45]])
     >>> model.stationary_.round(3)
@@ -118,7 +138,7 @@ class HMM(SequenceModel):
     n_states: int = 8
     max_iter: int = 100
     tol: float = 1e-4
-    n_init: int = 1
+    n_init: int | Literal["auto"] = 1
     max_seconds: float | None = None
     pseudocount: float | str | Pseudocounts = "auto"
     topology: Any = "ergodic"
@@ -146,32 +166,25 @@ class HMM(SequenceModel):
 
     @property
     def n_parameters_(self) -> int:
-        options = self._chain_options(len(self.parameters_.initial), self.length_)
-        return options.n_parameters(self.length_, self._emission())
+        options = _chain_options(self, len(self.parameters_.initial), self.length_)
+        return options.n_parameters(self.length_, _emission(self))
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
             return GaussianMixture(n_components=4, covariance_type="diag")
-        return Categorical(pseudocount=0.01 if kind == "text" else 0.0)
+        # Training may have no byte, or no symbol of the class of unknown ones, that comes later.
+        is_open = kind == "text" or isinstance(self.encoding, OpenSymbols)
+        return Categorical(pseudocount=0.01 if is_open else 0.0)
 
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
         check_checkpoint_arguments(self)
-        options = self._chain_options(self.n_states, self.length)
-        if self._is_warm_start():
+        options = _chain_options(self, self.n_states, self.length)
+        if _is_warm_start(self):
             options.check_start(self.parameters_, self.length)
             if isinstance(self.observation, Observation):
                 check_observation(self.observation, self.observation_, self.encoding_.size)
-
-    def _is_warm_start(self) -> bool:
-        return self.warm_start and "parameters_" in self.__dict__
-
-    def _emission(self) -> Emission:
-        return emission_of(self.observation_, self.encoding_.size)
-
-    def _chain_options(self, n_states: int, length: str) -> ChainOptions:
-        return ChainOptions.of(n_states, self.topology, self.tied, self.frozen, self.pseudocount, length)
 
     def fit(
         self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None, states: Any = None
@@ -182,8 +195,9 @@ class HMM(SequenceModel):
             states: integers for each sequence (of ``x``, then ``y``), -1 where unknown, or ``(T, K)`` booleans, which
                 states are possible, or None; EM then fits p(x, known states).
         """
-        with together():
-            return self._fit_to(Data.of(X, y, sample_weight, states), validation)
+        with propagate_errors():
+            fit_model(self, Data.of(X, y, sample_weight, states), validation)
+        return self
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
         """One step of stepwise EM on these sequences, after all that came before (Cappé and Moulines 2009).
@@ -193,20 +207,20 @@ class HMM(SequenceModel):
         """
         import pandas as pd
 
-        with together():
+        with propagate_errors():
             data = Data.of(X, y, sample_weight, states)
-            self._check_choices()
+            check_arguments(self)
             self._check_hyperparameters()
             check_processes_agree(self, data)
             began = time.perf_counter()
             with undone_on_failure(self):
                 if not self.__sklearn_is_fitted__():
-                    self._apply_setting(self._learn_setting(data))
-                    self.history_, self.fit_seconds_ = pd.DataFrame(), 0.0
-                self._checked_data(data.X, data.y)
+                    apply_setting(self, learn_setting(self, data))
+                    self.history_, self.fit_seconds_, self.starts_ = pd.DataFrame(), 0.0, starts_table([], None)
+                checked_data(self, data.X, data.y)
                 examples = self._setting().examples(data, on_disk=True)
                 check_states(examples, self.n_states)
-                fitting, corpus = self._fitting(examples), self._corpus(examples, self.n_states)
+                fitting, corpus = _fitting_and_corpus(self, examples)
                 fitted: Parameters | None = self.__dict__.get("parameters_")
                 start = next(fitting.starts(corpus)) if fitted is None else fitted.to(self._device())
                 statistics: RunningStatistics | None = self.__dict__.get("statistics_")
@@ -223,12 +237,12 @@ class HMM(SequenceModel):
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         check_states(train, self.n_states)
         check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
-        checkpoints = checkpoints_of_fit(self, self._resolved_choices(), train, validation)
-        fitting, corpus = self._fitting(train), self._corpus(train, self.n_states)
+        checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
+        fitting, corpus = _fitting_and_corpus(self, train)
         run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
         groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
         if checkpoints.state is None:
-            starts = iter([self.parameters_.to(self._device())]) if self._is_warm_start() else fitting.starts(corpus)
+            starts = iter([self.parameters_.to(self._device())]) if _is_warm_start(self) else fitting.starts(corpus)
             groups = fitting.groups_of(starts, corpus)
         best = best_of(
             groups,
@@ -243,37 +257,16 @@ class HMM(SequenceModel):
         self.converged_ = best.converged
         scored = [np.nan] * (len(best.history) - 1) + [validation_score(self._steps, validation)]
         self.history_ = best.history.assign(validation=scored)
+        self.starts_ = starts_table(best.starts, best.start)
         warn_of_floor(best, self.observation_)
-
-    def _fitting(self, examples: list[Example]) -> Fitting:
-        options = self._chain_options(self.n_states, self.length_)
-        options.check_together(self.algorithm, self.observation_)
-        n_units, log_det = raw_size(examples, self.encoding_)
-        objective = MAPObjective(self._emission(), options.pseudocount, options.constraints, n_units, log_det)
-        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
-        return Fitting(
-            objective,
-            options.topology,
-            stop,
-            algorithm=self.algorithm,
-            batches=self.batches,
-            step_decay=self.step_decay,
-            lr=self.lr,
-            n_init=self.n_init,
-            random_state=self.random_state,
-            has_final=self.length_ == "stop",
-        )
+        warn_of_disagreement(self.starts_, best)
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
-    def _corpus(self, examples: list[Example], n_states: int) -> Corpus:
-        n_densities, n_past = self._emission().n_densities(n_states), self.observation_.n_past
-        return corpus_of(examples, n_past, n_states, n_densities, self._device(), DTYPES[self.dtype])
-
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        parameters = self.parameters_.to(self._device())
-        corpus = self._corpus(examples, len(parameters.initial))
-        return score_steps(parameters, self._emission(), corpus, [e.source for e in examples])
+        parameters, emission = self.parameters_.to(self._device()), _emission(self)
+        corpus = _corpus(self, emission, examples, len(parameters.initial))
+        return score_steps(parameters, emission, corpus, [e.source for e in examples])
 
     def _with_floor(self, factor: float) -> Self:
         other = super()._with_floor(factor)
@@ -284,8 +277,8 @@ class HMM(SequenceModel):
     # -- one step at a time --------------------------------------------------------------------------------
 
     def cursor(self, n_steps: int | None = None) -> HMMCursor:
-        parameters = self._parameters().to(self._device())
-        return HMMCursor(parameters, self.observation_, self.encoding_.size, DTYPES[self.dtype])
+        setting, parameters = self._setting(), self.parameters_.to(self._device())
+        return HMMCursor(parameters, setting.observation, setting.encoding.size, DTYPES[self.dtype])
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
         return merged_states(log_weights, states)
@@ -299,7 +292,31 @@ class HMM(SequenceModel):
         Raises:
             ValueError: a sequence that no path can explain, named.
         """
-        return self._of_states(X, y, batch_paths)
+        return _run_on_each(self, X, y, batch_paths)
+
+    def path_log_prob(self, X: Any, paths: Any, y: Any = None) -> np.ndarray:
+        """``(n,)`` nats of each sequence together with a path of its states: log p(x, z), in raw units.
+
+        ``paths``: for each sequence ``(T,)`` integers, as ``decode`` returns them. Of the most probable path it is what
+        hmmlearn's ``decode`` returns first; ``log_prob`` is the logarithm of the sum over all paths. Where there are
+        targets: log p(x, y, z).
+
+        Raises:
+            ValueError: paths of other lengths or states, by sequence.
+
+        >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
+        >>> model.path_log_prob([[0, 1]], [[0, 1]]).round(4)  # log(0.5 * 0.9 * 0.1 * 0.8)
+        array([-3.3242])
+        """
+        data, setting = checked_data(self, X, y), self._setting()
+        examples = setting.examples(data, on_disk=True)
+        lengths = [len(e.values) + (0 if e.source is None else len(e.source)) for e in examples]
+        states = checked_paths(paths, lengths, len(self.initial_))
+        encoded = np.array(_run_on_each(self, X, y, partial(batch_log_prob_of_paths, paths=states)))
+        log_det = np.array([example.log_det for example in examples])
+        if data.y is not None and setting.source_encoding is not None:  # sources are read by the encoding of targets
+            log_det += [source.log_det for source in setting.examples(Data.of(data.X), on_disk=True)]
+        return np.asarray(encoded + log_det)
 
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
@@ -307,11 +324,15 @@ class HMM(SequenceModel):
         Raises:
             ValueError: a sequence of probability zero, named.
         """
-        return self._of_states(X, y, batch_smoothed)
+        return _run_on_each(self, X, y, batch_posterior)
+
+    def predict_proba(self, X: Any, y: Any = None) -> list[np.ndarray]:
+        """``posterior``, by the name that it has in hmmlearn."""
+        return self.posterior(X, y)
 
     def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
-        return self._of_states(X, y, batch_beliefs)
+        return _run_on_each(self, X, y, batch_beliefs)
 
     def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: int | None = None) -> list[np.ndarray]:
         """``(n, T)`` paths of states of each sequence, drawn independently from p(z | x): exact, by forward filtering
@@ -328,9 +349,9 @@ class HMM(SequenceModel):
             raise ValueError(f"n is {n}; pass at least 1")
         seed = self.random_state if random_state is None else random_state
         generator = torch.Generator(self._device()).manual_seed(seed)
-        return [path.T for path in self._of_states(X, y, partial(batch_draws, n=n, generator=generator))]
+        return [path.T for path in _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))]
 
-    def forecast(self, X: Any, k: int = 1, *, y: Any = None) -> list[Forecast]:
+    def forecast_states(self, X: Any, k: int = 1, *, y: Any = None) -> list[StateForecast]:
         """What follows each sequence, 1 to ``k`` steps ahead: states, and observations in raw units.
 
         Raises:
@@ -338,19 +359,9 @@ class HMM(SequenceModel):
         """
         if k < 1:
             raise ValueError(f"k is {k}; pass at least 1")
-        log_beliefs = self._of_states(X, y, batch_last_log_beliefs)
-        examples = self._setting().examples(self._checked_data(X, y))
-        return forecasts(self._parameters(), self.observation_, log_beliefs, examples, k, self.encoding_.affine())
-
-    def _of_states(self, X: Any, y: Any, algorithm: StateAlgorithm) -> list[np.ndarray]:
-        """What an algorithm over the states finds for each sequence, in float64 where float32 cannot hold the data."""
-        data = self._checked_data(X, y)
-        parameters = self._parameters().to(self._device())
-        examples = self._setting().examples(data, on_disk=True)
-        model = self._in_float64() if need_float64(examples) else self
-        return of_each_sequence(
-            parameters, self._emission(), model._corpus(examples, len(parameters.initial)), algorithm
-        )
+        log_beliefs = _run_on_each(self, X, y, batch_last_log_beliefs)
+        examples = self._setting().examples(checked_data(self, X, y))
+        return state_forecasts(self.parameters_, self.observation_, log_beliefs, examples, k, self.encoding_.affine())
 
     def as_pyro(self, length: int, *, source: Any = None) -> Any:
         """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.pyro_distribution``)."""
@@ -367,7 +378,7 @@ class HMM(SequenceModel):
         Where ends are events: expected visits of a sequence, as shares. A chain that falls apart has several stationary
         distributions; this is the one that it is led to from ``initial_``.
         """
-        p = self._parameters()
+        p = self.parameters_
         return stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
 
     def reorder(self, order: Sequence[int] | np.ndarray | Literal["mean", "stationary"]) -> Self:
@@ -380,9 +391,8 @@ class HMM(SequenceModel):
             order: a permutation of the states; ``"mean"``: by the means of vectors, the first feature first;
                 ``"stationary"``: those visited most first.
         """
-        parameters = self._parameters()
-        raw = self._emission().raw_parameters(parameters.table, *self.encoding_.affine())
-        permutation = permutation_of_states(order, lambda: self.stationary_, raw)
+        parameters = self.parameters_
+        permutation = permutation_of_states(order, lambda: self.stationary_, _raw_parameters(self))
         k = len(parameters.initial)
         if permutation.shape != (k,) or not np.array_equal(np.sort(permutation), np.arange(k)):
             raise ValueError(f"order is {order!r}; pass each of the states 0 to {k - 1} once")
@@ -401,7 +411,7 @@ class HMM(SequenceModel):
         Lower is better. Steps of a sequence are not independent, so n is generous (Schwarz 1978; hmmlearn counts
         likewise).
         """
-        n = float(self._checked_data(X, y).scored.n_units.sum())
+        n = float(checked_data(self, X, y).scored.n_units.sum())
         return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
 
     def aic(self, X: Any, y: Any = None) -> float:
@@ -410,24 +420,20 @@ class HMM(SequenceModel):
 
     # -- parameters ----------------------------------------------------------------------------------------
 
-    def _parameters(self) -> Parameters:
-        self._setting()
-        return self.parameters_
-
     @property
     def initial_(self) -> np.ndarray:
         """``(K,)`` probability of each state at the first step."""
-        return self._parameters().initial.numpy()
+        return self.parameters_.initial.numpy()
 
     @property
     def transition_(self) -> np.ndarray:
         """``(K, K)`` probability of state j after state i."""
-        return self._parameters().transition.numpy()
+        return self.parameters_.transition.numpy()
 
     @property
     def final_(self) -> np.ndarray:
         """``(K,)`` probability that the sequence ends after a step in each state (zeros where lengths are given)."""
-        final = self._parameters().final
+        final = self.parameters_.final
         return np.zeros(len(self.initial_)) if final is None else final.numpy()
 
     def __getattr__(self, name: str) -> Any:
@@ -435,10 +441,10 @@ class HMM(SequenceModel):
         if name.endswith("_") and not name.startswith("_"):
             if "parameters_" not in self.__dict__:
                 raise NotFittedError(f"this {type(self).__name__} is not fitted, so it has no {name}; call fit first")
-            raw = self._emission().raw_parameters(self.parameters_.table, *self.encoding_.affine())
+            raw = _raw_parameters(self)
             if name in raw:
                 return raw[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint_of_attribute(name)}")
 
     @classmethod
     def from_parameters(
@@ -494,17 +500,20 @@ class HMM(SequenceModel):
         parameters = chain_parameters(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
         model = cls(k, observation=observation, length=length, **options)
-        model._apply_setting(Setting.of(encoding, observation.clone(), length, conditional=False))
+        apply_setting(model, Setting.from_fitted(encoding, observation.clone(), length, conditional=False))
         model.parameters_ = parameters
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
+        model.starts_ = starts_table([], None)
         return model
 
     def _state(self) -> dict[str, Any]:
-        return self.parameters_.arrays()
+        return {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_)}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        check_arrays(state, self.n_states, stops=self.length_ == "stop")
-        self.parameters_ = Parameters.of(state)
+        self.starts_ = starts_from_arrays(state.get("starts"))
+        state = {name: array for name, array in state.items() if name != "starts"}
+        check_arrays(state, self.n_states, has_end=self.length_ == "stop")
+        self.parameters_ = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)
         self.observation_.check_table(self.parameters_.table, self.encoding_.size)
 
@@ -517,9 +526,65 @@ def n_parameters_by_states(model: HMM, data: Data) -> Callable[[int], int]:
         ValueError: from the function too: a ``topology`` or ``tied`` that is of one number of states only.
     """
     like = model.clone()
-    like._apply_setting(like._learn_setting(data))
+    apply_setting(like, learn_setting(like, data))
 
     def n_parameters(n_states: int) -> int:
-        return like._chain_options(n_states, like.length_).n_parameters(like.length_, like._emission())
+        return _chain_options(like, n_states, like.length_).n_parameters(like.length_, _emission(like))
 
     return n_parameters
+
+
+# -- what a model's hyperparameters come to ----------------------------------------------------------------------------
+
+
+def _chain_options(model: HMM, n_states: int, length: str) -> ChainOptions:
+    return ChainOptions.from_arguments(n_states, model.topology, model.tied, model.frozen, model.pseudocount, length)
+
+
+def _is_warm_start(model: HMM) -> bool:
+    return model.warm_start and "parameters_" in vars(model)
+
+
+def _emission(model: HMM) -> Emission:
+    return emission_of(model.observation_, model.encoding_.size)
+
+
+def _raw_parameters(model: HMM) -> Mapping[str, np.ndarray]:
+    """Those of the observation, in raw units, by attribute name."""
+    return _emission(model).raw_parameters(model.parameters_.table, *model.encoding_.affine())
+
+
+def _corpus(model: HMM, emission: Emission, examples: list[Example], n_states: int) -> Corpus:
+    return corpus_of(examples, emission, n_states, model._device(), DTYPES[model.dtype])
+
+
+def _fitting_and_corpus(model: HMM, examples: list[Example]) -> tuple[Fitting, Corpus]:
+    """How the model is to be fitted, and to what."""
+    options, emission = _chain_options(model, model.n_states, model.length_), _emission(model)
+    options.check_together(model.algorithm, model.observation_)
+    n_units, log_det = raw_size(examples, model.encoding_)
+    corpus = _corpus(model, emission, examples, model.n_states)
+    n_init = 1 if _is_warm_start(model) else n_starts(model.n_init, model.algorithm, options.topology, corpus)
+    fitting = Fitting(
+        MAPObjective(emission, options.pseudocount, options.constraints, n_units, log_det),
+        options.topology,
+        StopRule(model.max_iter, model.tol, model.max_seconds and model.max_seconds / n_init),
+        algorithm=model.algorithm,
+        batches=model.batches,
+        step_decay=model.step_decay,
+        lr=model.lr,
+        n_init=n_init,
+        random_state=model.random_state,
+        has_final=model.length_ == "stop",
+    )
+    return fitting, corpus
+
+
+def _run_on_each(model: HMM, X: Any, y: Any, algorithm: StateAlgorithm) -> list[np.ndarray]:
+    """What an algorithm over the states finds for each sequence, in float64 where float32 cannot hold the data."""
+    data = checked_data(model, X, y)
+    examples = model._setting().examples(data, on_disk=True)
+    precise = in_float64(model) if need_float64(examples) else model
+    parameters, emission = model.parameters_.to(model._device()), _emission(model)
+    corpus = _corpus(precise, emission, examples, len(parameters.initial))
+    return run_on_corpus(parameters, emission, corpus, algorithm)

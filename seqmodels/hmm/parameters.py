@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.array_checks import array_of, check_between, check_sums
-from seqmodels.distributed import of_first, several
+from seqmodels.distributed import broadcast_tensors, is_distributed
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Parameters:
         """The parameters of R chains, each with a leading axis R."""
         finals = [chain.final for chain in chains if chain.final is not None]
         initial, transition, table = (
-            torch.stack(each) for each in zip(*((c.initial, c.transition, c.table) for c in chains), strict=True)
+            torch.stack(arrays) for arrays in zip(*((c.initial, c.transition, c.table) for c in chains), strict=True)
         )
         return cls(initial, transition, torch.stack(finals) if finals else None, table)
 
@@ -38,10 +38,10 @@ class Parameters:
 
     def of_first_process(self) -> Parameters:
         """The parameters of process 0, if there are several processes: rounding may differ from machine to machine."""
-        if not several():
+        if not is_distributed():
             return self
         ends = [] if self.final is None else [self.final]
-        initial, transition, table, *final = of_first([self.initial, self.transition, self.table, *ends])
+        initial, transition, table, *final = broadcast_tensors([self.initial, self.transition, self.table, *ends])
         return Parameters(initial, transition, final[0] if final else None, table)
 
     def take(self, order: Tensor) -> Parameters:
@@ -56,20 +56,20 @@ class Parameters:
         return {**chain, "table": self.table.numpy(), **final}
 
     @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray]) -> Parameters:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Parameters:
         """The inverse of ``arrays``."""
         t = {name: torch.tensor(array) for name, array in arrays.items()}
         return cls(t["initial"], t["transition"], t.get("final"), t["table"])
 
 
-def check_arrays(arrays: Mapping[str, np.ndarray], n_states: int, *, stops: bool) -> None:
+def check_arrays(arrays: Mapping[str, np.ndarray], n_states: int, *, has_end: bool) -> None:
     """Raise ``ValueError`` for what no fit of ``n_states`` could have found; the observation checks the table."""
-    k, names = n_states, {"initial", "transition", "table", *(["final"] if stops else [])}
+    k, names = n_states, {"initial", "transition", "table", *(["final"] if has_end else [])}
     if arrays.keys() != names:
         raise ValueError(f"an HMM has {', '.join(sorted(names))}, but the file has {', '.join(sorted(arrays))}")
     array_of(arrays, "table", np.float64, (k, None))
     check_between("initial", array_of(arrays, "initial", np.float64, (k,)), 0)
     check_between("transition", array_of(arrays, "transition", np.float64, (k, k)), 0)
     check_sums("initial", arrays["initial"].sum(keepdims=True))
-    final = check_between("final", array_of(arrays, "final", np.float64, (k,)), 0) if stops else 0.0
+    final = check_between("final", array_of(arrays, "final", np.float64, (k,)), 0) if has_end else 0.0
     check_sums("transition", arrays["transition"].sum(1) + final)

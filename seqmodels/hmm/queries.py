@@ -14,25 +14,32 @@ from torch import Tensor
 
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.inference.densities import Densities
-from seqmodels.hmm.learning.constraints import Frozen, Pseudocounts
+from seqmodels.hmm.inference import scaled
+from seqmodels.hmm.inference.densities import Densities, LogDensities
+from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
+from seqmodels.hmm.inference.log_space import log_alpha_and_steps
+from seqmodels.hmm.inference.sampling import sample_paths
+from seqmodels.hmm.inference.segments import Segments
+from seqmodels.hmm.inference.trellis import Trellis
+from seqmodels.hmm.inference.viterbi import best_paths, log_prob_of_paths
+from seqmodels.hmm.learning.constraints import Frozen
+from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.posterior import batch_posterior
 from seqmodels.hmm.topology import Arcs, as_topology
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian_mixture import PseudoFrames
-from seqmodels.precision import is_beyond_float32, refuse_beyond_float64
+from seqmodels.precision import refuse_beyond_float64, squares_exceed_float32
 from seqmodels.preparation import Example
 
-Algorithm = Callable[[Parameters, Densities, PackedBatch], list[Tensor]]
+StateAlgorithm = Callable[[Parameters, Densities, PackedBatch], list[Tensor]]  # a result for each sequence
 
 # -- the states of sequences ---------------------------------------------------------------------------------
 
 
-def of_each_sequence(
-    parameters: Parameters, emission: Emission, corpus: Corpus, algorithm: Algorithm
+def run_on_corpus(
+    parameters: Parameters, emission: Emission, corpus: Corpus, algorithm: StateAlgorithm
 ) -> list[np.ndarray]:
-    """What an algorithm over the states, such as ``posterior.batch_paths``, finds for each sequence of a corpus."""
+    """What an algorithm over the states, such as ``batch_paths``, finds for each sequence of a corpus."""
     results: list[np.ndarray] = [np.empty(0)] * len(corpus.sequences)
     for batch in corpus.batches:
         densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, corpus.dtype, batch.scratch)
@@ -41,9 +48,77 @@ def of_each_sequence(
     return results
 
 
-def batch_smoothed(parameters: Parameters, densities: Densities, batch: PackedBatch) -> list[Tensor]:
-    """p(z_t | x) of each sequence, ``(T, K)``; ``ValueError`` for one of probability zero."""
-    return batch.segments.split(batch_posterior(parameters, densities, batch).gamma)
+@torch.no_grad()
+def batch_posterior(parameters: Parameters, densities: Densities, batch: PackedBatch) -> list[Tensor]:
+    """p(z_t | x_1 .. x_T) of each sequence, ``(T, K)``; ``ValueError`` for one of probability zero."""
+    posterior = forward_backward_pass(batch.trellis(parameters, densities))
+    batch.refuse_impossible(posterior.log_prob)
+    return batch.segments.split(posterior.gamma)
+
+
+@torch.no_grad()
+def batch_beliefs(parameters: Parameters, densities: Densities, batch: PackedBatch) -> list[Tensor]:
+    """p(z_t | x_<=t) of each sequence, ``(T, K)``; zeros once it is impossible."""
+    return batch.segments.split(forward_pass(batch.trellis(parameters, densities)).alpha)
+
+
+@torch.no_grad()
+def batch_last_log_beliefs(parameters: Parameters, densities: Densities, batch: PackedBatch) -> list[Tensor]:
+    """log p(z_T | x) of each sequence, ``(K,)`` float64, exact in every state; -inf everywhere if it is impossible."""
+    trellis = batch.trellis(parameters, densities)
+    ran = scaled.forward(trellis)
+    if not ran.failed.any() and scaled.loss_is_negligible(trellis, ran.scale):
+        return list(ran.alpha[batch.segments.last].double().log())
+    whole, _ = trellis.take(torch.arange(batch.segments.n_sequences, device=densities.device))
+    return list(log_alpha_and_steps(whole)[0][whole.segments.last])
+
+
+@torch.no_grad()
+def batch_paths(parameters: Parameters, densities: Densities, batch: PackedBatch) -> list[Tensor]:
+    """The best path of each sequence, ``(T,)``."""
+    paths, log_prob = best_paths(batch.trellis(parameters, densities))
+    batch.refuse_impossible(log_prob)
+    return list(paths.split(batch.segments.lengths.tolist()))
+
+
+@torch.no_grad()
+def batch_log_prob_of_paths(
+    parameters: Parameters, densities: Densities, batch: PackedBatch, paths: Sequence[Tensor]
+) -> list[Tensor]:
+    """log p(path, x) of each sequence, float64 nats; ``paths``, ``(T,)`` states, of all sequences of the corpus."""
+    path = torch.cat([paths[i] for i in batch.indices]).to(densities.device)
+    return list(log_prob_of_paths(batch.trellis(parameters, densities), path))
+
+
+def batch_draws(
+    parameters: Parameters, densities: Densities, batch: PackedBatch, n: int, generator: torch.Generator
+) -> list[Tensor]:
+    """``n`` paths of each sequence drawn from p(z | x), ``(T, n)``."""
+    whole = Segments.whole(batch.segments.lengths, densities.device)
+    log_b = LogDensities(whole.packing.pack(batch.segments.packing.unpack(densities.log())))
+    trellis = Trellis.of(parameters.initial, parameters.transition, log_b, whole, parameters.final)
+    paths, log_prob = sample_paths(trellis, n, generator)
+    batch.refuse_impossible(log_prob)
+    return whole.packing.split(paths)
+
+
+def checked_paths(paths: Any, n_steps: Sequence[int], n_states: int) -> list[Tensor]:
+    """A path of states for each sequence; raises ``ValueError``, naming the sequence, for what is none."""
+    each = [np.asarray(path) for path in paths]
+    if len(each) != len(n_steps):
+        raise ValueError(f"there are {len(n_steps)} sequences but {len(each)} paths; pass one each, as decode does")
+    for i, (path, n) in enumerate(zip(each, n_steps, strict=True)):
+        if path.shape != (n,) or path.dtype.kind not in "iu":
+            raise ValueError(
+                f"the path of sequence {i} has shape {path.shape} and type {path.dtype}; pass {n} integers, a state "
+                "for each step (of x, then y)"
+            )
+        if not 0 <= path.min() <= path.max() < n_states:
+            raise ValueError(
+                f"the path of sequence {i} has states from {path.min()} to {path.max()}; the model has 0 to "
+                f"{n_states - 1}"
+            )
+    return [torch.as_tensor(path.astype(np.int64)) for path in each]
 
 
 def need_float64(examples: Sequence[Example]) -> bool:
@@ -54,7 +129,7 @@ def need_float64(examples: Sequence[Example]) -> bool:
         (i, values)
         for i, example in enumerate(examples)
         for values in (example.source, example.values)
-        if is_beyond_float32(values)
+        if squares_exceed_float32(values)
     ]
     for i, values in beyond:
         assert values is not None
@@ -96,8 +171,8 @@ def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np
     n, label = connected_components(transition > 0, directed=True, connection="strong")
     members = [np.flatnonzero(label == i) for i in range(n)]
     ends = np.zeros(len(transition)) if final is None else final
-    leaves = [ends[s].any() or transition[np.ix_(s, np.setdiff1d(np.arange(len(label)), s))].any() for s in members]
-    return [states for states, left in zip(members, leaves, strict=True) if not left]
+    can_leave = [ends[s].any() or transition[np.ix_(s, np.setdiff1d(np.arange(len(label)), s))].any() for s in members]
+    return [states for states, leaves in zip(members, can_leave, strict=True) if not leaves]
 
 
 def _visits(initial: np.ndarray, transition: np.ndarray) -> np.ndarray:
@@ -172,10 +247,10 @@ def reordered_observation(observation: Any, order: np.ndarray) -> Any:
 
 
 def _reordered_frozen(frozen: Frozen, order: np.ndarray) -> Frozen:
-    return Frozen(frozen.initial, _states(frozen.transition, order), _states(frozen.emission, order))
+    return Frozen(frozen.initial, _renumbered(frozen.transition, order), _renumbered(frozen.emission, order))
 
 
-def _states(which: Any, order: np.ndarray) -> Any:
+def _renumbered(which: Any, order: np.ndarray) -> Any:
     return which if isinstance(which, bool) else [i for i, old in enumerate(order.tolist()) if old in set(which)]
 
 

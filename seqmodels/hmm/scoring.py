@@ -22,7 +22,6 @@ from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps
 from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.inference.trellis import Filtered, Trellis
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.posterior import batch_trellis
 
 LOG_SHARE = 4  # a part that is scored in logarithms, which are float64, has a batch's frames divided by this
 NEAR_CERTAIN = 0.999  # probability of an end from which that of going on is summed up by itself
@@ -93,15 +92,15 @@ def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corp
     length, start, ones = len(corpus.sequences[i]), parameters.initial, torch.ones_like(parameters.initial)
     steps, end = np.full(length, -np.inf), None if parameters.final is None else -np.inf
     for part in cut(i, length, corpus.frames_at_once):
-        batch, last = corpus.pack([part]), part.last == length
+        batch, last = corpus.pack([part]), part.stop == length
         chain = replace(parameters, initial=start, final=parameters.final if last else ones)
         trellis = _trellis(chain, emission, corpus, batch)
         ran = scaled.forward(trellis)
         failed = bool(ran.failed.any())
-        filtered = forward_pass(trellis) if failed else Filtered(alpha=ran.alpha, steps=ran.steps, ends=ran.ends)
-        steps[part.first : part.last] = batch.segments.split(filtered.steps)[0].cpu().numpy()
+        filtered = forward_pass(trellis) if failed else ran.filtered
+        steps[part.first : part.stop] = batch.segments.split(filtered.steps)[0].cpu().numpy()
         belief = filtered.alpha[batch.segments.last][0]
-        if steps[part.last - 1] == -np.inf:  # impossible, and so is all that follows
+        if steps[part.stop - 1] == -np.inf:  # impossible, and so is all that follows
             break
         start = belief.double() @ parameters.transition
         if last:
@@ -122,16 +121,16 @@ def _score_parts_in_logarithms(parameters: Parameters, emission: Emission, corpu
         trellis, _ = _trellis(parameters, emission, corpus, corpus.pack([part])).take(only)
         log_alpha, part_steps = log_alpha_and_steps(trellis, log_start)
         log_belief = log_alpha[trellis.segments.last]
-        steps[part.first : part.last] = part_steps.cpu().numpy()
+        steps[part.first : part.stop] = part_steps.cpu().numpy()
         log_start = advance(log_belief)
-        if part.last == length and parameters.final is not None:
+        if part.stop == length and parameters.final is not None:
             end = float(torch.logsumexp(log_belief[0] + parameters.final.log(), 0))
     return steps if end is None else np.append(steps, end)
 
 
 def _trellis(parameters: Parameters, emission: Emission, corpus: Corpus, batch: PackedBatch) -> Trellis:
     densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, corpus.dtype, batch.scratch)
-    return batch_trellis(parameters, densities, batch)
+    return batch.trellis(parameters, densities)
 
 
 def _end(parameters: Parameters, filtered: Filtered, j: int) -> float | None:

@@ -12,15 +12,18 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
+from seqmodels.fitting import apply_setting
 from seqmodels.generation import Prediction, Source, select_rows
-from seqmodels.hmm.corpus import validation_score
+from seqmodels.hmm.corpus import corpus_of, validation_score
+from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.inference.messages import log_messages, log_next, log_steps, log_update
-from seqmodels.hmm.learning.constraints import Pseudocounts
 from seqmodels.hmm.learning.options import check_numbers
+from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.model import DTYPES, SequenceModel
+from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.precision import DTYPES
 from seqmodels.preparation import Data, Example, Setting, default_encoding
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.tagging import past_the_source
@@ -187,7 +190,7 @@ class HMMTagger(SequenceModel):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         encoding = self._encoding_of_sources()
-        setting = Setting.of(encoding, self._checked_emission(encoding), "given", conditional=False)
+        setting = Setting.from_fitted(encoding, self._checked_emission(encoding), "given", conditional=False)
         raw = Sequences([encoding.decode(_source(e.source)) for e in train])
         labels, weights = [e.values for e in train], np.array([e.weight for e in train])
         self.hmm_ = self._unfitted_hmm()
@@ -247,24 +250,25 @@ class HMMTagger(SequenceModel):
 
     def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
         """Log-densities and messages ``(T, K S)`` of each source; ``ValueError`` names one of probability zero."""
-        chain = self._chain()
+        hmm, parameters = self.hmm_, self._parameters()
+        emission = emission_of(hmm.observation_, hmm.encoding_.size)
+        corpus = corpus_of(
+            [Example(x) for x in sources], emission, len(parameters.initial), self._device(), DTYPES[self.dtype]
+        )
         all_log_b, all_messages = [torch.empty(0)] * len(sources), [torch.empty(0)] * len(sources)
-        parameters = self._parameters()
-        for batch in chain._corpus([Example(x) for x in sources], len(parameters.initial)).batches:
-            densities, _ = chain._emission().evaluate(
-                parameters.table, batch.x, batch.past, DTYPES[self.dtype], batch.scratch
-            )
+        for batch in corpus.batches:
+            densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, corpus.dtype, batch.scratch)
             log_b = batch.segments.split(densities.log().double())
             messages = log_messages(parameters.transition, log_b, parameters.final)
-            for i, each, message in zip(batch.indices, log_b, messages, strict=True):
-                if torch.isneginf(parameters.initial.log() + message[0]).all():
+            for i, log_b_of_source, messages_of_source in zip(batch.indices, log_b, messages, strict=True):
+                if torch.isneginf(parameters.initial.log() + messages_of_source[0]).all():
                     raise ValueError(
                         f"source {i} has probability zero whatever its labels, so they have no probability given it; "
                         "keep emissions and transitions from being exactly zero (pseudocount, of the tagger and of "
                         "its emission)"
                     )
-                all_log_b[i] = each
-                all_messages[i] = message
+                all_log_b[i] = log_b_of_source
+                all_messages[i] = messages_of_source
         return all_log_b, all_messages
 
     def _chain(self) -> HMM:
@@ -289,7 +293,9 @@ class HMMTagger(SequenceModel):
     def _restore(self, state: dict[str, Any]) -> None:
         encoding = self._encoding_of_sources()
         self.hmm_ = self._unfitted_hmm()
-        self.hmm_._apply_setting(Setting.of(encoding, self._emission(encoding.reads), "given", conditional=False))
+        apply_setting(
+            self.hmm_, Setting.from_fitted(encoding, self._emission(encoding.reads), "given", conditional=False)
+        )
         self.hmm_._restore(state)
         self.hmm_.history_, self.hmm_.converged_, self.hmm_.fit_seconds_ = self.history_, self.converged_, 0.0
 
@@ -321,7 +327,7 @@ def fit_labelled(
         n_each: states i n_each to i n_each + n_each - 1 are label i's.
     """
     hmm._check_hyperparameters()
-    hmm._apply_setting(setting)
+    apply_setting(hmm, setting)
     states: list[np.ndarray | None] = [parts_of_runs(each, n_each) for each in labels]
     if n_each > 1:
         options = {name: getattr(hmm, name) for name in ("max_iter", "checkpoint", "resume_from")}

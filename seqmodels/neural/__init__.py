@@ -1,6 +1,6 @@
 """The network wing: history (and source) -> state -> observation."""
 
-from seqmodels.neural.causal import CausalModel, from_module
+from seqmodels.neural.custom_module import CausalModel, from_module
 from seqmodels.neural.huggingface.conversion import from_huggingface, to_huggingface
 from seqmodels.neural.inspection import gradient_by_lag
 from seqmodels.neural.masked import MaskedTransformer

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.neural.ops.padding import pad_right
 from seqmodels.preparation import Example
 
 
@@ -36,7 +37,7 @@ class Row:
     has_end: bool
 
     @classmethod
-    def of(cls, example: Example, reads_source: bool, has_end: bool) -> Row:
+    def from_example(cls, example: Example, reads_source: bool, has_end: bool) -> Row:
         """``reads_source``: by an encoder; without one the source is the beginning of the row."""
         if example.source is None or reads_source:
             return cls(example.values, 0, example.source, example.weight, has_end)
@@ -69,7 +70,7 @@ class PaddedBatch:
         is_start: (B, T) bool, the first step of a row, whose input is the learned start.
         is_end: (B, T) bool, the step whose target is the end.
         may_end: (B, T) bool, where the end has a probability.
-        is_target: (B, T) bool, steps after the source where source and target are one row.
+        is_after_source: (B, T) bool, steps after the source where source and target are one row.
         step_weights: (B, T) float, the weight of a step's log-probability, 0 where it is padded or not scored.
         past: (B, T, p, D), the p elements before each step, NaN before the first; None where p is 0.
         source, source_mask: (B, S, ...) and (B, S), True where real, for an encoder.
@@ -81,7 +82,7 @@ class PaddedBatch:
     is_start: Tensor
     is_end: Tensor
     may_end: Tensor
-    is_target: Tensor
+    is_after_source: Tensor
     step_weights: Tensor
     past: Tensor | None
     source: Tensor | None
@@ -111,7 +112,7 @@ def assemble(
     width = max(map(len, ranges))
     parts = [_steps_of(rows[r.row], r, width, n_past) for r in ranges]
     columns = [torch.as_tensor(np.stack(column), device=device) for column in zip(*parts, strict=True)]
-    inputs, targets, is_start, is_end, may_end, is_target, step_weights, past = columns
+    inputs, targets, is_start, is_end, may_end, is_after_source, step_weights, past = columns
     sources = [_steps_of_source(rows[r.row].source, r) if aligned_sources else rows[r.row].source for r in ranges]
     source, source_mask = pad_sources(sources, device, dtype)
     vectors = inputs.is_floating_point()
@@ -121,7 +122,7 @@ def assemble(
         is_start=is_start,
         is_end=is_end,
         may_end=may_end,
-        is_target=is_target,
+        is_after_source=is_after_source,
         step_weights=step_weights,
         past=past.to(dtype) if n_past else None,
         source=source,
@@ -160,9 +161,7 @@ def pad_sources(
     present = [source for source in sources if source is not None]
     if not present:
         return None, None
-    lengths = torch.tensor([len(source) for source in present], device=device)
-    padded = torch.nn.utils.rnn.pad_sequence([torch.as_tensor(s) for s in present], batch_first=True).to(device)
-    mask = torch.arange(padded.shape[1], device=device) < lengths.unsqueeze(1)
+    padded, mask = pad_right(present, device)
     return (padded.to(dtype) if padded.is_floating_point() else padded), mask
 
 

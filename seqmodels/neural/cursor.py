@@ -1,8 +1,13 @@
-"""Incremental evaluation: a network one step at a time, for n sequences at once, in the windows that scoring reads."""
+"""Incremental evaluation: a network one step at a time, for n sequences at once, in the windows that scoring reads.
+
+``NetworkCursor`` calls the network itself, whatever it reads. ``SymbolCursor`` makes the same predictions of networks
+that read symbols in fewer operations: all inputs are computed beforehand, and a ``Stepper`` takes the steps.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
@@ -11,17 +16,19 @@ from torch.nn import functional as F
 from seqmodels.generation import Prediction, Source, source_of_each, stacked_sources
 from seqmodels.neural.batches import Windowing, pad_sources
 from seqmodels.neural.io_module import SequenceModule, split_end
-from seqmodels.neural.network import CarriedState, select
+from seqmodels.neural.network import State, Stepper, StepperState, select
 from seqmodels.observations import Observation
 from seqmodels.tagging import past_the_source
 
+# -- any network -----------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
-class NetworkState:
+class NetworkState(Generic[State]):
     """The state before step ``position`` of the row.
 
     Attributes:
-        memory: of the network.
+        network_state: of the network.
         outputs: (n, P), of its head.
         recent: (n, w, ...), the last elements, which a new window reads again.
         position: of the next step.
@@ -31,7 +38,7 @@ class NetworkState:
             where others end.
     """
 
-    memory: CarriedState
+    network_state: State
     outputs: Tensor
     recent: Tensor
     position: int
@@ -46,15 +53,15 @@ class NetworkState:
 
 
 @dataclass(frozen=True)
-class NetworkCursor:
+class NetworkCursor(Generic[State]):
     """The one-step predictions of a fitted module."""
 
-    module: SequenceModule
+    module: SequenceModule[State]
     observation: Observation
     windowing: Windowing
 
     @torch.no_grad()
-    def start(self, source: Source = None, n: int = 1) -> NetworkState:
+    def start(self, source: Source = None, n: int = 1) -> NetworkState[State]:
         """Before the first scored step; a network without an encoder reads the source as the row's beginning.
 
         Sources for an encoder may be of several lengths.
@@ -65,19 +72,19 @@ class NetworkCursor:
         width = (self.module.spec.size,) if vectors else ()
         if source is None or self.module.network.reads_source:
             padded, mask = pad_sources(source_of_each(source, n), parameter.device, parameter.dtype)
-            memory = self.module.start(n, padded, mask)
+            start = self.module.start(n, padded, mask)
             recent = torch.zeros(n, 0, *width, dtype=dtype, device=parameter.device)
             n_steps = None if padded is None or not self.module.network.aligned else padded.shape[1]
-            return self._read(NetworkState(memory, recent, recent, 0, 0, 0, n_steps), 1)
-        rows = stacked_sources(source, n)
-        assert rows is not None, "there is a source"
-        rows = rows.to(parameter.device, parameter.dtype if rows.is_floating_point() else torch.int64)
-        first = rows.shape[1]
+            return self._read(NetworkState(start, recent, recent, 0, 0, 0, n_steps), 1)
+        sources = stacked_sources(source, n)
+        assert sources is not None, "there is a source"
+        sources = sources.to(parameter.device, parameter.dtype if sources.is_floating_point() else torch.int64)
+        first = sources.shape[1]
         window = self.windowing.windows(first + 1)[-1][0]
-        return self.begin_window(NetworkState(None, rows, rows, first, window, first))
+        return self.begin_window(sources, first, window, first)
 
     @torch.no_grad()
-    def advance(self, state: NetworkState, x: Tensor) -> NetworkState:
+    def advance(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
         """Take each sequence's next element; at the end of a window begin the next."""
         recent = torch.cat([state.recent, x.to(state.recent).unsqueeze(1)], dim=1)
         position, window = state.position + 1, self.windowing.window_of(state.position + 1, state.window)
@@ -85,54 +92,172 @@ class NetworkCursor:
         advanced = replace(state, recent=recent[:, -keep:], position=position, window=window)
         if advanced.is_over:
             return advanced
-        return self._read(advanced, 1) if window == state.window else self.begin_window(advanced)
+        if window == state.window:
+            return self._read(advanced, 1)
+        return self.begin_window(advanced.recent, position, window, state.first)
 
     @torch.no_grad()
-    def begin_window(self, state: NetworkState) -> NetworkState:
-        """The state at its position in its window, with memory and outputs computed from the window's first step on."""
-        empty = replace(state, memory=self.module.start(len(state.recent), None, None))
-        return self._read(empty, state.position - state.window + 1)
+    def read(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
+        """Take each sequence's next T elements, ``x (n, T, ...)``, in one call of the network."""
+        recent, length = torch.cat([state.recent, x.to(state.recent)], dim=1), x.shape[1]
+        position, window = state.position + length, state.window
+        for step in range(state.position + 1, position + 1):
+            window = self.windowing.window_of(step, window)
+        keep = max(self.windowing.context or 0, self.observation.n_past, 1)
+        if window == state.window:
+            after = self._read(replace(state, recent=recent, position=position), length)
+        else:
+            after = self.begin_window(recent, position, window, state.first)
+        return replace(after, recent=recent[:, -keep:])
 
-    def _read(self, state: NetworkState, n_inputs: int) -> NetworkState:
+    @torch.no_grad()
+    def begin_window(self, recent: Tensor, position: int, window: int, first: int) -> NetworkState[State]:
+        """The state at a position in its window, computed from the window's first step on; see ``NetworkState``."""
+        start = self.module.start(len(recent), None, None)
+        return self._read(NetworkState(start, recent, recent, position, window, first), position - window + 1)
+
+    def _read(self, state: NetworkState[State], n_inputs: int) -> NetworkState[State]:
         """Let the network read its last ``n_inputs`` inputs."""
-        outputs, memory = self.module(*self.last_inputs(state, n_inputs), state.memory)
-        return replace(state, memory=memory, outputs=outputs[:, -1])
+        inputs = self.last_inputs(state.recent, state.position, state.first, n_inputs)
+        outputs, network_state = self.module(*inputs, state.network_state)
+        return replace(state, network_state=network_state, outputs=outputs[:, -1])
 
-    def last_inputs(self, state: NetworkState, n_inputs: int) -> tuple[Tensor, Tensor, Tensor]:
+    def last_inputs(self, recent: Tensor, position: int, first: int, n_inputs: int) -> tuple[Tensor, Tensor, Tensor]:
         """The last ``n_inputs`` inputs, the start token among them where the row begins.
 
         ``(n, T, ...)`` and two masks ``(n, T)``.
         """
-        step = torch.arange(state.position - n_inputs + 1, state.position + 1, device=state.recent.device)
-        inputs = state.recent[:, max(0, state.recent.shape[1] - n_inputs) :]
+        step = torch.arange(position - n_inputs + 1, position + 1, device=recent.device)
+        inputs = recent[:, max(0, recent.shape[1] - n_inputs) :]
         if inputs.shape[1] < n_inputs:  # the start has no element for an input
             inputs = F.pad(inputs, (0, 0, 1, 0) if inputs.ndim == 3 else (1, 0))
-        is_start, is_target = (mask.expand(len(inputs), -1) for mask in (step == 0, step >= state.first))
-        return inputs, is_start, is_target
+        is_start, is_after_source = (mask.expand(len(inputs), -1) for mask in (step == 0, step >= first))
+        return inputs, is_start, is_after_source
 
     @torch.no_grad()
-    def distribution(self, state: NetworkState) -> Prediction:
+    def distribution(self, state: NetworkState[State]) -> Prediction:
         """The prediction of the next step; ``ValueError`` past the end of the source."""
         if state.n_steps is not None and state.is_over:
             raise past_the_source(state.n_steps)
         may_end = torch.full((len(state.outputs),), state.position > state.first, device=state.outputs.device)
-        output_parameters, end = split_end(state.outputs, may_end, self.module.spec.stops)
+        output_parameters, end = split_end(state.outputs, may_end, self.module.spec.has_end)
         log_end = None if end is None else F.logsigmoid(end)
         observation = self.observation.bound(self.module.shared)
         return Prediction(observation, output_parameters.unsqueeze(1), None, self._past(state), log_end)
 
-    def select(self, state: NetworkState, index: Tensor) -> NetworkState:
+    def select(self, state: NetworkState[State], index: Tensor) -> NetworkState[State]:
         """The state of the sequences ``index (m,)``, in this order."""
         return replace(
             state,
-            memory=select(state.memory, index),
+            network_state=select(state.network_state, index),
             outputs=select(state.outputs, index),
             recent=select(state.recent, index),
         )
 
-    def _past(self, state: NetworkState) -> Tensor | None:
+    def _past(self, state: NetworkState[State]) -> Tensor | None:
         n_past = self.observation.n_past
         if n_past == 0:
             return None
         missing = n_past - state.recent.shape[1]
         return F.pad(state.recent, (0, 0, max(0, missing), 0), value=torch.nan)[:, -n_past:]
+
+
+# -- networks of symbols ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SymbolState(Generic[StepperState]):
+    """The state before step ``position`` of the row.
+
+    Attributes:
+        stepper_state: of the stepper.
+        outputs: (n, P), of the network's head.
+        position, window, first: as in ``NetworkState``.
+        recent: the last symbols, each (n,), which a new window reads again; none where there are no windows.
+    """
+
+    stepper_state: StepperState
+    outputs: Tensor
+    position: int
+    window: int
+    first: int
+    recent: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class SymbolCursor(Generic[State, StepperState]):
+    """The same predictions as those of ``base`` up to rounding, made by ``stepper``.
+
+    ``weight (d, P)`` and ``bias (P,)`` are the head's.
+    """
+
+    base: NetworkCursor[State]
+    stepper: Stepper[State, StepperState]
+    weight: Tensor
+    bias: Tensor
+
+    @classmethod
+    @torch.no_grad()
+    def from_network_cursor(cls, base: NetworkCursor[Any]) -> SymbolCursor[Any, Any] | None:
+        """None where inputs cannot be computed beforehand (vectors), and for networks without a ``stepper``."""
+        module = base.module
+        if module.spec.reads == "vectors" or base.observation.n_past:
+            return None
+        if not module.network.reads_past:
+            return None
+        inputs = module.embedding(torch.arange(module.spec.size, device=module.head.bias.device))
+        stepper = module.network.stepper(inputs if module.segment is None else inputs + module.segment[1])
+        if stepper is None:
+            return None
+        return cls(base, stepper, module.head.weight.detach().t(), module.head.bias.detach())
+
+    def start(self, source: Source = None, n: int = 1) -> SymbolState[StepperState]:
+        """Before the first scored step."""
+        return self._converted(self.base.start(source, n))
+
+    def advance(self, state: SymbolState[StepperState], x: Tensor) -> SymbolState[StepperState]:
+        """Take each sequence's next symbol, ``x (n,)``; past the end of a window, enter the next one."""
+        x, recent, position = x.to(self.bias.device), state.recent, state.position + 1
+        if self.base.windowing.context is not None:
+            recent = (*recent, x.clone())  # what is kept must not change when the caller's does
+            window = self.base.windowing.window_of(position, state.window)
+            if window != state.window:
+                read_again = torch.stack(recent[window - position - 1 :], 1)
+                return self._in_new_window(read_again, position, window, state.first)
+        hidden, stepper_state = self.stepper.step(x, state.stepper_state)
+        return SymbolState(stepper_state, self._head(hidden), position, state.window, state.first, recent)
+
+    @torch.no_grad()
+    def _in_new_window(self, recent: Tensor, position: int, window: int, first: int) -> SymbolState[StepperState]:
+        """The state at its position in a new window."""
+        inputs = self.base.last_inputs(recent, position, first, position - window + 1)
+        prefilled = self.stepper.prefill(self.base.module.embed(*inputs))
+        if prefilled is None:
+            return self._converted(self.base.begin_window(recent, position, window, first))
+        hidden, state = prefilled
+        return SymbolState(state, self._head(hidden), position, window, first, recent.unbind(1))
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        return torch.addmm(self.bias, hidden, self.weight)
+
+    def distribution(self, state: SymbolState[StepperState]) -> Prediction:
+        """The prediction of the next symbol."""
+        output_parameters, log_end = state.outputs, None
+        if self.base.module.spec.has_end:
+            output_parameters, end = output_parameters[:, :-1], output_parameters[:, -1]
+            log_end = F.logsigmoid(end) if state.position > state.first else torch.full_like(end, -torch.inf)
+        return Prediction(self.base.observation, output_parameters.unsqueeze(1), None, None, log_end)
+
+    def select(self, state: SymbolState[StepperState], index: Tensor) -> SymbolState[StepperState]:
+        """The state of the sequences ``index (m,)``, in this order."""
+        selected, outputs = self.stepper.select(state.stepper_state, index), state.outputs.index_select(0, index)
+        recent = state.recent
+        if recent:
+            recent = torch.stack(recent).index_select(1, index).unbind(0)
+        return SymbolState(selected, outputs, state.position, state.window, state.first, recent)
+
+    def _converted(self, state: NetworkState[State]) -> SymbolState[StepperState]:
+        converted, recent = self.stepper.converted(state.network_state), tuple[Tensor, ...]()
+        if self.base.windowing.context is not None:
+            recent = state.recent.unbind(1)
+        return SymbolState(converted, state.outputs, state.position, state.window, state.first, recent)

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.fitting import checked_data
 from seqmodels.neural.batches import PaddedBatch, StepRange, assemble
-from seqmodels.neural.io_module import SequenceModule, batch_log_prob
+from seqmodels.neural.io_module import SequenceModule
 from seqmodels.neural.model import NeuralModel
-from seqmodels.neural.network import CarriedState
+from seqmodels.neural.scoring import batch_log_prob
 from seqmodels.preparation import Example
 
 if TYPE_CHECKING:
@@ -26,9 +27,8 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
     """The mean norm of ``∂ log p(x_t | x_<t) / ∂ e_{t - lag}``, e the embedded inputs, over all t with such a past.
 
     Only what goes through the network counts: not the linear skip from the last vector, nor an observation's own past
-        steps.
-    Where the past fades (Hochreiter 1991; Bengio et al. 1994) it falls geometrically with the lag. It takes a backward
-    pass for every step of the longest sequence, so pass short parts of long ones (``Sequences.chunks``).
+    steps. Where the past fades (Hochreiter 1991; Bengio et al. 1994) it falls geometrically with the lag. It takes a
+    backward pass for every step of the longest sequence, so pass short parts of long ones (``Sequences.chunks``).
 
     Args:
         model: fitted, without targets.
@@ -43,7 +43,7 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
     """
     import pandas as pd
 
-    examples, module = _examples(model, X), copy.deepcopy(model._ready())  # a copy, which gets a hook
+    examples, module = _examples(model, X), copy.deepcopy(model._evaluation_module())  # a copy, which gets a hook
     checked = _check_lags(lags, max(len(example.values) for example in examples))
     sums, counts = np.zeros(len(checked)), np.zeros(len(checked), np.int64)
     for batch in _batches(examples):
@@ -59,7 +59,7 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
 def _examples(model: NeuralModel, X: Any) -> list[Example]:
     if model._setting().measure.conditional:
         raise ValueError("the model was fitted as p(y | x), but the gradient by lag is of p(x); fit without y")
-    examples = model._setting().examples(model._checked_data(X, None))
+    examples = model._setting().examples(checked_data(model, X, None))
     longest = max(len(example.values) for example in examples)
     if model.context_ is not None and longest > model.context_:
         raise ValueError(
@@ -88,7 +88,7 @@ def _batches(examples: list[Example]) -> list[list[Example]]:
 
 
 def _norms(
-    model: NeuralModel, module: SequenceModule, examples: list[Example], furthest: int
+    model: NeuralModel, module: SequenceModule[Any], examples: list[Example], furthest: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """``(B, T, furthest)`` norms, of which the last axis is the lag less one, and the lengths ``(B,)``."""
     rows = model._rows(examples)
@@ -108,7 +108,7 @@ def _norms(
     return norms.numpy(), np.array([len(row.values) for row in rows])
 
 
-def _log_prob_and_inputs(model: NeuralModel, module: SequenceModule, batch: PaddedBatch) -> tuple[Tensor, Tensor]:
+def _log_prob_and_inputs(model: NeuralModel, module: SequenceModule[Any], batch: PaddedBatch) -> tuple[Tensor, Tensor]:
     """``(B, T)`` log-probabilities and the embedded inputs ``(B, T, d_model)`` that they follow from."""
     captured: list[Tensor] = []
     with module.network.register_forward_pre_hook(lambda _, arguments: captured.append(arguments[0])):
@@ -118,7 +118,7 @@ def _log_prob_and_inputs(model: NeuralModel, module: SequenceModule, batch: Padd
 
 @torch.no_grad()
 def source_attention(
-    model: NeuralModel, X: Any, y: Any, attention_weights: Callable[[Tensor, CarriedState], Tensor]
+    model: NeuralModel, X: Any, y: Any, attention_weights: Callable[[Tensor, Any], Tensor]
 ) -> list[np.ndarray]:
     """For each pair the attention weights ``(S_y, S_x)`` of an encoder-decoder, over encoded steps, without y's end.
 
@@ -128,12 +128,12 @@ def source_attention(
         y: targets; step t has the weights that it was predicted with.
         attention_weights: embedded inputs (1, T, d) and the network's state before them -> weights (1, T, S).
     """
-    examples = model._setting().examples(model._checked_data(X, y))
-    rows, module = model._rows(examples), model._ready()
+    examples = model._setting().examples(checked_data(model, X, y))
+    rows, module = model._rows(examples), model._evaluation_module()
     parameter, result = next(module.parameters()), []
     for i, (row, example) in enumerate(zip(rows, examples, strict=True)):
         batch = assemble(rows, [StepRange(i, 0, row.n_steps)], 0, parameter.device, parameter.dtype)
-        memory = module.start(1, batch.source, batch.source_mask)
-        weights = attention_weights(module.embed(batch.inputs, batch.is_start, batch.is_target), memory)
+        state = module.start(1, batch.source, batch.source_mask)
+        weights = attention_weights(module.embed(batch.inputs, batch.is_start, batch.is_after_source), state)
         result.append(weights[0, : len(example.values)].double().cpu().numpy())
     return result

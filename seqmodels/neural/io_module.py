@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Generic, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodels.measure import Values
-from seqmodels.neural.batches import PaddedBatch
-from seqmodels.neural.network import CarriedState, Network, Source
-from seqmodels.neural.ops.cross_entropy import linear_log_prob
+from seqmodels.neural.network import Network, Source, State
 from seqmodels.neural.ops.tied_linear import TiedLinear
-from seqmodels.observations import Categorical, Observation
-
-LARGE_VOCABULARY = 1_024  # symbols, from which on the output layer and its softmax are computed together, in blocks
+from seqmodels.observations import Observation
 
 
 @dataclass(frozen=True)
@@ -27,18 +23,20 @@ class IOSpec:
         reads: what a step is.
         size: D or V.
         conditional: whether it is p(y | x).
-        stops: whether the end of a sequence is an event.
+        has_end: whether the end of a sequence is an event.
         tied_scale: symbols only: the embedding's table is the output layer's too, and embeddings are multiplied by
             this; None: each has its own.
         source: of a network with an encoder; None: sources are read as targets are.
+        has_missing: vectors only: whether features may be missing (NaN), which then is an input too.
     """
 
     reads: Literal["vectors", "symbols"]
     size: int
     conditional: bool
-    stops: bool
+    has_end: bool
     tied_scale: float | None = None
     source: SourceSpec | None = None
+    has_missing: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,21 +94,32 @@ class Embedding(nn.Module):
         if isinstance(self.map, nn.Linear) or steps.numel() < self.map.num_embeddings:
             return torch.where(is_start.unsqueeze(-1), begin, self.map(steps))
         # A start is one more row of the table: cheaper than to choose among embeddings that are more than its rows.
-        table, rows = self.table(steps, is_start, begin)
-        return F.embedding(rows, table)
+        table, row_ids = self.table(steps, is_start, begin)
+        return F.embedding(row_ids, table)
 
 
-class SequenceModule(nn.Module):
+class SequenceModule(nn.Module, Generic[State]):
     """``parameters_t = W hidden_t + S x_{t-1} + b``, ``hidden_t = network(start, x_1 .. x_{t-1}, source)``.
 
-    The linear skip S from the last vector is there for vectors only. Under ``stops`` one more output is the logit of
+    The linear skip S from the last vector is there for vectors only. Under ``has_end`` one more output is the logit of
     the end.
     A network that does not read the past has no x for an input, and there is no S: ``parameters_t = W hidden_t + b``.
+    Where features may be missing they are read as 0, and a linear map of the mask of what is missing is added to the
+    embedding of the step.
     """
 
-    def __init__(self, network: Network, observation: Observation, spec: IOSpec, generator: torch.Generator) -> None:
+    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
+
+        def __call__(
+            self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor, state: State
+        ) -> tuple[Tensor, State]:
+            """By ``forward``."""
+
+    def __init__(
+        self, network: Network[State], observation: Observation, spec: IOSpec, generator: torch.Generator
+    ) -> None:
         super().__init__()
-        d, n_outputs = network.d_model, observation.n_output_parameters(spec.size) + spec.stops
+        d, n_outputs = network.d_model, observation.n_output_parameters(spec.size) + spec.has_end
         self.network = network
         self.spec = spec
         self.shared = observation.shared(spec.size)
@@ -124,12 +133,16 @@ class SequenceModule(nn.Module):
         self.source_transform = (
             self.transform if spec.source is None else _transform(spec.source.reads, spec.source.values)
         )
+        masks = spec.has_missing and network.reads_past
+        self.missing = nn.Linear(spec.size, d, bias=False) if masks else None
+        if self.missing is not None:
+            nn.init.zeros_(self.missing.weight)
         self.no_source = nn.Parameter(torch.zeros(d)) if network.reads_source and not spec.conditional else None
         self.head = _head(self.embedding, n_outputs, spec, d)
         with torch.no_grad():
             self.head.bias.zero_()
-            self.head.bias[: n_outputs - spec.stops] = observation.starting_point(spec.size, generator)
-            if spec.stops:
+            self.head.bias[: n_outputs - spec.has_end] = observation.starting_point(spec.size, generator)
+            if spec.has_end:
                 self.head.bias[-1] = -3.0  # sequences rarely end
         skips = spec.reads == "vectors" and network.reads_past
         self.skip = nn.Linear(spec.size, n_outputs, bias=False) if skips else None
@@ -137,12 +150,12 @@ class SequenceModule(nn.Module):
             nn.init.zeros_(self.skip.weight)
 
     @torch.no_grad()
-    def fit_bias(self, observation: Observation, total: Tensor, n: float) -> None:
-        """Let an untrained network predict about what training frames are: ``n`` of them that sum to ``total (D,)``."""
-        bias = self.head.bias[: len(self.head.bias) - self.spec.stops]
-        bias.copy_(observation.starting_near(bias, total, n))
+    def fit_bias(self, observation: Observation, frame_sum: Tensor, n_frames: float) -> None:
+        """Let an untrained network predict about what frames are: ``n_frames`` that sum to ``frame_sum (D,)``."""
+        bias = self.head.bias[: len(self.head.bias) - self.spec.has_end]
+        bias.copy_(observation.starting_near(bias, frame_sum, n_frames))
 
-    def start(self, n: int, source: Tensor | None, mask: Tensor | None) -> CarriedState:
+    def start(self, n: int, source: Tensor | None, mask: Tensor | None) -> State:
         """The network's state before the first step, for a batch of n."""
         if self.no_source is not None:
             values = self.no_source.expand(n, 1, -1)
@@ -153,35 +166,39 @@ class SequenceModule(nn.Module):
         embedding = self.embedding if self.source_embedding is None else self.source_embedding
         return self.network.start(n, Source(embedding(self.source_transform(source)) * mask.unsqueeze(-1), mask))
 
-    def embed(self, inputs: Tensor, is_start: Tensor, is_target: Tensor) -> Tensor:
+    def embed(self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor) -> Tensor:
         """What the network reads, ``(B, T, d_model)``."""
         if not self.network.reads_past:
             return self.head.bias.new_zeros(*is_start.shape, self.network.d_model)
-        embedded: Tensor = self.embedding(self.transform(inputs), is_start, self.begin)
+        embedded: Tensor = self.embedding(self.transform(self._filled(inputs)), is_start, self.begin)
+        if self.missing is not None:
+            mask = torch.isnan(inputs) & ~is_start.unsqueeze(-1)
+            embedded = embedded + self.missing(mask.to(inputs.dtype))
         if self.segment is not None:
-            embedded = embedded + self.segment[is_target.long()]
+            embedded = embedded + self.segment[is_after_source.long()]
         return embedded
 
-    def hidden(
-        self, inputs: Tensor, is_start: Tensor, is_target: Tensor, memory: CarriedState
-    ) -> tuple[Tensor, CarriedState]:
+    def hidden(self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor, state: State) -> tuple[Tensor, State]:
         """Hidden states ``(B, T, d_model)``, and the network's state after the last step."""
         if self.training and self.spec.reads == "symbols" and self.segment is None and self.begin is not None:
-            table, rows = self.embedding.table(inputs, is_start, self.begin)
-            if rows.numel() > len(table):
-                return self.network.read(table * self.embedding.scale, rows, memory)
-        states: tuple[Tensor, CarriedState] = self.network(self.embed(inputs, is_start, is_target), memory)
-        return states
+            table, row_ids = self.embedding.table(inputs, is_start, self.begin)
+            if row_ids.numel() > len(table):
+                return self.network.forward_rows(table * self.embedding.scale, row_ids, state)
+        return self.network(self.embed(inputs, is_start, is_after_source), state)
 
-    def forward(
-        self, inputs: Tensor, is_start: Tensor, is_target: Tensor, memory: CarriedState
-    ) -> tuple[Tensor, CarriedState]:
+    def forward(self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor, state: State) -> tuple[Tensor, State]:
         """Output parameters (and the end's logit) of each step, ``(B, T, P)``, and the state after the last."""
-        hidden, memory = self.hidden(inputs, is_start, is_target, memory)
+        hidden, state = self.hidden(inputs, is_start, is_after_source, state)
         outputs = self.head(hidden)
         if self.skip is not None:
-            outputs = outputs + self.skip(torch.where(is_start.unsqueeze(-1), 0.0, self.transform(inputs)))
-        return outputs, memory
+            outputs = outputs + self.skip(
+                torch.where(is_start.unsqueeze(-1), 0.0, self.transform(self._filled(inputs)))
+            )
+        return outputs, state
+
+    def _filled(self, inputs: Tensor) -> Tensor:
+        """With 0 for what is missing."""
+        return inputs if self.missing is None else torch.where(torch.isnan(inputs), 0.0, inputs)
 
 
 def _transform(reads: str, values: tuple[Values, ...]) -> nn.Module:
@@ -198,88 +215,10 @@ def _head(embedding: Embedding, n_outputs: int, spec: IOSpec, d_model: int) -> n
     return head
 
 
-def split_end(outputs: Tensor, may_end: Tensor, stops: bool) -> tuple[Tensor, Tensor | None]:
+def split_end(outputs: Tensor, may_end: Tensor, has_end: bool) -> tuple[Tensor, Tensor | None]:
     """Output parameters and the log-odds of the end (-inf where it cannot be; None where lengths are given)."""
-    if not stops:
+    if not has_end:
         return outputs, None
     # The gradients of a split are joined, those of slices padded with zeros.
     output_parameters, end = outputs.split((outputs.shape[-1] - 1, 1), -1)
     return output_parameters, torch.where(may_end, end[..., 0], -torch.inf)
-
-
-def autocast(device: torch.device, precision: torch.dtype | None) -> torch.autocast:
-    """Within, products are in this precision; None: in that of the weights.
-
-    Without torch's cache of weights in low precision: one for all threads, which whoever comes first to the end of a
-    step empties. A weight that is read twice in a step would be cast once or twice as it happens, and its gradient
-    rounded once or twice.
-    """
-    return torch.autocast(device.type, dtype=precision, enabled=precision is not None, cache_enabled=False)
-
-
-def batch_log_prob(
-    module: SequenceModule,
-    observation: Observation,
-    batch: PaddedBatch,
-    memory: CarriedState,
-    precision: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor, CarriedState]:
-    """``(B, T)`` log-probability of each step's target, the output parameters, and the state after the last step.
-
-    ``precision`` is that of the network under autocast (training only); densities are computed in at least float32.
-    """
-    predict = _predict_in_blocks if has_large_vocabulary(module, observation) else _predict
-    log_prob, output_parameters, end, memory = predict(module, observation, batch, memory, precision)
-    if end is not None:
-        # log sigmoid of -inf has a NaN gradient, so the impossible end is masked before and after.
-        end_logit = torch.where(batch.may_end, end, 0.0)
-        log_continue = torch.where(batch.may_end, F.logsigmoid(-end_logit), 0.0)
-        log_prob = torch.where(batch.is_end, F.logsigmoid(end_logit), log_prob + log_continue)
-    return log_prob, output_parameters, memory
-
-
-# The log-probability of targets that are no ends, output parameters, the end's log-odds, and the network's state.
-Predicted = tuple[Tensor, Tensor, Tensor | None, CarriedState]
-
-
-def _predict(
-    module: SequenceModule,
-    observation: Observation,
-    batch: PaddedBatch,
-    memory: CarriedState,
-    precision: torch.dtype | None,
-) -> Predicted:
-    with autocast(batch.inputs.device, precision):
-        outputs, memory = module(batch.inputs, batch.is_start, batch.is_target, memory)
-    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-    output_parameters, end = split_end(outputs, batch.may_end, module.spec.stops)
-    log_prob = observation.bound(module.shared).log_prob(output_parameters, batch.targets, batch.past)
-    return log_prob, output_parameters, end, memory
-
-
-def _predict_in_blocks(
-    module: SequenceModule,
-    observation: Observation,
-    batch: PaddedBatch,
-    memory: CarriedState,
-    precision: torch.dtype | None,
-) -> Predicted:
-    """``_predict`` without ever holding the output parameters; the hidden states stand for them."""
-    size, head, end = module.spec.size, module.head, None
-    end_weight: Tensor | None
-    if isinstance(head, TiedLinear):
-        symbol_weight, end_weight = head.shared, head.own
-    else:
-        symbol_weight, end_weight = head.weight[:size], head.weight[size:]
-    with autocast(batch.inputs.device, precision):
-        hidden, memory = module.hidden(batch.inputs, batch.is_start, batch.is_target, memory)
-        log_prob = linear_log_prob(hidden, symbol_weight, head.bias[:size], batch.targets)
-        if module.spec.stops and end_weight is not None:
-            logit = F.linear(hidden, end_weight, head.bias[size:])[..., 0]
-            end = torch.where(batch.may_end, logit.to(log_prob.dtype), -torch.inf)
-    return log_prob, hidden, end, memory
-
-
-def has_large_vocabulary(module: SequenceModule, observation: Observation) -> bool:
-    """Whether logits of all symbols at all steps would be by far the largest array."""
-    return isinstance(observation, Categorical) and module.spec.size >= LARGE_VOCABULARY

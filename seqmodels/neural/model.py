@@ -4,39 +4,42 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
+from seqmodels.fitting import resolved_choices
 from seqmodels.generation import Cursor
 from seqmodels.main_memory import refuse_beyond_memory
-from seqmodels.model import DTYPES, SequenceModel
+from seqmodels.model import SequenceModel
 from seqmodels.neural.batches import Batching, Row, StepRange, Windowing, assemble
-from seqmodels.neural.cursor import NetworkCursor
+from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
 from seqmodels.neural.evaluation_copy import evaluation_copy
-from seqmodels.neural.io_module import IOSpec, SequenceModule, SourceSpec, autocast, batch_log_prob
-from seqmodels.neural.network import CarriedState, Network, map_state
-from seqmodels.neural.ops.compilation import Compile, check_compile, compiled
+from seqmodels.neural.io_module import IOSpec, SequenceModule, SourceSpec
+from seqmodels.neural.network import Network, map_state
+from seqmodels.neural.ops.precision import autocast, autocast_dtype
 from seqmodels.neural.options import (
     MAY_CHANGE,
+    Compile,
+    TrainingOptions,
+    check_compile,
     check_training_options,
+    compiled,
     sequences_per_batch,
     train_config,
 )
-from seqmodels.neural.scoring import log_prob_steps
-from seqmodels.neural.symbol_cursor import SymbolCursor
-from seqmodels.neural.weights import load_into
+from seqmodels.neural.scoring import batch_log_prob, log_prob_steps
+from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import Categorical, GaussianMixture, Observation
-from seqmodels.precision import is_beyond_float32, where_largest
+from seqmodels.precision import DTYPES, squares_exceed_float32, where_largest
 from seqmodels.preparation import MAX_HELD_OUT, Example
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Kind
-from seqmodels.training import BatchResult, Callback, Optimizer, Schedule, checkpoints_of_fit, train
+from seqmodels.training import BatchResult, checkpoints_of_fit, train
 
 MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
 ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
@@ -44,7 +47,7 @@ VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out p
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NeuralModel(SequenceModel, ABC):
+class NeuralModel(TrainingOptions, SequenceModel, ABC):
     """A network trained by gradient on the log-likelihood.
 
     To add one, subclass with the network's own hyperparameters and define ``_network``, ``_windowing``, ``_bptt_steps``
@@ -65,7 +68,7 @@ class NeuralModel(SequenceModel, ABC):
             second (a Transformer 128 wide in bfloat16 on one core, ``benchmarks/language_model.py``), so it pays in
             long runs; scoring and generation are never compiled. Needs a C++ compiler.
 
-    Those of training are described in ``TrainingOptions``; the others are those of ``SequenceModel``.
+    The others are those of ``TrainingOptions`` and ``SequenceModel``.
     """
 
     d_model: int = 256
@@ -75,26 +78,13 @@ class NeuralModel(SequenceModel, ABC):
     scale_embeddings: bool = True
     training_precision: str = "auto"
     compile: Compile = False
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
-    max_steps: int | Literal["auto"] | None = "auto"
-    max_epochs: int | None = None
-    max_seconds: float | None = None
-    batch_size: int | Literal["auto"] = "auto"
-    lr: float = 3e-3
-    weight_decay: float = 0.05
-    patience: int = 5
-    optimizer: Optimizer | None = None
-    schedule: Schedule | None = None
-    accumulate: int = 1
-    averaging: float = 0.0
-    callbacks: Sequence[Callback] = ()
 
+    _sums_out_missing: ClassVar[bool] = True
+    _trained_on_missing = False  # whether training had missing values, so that the module reads where they are
     _carries_state: ClassVar[bool] = True  # whether training hands the state on, from steps to the next steps
 
     @abstractmethod
-    def _network(self) -> Network:
+    def _network(self) -> Network[Any]:
         """The untrained network."""
 
     @abstractmethod
@@ -138,21 +128,26 @@ class NeuralModel(SequenceModel, ABC):
         _check_float32(validation, "validation")
         device = self._device()
         checkpoints = checkpoints_of_fit(
-            self, self._resolved_choices(), train_examples, validation, may_change=MAY_CHANGE
+            self, resolved_choices(self), train_examples, validation, may_change=MAY_CHANGE
         )
-        before = self.module_ if self.warm_start and hasattr(self, "module_") else None
-        drawn = self._build()
+        previous = self.module_ if self.warm_start and hasattr(self, "module_") else None
+        examples = [*train_examples, *validation]
+        self._trained_on_missing = self.encoding_.reads == "vectors" and (
+            any(_has_missing(example) for example in examples)
+            or (previous is not None and previous.missing is not None)
+        )
+        initial_generator = self._build()
         if self.observation_.emits == "vectors":
-            self.module_.fit_bias(self.observation_, *_total(train_examples))
-        if before is not None:
-            self._continue_from(before)
+            self.module_.fit_bias(self.observation_, *_frame_sum(train_examples))
+        if previous is not None:
+            self._continue_from(previous)
         self.module_.to(device, torch.float32)
         rows = self._rows(train_examples)
         bptt = self._bptt_steps()
         batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
-        with training_draws(drawn, device, compiled=bool(self.compile)) as generator:
+        with training_draws(initial_generator, device, compiled=bool(self.compile)) as generator:
             self.history_, self.converged_ = train(
                 self.module_,
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
@@ -166,8 +161,8 @@ class NeuralModel(SequenceModel, ABC):
             )
         self.module_.eval()
 
-    def _continue_from(self, before: SequenceModule) -> None:
-        weights = before.state_dict()
+    def _continue_from(self, previous: SequenceModule[Any]) -> None:
+        weights = previous.state_dict()
         shapes = {name: value.shape for name, value in weights.items()}
         if {name: value.shape for name, value in self.module_.state_dict().items()} != shapes:
             raise ValueError(
@@ -177,11 +172,11 @@ class NeuralModel(SequenceModel, ABC):
         self.module_.load_state_dict(weights)
 
     def _build(self) -> torch.Generator:
-        """Make the untrained module; the generator that drew its weights, to go on with."""
-        drawn = torch.Generator().manual_seed(self.random_state)
-        with InitialDraws(drawn):
+        """Make the untrained module; returns the generator that drew its weights, to continue with."""
+        generator = torch.Generator().manual_seed(self.random_state)
+        with InitialDraws(generator):
             self._make_module()
-        return drawn
+        return generator
 
     def _make_module(self) -> None:
         network = self._network()
@@ -190,12 +185,17 @@ class NeuralModel(SequenceModel, ABC):
             reads="vectors" if self.encoding_.reads == "vectors" else "symbols",
             size=self.encoding_.size,
             conditional=sources is not None,
-            stops=self.length_ == "stop",
+            has_end=self.length_ == "stop",
             tied_scale=self._tied_scale(),
             source=None if sources is None or self._source_shares_encoding() else _source_spec(sources),
+            has_missing=self._trained_on_missing,
         )
         generator = torch.Generator().manual_seed(self.random_state)
-        self.module_ = SequenceModule(network, self.observation_, spec, generator)
+        self.module_: SequenceModule[Any] = SequenceModule(network, self.observation_, spec, generator)
+
+    def _reads_missing(self) -> bool:
+        module = self.module_
+        return self.observation_.sums_out_missing and (module.missing is not None or not module.network.reads_past)
 
     def _source_shares_encoding(self) -> bool:
         return not self._has_encoder or self.tie_embeddings
@@ -207,15 +207,15 @@ class NeuralModel(SequenceModel, ABC):
         return scale if self.tie_embeddings else None
 
     def _rows(self, examples: list[Example]) -> list[Row]:
-        return [Row.of(e, self.module_.network.reads_source, self.length_ == "stop") for e in examples]
+        return [Row.from_example(e, self.module_.network.reads_source, self.length_ == "stop") for e in examples]
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        return log_prob_steps(self._ready(), self.observation_, self._rows(examples), self._windowing())
+        return log_prob_steps(self._evaluation_module(), self.observation_, self._rows(examples), self._windowing())
 
     def _check_memory(self) -> None:
         """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory."""
-        rough = self.d_model * (self.d_model + self.encoding_.size)
-        if rough < MIN_WEIGHTS_TO_COUNT:  # not worth building the network twice
+        n_weights = self.d_model * (self.d_model + self.encoding_.size)
+        if n_weights < MIN_WEIGHTS_TO_COUNT:  # not worth building the network twice
             return
         like = copy.copy(self)
         with torch.device("meta"):
@@ -227,13 +227,13 @@ class NeuralModel(SequenceModel, ABC):
         )
 
     def _nats_per_unit(self, examples: list[Example]) -> float:
-        total = sum(float(steps.sum()) for steps in self._steps_as_trained(examples))
-        return (total + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
+        log_prob = sum(float(steps.sum()) for steps in self._steps_as_trained(examples))
+        return (log_prob + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
 
     def _steps_as_trained(self, examples: list[Example]) -> list[np.ndarray]:
         return log_prob_steps(self.module_.eval(), self.observation_, self._rows(examples), self._windowing())
 
-    def _ready(self) -> SequenceModule:
+    def _evaluation_module(self) -> SequenceModule[Any]:
         """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy.
 
         Not to be changed.
@@ -244,10 +244,10 @@ class NeuralModel(SequenceModel, ABC):
 
     def cursor(self, n_steps: int | None = None) -> Cursor:
         self._setting()
-        base = NetworkCursor(self._ready(), self.observation_, self._windowing())
+        base = NetworkCursor(self._evaluation_module(), self.observation_, self._windowing())
         if n_steps is not None and n_steps * ROWS_PER_STEP < self.encoding_.size:
             return base
-        return SymbolCursor.of(base) or base
+        return SymbolCursor.from_network_cursor(base) or base
 
     # -- keeping -------------------------------------------------------------------------------------------
 
@@ -255,10 +255,11 @@ class NeuralModel(SequenceModel, ABC):
         return {name: tensor.float().cpu().numpy() for name, tensor in self.module_.state_dict().items()}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        load_into(self._made, state, d_model=self.d_model, n_layers=self.n_layers)
+        self._trained_on_missing = "missing.weight" in state
+        build_with_weights(self._untrained, state, d_model=self.d_model, n_layers=self.n_layers)
         self.module_.eval()
 
-    def _made(self) -> SequenceModule:
+    def _untrained(self) -> SequenceModule[Any]:
         self._build()
         return self.module_
 
@@ -270,9 +271,9 @@ class _Objective:
         self.module, self.observation, self.rows = model.module_, model.observation_, rows
         self.units_per_step, self.log_det_per_step = units
         self.device = model._device()
-        self.precision = _precision(model.training_precision, self.device)
+        self.precision = autocast_dtype(model.training_precision, self.device)
         self.batch_log_prob = compiled(batch_log_prob, model.compile)
-        self.carried_state: CarriedState = None
+        self.carried_state: Any = None  # of the network; None before the first batch
 
     def __call__(self, batch: tuple[list[StepRange], bool]) -> BatchResult:
         ranges, continues = batch
@@ -294,12 +295,12 @@ class _Objective:
             self.module, self.observation, assembled, self.carried_state, self.precision
         )
         scored = assembled.step_weights > 0
-        kept = torch.where(scored, log_prob, 0.0)
+        scored_log_prob = torch.where(scored, log_prob, 0.0)
         hits = self.observation.floor_hits(output_parameters.detach(), self.module.spec.size)
         return BatchResult(
-            total=(kept * assembled.step_weights).sum(),
+            weighted_log_prob=(scored_log_prob * assembled.step_weights).sum(),
             weight=float(assembled.step_weights.sum()),
-            log_prob=kept.detach().double().sum() + self.log_det_per_step * assembled.n_steps,
+            log_prob=scored_log_prob.detach().double().sum() + self.log_det_per_step * assembled.n_steps,
             n_units=self.units_per_step * assembled.n_steps,
             floor_hits=(hits & scored).sum(),
         )
@@ -308,11 +309,16 @@ class _Objective:
 def _check_float32(examples: list[Example], part: str) -> None:
     for i, example in enumerate(examples):
         for values in (example.values, example.source):
-            if values is not None and is_beyond_float32(values):
+            if values is not None and squares_exceed_float32(values):
                 raise ValueError(
                     f"sequence {i} of the {part} part has {where_largest(values)}; networks are trained in "
                     "float32, which cannot hold its square: remove or rescale the value"
                 )
+
+
+def _has_missing(example: Example) -> bool:
+    parts = [values for values in (example.values, example.source) if values is not None]
+    return any(bool(np.isnan(values).any()) for values in parts if values.dtype.kind == "f")
 
 
 def _source_spec(encoding: Encoding) -> SourceSpec:
@@ -320,7 +326,7 @@ def _source_spec(encoding: Encoding) -> SourceSpec:
     return SourceSpec("vectors" if vectors else "symbols", encoding.size, encoding.values() if vectors else ())
 
 
-def _total(examples: list[Example]) -> tuple[Tensor, float]:
+def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
     """The sum of all frames ``(D,)`` and their number, by the weights of their sequences."""
     sums = [e.weight * np.nansum(e.values, axis=0) for e in examples]
     return torch.as_tensor(np.sum(sums, axis=0)), sum(e.weight * len(e.values) for e in examples)
@@ -350,10 +356,3 @@ def _limit(examples: list[Example], n_steps: int, *, aligned: bool = False) -> l
                 source = source[begin : begin + VALIDATION_STEPS]
             kept.append(replace(example, values=values, source=source, log_det=part * example.log_det, n_units=units))
     return kept
-
-
-def _precision(name: str, device: torch.device) -> torch.dtype | None:
-    if name == "auto":
-        pays = device.type == "cuda" or bool(torch.cpu.get_capabilities().get("avx512_bf16"))
-        return torch.bfloat16 if pays else None
-    return torch.bfloat16 if name == "bfloat16" else None

@@ -5,15 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 # The state of a network between steps: nested tuples of tensors whose first axis is the batch, of None, of plain
-# integers, and of other objects that are handed on as they are.
-CarriedState = Any
+# integers, and of other objects that are handed on as they are. Each network says which.
+State = TypeVar("State")
+# The same in the form in which a ``Stepper`` hands it on.
+StepperState = TypeVar("StepperState")
 
 
 @dataclass(frozen=True)
@@ -24,33 +26,33 @@ class Source:
     mask: Tensor
 
 
-class Stepper(ABC):
+class Stepper(ABC, Generic[State, StepperState]):
     """Single steps of a network for n sequences, in evaluation, where every input is one of a table known beforehand.
 
-    The same hidden states as ``Network.forward``. To add one, define ``begin`` and ``step``.
+    The same hidden states as ``Network.forward``. To add one, define ``converted`` and ``step``.
     """
 
     @abstractmethod
-    def begin(self, memory: CarriedState) -> CarriedState:
+    def converted(self, state: State) -> StepperState:
         """A network's state in the form that ``step`` takes."""
 
     @abstractmethod
-    def step(self, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
-        """The index of each input, ``rows (n,)`` -> hidden states ``(n, d_model)`` and the state after the step."""
+    def step(self, row_ids: Tensor, state: StepperState) -> tuple[Tensor, StepperState]:
+        """Row numbers of the inputs in the table ``(n,)`` -> hidden states ``(n, d_model)`` and the state after."""
 
-    def enter(self, inputs: Tensor) -> tuple[Tensor, CarriedState] | None:
+    def prefill(self, inputs: Tensor) -> tuple[Tensor, StepperState] | None:
         """The last hidden states ``(n, d_model)`` of ``inputs (n, T, d_model)`` from a start, and the state after.
 
         None: there is no faster way to them than the network's own.
         """
         return None
 
-    def select(self, memory: CarriedState, index: Tensor) -> CarriedState:
+    def select(self, state: StepperState, index: Tensor) -> StepperState:
         """The state of the sequences ``index (m,)``, in this order."""
-        return select(memory, index)
+        return select(state, index)
 
 
-class Network(nn.Module, ABC):
+class Network(nn.Module, ABC, Generic[State]):
     """``hidden_t = f(input_1 .. input_t, source)``.
 
     To add one, define ``start`` and ``forward``. ``forward`` continues from a state, so batched and incremental
@@ -71,25 +73,29 @@ class Network(nn.Module, ABC):
     aligned: bool = False
     reads_past: bool = True
 
+    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
+
+        def __call__(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+            """By ``forward``."""
+
     @abstractmethod
-    def start(self, n: int, source: Source | None = None) -> CarriedState:
+    def start(self, n: int, source: Source | None = None) -> State:
         """The state before the first step, for a batch of ``n``; an encoder reads its source here."""
 
     @abstractmethod
-    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """``inputs`` (B, T, d_model) -> hidden states (B, T, d_model) and the state after the last step."""
 
-    def read(self, table: Tensor, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
-        """``forward`` of inputs that are rows ``(B, T)`` of ``table (R, d_model)``, which may be cheaper."""
-        hidden, memory = self(F.embedding(rows, table), memory)
-        return hidden, memory
+    def forward_rows(self, table: Tensor, row_ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """``forward`` of the rows ``row_ids (B, T)`` of ``table (R, d_model)``, which may be cheaper."""
+        return self(F.embedding(row_ids, table), state)
 
-    def stepper(self, inputs: Tensor) -> Stepper | None:
-        """A faster way to many single steps, whose inputs are rows of ``inputs (R, d_model)``; None: there is none."""
+    def stepper(self, table: Tensor) -> Stepper[State, Any] | None:
+        """A faster way to many single steps, whose inputs are rows of ``table (R, d_model)``; None: there is none."""
         return None
 
 
-class AttentiveNetwork(Network, ABC):
+class AttentiveNetwork(Network[State], ABC):
     """A network with an encoder to which its decoder attends.
 
     To add one, define ``attention_weights`` besides what ``Network`` asks for.
@@ -98,19 +104,19 @@ class AttentiveNetwork(Network, ABC):
     reads_source = True
 
     @abstractmethod
-    def attention_weights(self, inputs: Tensor, memory: CarriedState) -> Tensor:
+    def attention_weights(self, inputs: Tensor, state: State) -> Tensor:
         """Inputs (B, T, d_model) and the state before them -> how much step t weighs step s of the source (B, T, S)."""
 
 
-def map_state(function: Callable[[Tensor], Tensor], memory: CarriedState) -> CarriedState:
-    """Apply ``function`` to every tensor of a state: ``map_state(torch.Tensor.detach, memory)``."""
-    if isinstance(memory, Tensor):
-        return function(memory)
-    if isinstance(memory, tuple):
-        return tuple(map_state(function, part) for part in memory)
-    return memory
+def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
+    """Apply ``function`` to every tensor of a state: ``map_state(torch.Tensor.detach, state)``."""
+    if isinstance(state, Tensor):
+        return cast(State, function(state))
+    if isinstance(state, tuple):
+        return cast(State, tuple(map_state(function, part) for part in state))
+    return state
 
 
-def select(memory: CarriedState, index: Tensor) -> CarriedState:
+def select(state: State, index: Tensor) -> State:
     """The state of these batch rows, in this order (beams, subsets)."""
-    return map_state(lambda tensor: torch.index_select(tensor, 0, index), memory)
+    return map_state(lambda tensor: torch.index_select(tensor, 0, index), state)

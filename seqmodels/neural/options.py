@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
+import torch
 
+from seqmodels.parameters import Configurable
 from seqmodels.training import (
     AdamW,
     Callback,
     Optimizer,
-    Resumable,
     Schedule,
     TrainConfig,
     Trapezoid,
     check_checkpoint_arguments,
 )
 
+Compile = bool | Literal["reduce-overhead", "max-autotune"]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 DEFAULT_STEPS = 2_000
 STEPS_PER_BATCH = 1_024  # of the data; small batches learn more per second on a CPU
+COMPILE_CHOICES: tuple[Compile, ...] = (False, True, "reduce-overhead", "max-autotune")
 MAY_CHANGE = frozenset({"max_steps", "max_epochs", "patience"})  # in a run that is resumed
 
 
-class TrainingOptions(Resumable, Protocol):
-    """Arguments of training; those of checkpoints are ``Resumable``'s.
+@dataclass(kw_only=True, eq=False, repr=False)
+class TrainingOptions(Configurable):
+    """Arguments of training.
 
-    Attributes:
+    Args:
+        checkpoint, checkpoint_seconds, resume_from: as of ``training.Resumable``.
         max_steps: optimiser steps; ``"auto"``: 2000 unless epochs or seconds are given. Runs of equal steps repeat
             exactly.
         max_epochs: passes over the data.
@@ -47,19 +58,22 @@ class TrainingOptions(Resumable, Protocol):
     ``patience``: from there on the learning rate follows the new length.
     """
 
-    max_steps: int | Literal["auto"] | None
-    max_epochs: int | None
-    max_seconds: float | None
-    batch_size: int | Literal["auto"]
-    lr: float
-    weight_decay: float
-    patience: int
-    optimizer: Optimizer | None
-    schedule: Schedule | None
-    accumulate: int
-    averaging: float
-    callbacks: Sequence[Callback]
-    verbose: bool
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
+    max_steps: int | Literal["auto"] | None = "auto"
+    max_epochs: int | None = None
+    max_seconds: float | None = None
+    batch_size: int | Literal["auto"] = "auto"
+    lr: float = 3e-3
+    weight_decay: float = 0.05
+    patience: int = 5
+    optimizer: Optimizer | None = None
+    schedule: Schedule | None = None
+    accumulate: int = 1
+    averaging: float = 0.0
+    callbacks: Sequence[Callback] = ()
+    verbose: bool = False
 
 
 def check_training_options(options: TrainingOptions) -> None:
@@ -103,3 +117,32 @@ def train_config(options: TrainingOptions) -> TrainConfig:
         averaging=options.averaging,
         callbacks=tuple(options.callbacks),
     )
+
+
+# -- torch.compile ---------------------------------------------------------------------------------------------
+
+
+def check_compile(how: object) -> None:
+    """Raise ``ValueError`` for an unknown mode, and where there is no C++ compiler to compile with."""
+    if how not in COMPILE_CHOICES:
+        raise ValueError(f"compile is {how!r}; pass one of {', '.join(map(repr, COMPILE_CHOICES))}")
+    if how and shutil.which(_compiler()) is None:
+        raise ValueError(
+            f"compile={how!r} needs a C++ compiler, but there is no {_compiler()!r} on the path; install one, name one "
+            "in the environment variable CXX, or pass compile=False"
+        )
+
+
+def compiled(function: Function, how: Compile) -> Function:
+    """The function itself, or compiled with dynamic shapes.
+
+    With fixed shapes the first shorter batch would be compiled for anew, which takes longer than fixed shapes save.
+    """
+    if not how:
+        return function
+    return cast(Function, torch.compile(function, dynamic=True, mode=None if how is True else how))
+
+
+def _compiler() -> str:
+    """The one that ``torch.compile`` calls."""
+    return os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")

@@ -1,23 +1,106 @@
-"""Exact log-probabilities of many sequences: whole, or by windows where a network's memory is bounded."""
+"""Log-probabilities of encoded steps: of one padded batch, for training and scoring, and of many sequences.
+
+Sequences are scored whole, or by windows where a network's memory is bounded.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from seqmodels.neural.batches import Row, StepRange, Windowing, assemble, cut
+from seqmodels.neural.batches import PaddedBatch, Row, StepRange, Windowing, assemble, cut
 from seqmodels.neural.evaluation_copy import evaluation_copy
-from seqmodels.neural.io_module import SequenceModule, batch_log_prob
-from seqmodels.neural.network import CarriedState
-from seqmodels.observations import Observation
+from seqmodels.neural.io_module import SequenceModule, split_end
+from seqmodels.neural.network import State
+from seqmodels.neural.ops.cross_entropy import linear_log_prob
+from seqmodels.neural.ops.precision import autocast
+from seqmodels.neural.ops.tied_linear import TiedLinear
+from seqmodels.observations import Categorical, Observation
 
+LARGE_VOCABULARY = 1_024  # symbols, from which on the output layer and its softmax are computed together, in blocks
 MAX_STEPS_PER_BATCH = 16_384  # bounds memory, changes nothing
 MAX_STEPS_PER_CALL = 2_048  # of one sequence; the state is carried on
 
 
+# -- one batch -------------------------------------------------------------------------------------------------
+
+
+def batch_log_prob(
+    module: SequenceModule[State],
+    observation: Observation,
+    batch: PaddedBatch,
+    state: State,
+    precision: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor, State]:
+    """``(B, T)`` log-probability of each step's target, the output parameters, and the state after the last step.
+
+    ``precision`` is that of the network under autocast (training only); densities are computed in at least float32.
+    """
+    predict = _predict_in_blocks if has_large_vocabulary(module, observation) else _predict
+    log_prob, output_parameters, end, state = predict(module, observation, batch, state, precision)
+    if end is not None:
+        # log sigmoid of -inf has a NaN gradient, so the impossible end is masked before and after.
+        end_logit = torch.where(batch.may_end, end, 0.0)
+        log_continue = torch.where(batch.may_end, F.logsigmoid(-end_logit), 0.0)
+        log_prob = torch.where(batch.is_end, F.logsigmoid(end_logit), log_prob + log_continue)
+    return log_prob, output_parameters, state
+
+
+# The log-probability of targets that are no ends, output parameters, the end's log-odds, and the network's state.
+Predicted = tuple[Tensor, Tensor, Tensor | None, State]
+
+
+def _predict(
+    module: SequenceModule[State],
+    observation: Observation,
+    batch: PaddedBatch,
+    state: State,
+    precision: torch.dtype | None,
+) -> Predicted[State]:
+    with autocast(batch.inputs.device, precision):
+        outputs, state = module(batch.inputs, batch.is_start, batch.is_after_source, state)
+    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+    output_parameters, end = split_end(outputs, batch.may_end, module.spec.has_end)
+    log_prob = observation.bound(module.shared).log_prob(output_parameters, batch.targets, batch.past)
+    return log_prob, output_parameters, end, state
+
+
+def _predict_in_blocks(
+    module: SequenceModule[State],
+    observation: Observation,
+    batch: PaddedBatch,
+    state: State,
+    precision: torch.dtype | None,
+) -> Predicted[State]:
+    """``_predict`` without ever holding the output parameters; the hidden states stand for them."""
+    size, head, end = module.spec.size, module.head, None
+    end_weight: Tensor | None
+    if isinstance(head, TiedLinear):
+        symbol_weight, end_weight = head.shared, head.extra
+    else:
+        symbol_weight, end_weight = head.weight[:size], head.weight[size:]
+    with autocast(batch.inputs.device, precision):
+        hidden, state = module.hidden(batch.inputs, batch.is_start, batch.is_after_source, state)
+        log_prob = linear_log_prob(hidden, symbol_weight, head.bias[:size], batch.targets)
+        if module.spec.has_end and end_weight is not None:
+            logit = F.linear(hidden, end_weight, head.bias[size:])[..., 0]
+            end = torch.where(batch.may_end, logit.to(log_prob.dtype), -torch.inf)
+    return log_prob, hidden, end, state
+
+
+def has_large_vocabulary(module: SequenceModule[State], observation: Observation) -> bool:
+    """Whether logits of all symbols at all steps would be by far the largest array."""
+    return isinstance(observation, Categorical) and module.spec.size >= LARGE_VOCABULARY
+
+
+# -- many sequences --------------------------------------------------------------------------------------------
+
+
 @torch.no_grad()
 def log_prob_steps(
-    module: SequenceModule, observation: Observation, rows: list[Row], windowing: Windowing
+    module: SequenceModule[State], observation: Observation, rows: list[Row], windowing: Windowing
 ) -> list[np.ndarray]:
     """For each row the float64 log-probability of its scored steps; ``module`` stays as it is."""
     if module.training:
@@ -41,18 +124,18 @@ def log_prob_steps(
 
 
 def _score(
-    module: SequenceModule, observation: Observation, rows: list[Row], ranges: list[StepRange]
+    module: SequenceModule[State], observation: Observation, rows: list[Row], ranges: list[StepRange]
 ) -> list[np.ndarray]:
     """For each range the log-probability of its steps."""
     parameter = next(module.parameters())
-    memory: CarriedState = None
+    state: State | None = None
     parts = []
     for k in range(0, max(map(len, ranges)), MAX_STEPS_PER_CALL):
-        now = [cut(steps, k, MAX_STEPS_PER_CALL) for steps in ranges]
-        batch = assemble(rows, now, observation.n_past, parameter.device, parameter.dtype)
-        if k == 0:
-            memory = module.start(len(ranges), batch.source, batch.source_mask)
-        log_prob, _, memory = batch_log_prob(module, observation, batch, memory)
+        call_ranges = [cut(steps, k, MAX_STEPS_PER_CALL) for steps in ranges]
+        batch = assemble(rows, call_ranges, observation.n_past, parameter.device, parameter.dtype)
+        state_before = module.start(len(ranges), batch.source, batch.source_mask) if state is None else state
+        log_prob, _, state_after = batch_log_prob(module, observation, batch, state_before)
+        state = state_after
         parts.append(log_prob.double().cpu().numpy())
     joined = np.concatenate(parts, axis=1)
     return [row[: len(steps)] for row, steps in zip(joined, ranges, strict=True)]

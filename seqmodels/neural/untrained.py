@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 
 from seqmodels.encodings import Symbols
+from seqmodels.fitting import apply_setting, learn_setting
 from seqmodels.measure import Length
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.model import NeuralModel
@@ -35,7 +36,9 @@ def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", con
     model.set_params(encoding=Symbols(n_symbols), length=length)
     model._check_hyperparameters()
     encoding = Symbols(n_symbols).restore({"size": n_symbols})
-    model._apply_setting(Setting.of(encoding, Categorical(), length, conditional, encoding if conditional else None))
+    apply_setting(
+        model, Setting.from_fitted(encoding, Categorical(), length, conditional, encoding if conditional else None)
+    )
     model._build()
     model.module_.eval()
     _never_trained(model)
@@ -59,12 +62,12 @@ def parameters_by_width(model: NeuralModel, data: Data) -> Callable[[int], int]:
     Raises:
         ValueError: from the function too: a width that cannot be, which ``n_heads`` does not divide.
     """
-    setting = model.clone()._learn_setting(data)
+    setting = learn_setting(model.clone(), data)
 
     def count(d_model: int) -> int:
         like = model.clone().set_params(d_model=d_model)
         like._check_hyperparameters()
-        like._apply_setting(setting)
+        apply_setting(like, setting)
         with torch.device("meta"):
             like._build()
         return like.n_parameters_

@@ -24,7 +24,7 @@ MAX_UNSAVED = 1 << 22  # numbers in tables that are computed and not saved, beyo
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def load_into(make: Callable[[], Module], arrays: Mapping[str, Any], *, d_model: int, n_layers: int) -> Module:
+def build_with_weights(make: Callable[[], Module], arrays: Mapping[str, Any], *, d_model: int, n_layers: int) -> Module:
     """The module that ``make`` makes, with these weights. It is first made of shapes alone.
 
     Args:
@@ -36,8 +36,8 @@ def load_into(make: Callable[[], Module], arrays: Mapping[str, Any], *, d_model:
         ValueError: names or shapes that are not the module's, or weights that are not finite numbers.
     """
     check_numbers(arrays)
-    largest = max((n for array in arrays.values() for n in array.shape), default=0)
-    for name, value, limit in (("d_model", d_model, largest), ("n_layers", n_layers, len(arrays))):
+    largest_dimension = max((n for array in arrays.values() for n in array.shape), default=0)
+    for name, value, limit in (("d_model", d_model, largest_dimension), ("n_layers", n_layers, len(arrays))):
         if not 1 <= value <= limit:
             raise ValueError(
                 f"{name} is {value}, but the weights in the file are of another module, of at most {limit}"

@@ -16,22 +16,21 @@ class Counts:
     """All contexts of one length, and all n-grams: a context and what followed it.
 
     Both are coded by what is one shorter, so that no code outgrows 64 bits whatever the order. The parent of a context
-    is
-    the context without its oldest symbol, and its id its row in the table of its length: a context is coded as
+    is the context without its oldest symbol, and its id its row in the table of its length: a context is coded as
     ``id of its parent * (V + 1) + oldest symbol``, a gram as ``id of its context * (V + 1) + event``.
 
     Args:
         contexts: ``(C,)`` sorted codes; the row is the id.
         grams: ``(G,)`` sorted codes.
         counts: ``(G,)`` how often; the sum of weights.
-        n_kinds: ``(G,)`` before how many different older symbols (Kneser-Ney's continuation count); ``counts`` where
+        continuation_counts: ``(G,)`` before how many different older symbols (Kneser & Ney 1995); ``counts`` where
             there can be none, in the longest contexts and in those that reach back to the start.
     """
 
     contexts: np.ndarray
     grams: np.ndarray
     counts: np.ndarray
-    n_kinds: np.ndarray
+    continuation_counts: np.ndarray
 
     def context_ids(self, base: int) -> np.ndarray:
         """``(G,)`` the id of each gram's context; ``base`` is V + 1."""
@@ -50,8 +49,8 @@ def count(events: Events, order: int, size: int) -> list[Counts]:
     levels = list(islice(_levels(events, size + 1), order))
     tables = [level.counts for level in levels]
     for i, longer in enumerate(levels[1:]):
-        kinds = np.bincount(longer.shorter, minlength=len(tables[i].grams))
-        tables[i] = replace(tables[i], n_kinds=np.where(levels[i].starts, tables[i].counts, kinds))
+        n_older = np.bincount(longer.shorter, minlength=len(tables[i].grams))
+        tables[i] = replace(tables[i], continuation_counts=np.where(levels[i].starts, tables[i].counts, n_older))
     return tables
 
 

@@ -61,11 +61,11 @@ class NGramCursor:
         """The next symbol, given that there is one, and the end."""
         context_ids = [ids[:, None] for ids in self.tables.context_ids(state.contexts())]
         n, size = len(state.recent), self.tables.size
-        events = np.tile(np.arange(size + self.tables.stops), (n, 1))
+        events = np.tile(np.arange(size + self.tables.has_end), (n, 1))
         p = torch.as_tensor(self.tables.probability(context_ids, events), device=self.device)  # (n, V or V + 1)
         log_weights = torch.zeros(n, 1, dtype=self.dtype, device=self.device)
         log_end = None
-        if self.tables.stops:
+        if self.tables.has_end:
             log_end = torch.full_like(p[:, -1], -torch.inf) if state.is_first else p[:, -1].log()
         return Prediction(self.observation, p[:, None, :size].log().to(self.dtype), log_weights, None, log_end)
 

@@ -29,15 +29,15 @@ class Events:
     lengths: list[int]  # events of each row
 
     @classmethod
-    def of(cls, examples: list[Example], size: int, stops: bool) -> Events:
-        """Of the values, and their ends under ``stops``; what is before the values, a source, is context only."""
-        rows = [_Row.of(example, size, stops) for example in examples]
-        begins = np.cumsum([0, *(len(row.stream) for row in rows[:-1])])
+    def from_examples(cls, examples: list[Example], size: int, has_end: bool) -> Events:
+        """Of the values, and their ends under ``has_end``; what is before the values, a source, is context only."""
+        rows = [_Row.from_example(example, size, has_end) for example in examples]
+        row_starts = np.cumsum([0, *(len(row.stream) for row in rows[:-1])])
         depth = np.concatenate([row.depth for row in rows])
         lengths = [len(row.event) for row in rows]
         return cls(
             np.concatenate([row.stream for row in rows]),
-            np.repeat(begins, lengths) + depth - 1,
+            np.repeat(row_starts, lengths) + depth - 1,
             depth,
             np.concatenate([row.event for row in rows]),
             np.repeat([example.weight for example in examples], lengths),
@@ -64,10 +64,10 @@ class _Row:
     event: np.ndarray
 
     @classmethod
-    def of(cls, example: Example, size: int, stops: bool) -> _Row:
+    def from_example(cls, example: Example, size: int, has_end: bool) -> _Row:
         source = np.zeros(0, np.int64) if example.source is None else example.source
         values = np.asarray(example.values)
-        end = [size] if stops else []
+        end = [size] if has_end else []
         event = np.concatenate([values, end]).astype(np.int64)
         depth = 1 + len(source) + np.arange(len(event))  # the start symbol counts
         return cls(np.concatenate([[size], source, values]).astype(np.int64), depth, event)

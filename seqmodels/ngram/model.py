@@ -9,13 +9,14 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 
 from seqmodels.generation import CursorState, MergedStates
-from seqmodels.model import DTYPES, SequenceModel
+from seqmodels.model import SequenceModel
 from seqmodels.ngram.counts import count
 from seqmodels.ngram.cursor import NGramCursor, merged_states
 from seqmodels.ngram.events import Events
 from seqmodels.ngram.smoothing import Smoothing
 from seqmodels.ngram.tables import Tables
 from seqmodels.observations import Categorical, Observation
+from seqmodels.precision import DTYPES
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 
@@ -82,9 +83,9 @@ class NGram(SequenceModel):
         began = time.perf_counter()
         counted = [example for example in train if example.weight > 0]
         self._check_weights(counted)
-        size, stops = self.encoding_.size, self.length_ == "stop"
-        counts = count(Events.of(counted, size, stops), self.order, size)
-        self.tables_ = Tables.of(counts, size, stops, self.smoothing)
+        size, has_end = self.encoding_.size, self.length_ == "stop"
+        counts = count(Events.from_examples(counted, size, has_end), self.order, size)
+        self.tables_ = Tables.from_counts(counts, size, has_end, self.smoothing)
         log_prob = self._nats_per_unit(train)
         self.converged_ = True
         self.history_ = pd.DataFrame(
@@ -107,8 +108,8 @@ class NGram(SequenceModel):
             )
 
     def _nats_per_unit(self, examples: list[Example]) -> float:
-        total = sum(e.weight * float(steps.sum()) for e, steps in zip(examples, self._steps(examples), strict=True))
-        return total / sum(e.weight * e.n_units for e in examples) if examples else np.nan
+        log_prob = sum(e.weight * float(steps.sum()) for e, steps in zip(examples, self._steps(examples), strict=True))
+        return log_prob / sum(e.weight * e.n_units for e in examples) if examples else np.nan
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
@@ -116,10 +117,10 @@ class NGram(SequenceModel):
         if not examples:
             return []
         tables = self.tables_
-        events = Events.of(examples, tables.size, tables.stops)
+        events = Events.from_examples(examples, tables.size, tables.has_end)
         context_ids = tables.context_ids(events.contexts())
         log_p = np.log(tables.probability(context_ids, events.event))
-        if tables.stops:  # the first step is not the end, for certain
+        if tables.has_end:  # the first step is not the end, for certain
             first = np.flatnonzero(events.is_first)
             ends = tables.probability([ids[first] for ids in context_ids], np.full(len(first), tables.size))
             log_p[first] -= np.log1p(-ends)

@@ -20,7 +20,7 @@ def smooth(counts: Counts, base: int, smoothing: Smoothing) -> tuple[np.ndarray,
     context = counts.context_ids(base)
     if smoothing == "witten-bell":
         return witten_bell(counts.counts, context, len(counts.contexts))
-    return kneser_ney(counts.n_kinds, context, len(counts.contexts))
+    return kneser_ney(counts.continuation_counts, context, len(counts.contexts))
 
 
 def witten_bell(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -28,16 +28,16 @@ def witten_bell(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tup
 
     Witten & Bell 1991; Bell's method C.
     """
-    kinds = np.bincount(context, minlength=n_contexts)
-    total = np.bincount(context, counts, n_contexts) + kinds
-    return counts / total[context], kinds / total
+    n_types = np.bincount(context, minlength=n_contexts)
+    denominator = np.bincount(context, counts, n_contexts) + n_types
+    return counts / denominator[context], n_types / denominator
 
 
 def kneser_ney(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tuple[np.ndarray, np.ndarray]:
     """``share = (c(h w) - D(c)) / c(h)``, a discount for counts 1, 2 and more (Chen & Goodman 1999, interpolated)."""
     discount = discounts(counts)[np.minimum(counts, 3).astype(np.int64) - 1]
-    total = np.bincount(context, counts, n_contexts)
-    return (counts - discount) / total[context], np.bincount(context, discount, n_contexts) / total
+    context_counts = np.bincount(context, counts, n_contexts)
+    return (counts - discount) / context_counts[context], np.bincount(context, discount, n_contexts) / context_counts
 
 
 def discounts(counts: np.ndarray) -> np.ndarray:

@@ -26,20 +26,20 @@ class Level:
 
 @dataclass(frozen=True)
 class Tables:
-    """``p(event | symbols before)``: V symbols and, under ``stops``, the end, whose code is V."""
+    """``p(event | symbols before)``: V symbols and, under ``has_end``, the end, whose code is V."""
 
     levels: list[Level]
     size: int
-    stops: bool
+    has_end: bool
 
     @classmethod
-    def of(cls, counts: list[Counts], size: int, stops: bool, smoothing: Smoothing) -> Self:
+    def from_counts(cls, counts: list[Counts], size: int, has_end: bool, smoothing: Smoothing) -> Self:
         """Smooth the counts of every order."""
         levels = []
-        for each in counts:
-            share, backoff = smooth(each, size + 1, smoothing)
-            levels.append(Level(each.contexts, each.grams, backoff, share))
-        return cls(levels, size, stops)
+        for counts_of_order in counts:
+            share, backoff = smooth(counts_of_order, size + 1, smoothing)
+            levels.append(Level(counts_of_order.contexts, counts_of_order.grams, backoff, share))
+        return cls(levels, size, has_end)
 
     @property
     def n_grams(self) -> int:
@@ -56,12 +56,12 @@ class Tables:
             parent = ids[-1] if ids else np.zeros(len(symbols), np.int64)
             has_parent = (parent != NONE) & (symbols != NONE)
             ids.append(_find(level.contexts, np.where(has_parent, parent * (self.size + 1) + symbols, NONE)))
-        n = len(ids[0]) if ids else len(next(iter(contexts)))
-        return [np.zeros(n, np.int64), *ids]
+        n_histories = len(ids[0]) if ids else len(next(iter(contexts)))
+        return [np.zeros(n_histories, np.int64), *ids]
 
     def probability(self, context_ids: list[np.ndarray], event: np.ndarray) -> np.ndarray:
         """Of ``event``, of a shape to which that of each of ``context_ids`` can be broadcast."""
-        p = np.full(event.shape, 1 / (self.size + self.stops))  # below the first order: uniform
+        p = np.full(event.shape, 1 / (self.size + self.has_end))  # below the first order: uniform
         for level, context_id in zip(self.levels, context_ids, strict=False):
             seen = context_id != NONE
             gram = _find(level.grams, np.where(seen, context_id * (self.size + 1) + event, NONE))
@@ -73,7 +73,7 @@ class Tables:
         return {str(i): vars(level) for i, level in enumerate(self.levels)}
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], size: int, stops: bool) -> Self:
+    def from_state(cls, state: dict[str, Any], size: int, has_end: bool) -> Self:
         """What ``to_state`` gave; ``ValueError`` for what are no probabilities."""
         levels: list[Level] = []
         for i in range(len(state)):
@@ -81,7 +81,7 @@ class Tables:
             levels.append(_checked(state[str(i)], n_before, size + 1))
         if not levels:
             raise ValueError("the file has no n-grams")
-        return cls(levels, size, stops)
+        return cls(levels, size, has_end)
 
 
 def _checked(state: dict[str, Any], n_before: int, base: int) -> Level:

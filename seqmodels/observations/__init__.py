@@ -2,12 +2,11 @@
 
 from seqmodels.observations.autoregressive import AutoregressiveGaussian
 from seqmodels.observations.base import Observation, past_steps
-from seqmodels.observations.bernoulli import Bernoulli
 from seqmodels.observations.categorical import Categorical
 from seqmodels.observations.chords import Chords
 from seqmodels.observations.columns import Columns
+from seqmodels.observations.exponential_family import Bernoulli, Poisson
 from seqmodels.observations.gaussian_mixture import GaussianMixture, PseudoFrames
-from seqmodels.observations.poisson import Poisson
 
 __all__ = [
     "AutoregressiveGaussian",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.observations import gaussian
-from seqmodels.observations.base import Observation
+from seqmodels.observations.base import FullConditionals, Observation
 
 
 @dataclass(eq=False, repr=False)
@@ -67,6 +67,13 @@ class AutoregressiveGaussian(Observation):
         mean, shape = self._conditional(output_parameters, x.shape[-1], past)
         return gaussian.log_density(x, mean, shape, self.covariance_type, self.min_covariance)
 
+    def has_full_conditionals(self, size: int) -> bool:
+        return True
+
+    def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
+        mean, shape = self._conditional(output_parameters, x.shape[-1], past)
+        return gaussian.full_conditionals(x, mean, shape, self.covariance_type, self.min_covariance)
+
     def _conditional(self, output_parameters: Tensor, size: int, past: Tensor | None) -> tuple[Tensor, Tensor]:
         assert past is not None, "an autoregressive observation is always given its past"
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
@@ -90,7 +97,7 @@ class AutoregressiveGaussian(Observation):
         return gaussian.draw(mean, shape, self.covariance_type, self.min_covariance, noise)
 
     def distribution(
-        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, output_parameters: Tensor, *, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist
 

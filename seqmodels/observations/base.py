@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from seqmodels.measure import Values
 from seqmodels.parameters import Configurable
+
+
+class FullConditionals(NamedTuple):
+    """``log p(x_d | x without d)`` and ``log p(x without d)`` of each feature d, both ``(..., D)`` nats."""
+
+    each: Tensor
+    others: Tensor
 
 
 class Observation(Configurable, ABC):
@@ -27,6 +34,7 @@ class Observation(Configurable, ABC):
     - ``n_past``, for a density that looks at past steps; ``sums_out_missing``, for one that takes NaN.
     - ``distribution``, where Pyro has this one (by default its mean and variance are not known); ``tempered``.
     - ``log_probs``, for symbols.
+    - ``full_conditionals`` of each feature given the others, where neither NaN nor bits give it.
     - ``with_floor``, ``on_floor`` and ``floor_hits``, where a floor bounds the density.
     - ``shared`` and ``bound``, for learned weights besides, the same at every step; only networks have such.
 
@@ -96,7 +104,7 @@ class Observation(Configurable, ABC):
         raise ValueError(f"the observation {self!r} has no temperature; leave temperature at 1")
 
     def distribution(
-        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, output_parameters: Tensor, *, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         """A Pyro distribution over ``shift + scale * x``: the mixture of K densities with normalised weights.
 
@@ -115,7 +123,34 @@ class Observation(Configurable, ABC):
             return Categorical(logits=torch.logsumexp(joint, dim=0), validate_args=True)
         from seqmodels.observations.pyro_mixtures import MixtureOfObservations
 
-        return MixtureOfObservations(self, output_parameters, log_weights, past, shift, scale)
+        return MixtureOfObservations(
+            self, output_parameters, log_weights=log_weights, past=past, shift=shift, scale=scale
+        )
+
+    # -- one feature given the others ----------------------------------------------------------------------
+
+    def has_full_conditionals(self, size: int) -> bool:
+        """Whether ``full_conditionals`` of ``size`` features is known: it is where NaN is summed out, and for bits."""
+        return self.emits == "vectors" and (self.sums_out_missing or set(self.values(size)) == {"bits"})
+
+    def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
+        """Each feature of ``x (..., D)`` given all others, and all others without it.
+
+        Raises:
+            ValueError: a density whose features cannot be summed out.
+        """
+        size = x.shape[-1]
+        if not self.has_full_conditionals(size):
+            raise ValueError(f"{self!r} does not know its density without one of the features")
+        joint = self.log_prob(output_parameters, x, past).unsqueeze(-1)
+        is_left_out = torch.eye(size, dtype=torch.bool, device=x.device)
+        if self.sums_out_missing:
+            without = [self.log_prob(output_parameters, x.masked_fill(row, torch.nan), past) for row in is_left_out]
+            others = torch.stack(without, -1)
+        else:  # bits: the other value of a feature is the only one that x has not
+            flipped = [self.log_prob(output_parameters, torch.where(row, 1 - x, x), past) for row in is_left_out]
+            others = torch.logaddexp(joint, torch.stack(flipped, -1))
+        return FullConditionals(joint - others, others)
 
     # -- floors of variances -------------------------------------------------------------------------------
 
@@ -158,6 +193,24 @@ class Observation(Configurable, ABC):
     def is_valid(self, table: Tensor, size: int) -> Tensor:
         """``(K, any)``: False where a number, or several together, describe no density; by default finite ones do."""
         return table.isfinite()
+
+
+def full_conditionals_of_independent(terms: Tensor) -> FullConditionals:
+    """Of features that are independent, with ``log p(x_d)`` ``(..., D)``."""
+    is_left_out = torch.eye(terms.shape[-1], dtype=torch.bool, device=terms.device)
+    # Added up anew for each feature: the sum of all minus a large one would lose the small ones.
+    return FullConditionals(terms, torch.where(is_left_out, 0.0, terms.unsqueeze(-2)).sum(-1))
+
+
+def full_conditionals_of_mixture(log_weights: Tensor, components: FullConditionals) -> FullConditionals:
+    """Of a mixture with log-weights ``(..., M)``, from those of its components ``(..., M, D)``.
+
+    ``p(x_d | x without d) = Σ_m p(m | x without d) p_m(x_d | x without d)``; NaN where the others are impossible.
+    """
+    joint = log_weights.unsqueeze(-1) + components.others
+    others = torch.logsumexp(joint, -2)
+    posterior = joint - others.unsqueeze(-2)
+    return FullConditionals(torch.logsumexp(posterior + components.each, -2), others)
 
 
 def past_steps(values: Tensor, n_past: int) -> Tensor | None:

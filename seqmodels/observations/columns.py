@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.measure import Values
-from seqmodels.observations.base import Observation
+from seqmodels.observations.base import FullConditionals, Observation
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,20 @@ class Columns(Observation):
         ]
         return torch.stack(each).sum(0)
 
+    def has_full_conditionals(self, size: int) -> bool:
+        return all(observation.has_full_conditionals(n) for observation, n in self.groups)
+
+    def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
+        joint, parts = [], []
+        for g in self.parts():
+            numbers, values, before = output_parameters[..., g.outputs], g.of(x), g.before(past)
+            joint.append(g.observation.log_prob(numbers, values, before).unsqueeze(-1))
+            parts.append(g.observation.full_conditionals(numbers, values, before))
+        others = [
+            part.others + sum(log_prob for j, log_prob in enumerate(joint) if j != i) for i, part in enumerate(parts)
+        ]
+        return FullConditionals(torch.cat([part.each for part in parts], -1), torch.cat(others, -1))
+
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
         each = [g.observation.tempered(output_parameters[..., g.outputs], temperature) for g in self.parts()]
         return torch.cat(each, -1)
@@ -122,19 +136,25 @@ class Columns(Observation):
         return torch.cat(drawn, dim=-1)
 
     def distribution(
-        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, output_parameters: Tensor, *, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         from seqmodels.observations.pyro_mixtures import MixtureOfProducts  # lazily: it imports Pyro
 
-        one = torch.zeros_like(log_weights[:1])
-        states = [
+        one_component = torch.zeros_like(log_weights[:1])
+        factors = [
             [
-                g.observation.distribution(row[:, g.outputs], one, g.before(past), shift[g.columns], scale[g.columns])
+                g.observation.distribution(
+                    row[:, g.outputs],
+                    log_weights=one_component,
+                    past=g.before(past),
+                    shift=shift[g.columns],
+                    scale=scale[g.columns],
+                )
                 for g in self.parts()
             ]
             for row in output_parameters.split(1)
         ]
-        return MixtureOfProducts(log_weights, states)
+        return MixtureOfProducts(log_weights, factors)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return torch.cat([g.observation.starting_point(g.size, generator) for g in self.parts()])

@@ -1,16 +1,19 @@
-"""Features independent given the state, one number each: ``log p(x) = Σ_d x_d η_d - A(η_d) + h(x_d)``."""
+"""Features independent given the state: ``log p(x) = Σ_d x_d η_d - A(η_d) + h(x_d)``; bits and counts."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from dataclasses import dataclass
+from math import inf
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from seqmodels.measure import Values
-from seqmodels.observations.base import Observation
+from seqmodels.observations.base import FullConditionals, Observation, full_conditionals_of_independent
 
 
 class ExponentialFamily(Observation, ABC):
@@ -34,24 +37,24 @@ class ExponentialFamily(Observation, ABC):
     # -- what a family defines -----------------------------------------------------------------------------
 
     @abstractmethod
-    def each(self, natural: Tensor, x: Tensor) -> Tensor:
+    def feature_log_prob(self, natural: Tensor, x: Tensor) -> Tensor:
         """``log p(x_d | η_d)`` of observed values, elementwise; exact where η is infinite."""
 
     @abstractmethod
-    def normaliser(self, natural: Tensor) -> Tensor:
+    def log_normaliser(self, natural: Tensor) -> Tensor:
         """The log-normaliser ``A(η)``, elementwise."""
 
     @abstractmethod
-    def base(self, x: Tensor) -> Tensor:
+    def log_base_measure(self, x: Tensor) -> Tensor:
         """The base measure's logarithm ``h(x)``, elementwise."""
 
     @abstractmethod
-    def expected(self, natural: Tensor) -> Tensor:
+    def expected_value(self, natural: Tensor) -> Tensor:
         """``A'(η)``: the mean, elementwise."""
 
     @abstractmethod
-    def natural(self, mean: Tensor) -> Tensor:
-        """The inverse of ``expected``."""
+    def natural_parameter(self, mean: Tensor) -> Tensor:
+        """The inverse of ``expected_value``."""
 
     # -- Observation ---------------------------------------------------------------------------------------
 
@@ -77,19 +80,131 @@ class ExponentialFamily(Observation, ABC):
         return size
 
     def is_valid(self, table: Tensor, size: int) -> Tensor:
-        return self.expected(table).isfinite()
+        return self.expected_value(table).isfinite()
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        return self._terms(output_parameters, x).sum(-1)
+
+    def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
+        return full_conditionals_of_independent(self._terms(output_parameters, x))
+
+    def _terms(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        """``(..., D)`` log-probability of each feature, 0 where it is missing."""
         observed = ~torch.isnan(x)
-        return torch.where(observed, self.each(output_parameters, torch.where(observed, x, 0.0)), 0.0).sum(-1)
+        return torch.where(observed, self.feature_log_prob(output_parameters, torch.where(observed, x, 0.0)), 0.0)
 
     def prior_mean(self, size: int) -> Tensor:
         """``mean`` of every feature, ``(D,)`` float64."""
         return torch.as_tensor(self.mean, dtype=torch.float64).expand(size)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        return self.natural(self.prior_mean(size)).float()
+        return self.natural_parameter(self.prior_mean(size)).float()
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
         """With one more frame, of the mean that the user gave: features that are never on stay possible."""
-        return self.natural((total + self.prior_mean(len(total))) / (n + 1)).to(start)
+        return self.natural_parameter((total + self.prior_mean(len(total))) / (n + 1)).to(start)
+
+
+@dataclass(eq=False, repr=False)
+class Bernoulli(ExponentialFamily):
+    """Independent bits (keys of a piano, pixels): ``p(x) = Π_d p_d^{x_d} (1 - p_d)^{1 - x_d}``.
+
+    The output parameters of a state are D log-odds.
+
+    Args:
+        pseudocount: frames added to a state's expected ones in an M-step (a Beta prior), so that a feature never seen
+            on is not impossible; networks do not need it.
+        mean: of those frames: a probability, or one for each feature (their frequencies, say). Networks start at the
+            mean of their training frames and one such.
+
+    NaN marks a missing bit, which is summed out. In raw units: ``probabilities_ (K, D)``.
+    """
+
+    pseudocount: float = 0.0
+    mean: float | list[float] = 0.5
+    kind = "bits"
+    parameter_name = "probabilities_"
+    largest_mean = 1.0
+
+    def feature_log_prob(self, natural: Tensor, x: Tensor) -> Tensor:
+        return F.logsigmoid((2 * x - 1) * natural)
+
+    def log_normaliser(self, natural: Tensor) -> Tensor:
+        return F.softplus(natural)
+
+    def log_base_measure(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    def expected_value(self, natural: Tensor) -> Tensor:
+        return torch.sigmoid(natural)
+
+    def natural_parameter(self, mean: Tensor) -> Tensor:
+        return torch.logit(mean)
+
+    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
+        return output_parameters / temperature
+
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        return torch.bernoulli(torch.sigmoid(output_parameters), generator=generator)
+
+    def distribution(
+        self, output_parameters: Tensor, *, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+    ) -> Any:
+        import pyro.distributions as dist
+
+        # Pyro has no infinite logits; the largest finite ones are as certain.
+        each = dist.Bernoulli(logits=torch.nan_to_num(output_parameters), validate_args=True).to_event(1)
+        return dist.MixtureSameFamily(
+            dist.Categorical(logits=log_weights, validate_args=True), each, validate_args=True
+        )
+
+
+@dataclass(eq=False, repr=False)
+class Poisson(ExponentialFamily):
+    """Independent counts: ``p(x) = Π_d λ_d^{x_d} e^{-λ_d} / x_d!``.
+
+    The output parameters of a state are D log-rates.
+
+    Args:
+        pseudocount: frames added to a state's expected ones in an M-step (a Gamma prior), so that no rate becomes 0.
+        mean: of those frames: a rate, or one for each feature. Networks start at the mean of their training frames and
+            one such.
+
+    NaN marks a missing count, which is summed out. In raw units: ``rates_ (K, D)``, counts a frame. Reference:
+    Zucchini, MacDonald and Langrock (2016), *Hidden Markov models for time series*.
+    """
+
+    pseudocount: float = 0.0
+    mean: float | list[float] = 1.0
+    kind = "counts"
+    parameter_name = "rates_"
+    largest_mean = inf
+
+    def feature_log_prob(self, natural: Tensor, x: Tensor) -> Tensor:
+        # 0 · -inf is 0 here: a rate of zero is certain of the count 0.
+        return torch.where(x == 0, 0.0, x * natural) - natural.exp() + self.log_base_measure(x)
+
+    def log_normaliser(self, natural: Tensor) -> Tensor:
+        return natural.exp()
+
+    def log_base_measure(self, x: Tensor) -> Tensor:
+        return -torch.lgamma(x + 1)
+
+    def expected_value(self, natural: Tensor) -> Tensor:
+        return natural.exp()
+
+    def natural_parameter(self, mean: Tensor) -> Tensor:
+        return mean.log()
+
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        return torch.poisson(output_parameters.exp(), generator=generator)
+
+    def distribution(
+        self, output_parameters: Tensor, *, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+    ) -> Any:
+        import pyro.distributions as dist
+
+        each = dist.Poisson(output_parameters.exp(), validate_args=True).to_event(1)
+        return dist.MixtureSameFamily(
+            dist.Categorical(logits=log_weights, validate_args=True), each, validate_args=True
+        )

@@ -19,6 +19,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from seqmodels.observations.base import FullConditionals, full_conditionals_of_independent
+
 ShapeType = Literal["diag", "full", "lowrank"]
 CovarianceType = Literal["diag", "full", "tied", "spherical", "lowrank"]
 
@@ -89,10 +91,15 @@ def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, f
 
 
 def _diagonal_log_density(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
+    return -0.5 * _diagonal_terms(x, mean, log_variance).sum(-1)
+
+
+def _diagonal_terms(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
+    """``-2 log p`` of each feature, ``(..., D)``, 0 where it is missing."""
     observed = ~torch.isnan(x)
     deviation = torch.where(observed, x, 0.0) - mean
     terms = log_variance + deviation.square() * torch.exp(-log_variance) + math.log(2 * math.pi)
-    return -0.5 * torch.where(observed, terms, 0.0).sum(-1)
+    return torch.where(observed, terms, 0.0)
 
 
 def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
@@ -129,6 +136,31 @@ def _lowrank_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -
     log_det = torch.where(observed, log_variance + math.log(2 * math.pi), 0.0).sum(-1)
     log_prob: Tensor = -0.5 * (log_det + squares) - capacitance.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     return log_prob
+
+
+def full_conditionals(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float) -> FullConditionals:
+    """Each feature of ``x (..., D)`` given all others; NaN features are summed out.
+
+    With precision P and ``g = P (x - mean)``, feature d given the others is Gaussian with variance ``1 / P_dd``, and
+    deviates from its mean by ``g_d / P_dd`` (Bishop 2006, 2.3.1). In float64: what is left of a sum after its largest
+    term needs the digits.
+    """
+    x, mean, shape = x.double(), mean.double(), shape.double()
+    if shape_type == "diag":
+        return full_conditionals_of_independent(-0.5 * _diagonal_terms(x, mean, shape.clamp(min=math.log(floor))))
+    joint = log_density(x, mean, shape, shape_type, floor).unsqueeze(-1)
+    size = x.shape[-1]
+    if shape_type == "lowrank" or bool(torch.isnan(x).any()):
+        is_left_out = torch.eye(size, dtype=torch.bool, device=x.device)
+        without = [log_density(x.masked_fill(row, torch.nan), mean, shape, shape_type, floor) for row in is_left_out]
+        others = torch.stack(without, -1)
+        return FullConditionals(joint - others, others)
+    factor = precision_cholesky(shape, size, floor)
+    whitened = torch.einsum("...ij,...i->...j", factor, x - mean)
+    g = torch.einsum("...ij,...j->...i", factor, whitened)  # P (x - mean)
+    precision = factor.square().sum(-1)  # P_dd
+    each = 0.5 * (precision.log() - math.log(2 * math.pi) - g.square() / precision)
+    return FullConditionals(each, joint - each)
 
 
 def n_noise(shape_type: ShapeType, size: int, rank: int = 0) -> int:

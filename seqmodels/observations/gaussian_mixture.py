@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.observations import gaussian
-from seqmodels.observations.base import Observation
+from seqmodels.observations.base import FullConditionals, Observation, full_conditionals_of_mixture
 from seqmodels.observations.gaussian import CovarianceType, ShapeType
 from seqmodels.parameters import Configurable
 
@@ -20,6 +21,7 @@ SHAPE_TYPES: dict[str, ShapeType] = {
     "tied": "full",
     "lowrank": "lowrank",
 }
+BACKGROUND_COVARIANCE = 100.0  # in units of the standardised data: ten deviations of the training frames
 EM_TYPES = ("diag", "spherical", "full", "tied")  # those that EM can fit
 
 
@@ -61,6 +63,11 @@ class GaussianMixture(Observation):
             feature's variance given the later ones; under ``lowrank`` of v.
         prior: what EM believes before it has seen any frames; None: nothing.
         rank: r, columns of W, under ``lowrank``: at most D.
+        background: w, the fixed weight of one more component in every state, so broad that it bounds what one frame far
+            from the training data can cost: ``(1 - w) Σ_m w_m N(x; μ_m, Σ_m) + w N(x; 0, 100 I)``, in units of the
+            standardised data. Nothing of it is learned, and ``weights_``, ``means_`` and ``covariances_`` are without
+            it. Other data lose ``-log(1 - w)`` nats a frame; not under ``"tied"``. Compare Banfield and Raftery (1993),
+            *Model-based Gaussian and non-Gaussian clustering*, where noise is a component of its own.
 
     The output parameters of a state are M log-weights, M means and the numbers of its covariances
     (``seqmodels.observations.gaussian``): under ``spherical`` M of them, under ``tied`` those of one matrix, the same
@@ -74,15 +81,28 @@ class GaussianMixture(Observation):
     min_covariance: float = 1e-4
     prior: PseudoFrames | None = None
     rank: int = 1
+    background: float = 0.0
     emits = "vectors"
 
     def check(self, size: int) -> None:
+        if not 0 <= self.background < 1:
+            raise ValueError(f"background is {self.background}; pass a weight of 0 or more, and below 1")
+        if self.background and self.covariance_type == "tied":
+            raise ValueError(
+                "covariance_type='tied' is one covariance for all components, and a background has another; pass "
+                "background=0, or another covariance_type"
+            )
         if self.covariance_type == "lowrank" and not 1 <= self.rank <= size:
             raise ValueError(f"rank is {self.rank}; pass at least 1, and at most {size}, the number of features")
 
     @property
     def sums_out_missing(self) -> bool:
         return True
+
+    @property
+    def n_densities(self) -> int:
+        """M, or with a background M + 1."""
+        return self.n_components + (self.background > 0)
 
     @property
     def shape_type(self) -> ShapeType:
@@ -120,6 +140,21 @@ class GaussianMixture(Observation):
         shapes: Tensor = numbers.unflatten(-1, (self.n_components, -1))
         return shapes
 
+    def unpack_all(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """``unpack``, and with a background its component after the others: what the density is a mixture of."""
+        log_weights, means, shapes = self.unpack(output_parameters, size)
+        if not self.background:
+            return log_weights, means, shapes
+        weight = torch.full_like(log_weights[..., :1], math.log(self.background))
+        shape = torch.zeros_like(shapes[..., :1, :])
+        # A log-variance, or a log-diagonal of the precision's factor; the other numbers are 0.
+        shape[..., :size] = math.log(BACKGROUND_COVARIANCE) * (-0.5 if self.shape_type == "full" else 1.0)
+        return (
+            torch.cat([log_weights + math.log1p(-self.background), weight], -1),
+            torch.cat([means, torch.zeros_like(means[..., :1, :])], -2),
+            torch.cat([shapes, shape], -2),
+        )
+
     def pack(self, log_weights: Tensor, means: Tensor, shapes: Tensor) -> Tensor:
         """The inverse of ``unpack``; what is shared is taken from the first feature or the first component."""
         if self.covariance_type == "spherical":
@@ -131,19 +166,25 @@ class GaussianMixture(Observation):
         return torch.cat([log_weights, means.flatten(-2), numbers], dim=-1)
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        log_weights, means, shapes = self.unpack(output_parameters, x.shape[-1])
+        log_weights, means, shapes = self.unpack_all(output_parameters, x.shape[-1])
         density = gaussian.log_density(x.unsqueeze(-2), means, shapes, self.shape_type, self.min_covariance)
         return torch.logsumexp(log_weights + density, dim=-1)
 
+    def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
+        log_weights, means, shapes = self.unpack_all(output_parameters, x.shape[-1])
+        x = x.unsqueeze(-2)
+        components = gaussian.full_conditionals(x, means, shapes, self.shape_type, self.min_covariance)
+        return full_conditionals_of_mixture(log_weights, components)
+
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """Weights to the power of 1/temperature, covariances times it, but not below the floor."""
+        """Weights to the power of 1/temperature, covariances times it, but not below the floor; a background stays."""
         size = self._size(output_parameters.shape[-1])
         log_weights, means, shapes = self.unpack(output_parameters, size)
         return self.pack(log_weights / temperature, means, gaussian.scaled(shapes, size, self.shape_type, temperature))
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         size = self._size(output_parameters.shape[-1])
-        log_weights, means, shapes = self.unpack(output_parameters, size)
+        log_weights, means, shapes = self.unpack_all(output_parameters, size)
         chosen = torch.multinomial(log_weights.exp(), 1, generator=generator)  # (n, 1)
         rows = torch.arange(len(output_parameters), device=output_parameters.device).unsqueeze(-1)
         mean, shape = means[rows, chosen].squeeze(1), shapes[rows, chosen].squeeze(1)
@@ -152,11 +193,11 @@ class GaussianMixture(Observation):
         return gaussian.draw(mean, shape, self.shape_type, self.min_covariance, noise)
 
     def distribution(
-        self, output_parameters: Tensor, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
+        self, output_parameters: Tensor, *, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist
 
-        log_inner, means, shapes = self.unpack(output_parameters, len(shift))
+        log_inner, means, shapes = self.unpack_all(output_parameters, len(shift))
         logits = (log_weights.unsqueeze(-1) + log_inner).flatten()  # (K * M,)
         loc = shift + scale * means.flatten(0, 1)
         if self.shape_type == "diag":

@@ -36,6 +36,7 @@ class MixtureOfObservations(TorchDistribution):
         self,
         observation: Observation,
         output_parameters: Tensor,
+        *,
         log_weights: Tensor,
         past: Tensor | None,
         shift: Tensor,

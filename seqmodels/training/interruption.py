@@ -39,7 +39,7 @@ class Interruption:
     @property
     def requested(self) -> bool:
         """Whether training is to end; in all of several processes at the same step, whichever was sent a signal."""
-        return distributed.stop_agreed() or (self.signal is not None and not distributed.several())
+        return distributed.stop_agreed() or (self.signal is not None and not distributed.is_distributed())
 
     def hold(self) -> None:
         """Note the first signal from here on rather than raise it: there is something to keep."""
@@ -60,7 +60,7 @@ class Interruption:
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = signal.Signals(number)
-        distributed.ask_to_stop()
+        distributed.request_stop()
 
 
 _current: Interruption | None = None  # of the main thread, where alone signals arrive
@@ -76,7 +76,7 @@ def interruptible() -> Iterator[Interruption]:
     if _current is not None:
         yield _current
         return
-    distributed.begin_anew()
+    distributed.clear_stop_requests()
     _current = Interruption(may_hold=True)
     try:
         yield _current

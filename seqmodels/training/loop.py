@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from seqmodels import distributed
 from seqmodels.main_memory import keep_freed_memory
 from seqmodels.training import checkpoint
 from seqmodels.training.averaging import WeightAverage
 from seqmodels.training.callbacks import Callback
+from seqmodels.training.checkpoint import Checkpoints
 from seqmodels.training.interruption import interruptible
 from seqmodels.training.optimizers import AdamW, Optimizer, clip
-from seqmodels.training.resuming import Checkpoints
 from seqmodels.training.schedules import Schedule, Trapezoid
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class TrainConfig:
 
 
 class Objective(Protocol):
-    """What is maximised. ``total`` is differentiable; the rest is for the record."""
+    """What is maximised. ``weighted_log_prob`` is differentiable; the rest is for the record."""
 
-    def __call__(self, batch: Any) -> BatchResult:
+    def __call__(self, batch: Any, /) -> BatchResult:
         """The weighted log-probability of one batch."""
 
 
@@ -79,17 +79,18 @@ class CarriesState(Protocol):
 
 @dataclass(frozen=True)
 class BatchResult:
-    """The log-probability of one batch, by its sequences' weights and without them.
+    """What is maximised on one batch, ``weighted_log_prob / weight``, and the history's ``log_prob / n_units``.
 
     Attributes:
-        total: Σ weight · log p, differentiable.
-        weight: Σ weight.
-        log_prob: Σ log p, nats.
-        n_units: raw units that ``log_prob`` is of.
+        weighted_log_prob: Σ weight · log p of the encoded steps, and the batch's share of the log prior if there is
+            one; differentiable.
+        weight: Σ weight of those steps.
+        log_prob: nats in raw units, without a prior. Networks count each step once, HMMs by its weight, as under EM.
+        n_units: raw units that ``log_prob`` is of, counted alike.
         floor_hits: densities that a floor set.
     """
 
-    total: Tensor
+    weighted_log_prob: Tensor
     weight: float
     log_prob: Tensor
     n_units: float
@@ -136,7 +137,7 @@ def train(
     """
     keep_freed_memory(module)
     checkpoints = checkpoints or Checkpoints()
-    sharded = sharded and distributed.several()
+    sharded = sharded and distributed.is_distributed()
     generator = generator or torch.default_generator
     loop = _Loop(module, objective, evaluate, config, steps_per_epoch, carrier, generator, sharded=sharded)
     if checkpoints.state is not None:
@@ -224,7 +225,7 @@ class _Loop:
     def step(self, batch: Any) -> None:
         """One batch: its gradients, and with the last batch of a step the optimiser's step."""
         result = self.objective(batch)
-        (-result.total / max(result.weight, 1e-30)).backward()
+        (-result.weighted_log_prob / max(result.weight, 1e-30)).backward()
         if self.sharded:
             result = self._summed_over_processes(result)
         self.batches, self.in_epoch = self.batches + 1, self.in_epoch + 1
@@ -249,7 +250,7 @@ class _Loop:
         gradients = [p.grad for p in self.weights if p.grad is not None]
         figures = gradients[0].new_tensor([float(result.log_prob), result.n_units])
         seconds = time.perf_counter() - self.began
-        (*sums, figures), (self.seconds_of_first,) = distributed.add_up([*gradients, figures], [seconds])
+        (*sums, figures), (self.seconds_of_first,) = distributed.all_reduce_sum([*gradients, figures], [seconds])
         torch._foreach_copy_(gradients, sums)
         log_prob, n_units = figures.unbind()
         return replace(result, log_prob=log_prob, n_units=float(n_units))

@@ -100,6 +100,7 @@ def test_a_failing_model_is_exit_code_1_and_the_others_stand(call, book, tmp_pat
         ("folder/notes.txt", b"x", "--audio", "has no .wav file; convert"),
         ("folder/broken.wav", b"RIFF", "--audio", "cannot be read as audio"),
         ("rows.csv", b"a,b\n1,2\n", "--csv", "--by"),
+        ("rows.csv", b"a,b\n1,2\n", "--data", "--by"),
         ("run.toml", b"seeds = \n", "--config", "is not TOML"),
         ("run.toml", b"", "--config", "there is no data"),
         ("run.toml", b"turtles = 1", "--config", "'turtles'"),
@@ -134,3 +135,17 @@ def one_line(result) -> str:
     assert len(lines) == 1
     assert lines[0].startswith("seqmodels: ")
     return lines[0]
+
+
+def test_another_comparison_is_not_overwritten_unasked(call, book, tmp_path):
+    out = tmp_path / "out"
+    given = ("compare", "--text", book, "--models", "iid", "--quick", "--out", out, "--steps")
+    assert call(*given, 1).exit_code == 0
+    assert call(*given, 1).exit_code == 0  # the same run
+    before = (out / "run.toml").read_bytes()
+    said = one_line(call(*given, 2))
+    assert "--overwrite" in said
+    assert str(out / "run.toml") in said
+    assert (out / "run.toml").read_bytes() == before
+    assert call(*given, 2, "--overwrite").exit_code == 0
+    assert tomllib.loads((out / "run.toml").read_text())["budget"] == {"steps": 2}

@@ -115,8 +115,13 @@ class TestPit:
         draws = observation.sample(
             output_parameters.expand(4000, -1), None if past is None else past.expand(4000, -1, -1), generator
         )
-        none, zeros, ones = torch.zeros(1), torch.zeros(size), torch.ones(size)
-        distribution = observation.distribution(output_parameters, none, past, zeros, ones)
+        distribution = observation.distribution(
+            output_parameters,
+            log_weights=torch.zeros(1),
+            past=past,
+            shift=torch.zeros(size),
+            scale=torch.ones(size),
+        )
         at = draws.median(0).values + 0.2
         shares = (draws <= at).double().mean(0)
         np.testing.assert_allclose(marginal_cdf(distribution, at.double()), shares, atol=0.03)

@@ -57,6 +57,21 @@ def test_interrupted_the_models_that_were_fitted_are_compared(tmp_path):
     assert (tmp_path / "mine.html").exists()
 
 
+def test_interrupted_while_the_page_is_drawn_it_says_how_to_draw_it(tmp_path, monkeypatch):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sm.Comparison, "to_html", interrupt)
+    train, test = TEXT.split(0.1)
+    task = Task("mine", "Mine", (train, None), (test, None), {"one": sm.NGram(2)}, 1.0, "one")
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        run([task], tmp_path, say=said.append)
+    assert f"seqmodels report {tmp_path / 'mine'}" in said[-1]
+    assert "one" in sm.Comparison.load(tmp_path / "mine").frame["model"].tolist()
+    assert not (tmp_path / "mine.html").exists()
+
+
 class Seen(ProgressBar):
     """Keeps what a bar would show."""
 
@@ -71,7 +86,7 @@ class Seen(ProgressBar):
 
 def test_networks_tell_how_far_they_are_and_seeds_add_up():
     bar, model = Seen(3.0), sm.LSTM(d_model=8, max_steps=10)
-    with bar.watching({"lstm": model, "hmm": sm.HMM(2)}, {"lstm": 2.0, "hmm": 1.0}, seeds=2) as fits:
+    with bar.watching({"lstm": model, "hmm": sm.HMM(2)}, {"lstm": 2.0, "hmm": 1.0}, n_seeds=2) as fits:
         model.fit(X)
         half = [fraction for _, fraction in bar.shown]
         model.clone().set_params(random_state=1).fit(X)
@@ -90,7 +105,7 @@ def test_models_are_left_as_they_were_even_when_interrupted():
     bar, model = Seen(1.0), sm.LSTM(d_model=8, max_seconds=1.0, callbacks=[print])
 
     def watched() -> None:
-        with bar.watching({"lstm": model}, {"lstm": 1.0}, seeds=1):
+        with bar.watching({"lstm": model}, {"lstm": 1.0}, n_seeds=1):
             assert len(model.callbacks) == 2
             raise KeyboardInterrupt
 

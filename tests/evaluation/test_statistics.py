@@ -8,8 +8,8 @@ import pytest
 from scipy import signal, stats
 
 from seqmodels.evaluation.statistics import (
-    _Reference,
     _satterthwaite,
+    _TDistribution,
     holm,
     moving_block_difference,
     paired_difference,
@@ -87,18 +87,18 @@ class TestPairedDifference:
         ratio, share = d.sum(1, keepdims=True) / u.sum(), u / u.sum()
         error = np.sqrt(((d - ratio * u) ** 2 / (1 - share)).sum(1)) / u.sum()
         drawn = np.abs(ratio[:, 0]) / error
-        reference = _Reference.of(u)
-        assert reference.quantile(0.95) == pytest.approx(np.quantile(drawn, 0.95), rel=0.01)
+        distribution = _TDistribution.for_units(u)
+        assert distribution.quantile(0.95) == pytest.approx(np.quantile(drawn, 0.95), rel=0.01)
         for t in (1.0, 3.0):
-            assert reference.beyond(t) == pytest.approx((drawn > t).mean(), abs=0.003)
-        assert reference.quantile(0.95) > 1.1 * stats.t.ppf(0.975, 5)
+            assert distribution.p_value(t) == pytest.approx((drawn > t).mean(), abs=0.003)
+        assert distribution.quantile(0.95) > 1.1 * stats.t.ppf(0.975, 5)
 
     def test_many_unequal_clusters_have_students_t_with_fewer_degrees_of_freedom(self):
         u = np.random.default_rng(5).lognormal(0, 0.7, 100)
-        computed, approximate = _Reference.of(u), replace(_Reference.of(u), units=None)
+        computed, approximate = _TDistribution.for_units(u), replace(_TDistribution.for_units(u), units=None)
         assert approximate.freedom < 60
         assert approximate.quantile(0.95) == pytest.approx(computed.quantile(0.95), rel=0.02)
-        assert replace(_Reference.of(np.full(8, 3.0)), units=None) == _Reference(7, 1.0, None)
+        assert replace(_TDistribution.for_units(np.full(8, 3.0)), units=None) == _TDistribution(7, 1.0, None)
         assert np.allclose(_satterthwaite(np.full(8, 3.0)), (7, 1))
 
     def test_ten_thousand_clusters_take_no_time(self):

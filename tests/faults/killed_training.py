@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 import seqmodels as sm
-from seqmodels.training import Checkpoints, checkpoint, resuming
+from seqmodels.training import Checkpoints, checkpoint
 from tests.faults.promise import Promise, main
 
 IN_A_ROW = 10  # kills before a run may end
@@ -177,7 +177,7 @@ def gaps(make: Make, seconds: float, result: Path) -> None:
         write(path, state)
         written.append(time.perf_counter())
 
-    resuming.Checkpoints, checkpoint.write = Watched, watch  # type: ignore[misc, assignment]
+    checkpoint.Checkpoints, checkpoint.write = Watched, watch  # type: ignore[misc, assignment]
     model, data = make(checkpoint=str(result.with_name("run.ckpt")), checkpoint_seconds=seconds)
     model.fit(*data)
     late, step = max(np.diff(written)) - seconds, max(np.diff(asked))

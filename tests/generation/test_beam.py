@@ -189,7 +189,7 @@ def test_each_source_has_its_own_beam(end: float | None) -> None:
 def test_the_search_of_a_source_is_over_by_its_own_partial_sequences() -> None:
     steps, source = torch.zeros(3, 1, dtype=torch.int64), torch.tensor([0, 1, 1])
     log_prob, max_steps = torch.tensor([-9.0, -1.0, -8.0], dtype=torch.float64), torch.full((3,), 1000)
-    beam = Beam(steps, log_prob, source, max_steps, None, stops=True)
+    beam = Beam(steps, log_prob, source, max_steps, None, has_end=True)
     found = [[Hypothesis(EMPTY, -5.0)], [Hypothesis(EMPTY, -5.0)]]
     assert _is_over(found, beam, BeamSearch()).tolist() == [True, False, False]
     assert _is_over(found, beam, BeamSearch(n_best=2)).tolist() == [False, False, False]

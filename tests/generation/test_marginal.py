@@ -88,14 +88,15 @@ def test_what_is_drawn_is_right_in_the_mean() -> None:
     first, going = FIRST.double().numpy(), 0.7 * CHAIN.double().numpy()
     ways = list(spellings(text, spelling))
     exact = sum(first[way[0]] * np.prod([going[a, b] for a, b in pairwise(way)]) * 0.3 for way in ways)
-    rng, lattice = np.random.default_rng(0), Lattice.of(np.zeros(9, dtype=np.int64), spelling)
+    rng, lattice = np.random.default_rng(0), Lattice.from_spelling(np.zeros(9, dtype=np.int64), spelling)
     drawn = [
-        np.exp(log_prob_over_tokenisations(Markov(0.3), apart, lattice, UnbiasedResampling(rng), 1, stops=True)) / exact
+        np.exp(log_prob_over_tokenisations(Markov(0.3), apart, lattice, UnbiasedResampling(rng), 1, has_end=True))
+        / exact
         for _ in range(150)
     ]
     assert np.std(drawn) > 0.1
     assert abs(np.mean(drawn) - 1) < 3 * np.std(drawn) / np.sqrt(len(drawn))
-    everything = log_prob_over_tokenisations(Markov(0.3), apart, lattice, KeepBest(), None, stops=True)
+    everything = log_prob_over_tokenisations(Markov(0.3), apart, lattice, KeepBest(), None, has_end=True)
     assert everything == pytest.approx(np.log(exact), rel=1e-6)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -69,12 +70,79 @@ def test_a_stream_holds_the_filtered_beliefs_in_constant_memory() -> None:
 def test_beliefs_after_the_impossible_are_zeros() -> None:
     model = HMM.from_parameters([1.0, 0.0], np.eye(2), emission=np.eye(2), dtype="float64")
     assert_allclose(model.filter([np.array([0, 1, 0])])[0], [[1, 0], [0, 0], [0, 0]])
-    for ask in (model.decode, model.posterior, model.sample_states, model.forecast):
+    for ask in (model.decode, model.posterior, model.sample_states, model.forecast_states):
         with pytest.raises(ValueError, match="sequence 1 has probability zero"):
             ask([np.array([0, 0]), np.array([0, 1, 0])])
 
 
 # -- paths -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_log_prob_of_a_path_is_its_product_and_all_of_them_sum_to_log_prob(final: bool) -> None:
+    model = symbols(final, sparse=True)
+    close = np.ones(3) if not final else model.final_
+    for word in WORDS:
+        joint = path_probabilities(model.initial_, model.transition_, EMISSION[:, word].T)
+        log_probs = model.path_log_prob([word] * len(joint), list(joint))
+        with np.errstate(divide="ignore"):
+            assert_allclose(log_probs, np.log([p * close[z[-1]] for z, p in joint.items()]), rtol=1e-12)
+        assert_allclose(np.exp(log_probs).sum(), np.exp(model.log_prob([word])[0]), rtol=1e-12)
+    best = model.path_log_prob(WORDS, model.decode(WORDS))
+    assert_allclose(np.exp(best), [max(paths(model, w).values()) * np.exp(model.log_prob([w])[0]) for w in WORDS])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_log_prob_of_a_path_is_in_raw_units(dtype: str) -> None:
+    x = np.array([[1e3, 1.0], [2e3, np.nan], [5e3, -1.0]])
+    means, sds = np.array([[1e3, 0.0], [4e3, 1.0]]), np.array([[500.0, 1.0], [900.0, 2.0]])
+    model = HMM.from_parameters([0.4, 0.6], [[0.9, 0.1], [0.3, 0.7]], means=means, covariances=sds**2, dtype=dtype)
+    log_b = np.nansum(norm.logpdf(x[:, None], means, sds), axis=2)
+    by_hand = np.log(0.6 * 0.3 * 0.1) + log_b[[0, 1, 2], [1, 0, 1]].sum()
+    assert_allclose(model.path_log_prob([x], [[1, 0, 1]]), [by_hand], rtol=1e-5 if dtype == "float32" else 1e-12)
+    all_paths = list(itertools.product(range(2), repeat=3))
+    total = np.logaddexp.reduce(model.path_log_prob([x] * 8, all_paths))
+    assert_allclose(total, model.log_prob([x])[0], rtol=1e-5 if dtype == "float32" else 1e-12)
+
+
+def test_log_prob_of_a_path_with_targets_is_of_both() -> None:
+    rng = np.random.default_rng(0)
+    X, Y = ([rng.normal(3, 2, (n, 1)) for n in lengths] for lengths in ((30, 2), (40, 1)))
+    model = HMM(2, observation=GaussianMixture(1), max_iter=3, dtype="float64").fit(X, Y)
+    joint = HMM.from_parameters(
+        model.initial_,
+        model.transition_,
+        means=model.means_[:, 0],
+        covariances=model.covariances_[:, 0],
+        dtype="float64",
+    )
+    decoded = model.decode(X, Y)
+    both = [np.concatenate(pair) for pair in zip(X, Y, strict=True)]
+    assert_allclose(model.path_log_prob(X, decoded, Y), joint.path_log_prob(both, decoded), rtol=1e-9)
+
+
+def test_log_prob_of_the_best_path_is_hmmlearns() -> None:
+    rng = np.random.default_rng(1)
+    (initial, transition), x = chain(rng, 3), frames(rng, lengths=[50, 7, 900])
+    start = gaussians("full", rng)
+    model = HMM.from_parameters(initial, transition, **start, dtype="float64")
+    theirs = hmmlearn_gaussian("full", initial, transition, start, 0)
+    for item, log_prob in zip(x, model.path_log_prob(x, model.decode(x)), strict=True):
+        assert_allclose(log_prob, theirs.decode(item)[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([[0, 1]], "there are 2 sequences but 1 paths"),
+        ([[0, 1], [0, 1]], "path of sequence 1 has shape (2,) and type int64; pass 1 integers"),
+        ([[0, 1], [3]], "path of sequence 1 has states from 3 to 3; the model has 0 to 2"),
+        ([[0, 1], [0.5]], "type float64"),
+    ],
+)
+def test_paths_that_are_none_are_refused(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        symbols().path_log_prob([np.array([0, 1]), np.array([2])], given)
 
 
 def test_decode_breaks_ties_by_the_lowest_state() -> None:
@@ -133,7 +201,7 @@ def test_a_path_through_a_belief_too_small_for_a_float_is_found() -> None:
 @pytest.mark.parametrize("final", [False, True])
 def test_forecast_is_enumeration_of_what_may_follow(final: bool) -> None:
     model, k = symbols(final, seed=1), 3
-    for word, forecast in zip(WORDS, model.forecast(WORDS, k), strict=True):
+    for word, forecast in zip(WORDS, model.forecast_states(WORDS, k), strict=True):
         for h in range(1, k + 1):
             states, values, total = np.zeros(3), np.zeros(3), 0.0
             for z, p in path_probabilities(model.initial_, model.transition_, EMISSION[:, word].T).items():
@@ -142,7 +210,7 @@ def test_forecast_is_enumeration_of_what_may_follow(final: bool) -> None:
                     q = p * np.prod([model.transition_[i, j] for i, j in itertools.pairwise((z[-1], *tail))])
                     states[tail[-1]] += q
             values = states @ EMISSION
-            assert_allclose(forecast.going[h - 1], states.sum() / total if final else 1.0, rtol=1e-10)
+            assert_allclose(forecast.survival[h - 1], states.sum() / total if final else 1.0, rtol=1e-10)
             assert_allclose(forecast.states[h - 1], states / states.sum(), rtol=1e-10)
             assert_allclose(forecast.distribution(h).probs, values / states.sum(), rtol=1e-6)
 
@@ -151,7 +219,7 @@ def test_one_step_ahead_is_predict_next() -> None:
     x = frames(np.random.default_rng(2), lengths=[9, 1])
     for observation in (GaussianMixture(2), GaussianMixture(1, "full"), AutoregressiveGaussian(2)):
         model = HMM(2, observation=observation, max_iter=3, dtype="float64").fit(x)
-        for item, forecast in zip(x, model.forecast(x, 2), strict=True):
+        for item, forecast in zip(x, model.forecast_states(x, 2), strict=True):
             ahead, value = model.predict_next(item), torch.as_tensor(x[0][3])
             assert_allclose(forecast.distribution().log_prob(value), ahead.log_prob(value), rtol=1e-9)
             assert_allclose(forecast.mean[0], ahead.mean, rtol=1e-9)
@@ -166,7 +234,7 @@ def test_means_are_those_of_many_draws(n_frames: int) -> None:
         prefix, k, n = x[0][:n_frames], 4, 8000
         drawn = np.stack(model.sample(n, prefix=prefix, length=n_frames + k))[:, n_frames:]
         error = drawn.std(0) / np.sqrt(n)
-        assert (np.abs(model.forecast([prefix], k)[0].mean - drawn.mean(0)) < 4.5 * error).all()
+        assert (np.abs(model.forecast_states([prefix], k)[0].mean - drawn.mean(0)) < 4.5 * error).all()
 
 
 def test_an_autoregression_of_one_state_forecasts_by_hand() -> None:
@@ -175,7 +243,7 @@ def test_an_autoregression_of_one_state_forecasts_by_hand() -> None:
     model = HMM(1, observation=AutoregressiveGaussian(2), max_iter=3, dtype="float64").fit(x)
     coefficients, c = model.coefficients_[0], model.intercepts_[0]
     before, last = x[0][-2:, 0]
-    forecast, expected = model.forecast(x, 3)[0], []
+    forecast, expected = model.forecast_states(x, 3)[0], []
     for _ in range(3):
         before, last = last, coefficients[0] @ [before, last] + c[0]
         expected.append(last)
@@ -187,15 +255,15 @@ def test_an_autoregression_of_one_state_forecasts_by_hand() -> None:
 def test_forecasts_that_cannot_be_are_refused() -> None:
     word = [np.array([0])]
     model = HMM.from_parameters([1.0, 0.0], [[0, 0.5], [0, 0]], [0.5, 1.0], emission=[[0.5, 0.5]] * 2)
-    forecast = model.forecast(word, 3)[0]
-    assert_allclose(forecast.going, [0.5, 0, 0])
+    forecast = model.forecast_states(word, 3)[0]
+    assert_allclose(forecast.survival, [0.5, 0, 0])
     assert_allclose(forecast.states, [[0, 1], [0, 0], [0, 0]])
     for step, says in ((0, "from 1 to 3"), (4, "from 1 to 3"), (2, "cannot last")):
         with pytest.raises(ValueError, match=says):
             forecast.distribution(step)
     with pytest.raises(ValueError, match="symbols have no mean"):
         _ = forecast.mean
-    for ask in (model.forecast, model.sample_states):
+    for ask in (model.forecast_states, model.sample_states):
         with pytest.raises(ValueError, match="at least 1"):
             ask(word, 0)
 
@@ -207,7 +275,7 @@ def test_a_conditional_model_is_asked_over_source_and_target() -> None:
     assert [len(f) for f in model.filter(x, y)] == [7, 8]
     assert [f.shape for f in model.sample_states(x, 5, y=y)] == [(5, 7), (5, 8)]
     ahead = model.predict_next(y[0], source=x[0])
-    assert_allclose(model.forecast(x, y=y)[0].mean[0], ahead.mean, rtol=1e-9)
+    assert_allclose(model.forecast_states(x, y=y)[0].mean[0], ahead.mean, rtol=1e-9)
     assert np.isfinite(model.bic(x, y))
 
 
@@ -230,7 +298,7 @@ def test_a_missing_frame_says_nothing() -> None:
     assert tuple(model.decode([x])[0]) == expected.best_path
     assert_allclose(model.log_prob([x])[0], expected.log_prob, rtol=1e-10)
     # A forecast h steps ahead is the belief after h missing frames.
-    forecast = model.forecast([x[:3]], 3)[0]
+    forecast = model.forecast_states([x[:3]], 3)[0]
     assert_allclose(forecast.states[:2], expected.alpha[3:], atol=1e-10)
     assert_allclose(forecast.mean[:, 0], forecast.states @ [-1.0, 0.5, 2.0], rtol=1e-10)
     assert_allclose(np.eye(3)[model.sample_states([x], 20_000)[0]].mean(0), expected.gamma, atol=0.02)
@@ -247,7 +315,7 @@ def test_an_autoregression_refuses_missing_values_wherever_they_come_in() -> Non
         model.posterior,
         model.filter,
         model.decode,
-        model.forecast,
+        model.forecast_states,
         model.sample_states,
     ):
         with pytest.raises(ValueError, match=r"sequence 1 of X has a NaN at frame 4.*cannot sum out"):

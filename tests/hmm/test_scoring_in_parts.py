@@ -75,12 +75,12 @@ def test_a_chain_that_hardly_connects_is_not_tried_otherwise(monkeypatch: pytest
     trellis = Trellis.of(p.initial, p.transition, LogDensities(log_b), segments)
     tried: list[tuple[torch.dtype, bool]] = []
 
-    def counted(problem: Trellis) -> Any:
+    def counted(problem: Trellis) -> scaled.ScaledForward:
         tried.append((problem.densities.dtype, problem.segments.is_whole))
-        return scaled_forward_pass(problem)
+        return scaled_forward(problem)
 
-    scaled_forward_pass = scaled.forward_pass
-    monkeypatch.setattr(scaled, "forward_pass", counted)
+    scaled_forward = scaled.forward
+    monkeypatch.setattr(scaled, "forward", counted)
     found = forward_pass(trellis)
     assert tried == [(torch.float32, False)]
     steps = trellis.segments.split(found.steps)[0].numpy()

@@ -30,12 +30,12 @@ def cut(rows: list[Row], ranges: list[StepRange], n_past: int = 0) -> PaddedBatc
 
 def test_a_source_is_read_by_an_encoder_or_comes_first() -> None:
     example = Example(np.array([5, 6]), np.array([1, 2, 3]), weight=0.5)
-    encoded = Row.of(example, reads_source=True, has_end=True)
+    encoded = Row.from_example(example, reads_source=True, has_end=True)
     assert (encoded.values.tolist(), encoded.first, encoded.n_steps, encoded.weight) == ([5, 6], 0, 3, 0.5)
     assert encoded.source is example.source
-    joined = Row.of(example, reads_source=False, has_end=False)
+    joined = Row.from_example(example, reads_source=False, has_end=False)
     assert (joined.values.tolist(), joined.first, joined.n_steps, joined.source) == ([1, 2, 3, 5, 6], 3, 5, None)
-    assert Row.of(Example(np.array([1])), reads_source=False, has_end=True).n_steps == 2
+    assert Row.from_example(Example(np.array([1])), reads_source=False, has_end=True).n_steps == 2
 
 
 # -- windows ---------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_a_batch_from_the_middle_of_a_row() -> None:
     assert batch.targets.tolist() == [[4, 5, 6, 7]]
     assert not batch.is_start.any()
     assert not batch.is_end.any()
-    assert batch.is_target.tolist() == [[False, True, True, True]]
+    assert batch.is_after_source.tolist() == [[False, True, True, True]]
     assert batch.step_weights.tolist() == [[0.0, 1.0, 1.0, 1.0]]
     assert batch.may_end.tolist() == [[False, False, True, True]]  # y cannot end before its first step
 

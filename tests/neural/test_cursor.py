@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Row, Windowing
-from seqmodels.neural.cursor import NetworkCursor
-from seqmodels.neural.io_module import SequenceModule
+from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
+from seqmodels.neural.io_module import IOSpec, SequenceModule
+from seqmodels.neural.network import Network
+from seqmodels.neural.recurrent.elman import ElmanNetwork
+from seqmodels.neural.recurrent.gru import GRUNetwork
+from seqmodels.neural.recurrent.lstm import LSTMNetwork
 from seqmodels.neural.scoring import log_prob_steps
-from seqmodels.observations import Observation
+from seqmodels.observations import Categorical, Observation
 from seqmodels.preparation import Example
 
 Build = Callable[..., tuple[SequenceModule, Observation]]
@@ -55,7 +60,7 @@ def test_incremental_and_batched_evaluation_agree(
     values = sequences(emits, 3, 19)
     for n_source in (1, 6, 11) if conditional else (0,):
         source = sequences(emits, 1, n_source)[0] if conditional else None
-        rows = [Row.of(Example(v, source), module.network.reads_source, module.spec.stops) for v in values]
+        rows = [Row.from_example(Example(v, source), module.network.reads_source, module.spec.has_end) for v in values]
         expected = np.stack(log_prob_steps(module, observation, rows, windowing))
         found = step_by_step(NetworkCursor(module, observation, windowing), values, source)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
@@ -110,3 +115,62 @@ def test_selected_rows_go_on_as_they_would_have(build_module: Build, network: st
         found = cursor.distribution(chosen).output_parameters
         torch.testing.assert_close(found, cursor.distribution(state).output_parameters[index], rtol=0, atol=1e-12)
         chosen, state = cursor.advance(chosen, symbols[index]), cursor.advance(state, symbols)
+
+
+# -- networks of symbols ---------------------------------------------------------------------------------------
+
+
+RECURRENT: dict[str, Callable[[], Network]] = {
+    "lstm": lambda: LSTMNetwork(8, 3, dropout=0.3),
+    "gru": lambda: GRUNetwork(8, 3, dropout=0.3),
+    "elman tanh": lambda: ElmanNetwork(8, 2),
+    "elman sigmoid": lambda: ElmanNetwork(8, 2, nonlinearity="sigmoid"),
+    "elman relu": lambda: ElmanNetwork(8, 2, nonlinearity="relu"),
+    "elman relu6": lambda: ElmanNetwork(8, 2, nonlinearity="relu6"),
+}
+
+
+def both_cursors(network: str, conditional: bool, has_end: bool) -> tuple[NetworkCursor, SymbolCursor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = SequenceModule(
+            RECURRENT[network](), Categorical(), IOSpec("symbols", 5, conditional, has_end), torch.Generator()
+        )
+        for parameter in module.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+    whole = NetworkCursor(module.double().eval(), Categorical(), Windowing())
+    fast = SymbolCursor.from_network_cursor(whole)
+    assert fast is not None
+    return whole, fast
+
+
+def walked(cursor: Cursor, source: np.ndarray | None) -> torch.Tensor:
+    """Log-probabilities of every symbol and the end, at every step; in between rows change places."""
+    symbols, state, found = torch.tensor([[0, 4, 2, 2], [1, 3, 0, 4], [3, 3, 3, 3]]), cursor.start(source, 3), []
+    for x in symbols.t():
+        found.append(cursor.distribution(state).log_probs())
+        state = cursor.select(cursor.advance(state, x), torch.tensor([2, 0, 0]))
+    return torch.stack([*found, cursor.distribution(state).log_probs()])
+
+
+@pytest.mark.parametrize("network", RECURRENT)
+@pytest.mark.parametrize("conditional", [False, True])
+@pytest.mark.parametrize("has_end", [False, True])
+def test_predictions_are_the_network_both_cursors(network: str, conditional: bool, has_end: bool) -> None:
+    whole, fast = both_cursors(network, conditional, has_end)
+    source = np.array([4, 0, 1]) if conditional else None
+    torch.testing.assert_close(walked(fast, source), walked(whole, source), rtol=0, atol=1e-12)
+
+
+def test_a_symbol_cursors_state_is_not_changed_by_what_follows() -> None:
+    for network in RECURRENT:
+        _, cursor = both_cursors(network, False, True)
+        state = cursor.advance(cursor.start(None, 1), torch.tensor([1]))
+        first, _, again = (cursor.advance(state, torch.tensor([x])).outputs for x in (0, 1, 0))
+        assert torch.equal(first, again)
+        assert not first.requires_grad
+
+
+def test_vectors_and_encoders_have_no_symbol_cursor(build_module: Build) -> None:
+    for network, emits in (("gru", "vectors"), ("lstm seq2seq", "symbols"), ("transformer seq2seq", "symbols")):
+        assert SymbolCursor.from_network_cursor(NetworkCursor(*build_module(network, emits), Windowing())) is None

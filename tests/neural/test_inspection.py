@@ -17,7 +17,7 @@ SMALL = {"d_model": 8, "max_steps": 3, "dtype": "float64"}
 def test_elmans_gradient_is_a_product_of_jacobians() -> None:
     """``∂h_t/∂e_{t-1} = diag(1 - h_t^2) U``, and ``diag(1 - h^2) V`` for every step more."""
     model = sm.ElmanRNN(**SMALL, length="given", nonlinearity="tanh").fit(SYMBOLS, validation=None)
-    x, module = SYMBOLS[0], model._ready()
+    x, module = SYMBOLS[0], model._evaluation_module()
     u, v, b, b_recurrent = (w.detach() for w in module.network.rnn.all_weights[0])
     inputs = torch.cat([module.begin[None], module.embedding(torch.as_tensor(x[:-1]))]).detach()
     h, states = torch.zeros(8).double(), []

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.batches import PaddedBatch, Row, StepRange, assemble
-from seqmodels.neural.io_module import SequenceModule, batch_log_prob, split_end
+from seqmodels.neural.io_module import SequenceModule, split_end
 from seqmodels.neural.network import map_state, select
+from seqmodels.neural.scoring import batch_log_prob
 from seqmodels.observations import Observation
 
 Build = Callable[..., tuple[SequenceModule, Observation]]
@@ -24,8 +25,8 @@ def batch_of(rows: list[Row], ranges: list[StepRange] | None = None, n_past: int
 
 def whole(module: SequenceModule, observation: Observation, row: Row) -> Tensor:
     batch = batch_of([row], n_past=observation.n_past)
-    memory = module.start(1, batch.source, batch.source_mask)
-    return batch_log_prob(module, observation, batch, memory)[0][0]
+    state = module.start(1, batch.source, batch.source_mask)
+    return batch_log_prob(module, observation, batch, state)[0][0]
 
 
 @pytest.mark.parametrize("network", ["gru", "lstm", "transformer", "lstm seq2seq", "transformer seq2seq"])
@@ -33,12 +34,12 @@ def whole(module: SequenceModule, observation: Observation, row: Row) -> Tensor:
 def test_memory_carried_over_chunks_changes_nothing(build_module: Build, network: str, emits: str) -> None:
     module, observation = build_module(network, emits)
     values: Any = X if emits == "symbols" else np.random.default_rng(0).normal(size=(7, 2))
-    row = Row(values, 0, None, 1.0, module.spec.stops)
+    row = Row(values, 0, None, 1.0, module.spec.has_end)
     expected = whole(module, observation, row)
-    memory, found = module.start(1, None, None), []
+    state, found = module.start(1, None, None), []
     for span in (StepRange(0, 0, 3), StepRange(0, 3, 4), StepRange(0, 4, row.n_steps)):
         piece = batch_of([row], [span], observation.n_past)
-        log_prob, _, memory = batch_log_prob(module, observation, piece, memory)
+        log_prob, _, state = batch_log_prob(module, observation, piece, state)
         found.append(log_prob[0])
     torch.testing.assert_close(torch.cat(found), expected, rtol=1e-10, atol=1e-10)
 
@@ -102,11 +103,11 @@ def test_padding_of_sources_is_not_read(build_module: Build, network: str) -> No
 def test_split_end() -> None:
     outputs = torch.arange(6.0).reshape(1, 2, 3)
     may_end = torch.tensor([[False, True]])
-    parameters, end = split_end(outputs, may_end, stops=True)
+    parameters, end = split_end(outputs, may_end, has_end=True)
     assert end is not None
     assert parameters.tolist() == [[[0, 1], [3, 4]]]
     assert end.tolist() == [[-torch.inf, 5.0]]
-    unchanged, none = split_end(outputs, may_end, stops=False)
+    unchanged, none = split_end(outputs, may_end, has_end=False)
     assert unchanged is outputs
     assert none is None
 
@@ -154,9 +155,9 @@ def test_a_new_network_predicts_the_starting_point(build_module: Build) -> None:
 
 
 def test_memories_are_nested_tuples() -> None:
-    memory = (torch.tensor([[1.0], [2.0]]), (None, 3, torch.tensor([4.0, 5.0])))
-    chosen = select(memory, torch.tensor([1, 1, 0]))
+    state = (torch.tensor([[1.0], [2.0]]), (None, 3, torch.tensor([4.0, 5.0])))
+    chosen = select(state, torch.tensor([1, 1, 0]))
     assert chosen[0].tolist() == [[2.0], [2.0], [1.0]]
     assert chosen[1][:2] == (None, 3)
     assert chosen[1][2].tolist() == [5.0, 5.0, 4.0]
-    assert map_state(torch.neg, memory)[1][2].tolist() == [-4.0, -5.0]
+    assert map_state(torch.neg, state)[1][2].tolist() == [-4.0, -5.0]

@@ -9,8 +9,8 @@ import torch
 
 from seqmodels.neural import scoring
 from seqmodels.neural.batches import Row, StepRange, Windowing, assemble
-from seqmodels.neural.io_module import SequenceModule, batch_log_prob
-from seqmodels.neural.scoring import log_prob_steps
+from seqmodels.neural.io_module import SequenceModule
+from seqmodels.neural.scoring import batch_log_prob, log_prob_steps
 from seqmodels.observations import Observation
 
 Build = Callable[..., tuple[SequenceModule, Observation]]
@@ -30,7 +30,7 @@ def test_company_order_and_padding_change_nothing(
     build_module: Build, network: str, emits: str, context: int | None
 ) -> None:
     module, observation = build_module(network, emits)
-    rows = rows_of(emits, 5, 1, 13, 8, ends=module.spec.stops)
+    rows = rows_of(emits, 5, 1, 13, 8, ends=module.spec.has_end)
     alone = [log_prob_steps(module, observation, [row], Windowing(context))[0] for row in rows]
     for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
         together = log_prob_steps(module, observation, [rows[i] for i in order], Windowing(context))
@@ -46,7 +46,7 @@ def test_the_size_of_chunks_and_batches_changes_nothing(
     build_module: Build, network: str, emits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, observation = build_module(network, emits)
-    rows = rows_of(emits, 5, 1, 13, 8, ends=module.spec.stops, first=2)
+    rows = rows_of(emits, 5, 1, 13, 8, ends=module.spec.has_end, first=2)
     expected = log_prob_steps(module, observation, rows, Windowing())
     monkeypatch.setattr(scoring, "MAX_STEPS_PER_BATCH", 12)
     monkeypatch.setattr(scoring, "MAX_STEPS_PER_CALL", 3)

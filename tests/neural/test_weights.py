@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import seqmodels as sm
-from seqmodels.neural.weights import MAX_UNSAVED, check_shapes, load_into, shapes_alone
+from seqmodels.neural.weights import MAX_UNSAVED, build_with_weights, check_shapes, shapes_alone
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "0.1.0"
 
@@ -20,7 +20,7 @@ def arrays(module: nn.Module) -> dict[str, np.ndarray]:
 def test_weights_come_back_and_nothing_is_drawn() -> None:
     given = arrays(nn.Linear(3, 2))
     before = torch.get_rng_state()
-    module = load_into(lambda: nn.Linear(3, 2), given, d_model=3, n_layers=1)
+    module = build_with_weights(lambda: nn.Linear(3, 2), given, d_model=3, n_layers=1)
     assert torch.equal(torch.get_rng_state(), before)
     for name, array in arrays(module).items():
         np.testing.assert_array_equal(array, given[name])
@@ -54,11 +54,13 @@ def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(ValueError, match="the model has no place for the weights 'bias'"):
         check_shapes(nn.Linear(3, 2, bias=False), given)
     with pytest.raises(ValueError, match="'bias' are not all finite"):
-        load_into(lambda: nn.Linear(3, 2), given | {"bias": np.array([0, np.nan], np.float32)}, d_model=3, n_layers=1)
+        build_with_weights(
+            lambda: nn.Linear(3, 2), given | {"bias": np.array([0, np.nan], np.float32)}, d_model=3, n_layers=1
+        )
     with pytest.raises(ValueError, match="are float64; a saved model has float32"):
-        load_into(lambda: nn.Linear(3, 2), given | {"bias": np.zeros(2)}, d_model=3, n_layers=1)
+        build_with_weights(lambda: nn.Linear(3, 2), given | {"bias": np.zeros(2)}, d_model=3, n_layers=1)
     with pytest.raises(ValueError, match="n_layers is 3, but the weights"):
-        load_into(lambda: nn.Linear(3, 2), given, d_model=3, n_layers=3)
+        build_with_weights(lambda: nn.Linear(3, 2), given, d_model=3, n_layers=3)
 
 
 def test_large_tables_that_are_not_saved_are_refused() -> None:

@@ -69,10 +69,10 @@ class ByDefinition:
         return found
 
 
-def events_of(x: np.ndarray, y: np.ndarray | None, stops: bool) -> list[tuple[Context, object]]:
+def events_of(x: np.ndarray, y: np.ndarray | None, has_end: bool) -> list[tuple[Context, object]]:
     scored = x if y is None else y
     first = 1 if y is None else 1 + len(x)
-    row = [START, *([] if y is None else x.tolist()), *scored.tolist(), *([END] if stops else [])]
+    row = [START, *([] if y is None else x.tolist()), *scored.tolist(), *([END] if has_end else [])]
     return [(tuple(row[:i]), row[i]) for i in range(first, len(row))]
 
 
@@ -81,16 +81,16 @@ def events_of(x: np.ndarray, y: np.ndarray | None, stops: bool) -> list[tuple[Co
     [*product(SMOOTHINGS, (1, 3), ("given", "stop"), (False, True)), *product(SMOOTHINGS, (5,), ("stop",), (False,))],
 )
 def test_it_is_the_definition(smoothing: str, order: int, length: str, conditional: bool) -> None:
-    targets, stops = Y if conditional else [None] * len(X), length == "stop"
-    events = [e for x, y in zip(X, targets, strict=True) for e in events_of(x, y, stops)]
-    by_definition = ByDefinition(events, order, smoothing, V + stops)
+    targets, has_end = Y if conditional else [None] * len(X), length == "stop"
+    events = [e for x, y in zip(X, targets, strict=True) for e in events_of(x, y, has_end)]
+    by_definition = ByDefinition(events, order, smoothing, V + has_end)
     model = sm.NGram(order, smoothing=smoothing, length=length).fit(X, Y if conditional else None)
     pairs = [(NEW[0], NEW[1]), (NEW[1], NEW[0])] if conditional else [(x, None) for x in NEW]
     found = model.log_prob_steps([x for x, _ in pairs], [y for _, y in pairs] if conditional else None)
     for (x, y), steps in zip(pairs, found, strict=True):
-        p = np.array([by_definition.probability(w, before) for before, w in events_of(x, y, stops)])
-        if stops:
-            p[0] /= 1 - by_definition.probability(END, events_of(x, y, stops)[0][0])
+        p = np.array([by_definition.probability(w, before) for before, w in events_of(x, y, has_end)])
+        if has_end:
+            p[0] /= 1 - by_definition.probability(END, events_of(x, y, has_end)[0][0])
         assert_allclose(steps, np.log(p), rtol=1e-12)
 
 

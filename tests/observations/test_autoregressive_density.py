@@ -91,7 +91,7 @@ def test_pyros_distribution_is_in_raw_units(kind: CovarianceType, begun: bool) -
     x = torch.as_tensor(simulated(6))
     each = observation.log_prob(states, x.unsqueeze(1), past)
     ours = torch.logsumexp(weights.log() + each, -1) - scale.log().sum()
-    found = observation.distribution(states, weights.log(), past, shift, scale)
+    found = observation.distribution(states, log_weights=weights.log(), past=past, shift=shift, scale=scale)
     torch.testing.assert_close(found.log_prob(shift + scale * x), ours)
 
 

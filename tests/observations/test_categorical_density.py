@@ -31,7 +31,9 @@ def test_draws_have_the_probabilities() -> None:
 
 def test_pyros_distribution_mixes_states() -> None:
     weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
-    found = Categorical().distribution(LOGITS, weights.log(), None, torch.zeros(1), torch.ones(1))
+    found = Categorical().distribution(
+        LOGITS, log_weights=weights.log(), past=None, shift=torch.zeros(1), scale=torch.ones(1)
+    )
     x = torch.tensor([0, 1, 2])
     ours = torch.logsumexp(weights.log() + Categorical().log_prob(LOGITS, x.unsqueeze(1)), -1)
     torch.testing.assert_close(found.log_prob(x), ours)

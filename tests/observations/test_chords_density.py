@@ -85,7 +85,9 @@ def test_draws_are_as_frequent_as_they_are_probable(order: Any) -> None:
 def test_pyros_distribution_is_the_mixture() -> None:
     chords, output_parameters = case(n=2)
     weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
-    found = chords.distribution(output_parameters, weights.log(), None, torch.zeros(D), torch.ones(D))
+    found = chords.distribution(
+        output_parameters, log_weights=weights.log(), past=None, shift=torch.zeros(D), scale=torch.ones(D)
+    )
     ours = torch.logsumexp(weights.log() + chords.log_prob(output_parameters, SETS.unsqueeze(1)), -1)
     torch.testing.assert_close(found.log_prob(SETS.float()), ours.detach())
     torch.manual_seed(0)

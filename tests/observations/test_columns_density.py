@@ -55,7 +55,9 @@ def test_pyros_distribution_mixes_products() -> None:
     weights = torch.tensor([0.2, 0.5, 0.3], dtype=F64)
     shift, scale = torch.zeros(SIZE, dtype=F64), torch.ones(SIZE, dtype=F64)
     shift[:2], scale[:2] = 5.0, 2.0
-    found = COLUMNS.distribution(output_parameters, weights.log(), past.expand(1, -1, -1), shift, scale)
+    found = COLUMNS.distribution(
+        output_parameters, log_weights=weights.log(), past=past.expand(1, -1, -1), shift=shift, scale=scale
+    )
     ours = torch.logsumexp(weights.log() + COLUMNS.log_prob(output_parameters, x, past), 0) - 2 * np.log(2)
     torch.testing.assert_close(found.log_prob(shift + scale * x), ours)
     assert found.log_prob((shift + scale * x).expand(4, 1, -1)).shape == (4, 1)
@@ -74,7 +76,9 @@ def test_draws_are_each_groups() -> None:
     generator = torch.Generator().manual_seed(1)
     drawn = COLUMNS.sample(output_parameters.expand(n, -1), past.expand(n, -1, -1), generator)
     ones, zeros = torch.ones(SIZE, dtype=F64), torch.zeros(SIZE, dtype=F64)
-    exact = COLUMNS.distribution(output_parameters, ones[:1].log(), past.expand(1, -1, -1), zeros, ones)
+    exact = COLUMNS.distribution(
+        output_parameters, log_weights=ones[:1].log(), past=past.expand(1, -1, -1), shift=zeros, scale=ones
+    )
     assert drawn.shape == (n, SIZE)
     assert ((drawn.mean(0) - exact.mean).abs() < 4 * (exact.variance / n).sqrt()).all()
 

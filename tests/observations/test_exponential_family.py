@@ -35,9 +35,9 @@ def test_probabilities_sum_to_one_and_the_mean_is_the_expected_value(family: Exp
     x = values(family)
     p = family.log_prob(ETA[:, :1].unsqueeze(1), x.unsqueeze(-1)).exp()  # (states, values)
     np.testing.assert_allclose(p.sum(1), 1.0, rtol=1e-12)
-    np.testing.assert_allclose(p @ x, family.expected(ETA[:, 0]), rtol=1e-12)
-    np.testing.assert_allclose(family.natural(family.expected(ETA)), ETA, rtol=1e-12)
-    linear = x * ETA[:, :1] - family.normaliser(ETA[:, :1]) + family.base(x)
+    np.testing.assert_allclose(p @ x, family.expected_value(ETA[:, 0]), rtol=1e-12)
+    np.testing.assert_allclose(family.natural_parameter(family.expected_value(ETA)), ETA, rtol=1e-12)
+    linear = x * ETA[:, :1] - family.log_normaliser(ETA[:, :1]) + family.log_base_measure(x)
     np.testing.assert_allclose(linear.exp(), p, rtol=1e-9)
 
 
@@ -65,7 +65,7 @@ def test_what_is_certain_is_exact_and_has_finite_gradients() -> None:
 @both
 def test_draws_have_the_mean_and_the_variance(family: ExponentialFamily) -> None:
     drawn = family.sample(ETA[:1].expand(20_000, -1), None, torch.Generator().manual_seed(0))
-    mean = family.expected(ETA[0])
+    mean = family.expected_value(ETA[0])
     variance = mean * (1 - mean) if isinstance(family, Bernoulli) else mean
     assert drawn.dtype == torch.float64
     np.testing.assert_allclose(drawn.mean(0), mean, atol=0.05)
@@ -79,10 +79,12 @@ def test_pyros_distribution_mixes_states(family: ExponentialFamily) -> None:
     certain[0, 0] = -INF
     x = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]], dtype=torch.float64)
     for eta in (ETA, certain):
-        found = family.distribution(eta, weights.log(), None, torch.zeros(3), torch.ones(3))
+        found = family.distribution(
+            eta, log_weights=weights.log(), past=None, shift=torch.zeros(3), scale=torch.ones(3)
+        )
         ours = torch.logsumexp(weights.log() + family.log_prob(eta, x.unsqueeze(1)), -1)
         torch.testing.assert_close(found.log_prob(x), ours)
-        torch.testing.assert_close(found.mean, weights @ family.expected(eta))
+        torch.testing.assert_close(found.mean, weights @ family.expected_value(eta))
 
 
 def test_networks_start_at_the_mean() -> None:

@@ -83,7 +83,7 @@ def test_pyros_distribution_is_in_raw_units() -> None:
     states = torch.stack([output_parameters, output_parameters + 0.1 * noise(len(output_parameters), seed=8)])
     weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
     shift, scale = 100 * noise(D, seed=5), noise(D, seed=6).exp()
-    found = observation.distribution(states, weights.log(), None, shift, scale)
+    found = observation.distribution(states, log_weights=weights.log(), past=None, shift=shift, scale=scale)
     z = noise(6, D)
     ours = torch.logsumexp(weights.log() + observation.log_prob(states, z.unsqueeze(1)), -1) - scale.log().sum()
     torch.testing.assert_close(found.log_prob(shift + scale * z), ours, rtol=1e-10, atol=1e-10)

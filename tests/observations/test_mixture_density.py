@@ -129,7 +129,7 @@ def test_pyros_distribution_is_in_raw_units(kind: CovarianceType) -> None:
         states[1, -3:] = states[0, -3:]
     weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
     shift, scale = torch.tensor([100.0, -3.0]).double(), torch.tensor([20.0, 0.1]).double()
-    found = observation.distribution(states, weights.log(), None, shift, scale)
+    found = observation.distribution(states, log_weights=weights.log(), past=None, shift=shift, scale=scale)
     x = normal(6, D)
     ours = torch.logsumexp(weights.log() + observation.log_prob(states, x.unsqueeze(1)), -1) - scale.log().sum()
     torch.testing.assert_close(found.log_prob(shift + scale * x), ours)

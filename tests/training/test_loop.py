@@ -216,7 +216,7 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path, changes: dict[str, A
             module.inner = nn.Linear(3, 3)
             carrier = Carrier(module)
             evaluate = (lambda: -abs(module.position - 0.5)) if held_out else None
-            kept = Checkpoints.of(path, 0.0, resume_from, {})
+            kept = Checkpoints.from_arguments(path, 0.0, resume_from, {})
             history, _ = train(module, batches(), carrier, evaluate, config, 10, carrier=carrier, checkpoints=kept)
         return module.state_dict(), history
 
@@ -237,8 +237,16 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path, changes: dict[str, A
 
 def test_a_checkpoint_of_another_module_is_refused(tmp_path: Path) -> None:
     path, point = tmp_path / "checkpoint", Point()
-    train(point, batches(), objective(point), None, CONFIG, 10, checkpoints=Checkpoints.of(path, 0.0, None, {}))
-    other, kept = nn.Linear(2, 2), Checkpoints.of(None, 0.0, path, {})
+    train(
+        point,
+        batches(),
+        objective(point),
+        None,
+        CONFIG,
+        10,
+        checkpoints=Checkpoints.from_arguments(path, 0.0, None, {}),
+    )
+    other, kept = nn.Linear(2, 2), Checkpoints.from_arguments(None, 0.0, path, {})
     with pytest.raises(ValueError, match="other hyperparameters"):
         train(other, batches(), objective(Point()), None, CONFIG, 10, checkpoints=kept)
 

@@ -9,7 +9,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 CELL_SIZE = 0.24  # inches
 MAX_LABELS = 48  # steps of a side; more are numbered instead of named
@@ -22,7 +21,8 @@ def plot_alignment(
     *,
     title: str = "",
     full: float = 1.0,
-) -> Figure:
+    ax: Axes | None = None,
+) -> Axes:
     """The weight of each source step (columns) for each target step (rows), white at 0.
 
     Args:
@@ -32,33 +32,38 @@ def plot_alignment(
         y: labels of the rows, in the same way.
         title: of the plot.
         full: the weight drawn darkest; pass less than 1 where attention is spread over many steps.
+        ax: where to draw; None: a new figure of pyplot, large enough for the labels.
+
+    Returns:
+        The axes; ``ax.figure.savefig("alignment.png")`` writes them.
 
     Raises:
         ValueError: the weights are no matrix, or a label has another length.
 
-    >>> figure = plot_alignment(np.eye(3), "abc", [1, 2, 3])
-    >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    >>> ax = plot_alignment(np.eye(3), "abc", [1, 2, 3])
+    >>> [label.get_text() for label in ax.get_xticklabels()]
     ['a', 'b', 'c']
     """
-    import matplotlib
-    from matplotlib.colors import LinearSegmentedColormap
-
-    from seqmodels.evaluation.plots.style import COLOURS, STYLE, WIDTH, new_axes
-
     weights = np.asarray(weights, dtype=float)
     if weights.ndim != 2:
         raise ValueError(f"weights have shape {weights.shape}; pass those of one pair, (steps of y, steps of x)")
     rows, columns = (_labels(name, given, n) for name, given, n in zip("yx", (y, x), weights.shape, strict=True))
-    with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(float(np.clip(1.2 + CELL_SIZE * len(weights), 2.0, 9.0)), title)
-        figure.set_figwidth(float(np.clip(1.8 + CELL_SIZE * weights.shape[1], 3.0, 1.5 * WIDTH)))
+
+    from seqmodels.evaluation.plots.style import WIDTH, axes_or_new, figure_of, in_style, shades
+
+    with in_style():
+        axes = axes_or_new(ax, float(np.clip(1.2 + CELL_SIZE * len(weights), 2.0, 9.0)))
+        figure = figure_of(axes)
+        if ax is None:
+            figure.set_figwidth(float(np.clip(1.8 + CELL_SIZE * weights.shape[1], 3.0, 1.5 * WIDTH)))
         axes.grid(visible=False)
-        ink = LinearSegmentedColormap.from_list("weights", ["white", COLOURS[0]])
-        image = axes.imshow(weights, cmap=ink, vmin=0.0, vmax=full, aspect="auto", interpolation="nearest")
+        image = axes.imshow(weights, cmap=shades(), vmin=0.0, vmax=full, aspect="auto", interpolation="nearest")
         _label_ticks(axes, columns, rows)
         axes.set(xlabel="source", ylabel="target")
+        if title:
+            axes.set_title(title, wrap=True, pad=14)
         figure.colorbar(image, ax=axes, label="weight", pad=0.02)
-    return figure
+    return axes
 
 
 def _labels(name: str, given: Sequence[Any] | None, n: int) -> list[str] | None:

@@ -1,8 +1,9 @@
-"""Calibration plots: predicted against observed frequencies, and histograms of the probability integral transform."""
+"""Calibration of several models, measured, drawn and described: reliability of symbols, transforms of vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -12,41 +13,171 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
-from seqmodels.evaluation.plots.style import INK, MUTED, STYLE, WIDTH, colour_of, dash_of, new_axes, note_below, short
+from seqmodels.evaluation.calibration import Reliability, histogram, pit, reliability
+from seqmodels.evaluation.plots.style import (
+    INK,
+    MUTED,
+    STYLE,
+    WIDTH,
+    axes_or_new,
+    colour_of,
+    dash_of,
+    new_axes,
+    note_below,
+    note_in_label,
+    short,
+)
+from seqmodels.model import SequenceModel
+from seqmodels.sequences import Sequences
 
 MIN_PROBABILITY = 1e-3  # at the corner of the axes
 HISTOGRAMS_PER_ROW = 4
+TRANSFORMS_IN_WORDS = "flat: calibrated; humped: predictions too wide; hollow: too narrow"
+
+
+@dataclass(frozen=True)
+class CalibrationPlot:
+    """A figure, what was measured, how to read it, and each model's calibration error."""
+
+    figure: Figure
+    description: str
+    caption: str
+    errors: dict[str, float]
+
+
+def calibration_plot(
+    models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None = None
+) -> CalibrationPlot | None:
+    """Reliability of symbols, or the probability integral transform of vectors, on a sample of the steps.
+
+    Args:
+        models: fitted, by name.
+        X, y: held-out sequences, and targets for p(y | x).
+
+    Returns:
+        None where the calibration of no model can be measured: of bits and counts.
+    """
+    scored = X if y is None else y
+    return _plot_of_vectors(models, X, y) if scored.kind == "vectors" else _plot_of_symbols(models, X, y)
+
+
+def calibration_axes(
+    ax: Axes | None, models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None = None
+) -> Axes | None:
+    """The same measurements of all models on one axes, new ones of pyplot if ``ax`` is None."""
+    if (X if y is None else y).kind != "vectors":
+        measured = _reliabilities(models, X, y)
+        tables = {name: each.table for name, each in measured.items()}
+        with matplotlib.rc_context(STYLE):
+            axes = axes_or_new(ax, max(4.2, 1.0 + 0.2 * len(tables)))
+            note_in_label(axes, draw_reliability(axes, tables, {name: each.error for name, each in measured.items()}))
+        return axes
+    histograms = {name: histogram(values) for name, values in _transforms(models, X, y).items()}
+    if not histograms:
+        return None
+    heights = {name: heights_of_bins for name, (heights_of_bins, _) in histograms.items()}
+    errors = {name: error for name, (_, error) in histograms.items()}
+    with matplotlib.rc_context(STYLE):
+        axes = axes_or_new(ax, max(3.2, 1.0 + 0.2 * len(heights)))
+        note_in_label(axes, draw_transforms(axes, heights, errors))
+    return axes
+
+
+def _reliabilities(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, Reliability]:
+    return {name: reliability(model, X, y) for name, model in models.items()}
+
+
+def _transforms(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, np.ndarray]:
+    """Of the models of real numbers: bits and counts have none."""
+    continuous = {n: m for n, m in models.items() if set(m.observation_.values(m.encoding_.size)) == {"reals"}}
+    return {name: pit(model, X, y) for name, model in continuous.items()}
+
+
+def _plot_of_symbols(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> CalibrationPlot:
+    measured = _reliabilities(models, X, y)
+    errors = {name: each.error for name, each in measured.items()}
+    figure = reliability_diagram({name: each.table for name, each in measured.items()}, errors)
+    caption = "On the diagonal a model means what it says; the calibration error is in brackets."
+    chance = [each.by_chance for each in measured.values()]
+    steps = max(each.n_steps for each in measured.values())
+    description = (
+        f"On {steps:,} test steps: of all the symbols that a model gave a probability of about p, what share came? The "
+        "calibration error adds up, over bins of p, by how many per step the symbols that came differ from those "
+        f"expected. For models that were right it would be {min(chance):.3f} to {max(chance):.3f}, by chance alone."
+    )
+    return CalibrationPlot(figure, description, caption, errors)
+
+
+def _plot_of_vectors(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> CalibrationPlot | None:
+    transforms = _transforms(models, X, y)
+    if not transforms:
+        return None
+    histograms = {name: histogram(values) for name, values in transforms.items()}
+    errors = {name: error for name, (_, error) in histograms.items()}
+    figure = transform_histograms({name: heights for name, (heights, _) in histograms.items()}, errors)
+    n = max(len(values) for values in transforms.values())
+    description = (
+        f"Where did each feature of {n:,} test frames fall in what the model said of it, given the past (the "
+        "probability integral transform)? For a model that is right, anywhere between 0 and 1 equally often."
+    )
+    caption = (
+        "A flat histogram: calibrated. In brackets the share of all values that would have to move to make it flat."
+    )
+    return CalibrationPlot(figure, description, caption, errors)
+
+
+# -- the figures ----------------------------------------------------------------------------------------------
 
 
 def reliability_diagram(tables: Mapping[str, pd.DataFrame], errors: Mapping[str, float], *, title: str = "") -> Figure:
+    """A titled figure of ``draw_reliability``, with a note on how to read it."""
+    with matplotlib.rc_context(STYLE):
+        figure, axes = new_axes(max(4.2, 1.0 + 0.2 * len(tables)), title)
+        note_below(figure, draw_reliability(axes, tables, errors))
+    return figure
+
+
+def draw_reliability(axes: Axes, tables: Mapping[str, pd.DataFrame], errors: Mapping[str, float]) -> str:
     """Observed frequency against predicted probability, both logarithmic: a calibrated model follows the diagonal.
 
     Args:
+        axes: what is drawn on.
         tables: for each model ``predicted``, ``observed`` and ``n`` of each bin
             (``evaluation.calibration.reliability``).
         errors: for each model its expected calibration error, written after its name.
-        title: of the plot.
+
+    Returns:
+        A note on how to read it.
     """
-    with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(max(4.2, 1.0 + 0.2 * len(tables)), title)
-        axes.plot([MIN_PROBABILITY, 1], [MIN_PROBABILITY, 1], color=INK, linewidth=0.9, zorder=1, gid="diagonal")
-        for i, (name, table) in enumerate(tables.items()):
-            kept = table[(table["predicted"] >= MIN_PROBABILITY) & (table["observed"] > 0)]
-            style: Any = {
-                "color": colour_of(i),
-                "linestyle": dash_of(i),
-                "label": f"{short(name)}  ({errors[name]:.3f})",
-            }
-            axes.plot(kept["predicted"], kept["observed"], marker="o", markersize=3.5, gid="model", **style)
-        axes.set(xscale="log", yscale="log")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(lambda p, _: f"{p:g}")
-        limits = (MIN_PROBABILITY, 1.15)
-        axes.set(xlim=limits, ylim=limits, xlabel="predicted probability", ylabel="observed frequency")
-        legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8.5, handlelength=2.4)
-        legend.set_title("model (calibration error)", prop=FontProperties(size=8))
-        note_below(figure, "above the diagonal: came more often than the model said; below: less often")
-    return figure
+    axes.plot([MIN_PROBABILITY, 1], [MIN_PROBABILITY, 1], color=INK, linewidth=0.9, zorder=1, gid="diagonal")
+    for i, (name, table) in enumerate(tables.items()):
+        kept = table[(table["predicted"] >= MIN_PROBABILITY) & (table["observed"] > 0)]
+        style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "label": f"{short(name)}  ({errors[name]:.3f})"}
+        axes.plot(kept["predicted"], kept["observed"], marker="o", markersize=3.5, gid="model", **style)
+    axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda p, _: f"{p:g}")
+    limits = (MIN_PROBABILITY, 1.15)
+    axes.set(xlim=limits, ylim=limits, xlabel="predicted probability", ylabel="observed frequency")
+    _legend_of_errors(axes)
+    return "above the diagonal: came more often than the model said; below: less often"
+
+
+def draw_transforms(axes: Axes, heights: Mapping[str, np.ndarray], errors: Mapping[str, float]) -> str:
+    """The histograms of ``transform_histograms`` as steps over one another; returns a note on how to read them."""
+    axes.axhline(1, color=INK, linewidth=0.9)
+    for i, (name, height) in enumerate(heights.items()):
+        style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "label": f"{short(name)}  ({errors[name]:.3f})"}
+        axes.stairs(height, np.linspace(0, 1, len(height) + 1), baseline=None, linewidth=1.5, gid="model", **style)
+    axes.set(xlim=(0, 1), xlabel="P(X ≤ x | past)", ylabel="density")
+    axes.set_ylim(bottom=0)
+    _legend_of_errors(axes)
+    return TRANSFORMS_IN_WORDS
+
+
+def _legend_of_errors(axes: Axes) -> None:
+    legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8.5, handlelength=2.4)
+    legend.set_title("model (calibration error)", prop=FontProperties(size=8))
 
 
 def transform_histograms(heights: Mapping[str, np.ndarray], errors: Mapping[str, float], *, title: str = "") -> Figure:
@@ -67,7 +198,7 @@ def transform_histograms(heights: Mapping[str, np.ndarray], errors: Mapping[str,
         for i, (name, height) in enumerate(heights.items()):
             _histogram(grid.flat[i], i, height, f"{short(name)}  ({errors[name]:.3f})")
         figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold", color=INK)
-        note_below(figure, "P(X ≤ x | past); flat: calibrated; humped: predictions too wide; hollow: too narrow")
+        note_below(figure, f"P(X ≤ x | past); {TRANSFORMS_IN_WORDS}")
     return figure
 
 

@@ -13,42 +13,63 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
-from seqmodels.evaluation.plots.style import MUTED, STYLE, colour_of, dash_of, logarithmic, new_axes, note_below, short
+from seqmodels.evaluation.plots.style import (
+    MUTED,
+    STYLE,
+    colour_of,
+    dash_of,
+    figure_of,
+    logarithmic,
+    new_axes,
+    note_below,
+    short,
+)
 
 FEW_SEQUENCES = 20  # below which a mean by position is marked with their number
 
 
+def height_of(n_models: int) -> float:
+    """Of a figure of so many curves, in inches: their names stand beside them."""
+    return max(3.6, 1.0 + 0.2 * n_models)
+
+
 def learning_curves(histories: Mapping[str, pd.DataFrame], *, unit: str = "unit", title: str = "") -> Figure:
+    """A titled figure of ``draw_learning_curves``, with a note on how to read it."""
+    with matplotlib.rc_context(STYLE):
+        figure, axes = new_axes(height_of(len(histories)), title)
+        note_below(figure, draw_learning_curves(axes, histories, unit=unit))
+    return figure
+
+
+def draw_learning_curves(axes: Axes, histories: Mapping[str, pd.DataFrame], *, unit: str = "unit") -> str:
     """Nats per unit against seconds of fitting: validation full and training faint, or full where it is alone.
 
     Args:
+        axes: what is drawn on.
         histories: for each model its ``history_``: columns step, seconds, log_prob (training) and validation (NaN
             where it was not measured), both in nats per unit.
         unit: frame, byte or symbol, for the label.
-        title: of the plot.
+
+    Returns:
+        A note on how to read it.
     """
-    with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(max(3.6, 1.0 + 0.2 * len(histories)), title)
-        curves = {name: _curves(history) for name, history in histories.items()}
-        curves = {name: both for name, both in curves.items() if len(both[0])}
-        for i, name in enumerate(histories):
-            full, faint = curves.get(name, (np.empty((0, 2)),) * 2)
-            style: Any = {"color": colour_of(i), "linestyle": dash_of(i)}
-            axes.plot(*faint.T, alpha=0.35, linewidth=1.0, zorder=2, gid="faint", **style)
-            axes.plot(*full.T, marker="o" if len(full) == 1 else "", markersize=4, zorder=3, gid="full", **style)
-        _set_limits(axes, [curve for both in curves.values() for curve in both])
-        seconds = [float(full[-1, 0]) for full, _ in curves.values() if full[-1, 0] > 0]
-        if seconds and max(seconds) > 10 * min(seconds):  # a fit of a second beside one of an hour
-            logarithmic(axes)
-            axes.set_xlim(left=0.05 * min(seconds))
-        axes.set_xlabel("seconds of fitting")
-        axes.set_ylabel(f"nats per {unit}")
-        labels_at_right(figure, axes, {name: full[-1, 1] for name, (full, _) in curves.items()}, list(histories))
-        held_out = any(len(faint) for _, faint in curves.values())
-        note_below(
-            figure, "full: held out for validation; faint: training" if held_out else "training; nothing was held out"
-        )
-    return figure
+    curves = {name: _curves(history) for name, history in histories.items()}
+    curves = {name: both for name, both in curves.items() if len(both[0])}
+    for i, name in enumerate(histories):
+        full, faint = curves.get(name, (np.empty((0, 2)),) * 2)
+        style: Any = {"color": colour_of(i), "linestyle": dash_of(i)}
+        axes.plot(*faint.T, alpha=0.35, linewidth=1.0, zorder=2, gid="faint", **style)
+        axes.plot(*full.T, marker="o" if len(full) == 1 else "", markersize=4, zorder=3, gid="full", **style)
+    _set_limits(axes, [curve for both in curves.values() for curve in both])
+    seconds = [float(full[-1, 0]) for full, _ in curves.values() if full[-1, 0] > 0]
+    if seconds and max(seconds) > 10 * min(seconds):  # a fit of a second beside one of an hour
+        logarithmic(axes)
+        axes.set_xlim(left=0.05 * min(seconds))
+    axes.set_xlabel("seconds of fitting")
+    axes.set_ylabel(f"nats per {unit}")
+    labels_at_right(axes, {name: full[-1, 1] for name, (full, _) in curves.items()}, list(histories))
+    held_out = any(len(faint) for _, faint in curves.values())
+    return "full: held out for validation; faint: training" if held_out else "training; nothing was held out"
 
 
 def _curves(history: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -75,36 +96,44 @@ def _set_limits(axes: Axes, curves: Sequence[np.ndarray]) -> None:
 
 
 def by_position(steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit", title: str = "") -> Figure:
+    """A titled figure of ``draw_by_position``, with a note of what was left out."""
+    with matplotlib.rc_context(STYLE):
+        figure, axes = new_axes(height_of(len(steps)), title)
+        note_below(figure, draw_by_position(axes, steps, unit=unit))
+    return figure
+
+
+def draw_by_position(axes: Axes, steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit") -> str:
     """Mean nats per unit against position in the sequence: the curve of a model that profits from context rises.
 
     Positions are binned so that bins grow with position. Where fewer than 20 sequences reach a bin, their number
-    is written above it. Steps of -inf are left out of the means and counted below.
+    is written above it. Steps of -inf are left out of the means.
 
     Args:
+        axes: what is drawn on.
         steps: for each model the increments of each sequence, ``(T,)`` nats, as ``log_prob_steps`` returns them.
         unit: frame, byte or symbol, for the label.
-        title: of the plot.
+
+    Returns:
+        A note of how many steps were left out; empty if there are none.
     """
     longest = max((len(sequence) for model in steps.values() for sequence in model), default=1)
     edges = bin_edges(longest)
     centres = np.sqrt(edges[:-1] * (edges[1:] - 1.0))
-    with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(max(3.6, 1.0 + 0.2 * len(steps)), title)
-        logarithmic(axes)
-        ends: dict[str, float] = {}
-        excluded: list[str] = []
-        for i, (name, sequences) in enumerate(steps.items()):
-            means, infinite = bin_means(sequences, edges)
-            axes.plot(centres, means, color=colour_of(i), linestyle=dash_of(i), marker="o", markersize=2.5)
-            finite = means[np.isfinite(means)]
-            ends |= {name: float(finite[-1])} if len(finite) else {}
-            excluded += [f"{infinite:,} of {name}"] if infinite else []
-        axes.set_xlabel(f"position in the sequence ({unit}s)")
-        axes.set_ylabel(f"nats per {unit}")
-        _mark_counts(axes, centres, edges, next(iter(steps.values()), []))
-        labels_at_right(figure, axes, ends, list(steps))
-        note_below(figure, f"steps of −inf left out: {', '.join(excluded)}" if excluded else "")
-    return figure
+    logarithmic(axes)
+    ends: dict[str, float] = {}
+    excluded: list[str] = []
+    for i, (name, sequences) in enumerate(steps.items()):
+        means, infinite = bin_means(sequences, edges)
+        axes.plot(centres, means, color=colour_of(i), linestyle=dash_of(i), marker="o", markersize=2.5)
+        finite = means[np.isfinite(means)]
+        ends |= {name: float(finite[-1])} if len(finite) else {}
+        excluded += [f"{infinite:,} of {name}"] if infinite else []
+    axes.set_xlabel(f"position in the sequence ({unit}s)")
+    axes.set_ylabel(f"nats per {unit}")
+    _mark_counts(axes, centres, edges, next(iter(steps.values()), []))
+    labels_at_right(axes, ends, list(steps))
+    return f"steps of −inf left out: {', '.join(excluded)}" if excluded else ""
 
 
 def bin_edges(longest: int) -> np.ndarray:
@@ -148,15 +177,13 @@ def _mark_counts(axes: Axes, centres: np.ndarray, edges: np.ndarray, sequences: 
 # -- labels ---------------------------------------------------------------------------------------------------
 
 
-def labels_at_right(
-    figure: Figure, axes: Axes, ends: Mapping[str, float], names: Sequence[str], size: float = 8.5
-) -> None:
+def labels_at_right(axes: Axes, ends: Mapping[str, float], names: Sequence[str], size: float = 8.5) -> None:
     """In place of a legend, a name level with the end of each line, moved apart where two would touch."""
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom, top)
     order = sorted(ends, key=lambda name: ends[name])
     heights = np.array([(ends[name] - bottom) / (top - bottom) for name in order])
-    gap = 1.35 * size / (72 * 0.78 * figure.get_figheight())
+    gap = 1.35 * size / (72 * axes.get_position().height * figure_of(axes).get_figheight())
     for name, height in zip(order, spread(np.clip(heights, 0, 1), gap), strict=True):
         i = names.index(name)
         style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "transform": axes.transAxes}

@@ -28,6 +28,19 @@ OUTLIER_RATIO = 6.0  # a row that stretches the axis this many times is written 
 
 
 def forest(frame: pd.DataFrame) -> Figure:
+    """A figure of ``draw_forest``, titled by ``frame.attrs["title"]``, with a note on how to read it."""
+    with matplotlib.rc_context(STYLE):
+        figure, axes = new_axes(height_of(len(frame)), str(frame.attrs.get("title", "")))
+        note_below(figure, draw_forest(axes, frame))
+    return figure
+
+
+def height_of(n_models: int) -> float:
+    """Of a figure of so many rows, in inches."""
+    return 1.5 + 0.27 * n_models
+
+
+def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
     """Each model's difference to the baseline with its interval, best first; its score stands at the right.
 
     A hollow marker is a lower bound of the likelihood, a grey one the baseline or a score that a variance floor made.
@@ -35,9 +48,13 @@ def forest(frame: pd.DataFrame) -> Figure:
     all others is written at the edge rather than drawn to scale.
 
     Args:
+        axes: what is drawn on.
         frame: the comparison table: columns model, score, difference, ci_low, ci_high (nats per unit), kind
             (``exact`` or ``bound``) and, optionally, context (NaN: all of the past) and rank (NaN: a floor made the
             score). ``frame.attrs`` holds unit, baseline, title, and the intervals' level.
+
+    Returns:
+        A note on how to read it.
     """
     names = [short(name) for name in frame["model"]]
     low, mid, high = (frame[column].to_numpy(dtype=float) for column in ("ci_low", "difference", "ci_high"))
@@ -45,34 +62,31 @@ def forest(frame: pd.DataFrame) -> Figure:
     unit = str(frame.attrs.get("unit", "unit"))
     unranked = frame["rank"].isna().to_numpy() if "rank" in frame else np.zeros(len(frame), dtype=bool)
     scores = frame["score"].to_numpy(dtype=float)
-    with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(1.5 + 0.27 * len(names), str(frame.attrs.get("title", "")))
-        left, right = _limits(low, mid, high)
-        axes.set_xlim(left, right)
-        axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.axvline(0, color=INK, linewidth=0.9, zorder=1)
-        for row, name in enumerate(names):
-            is_bound = frame["kind"].iloc[row] == "bound"
-            is_grey = name == short(baseline) or bool(unranked[row])
-            _draw_row(axes, _Row(row, low[row], mid[row], high[row], scores[row], is_bound, is_grey))
-            if unranked[row] and np.isfinite(mid[row]):
-                axes.annotate(
-                    "set by the floor", (np.clip(mid[row], left, right), row), (0, 5), textcoords="offset points",
-                    ha="center", color=MUTED, fontsize=7.5, style="italic", gid="floor",
-                )  # fmt: skip
-        axes.set_yticks(range(len(names)), names)
-        axes.tick_params(axis="y", length=0, labelsize=9)
-        axes.spines["left"].set_visible(False)
-        axes.grid(visible=False, axis="y")
-        axes.set_xlabel(f"difference to {short(baseline)}\nnats per {unit}, higher is better")
-        columns = {"score": _numbers(scores)}
-        if "context" in frame and frame["context"].astype(str).nunique() > 1:
-            columns["context"] = list(map(format_context, frame["context"]))
-        _columns_at_right(axes, columns)
-        intervals = f"lines: {frame.attrs.get('level', 0.95):.0%} intervals"
-        bounds = "; hollow: a lower bound of the log-probability" if (frame["kind"] == "bound").any() else ""
-        note_below(figure, intervals + bounds)
-    return figure
+    left, right = _limits(low, mid, high)
+    axes.set_xlim(left, right)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.axvline(0, color=INK, linewidth=0.9, zorder=1)
+    for row, name in enumerate(names):
+        is_bound = frame["kind"].iloc[row] == "bound"
+        is_grey = name == short(baseline) or bool(unranked[row])
+        _draw_row(axes, _Row(row, low[row], mid[row], high[row], scores[row], is_bound, is_grey))
+        if unranked[row] and np.isfinite(mid[row]):
+            axes.annotate(
+                "set by the floor", (np.clip(mid[row], left, right), row), (0, 5), textcoords="offset points",
+                ha="center", color=MUTED, fontsize=7.5, style="italic", gid="floor",
+            )  # fmt: skip
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0, labelsize=9)
+    axes.spines["left"].set_visible(False)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel(f"difference to {short(baseline)}\nnats per {unit}, higher is better")
+    columns = {"score": _numbers(scores)}
+    if "context" in frame and frame["context"].astype(str).nunique() > 1:
+        columns["context"] = list(map(format_context, frame["context"]))
+    _columns_at_right(axes, columns)
+    intervals = f"lines: {frame.attrs.get('level', 0.95):.0%} intervals"
+    bounds = "; hollow: a lower bound of the log-probability" if (frame["kind"] == "bound").any() else ""
+    return intervals + bounds
 
 
 @dataclass(frozen=True)

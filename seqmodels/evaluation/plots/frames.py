@@ -1,4 +1,4 @@
-"""Vectors as an image over time, and below it the states or the differences of models frame by frame."""
+"""Vectors as images over time: side by side, and over the difference of two models frame by frame."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from itertools import pairwise
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
@@ -17,13 +16,20 @@ from seqmodels.evaluation.plots.style import COLOURS, GRID, INK, MUTED, STYLE, W
 
 CLIP = 3.0  # standard deviations at the ends of the colour scale
 IMAGES_PER_ROW = 3
+MAX_NAMED = 8  # features whose names have room at the axis
 COLOUR_MAP = "cividis"  # legible to the colour-blind, and in grey
 
 
 class Scale:
-    """Standardises frames by each feature's mean and standard deviation, so that all share one colour scale."""
+    """Standardises frames by each feature's mean and standard deviation, so that all share one colour scale.
 
-    def __init__(self, frames: Sequence[np.ndarray]) -> None:
+    Args:
+        frames: (T, D) of each sequence.
+        features: the names of the features, which stand at the axis where they are few.
+    """
+
+    def __init__(self, frames: Sequence[np.ndarray], features: Sequence[str] | None = None) -> None:
+        self.features = features
         all_frames = np.concatenate(list(frames))
         self.mean = np.nanmean(all_frames, axis=0)
         deviation = np.nanstd(all_frames, axis=0)
@@ -47,8 +53,8 @@ def frame_differences(
         title: names the sequence.
     """
     with matplotlib.rc_context(STYLE):
-        figure, (above, below) = _two_rows(title)
-        image = _image(above, scale(frames))
+        figure, (above, below) = two_rows(title)
+        image = image_of(above, frames, scale)
         figure.colorbar(image, ax=above, label="sd", pad=0.01, aspect=12)
         t = np.arange(len(frames))
         values = np.nan_to_num(np.asarray(difference)[: len(frames)], neginf=0, posinf=0)
@@ -58,28 +64,6 @@ def frame_differences(
         below.set(xlabel="frame", ylabel="nats")
         below.grid(color=GRID, linewidth=0.7)
         below.set_title(f"blue: {short(better)} better; orange: {short(worse)} better", fontsize=8, fontweight="normal")
-    return figure
-
-
-def state_strip(frames: np.ndarray, path: np.ndarray, *, scale: Scale, title: str = "") -> Figure:
-    """The features of one sequence over time, and below them the hidden state of each frame.
-
-    Args:
-        frames: (T, D).
-        path: (T,) states.
-        scale: of all test frames.
-        title: names the model and the sequence.
-    """
-    with matplotlib.rc_context(STYLE):
-        figure, (above, below) = _two_rows(title)
-        image = _image(above, scale(frames))
-        figure.colorbar(image, ax=above, label="sd", pad=0.01, aspect=12)
-        colours = ListedColormap([COLOURS[i % len(COLOURS)] for i in range(int(path.max()) + 1)])
-        below.imshow(path[None], cmap=colours, vmin=-0.5, vmax=path.max() + 0.5, aspect="auto", interpolation="nearest")
-        for first, end, state in runs(path):
-            if end - first >= 0.02 * len(path):  # where a number has room
-                below.text((first + end - 1) / 2, 0, str(state), ha="center", va="center", color="white", fontsize=7.5)
-        below.set(xlabel="frame", ylabel="state", yticks=[])
     return figure
 
 
@@ -98,7 +82,7 @@ def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, title: str =
         grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
         for axes in grid.flat[len(images) :]:
             axes.set_visible(False)
-        drawn = [_image(axes, scale(f)) for axes, f in zip(grid.flat, images.values(), strict=False)]
+        drawn = [image_of(axes, f, scale) for axes, f in zip(grid.flat, images.values(), strict=False)]
         for axes, name in zip(grid.flat, images, strict=False):
             axes.set_title(short(name), fontsize=8.5, fontweight="normal")
         figure.colorbar(drawn[0], ax=grid, label="sd from the mean", pad=0.01, aspect=30)
@@ -116,7 +100,8 @@ def runs(path: np.ndarray) -> list[tuple[int, int, int]]:
     return [(a, b, int(path[a])) for a, b in pairwise(cuts)]
 
 
-def _two_rows(title: str) -> tuple[Figure, tuple[Axes, Axes]]:
+def two_rows(title: str) -> tuple[Figure, tuple[Axes, Axes]]:
+    """A titled figure of two axes with one time axis, the upper one twice as high."""
     figure = Figure(figsize=(WIDTH, 3.1), dpi=150, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     above.set_title(title)
@@ -124,11 +109,14 @@ def _two_rows(title: str) -> tuple[Figure, tuple[Axes, Axes]]:
     return figure, (above, below)
 
 
-def _image(axes: Axes, frames: np.ndarray) -> AxesImage:
+def image_of(axes: Axes, frames: np.ndarray, scale: Scale) -> AxesImage:
     """(T, D) with time across and the first feature at the bottom."""
     axes.tick_params(color=MUTED, labelcolor=INK, labelsize=8)
-    axes.set_ylabel("feature", fontsize=8)
-    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-    image = axes.imshow(frames.T, cmap=COLOUR_MAP, aspect="auto", origin="lower", interpolation="nearest")
+    if scale.features is not None and len(scale.features) <= MAX_NAMED:
+        axes.set_yticks(range(len(scale.features)), [short(name) for name in scale.features])
+    else:
+        axes.set_ylabel("feature", fontsize=8)
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    image = axes.imshow(scale(frames).T, cmap=COLOUR_MAP, aspect="auto", origin="lower", interpolation="nearest")
     image.set_clim(-CLIP, CLIP)
     return image

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
+import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import NullFormatter
@@ -68,3 +72,51 @@ def short(name: Any) -> str:
 def width_of(text: str, size: float) -> float:
     """Width of a text in points, to lay out what stands outside the axes."""
     return float(TextPath((0, 0), text, size=size).get_extents().width) if text.strip() else 0.0
+
+
+def in_style() -> AbstractContextManager[None]:
+    """Context in which artists are made in this style."""
+    return matplotlib.rc_context(STYLE)
+
+
+def note_in_label(ax: Axes, text: str) -> None:
+    """Write a note on how to read the plot under the label of the x axis, where the figure may have other axes."""
+    if text:
+        ax.set_xlabel(f"{ax.get_xlabel()}\n{text}")
+
+
+def axes_or_new(ax: Axes | None, height: float, title: str = "") -> Axes:
+    """``ax``, or the axes of a new figure of pyplot, as wide as a page and ``height`` inches high, in this style."""
+    if ax is None:
+        from matplotlib import pyplot  # only here: where there is a display, it shows what is drawn
+
+        _, ax = pyplot.subplots(figsize=(WIDTH, height), layout="constrained")
+        ax.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=8.5)
+        ax.grid(color=GRID, linewidth=0.7)
+        ax.set_title(title, wrap=True, pad=14 if title else None)
+    return ax
+
+
+def figure_of(ax: Axes) -> Figure:
+    """The figure that axes are in."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None, "axes that were removed from their figure"
+    return figure
+
+
+def state_colour(state: int) -> str:
+    """The colour of a hidden state, the same in every plot: seven, then the same seven half as strong."""
+    strength = 1.0 if state // len(COLOURS) % 2 == 0 else 0.5
+    red, green, blue = (1 - strength * (1 - part) for part in to_rgb(COLOURS[state % len(COLOURS)]))
+    return to_hex((red, green, blue))
+
+
+def ink_on(state: int) -> str:
+    """The colour of text on the colour of a state: white where that is dark."""
+    luminance = float(np.dot((0.2126, 0.7152, 0.0722), to_rgb(state_colour(state))))
+    return INK if luminance > 0.55 else "white"
+
+
+def shades() -> LinearSegmentedColormap:
+    """From white to the first colour."""
+    return LinearSegmentedColormap.from_list("shades", ["white", COLOURS[0]])

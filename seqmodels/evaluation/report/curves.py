@@ -1,4 +1,4 @@
-"""The likelihood by position in the sequence, and the learning curves."""
+"""The sections that are a plot and what it says in words: likelihood by position, calibration, learning curves."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqmodels.evaluation.report.html import Section, number, picture
+from seqmodels.evaluation.plots.calibration import calibration_plot
+from seqmodels.evaluation.plots.curves import by_position
+from seqmodels.evaluation.report.data import pair_of
+from seqmodels.evaluation.report.html import Section, number, paragraph, picture
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from seqmodels.evaluation.comparison import Comparison
 
 N_FIRST_STEPS = 5  # of a sequence, which are compared with the rest in words
@@ -21,7 +26,12 @@ def position(comparison: Comparison) -> Section | None:
         return None
     caption = _position_in_words(comparison)
     alt = f"Mean nats per {comparison.measure.unit} of each model against position in the sequence. {caption}"
-    return Section("position", "Likelihood by position", picture(comparison.plot_by_position(), alt, caption))
+    return Section("position", "Likelihood by position", picture(_by_position(comparison), alt, caption))
+
+
+def _by_position(comparison: Comparison) -> Figure:
+    title = str(comparison.frame.attrs.get("title", ""))
+    return by_position(comparison.log_prob_steps, unit=comparison.measure.unit, title=title)
 
 
 def _position_in_words(comparison: Comparison) -> str:
@@ -53,6 +63,17 @@ def _leads(steps: list[np.ndarray], base: list[np.ndarray]) -> tuple[float, floa
 def _mean(values: np.ndarray) -> float:
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else float("nan")
+
+
+def calibration(comparison: Comparison) -> Section | None:
+    """Reliability of symbols, or the probability integral transform of vectors, on a sample of test steps."""
+    data = pair_of(comparison)
+    plot = None if data is None else calibration_plot(comparison.models, *data)
+    if plot is None:
+        return None
+    errors = "; ".join(f"{name} {error:.3f}" for name, error in plot.errors.items())
+    alt = f"{plot.caption} Errors: {errors}"
+    return Section("calibration", "Calibration", paragraph(plot.description) + picture(plot.figure, alt, plot.caption))
 
 
 def learning(comparison: Comparison) -> Section | None:

@@ -1,13 +1,12 @@
-"""The test data of a comparison: as arguments of its models, and as text for a reader."""
+"""The test data of a comparison: as arguments of its models, and as a reader sees them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqmodels.encodings import Encoding
-from seqmodels.encodings.text import Text
+from seqmodels.evaluation.plots.frames import Scale
 from seqmodels.sequences import Item, Sequences
 
 if TYPE_CHECKING:
@@ -39,29 +38,13 @@ def readable_nats(item: Item, steps: np.ndarray) -> np.ndarray:
     return np.add.reduceat(np.asarray(steps[: sizes.sum()], dtype=float), np.cumsum(sizes) - sizes)
 
 
-def encoded_steps(encoding: Encoding, item: Item) -> list[str]:
-    """The encoded steps as a reader sees them; a character of several bytes stands at its last, dots at the others."""
-    if not isinstance(encoding, Text):
-        return [str(value) for value in np.asarray(item).tolist()]
-    spelling = encoding.spelling()
-    texts = []
-    incomplete = b""
-    for step in encoding.encode(item).tolist():
-        incomplete += spelling[step]
-        text = incomplete.decode(errors="ignore")
-        texts.append(text or "·")
-        incomplete = b"" if text else incomplete
-    return texts
-
-
 def sequence_label(sequences: Sequences, i: int) -> str:
     """One sequence in headings: its name, and its number where several have that name."""
     name = sequences.names[i]
     return f"sequence {name}" if sequences.names.count(name) == 1 else f"sequence {i} ({name})"
 
 
-def scale_of(sequences: Sequences) -> Any:
+def scale_of(sequences: Sequences) -> Scale:
     """The colour scale that all images of a page share."""
-    from seqmodels.evaluation.plots.frames import Scale
-
-    return Scale([np.asarray(item[:SCALE_FRAMES]) for item in sequences.items[:SCALE_SEQUENCES]])
+    some = [np.asarray(item[:SCALE_FRAMES]) for item in sequences.items[:SCALE_SEQUENCES]]
+    return Scale(some, sequences.features)

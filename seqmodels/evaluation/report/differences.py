@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from seqmodels.evaluation.plots.frames import frame_differences
 from seqmodels.evaluation.report.data import readable_nats, readable_steps, scale_of, sequence_label
 from seqmodels.evaluation.report.html import Section, details, escape, number, paragraph, picture
 
@@ -44,17 +45,32 @@ class Passage:
 def section(comparison: Comparison) -> Section | None:
     """The best model against the baseline (or the runner-up, where the baseline is best)."""
     names = two_models(comparison)
-    if names is None:
+    return None if names is None else _section_of(comparison, "differences", *names)
+
+
+def runner_up_section(comparison: Comparison) -> Section | None:
+    """The best model against the second, where ``section`` is about another."""
+    ranked = _ranked(comparison)
+    if len(ranked) < 2 or two_models(comparison) == (ranked[0], ranked[1]):
         return None
-    body = _vectors(comparison, *names) if comparison.test.kind == "vectors" else _text(comparison, *names)
-    return Section("differences", f"Where {names[0]} and {names[1]} differ", body)
+    return _section_of(comparison, "differences-second", ranked[0], ranked[1])
+
+
+def _section_of(comparison: Comparison, anchor: str, a: str, b: str) -> Section:
+    body = _vectors(comparison, a, b) if comparison.test.kind == "vectors" else _text(comparison, a, b)
+    return Section(anchor, f"Where {a} and {b} differ", body)
+
+
+def _ranked(comparison: Comparison) -> list[str]:
+    """The models with a rank, best first, without an added reference."""
+    frame = comparison.frame
+    reference = frame.attrs["iid"] if frame.attrs.get("iid_added") else None
+    return list(frame.loc[frame["rank"].notna() & (frame["model"] != reference), "model"])
 
 
 def two_models(comparison: Comparison) -> tuple[str, str] | None:
     """The models a and b to contrast; None if there is only one."""
-    frame = comparison.frame
-    reference = frame.attrs["iid"] if frame.attrs.get("iid_added") else None
-    ranked = frame.loc[frame["rank"].notna() & (frame["model"] != reference), "model"].tolist()
+    ranked = _ranked(comparison)
     if len(ranked) < 2:
         return None
     return ranked[0], comparison.baseline if ranked[0] != comparison.baseline else ranked[1]
@@ -156,8 +172,6 @@ def clips(comparison: Comparison, a: str, b: str) -> list[Clip]:
 
 
 def _image(comparison: Comparison, clip: Clip, a: str, b: str) -> str:
-    from seqmodels.evaluation.plots.frames import frame_differences
-
     test = comparison.test
     frames = np.asarray(test.items[clip.sequence][clip.start : clip.start + IMAGE_FRAMES])
     total = float(clip.difference.sum())

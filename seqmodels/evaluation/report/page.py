@@ -1,40 +1,23 @@
-"""The page: title, summary, contents, and the sections that apply."""
+"""The page: title, summary, contents, the sections that apply, and at its end the provenance of the figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from seqmodels.evaluation.report import (
-    attention,
-    calibration,
-    curves,
-    differences,
-    provenance,
-    ranking,
-    samples,
-    states,
-)
-from seqmodels.evaluation.report.html import STYLE, Section, escape
+from seqmodels.data import sha256
+from seqmodels.evaluation.provenance import provenance
+from seqmodels.evaluation.report import curves, differences, inspection, ranking, samples
+from seqmodels.evaluation.report.html import STYLE, Section, definitions, details, escape, paragraph
+from seqmodels.storage import describe
 
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison import Comparison
 
-# In the order of the page; each returns None where it does not apply.
-SECTIONS: tuple[Callable[[Comparison], Section | None], ...] = (
-    ranking.section,
-    curves.position,
-    calibration.section,
-    differences.section,
-    samples.section,
-    states.section,
-    attention.section,
-    curves.learning,
-    ranking.trials,
-    provenance.section,
-)
 # Nothing is fetched, and the browser is told to fetch nothing.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+FOLDED = ("models", "search", "settings")  # entries of the provenance that are shown as JSON, folded away
 
 
 def html_report(comparison: Comparison) -> str:
@@ -44,7 +27,20 @@ def html_report(comparison: Comparison) -> str:
     same page).
     """
     title = str(comparison.frame.attrs.get("title", "")) or "Comparison of sequence models"
-    sections = [made for section in SECTIONS if (made := section(comparison)) is not None]
+    in_order = [
+        ranking.section(comparison),
+        curves.position(comparison),
+        curves.calibration(comparison),
+        differences.section(comparison),
+        differences.runner_up_section(comparison),
+        samples.section(comparison),
+        inspection.hidden_states(comparison),
+        inspection.attention(comparison),
+        curves.learning(comparison),
+        ranking.trials(comparison),
+        provenance_section(comparison),
+    ]
+    sections = [section for section in in_order if section is not None]  # None where it does not apply
     contents = "".join(f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in sections)
     body = "\n".join(section.html() for section in sections)
     return f"""<!doctype html>
@@ -69,3 +65,55 @@ def _subtitle(comparison: Comparison) -> str:
     models = f"{n} model{'s' * (n != 1)}"
     sequences = f"{len(test):,} held-out sequence{'s' * (len(test) != 1)}"
     return f"{models} on {sequences} ({int(test.n_units.sum()):,} {test.unit}s), by comparable likelihoods"
+
+
+# -- the provenance -------------------------------------------------------------------------------------------
+
+
+def provenance_section(comparison: Comparison) -> Section:
+    """Command, date, versions, hardware, hashes of the data, every model's settings."""
+    record = known_provenance(comparison)
+    entries = {
+        name.replace("_", " "): _value_in_words(value) for name, value in record.items() if name not in FOLDED and value
+    }
+    entries |= {"seconds of fitting": _fit_seconds(comparison)}
+    command = str(record.get("command", ""))
+    again = "To have these figures again: the same data (compare the hashes), versions and command"
+    body = [
+        paragraph(f"{again}; budgets in steps repeat exactly, budgets in seconds depend on the machine."),
+        f"<pre><code>python {escape(command)}</code></pre>" if command else "",
+        definitions({name: value for name, value in entries.items() if name != "command"}),
+        *(details(name.capitalize(), _json_block(record[name])) for name in FOLDED if record.get(name)),
+    ]
+    return Section("provenance", "How to have it again", "\n".join(body))
+
+
+def known_provenance(comparison: Comparison) -> dict[str, Any]:
+    """The comparison's provenance; of one without it, that of its test data and models, now and on this machine."""
+    if comparison.provenance:
+        return dict(comparison.provenance)
+    parts = (
+        {"test": comparison.test}
+        if comparison.source is None
+        else {"test x": comparison.source, "test y": comparison.test}
+    )
+    return {
+        **provenance(),
+        "sha256": {name: sha256(part) for name, part in parts.items()},
+        "models": {name: describe(model) for name, model in comparison.models.items()},
+    }
+
+
+def _value_in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_value_in_words(inner)}" for name, inner in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _fit_seconds(comparison: Comparison) -> str:
+    rows = zip(comparison.frame["model"], comparison.frame["fit_seconds"], strict=True)
+    return "; ".join(f"{name}: {seconds:.1f}" for name, seconds in rows if seconds == seconds)
+
+
+def _json_block(value: Any) -> str:
+    return f"<pre>{escape(json.dumps(value, indent=2, ensure_ascii=False, default=str))}</pre>"

@@ -102,7 +102,7 @@ def _against_baseline(best: Any, baseline: str, unit: str) -> str:
 
 
 def _p_in_words(value: float) -> str:
-    return "p < 0.001" if value < 1e-3 else f"p = {number(value, '.3f')}"
+    return "p < 1e-4" if value < 1e-4 else f"p = {number(value, '.4f' if value < 1e-3 else '.3f')}"
 
 
 def _certainty(alone: float, corrected: float) -> str:

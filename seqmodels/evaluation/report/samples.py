@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.evaluation.plots.frames import side_by_side
 from seqmodels.evaluation.report.data import pair_of, readable_steps, scale_of
 from seqmodels.evaluation.report.html import Section, escape, paragraph, picture
 from seqmodels.model import SequenceModel
@@ -33,7 +34,7 @@ def section(comparison: Comparison) -> Section | None:
     if source is not None and not (isinstance(source, np.ndarray) and source.ndim == 2):
         body.append(_text("the source", source))
     format_items = _images if test.kind == "vectors" else _texts
-    body += [format_items(comparison, {REAL: _head(target), **drawn}), *map(paragraph, failed)]
+    body += [format_items(comparison, {REAL: _truncated(target), **drawn}), *map(paragraph, failed)]
     return Section("samples", "Samples", "\n".join(body))
 
 
@@ -43,7 +44,7 @@ def draws(comparison: Comparison, target: Item, source: Item | None) -> tuple[di
     failed = []
     for name, model in comparison.models.items():
         try:
-            drawn[name] = _head(_draw(model, target, source))
+            drawn[name] = _truncated(_draw(model, target, source))
         except (ValueError, RuntimeError, ArithmeticError) as error:
             failed.append(f"{name} could not be drawn from: {error}")
     return drawn, failed
@@ -58,7 +59,7 @@ def _draw(model: SequenceModel, target: Item, source: Item | None) -> Item:
     return model.sample(1, length=length, **options)[0]
 
 
-def _head(item: Item) -> Item:
+def _truncated(item: Item) -> Item:
     if isinstance(item, str):
         return item[: MAX_LENGTHS["text"]]
     return item[: MAX_LENGTHS["vectors" if item.ndim == 2 else "symbols"]]
@@ -74,8 +75,6 @@ def _text(name: str, item: Item) -> str:
 
 
 def _images(comparison: Comparison, items: dict[str, Item]) -> str:
-    from seqmodels.evaluation.plots.frames import side_by_side
-
     images = {name: np.asarray(item) for name, item in items.items()}
     figure = side_by_side(images, scale=scale_of(comparison.test))
     alt = f"Images over time of one real sequence and of one draw from each of {', '.join(list(images)[1:])}"

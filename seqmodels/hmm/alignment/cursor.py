@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.alignment.inference import Alphabets
-from seqmodels.hmm.alignment.jumps import Jumps, PositionPrior
+from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps
 from seqmodels.hmm.alignment.lexicon import BackoffLexicon
 from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.main_memory import refuse_beyond_memory
@@ -47,10 +47,10 @@ class AlignmentState:
 
 @dataclass(frozen=True)
 class AlignmentCursor:
-    """Jumps, the prior of positions and the lexicon as a chain of one-step predictions."""
+    """Jumps, the jump prior and the lexicon as a chain of one-step predictions."""
 
     jumps: Jumps
-    prior: PositionPrior
+    prior: JumpPrior
     lexicon: BackoffLexicon
     window: int
     observation: Observation
@@ -61,11 +61,11 @@ class AlignmentCursor:
         """Before the first step of ``n`` targets, of one source or of a list of ``n``."""
         assert source is not None, "the model is fitted with sources"
         sources = source if isinstance(source, list) else [source]
-        for i, one in enumerate(sources):
-            check_memory(i, len(one), 1, self.jumps.null is not None)
-        each = [self._chain(one) for one in sources]
-        chains = Chains(*(torch.stack(parts).to(self.device) for parts in zip(*each, strict=True)))
-        if len(each) != n:
+        for i, symbols in enumerate(sources):
+            check_memory(i, len(symbols), 1, self.jumps.null is not None)
+        chain_of_each = [self._chain(symbols) for symbols in sources]
+        chains = Chains(*(torch.stack(parts).to(self.device) for parts in zip(*chain_of_each, strict=True)))
+        if len(chain_of_each) != n:
             chains = select_rows(chains, torch.zeros(n, dtype=torch.int64, device=self.device))
         previous = torch.full((n,), self.lexicon.n_target, device=self.device)
         return AlignmentState(chains, chains.initial.log(), chains.initial.new_full((n,), -torch.inf), previous)
@@ -82,13 +82,11 @@ class AlignmentCursor:
     def distribution(self, state: AlignmentState) -> Prediction:
         """The next symbol, given that there is one, and the end; a target cannot end before its first step."""
         log_continue = torch.logsumexp(state.log_predicted, 1)  # (n,)
-        of_positions = self._of_positions(
-            state.log_predicted - _finite(log_continue).unsqueeze(1), state.chains
-        )  # (n, S')
-        log_p = torch.logsumexp(of_positions.unsqueeze(2) + self._emission(state).log(), 1, keepdim=True).to(
-            self.dtype
-        )  # (n, 1, V)
-        if self.jumps.stops:
+        log_states = state.log_predicted - _finite(log_continue).unsqueeze(1)
+        of_positions = self._of_positions(log_states, state.chains)  # (n, S')
+        joint = of_positions.unsqueeze(2) + self._emission(state).log()  # (n, S', V)
+        log_p = torch.logsumexp(joint, 1, keepdim=True).to(self.dtype)  # (n, 1, V)
+        if self.jumps.has_end:
             return Prediction(self.observation, log_p, None, None, state.log_end, log_continue)
         return Prediction(self.observation, log_p, None, None, None)
 
@@ -98,21 +96,21 @@ class AlignmentCursor:
         return selected
 
     def _chain(self, source: np.ndarray) -> tuple[Tensor, ...]:
-        n = len(source)
+        n_positions = len(source)
         windows = Alphabets(self.lexicon.n_source, self.lexicon.n_target).windows(source[None], self.window)
         prior = self.prior(windows[:, :-1])
         sums = self.jumps.sums(prior)
         chain, of_states = self.jumps.chain(sums), self.jumps.of_states(sums).T  # (K, 1)
         weights = np.ones(len(of_states))
-        weights[:n] = prior[0, :-1]
+        weights[:n_positions] = prior[0, :-1]
         transition = chain.transition * weights
-        transition[:, :n] /= of_states  # a null comes with one probability from everywhere
+        transition[:, :n_positions] /= of_states  # a null comes with one probability from everywhere
         final = np.zeros(len(of_states)) if chain.final is None else chain.final * prior[0, -1] / of_states[:, 0]
         initial = chain.initial[0] * weights
         if self.jumps.null is not None:
-            initial[n] = self.jumps.null
-        rows = [*range(n), *([] if self.jumps.null is None else [n + 1])]
-        arrays = (initial, transition, final, windows[0, rows])
+            initial[n_positions] = self.jumps.null
+        with_null = [*range(n_positions), *([] if self.jumps.null is None else [n_positions + 1])]
+        arrays = (initial, transition, final, windows[0, with_null])
         return tuple(torch.from_numpy(array) for array in arrays)
 
     def _emission(self, state: AlignmentState) -> Tensor:
@@ -131,8 +129,8 @@ class AlignmentCursor:
         """``(n, K)`` -> ``(n, S')``: the sum over all nulls."""
         if self.jumps.null is None:
             return log_alpha
-        n = chains.windows.shape[1] - 1
-        return torch.cat([log_alpha[:, :n], torch.logsumexp(log_alpha[:, n:], 1, keepdim=True)], 1)
+        n_positions = chains.windows.shape[1] - 1
+        return torch.cat([log_alpha[:, :n_positions], torch.logsumexp(log_alpha[:, n_positions:], 1, keepdim=True)], 1)
 
 
 def _finite(values: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Sums over all alignments of pairs of a source and a target, and the best of them, by the recursions of the HMM.
 
-Pairs whose sources have one length are worked on side by side (``PairBlock``). With a ``PositionPrior`` every source
+Pairs whose sources have one length are worked on side by side (``PairBlock``). With a ``JumpPrior`` every source
 has a chain of its own, ``w[j - i] v_j / Σ_k w[k - i] v_k``. All that differs from source to source belongs to one
 position, its prior weight and the sum that divides what leaves it: so it is put with what the position emits, and the
 sources share one transition matrix. The sum comes a step too early that way, which ``steps`` puts right.
@@ -71,7 +71,7 @@ class PairBlock:
     null: bool
 
     @classmethod
-    def of(
+    def from_examples(
         cls,
         examples: Sequence[Example],
         indices: list[int],
@@ -158,7 +158,9 @@ def blocks_of(
     used.sort(key=lambda i: (*key(i), -lengths[i]))
     scratch = Scratch()
     return [
-        PairBlock.of(examples, part, alphabets, window, null=null, device=device, dtype=dtype, scratch=scratch)
+        PairBlock.from_examples(
+            examples, part, alphabets, window, null=null, device=device, dtype=dtype, scratch=scratch
+        )
         for (n_positions, _), group in groupby(used, key=key)
         for part in _parts(list(group), lengths, CELLS_AT_ONCE // (n_positions + null))
     ]
@@ -185,7 +187,7 @@ class AlignmentExpectations:
         gamma: (N, S') posteriors of positions, and of the null.
         chain: expected starts, jumps and ends.
         arrivals: (n, S + 1) of each pair, at positions and the end.
-        departures: (n, S + 2) of each pair, from the rows of ``Jumps.features``.
+        departures: (n, S + 2) of each pair, from the rows of ``Jumps.weight_index``.
     """
 
     log_prob: float
@@ -205,13 +207,12 @@ class AlignmentTrellis:
     trellis: Trellis
 
     @classmethod
-    def of(cls, block: PairBlock, jumps: Jumps, prior: np.ndarray, p: np.ndarray, dtype: torch.dtype) -> Self:
+    def from_block(cls, block: PairBlock, jumps: Jumps, prior: np.ndarray, p: np.ndarray, dtype: torch.dtype) -> Self:
         """Given prior weights ``(n, S + 1)`` and probabilities ``p (N, S')`` of each step at each position."""
         device, sums = block.segments.lengths.device, jumps.sums(prior)
         factors = prior[:, :-1] / sums[:, 2:]
-        if (
-            block.null
-        ):  # a null comes with one probability, whatever the sum: the factor of arriving cancels that of leaving
+        if block.null:
+            # A null comes with one probability, whatever the sum: the factor of arriving cancels that of leaving.
             factors = np.concatenate([factors, np.ones((len(factors), 1))], axis=1)
         chain, of_states = jumps.chain(sums), torch.from_numpy(jumps.of_states(sums)).to(device)
         # In float64 first: what the finest contexts hardly ever saw may be less than float32 can hold.
@@ -228,12 +229,12 @@ class AlignmentTrellis:
         segments, forward = self.block.segments, forward_pass(self.trellis)
         log_sums = (forward.alpha.double() * self.sums[segments.sequence]).sum(1).log()
         assert forward.ends is not None
-        if not self.jumps.stops:
+        if not self.jumps.has_end:
             log_sums[segments.last] = 0.0
         ends, results = (forward.ends - log_sums[segments.last]).cpu().numpy(), []
         for steps, early, end in zip(segments.split(forward.steps), segments.split(log_sums), ends, strict=True):
             corrected = (steps + early.diff(prepend=early.new_zeros(1))).cpu().numpy()
-            results.append(np.append(corrected, end) if self.jumps.stops else corrected)
+            results.append(np.append(corrected, end) if self.jumps.has_end else corrected)
         return results
 
     def expectations(self) -> AlignmentExpectations:
@@ -248,27 +249,27 @@ class AlignmentTrellis:
         return AlignmentExpectations(
             float(posterior.log_prob.sum()),
             block.sum_nulls(gamma.cpu().numpy().copy()),
-            Chain(initial, xi, final if self.jumps.stops else None),
-            np.column_stack([visits[:, : block.n_positions], np.full(len(visits), float(self.jumps.stops))]),
+            Chain(initial, xi, final if self.jumps.has_end else None),
+            np.column_stack([visits[:, : block.n_positions], np.full(len(visits), float(self.jumps.has_end))]),
             self._departures(visits, first, last),
         )
 
     def _departures(self, visits: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
         """A row is left for a position or the end once for each visit, if it is left."""
-        n, stops = self.block.n_positions, self.jumps.stops
-        before = first[:, n : n + 1] if self.block.null else np.zeros((len(visits), 1))  # a null at first
-        rows = np.concatenate([before, visits[:, :n]], axis=1)
-        if not stops:
-            rows[:, 1:] -= last[:, :n]
-            rows -= last[:, n:] if self.block.null else 0.0
-        return np.concatenate([1 - before, rows], axis=1)
+        n, has_end = self.block.n_positions, self.jumps.has_end
+        null_at_first = first[:, n : n + 1] if self.block.null else np.zeros((len(visits), 1))
+        visited = np.concatenate([null_at_first, visits[:, :n]], axis=1)
+        if not has_end:
+            visited[:, 1:] -= last[:, :n]
+            visited -= last[:, n:] if self.block.null else 0.0
+        return np.concatenate([1 - null_at_first, visited], axis=1)
 
     def posterior(self) -> list[np.ndarray]:
         """For each pair ``(T, S')`` the posterior of positions, and of the null."""
         gamma = self.block.segments.split(forward_backward_pass(self.trellis).gamma)
         return [self.block.sum_nulls(each.double().cpu().numpy()) for each in gamma]
 
-    def best(self) -> list[np.ndarray]:
+    def best_alignments(self) -> list[np.ndarray]:
         """For each pair ``(T,)`` the positions of the best alignment, -1 the null."""
         paths, _ = best_paths(self.trellis)
         positions = torch.where(paths < self.block.n_positions, paths, -1)

@@ -4,7 +4,7 @@ and the end.
 A chain of Vogel, Ney and Tillmann (1996), with the null of Och and Ney (2003): a step that is aligned with nothing
 comes with one probability from everywhere, and the position that the next jump is measured from stays what it was.
 ``w``, the weights of jumps by distance, are ``Jumps``; ``v``, the prior weight of a position, is one everywhere or
-learned from the source around it (``PositionPrior``): ``v_j = Π_k v_k(context_k of position j)``, over ever wider
+learned from the source around it (``JumpPrior``): ``v_j = Π_k v_k(context_k of position j)``, over ever wider
 contexts. A letter that is not pronounced is jumped over; whether it is, its neighbours say. The end has a prior weight
 too, by what stands before it.
 """
@@ -49,41 +49,59 @@ class Jumps:
     """``weights``: of first positions 1 .. D, of jumps -D .. D, of ends 1 .. D beyond; farther counts as D.
 
     ``null``: the probability that a step is aligned with nothing; None: never.
+
+    The weights stand one after the other: ``of_first (D,)``, ``of_jumps (2 D + 1,)``, ``of_ends (D,)`` are where.
     """
 
     weights: np.ndarray
     max_jump: int
-    stops: bool
+    has_end: bool
     null: float | None
 
     @classmethod
-    def flat(cls, max_jump: int, *, stops: bool, null: bool) -> Self:
+    def flat(cls, max_jump: int, *, has_end: bool, null: bool) -> Self:
         """All positions alike, as in IBM's model 1 (Brown et al. 1993)."""
-        n = (4 if stops else 3) * max_jump + 1
-        return cls(np.full(n, 1 / n), max_jump, stops, 0.1 if null else None)
+        n_weights = _n_weights(max_jump, has_end=has_end)
+        return cls(np.full(n_weights, 1 / n_weights), max_jump, has_end, 0.1 if null else None)
 
     @property
     def n_parameters(self) -> int:
         """Free parameters: first positions have a factor of their own, jumps and ends share one."""
         return len(self.weights) - 2 + (self.null is not None)
 
-    def features(self, n_positions: int) -> np.ndarray:
+    @property
+    def of_first(self) -> slice:
+        """Where the weights of first positions 1 .. D stand."""
+        return slice(0, self.max_jump)
+
+    @property
+    def of_jumps(self) -> slice:
+        """Where those of jumps -D .. D stand."""
+        return slice(self.of_first.stop, self.of_first.stop + 2 * self.max_jump + 1)
+
+    @property
+    def of_ends(self) -> slice:
+        """Where those of ends 1 .. D beyond stand; under ``has_end`` alone."""
+        return slice(self.of_jumps.stop, self.of_jumps.stop + self.max_jump)
+
+    def weight_index(self, n_positions: int) -> np.ndarray:
         """``(S + 2, S + 1)``: the index of each jump's weight, -1 where there is none.
 
         Rows: the start, a null before any position, the S positions. Columns: the S positions, and the end.
         """
-        max_jump, origin = self.max_jump, np.arange(n_positions + 1)[:, None]
-        jumps = (
-            np.clip(np.arange(1, n_positions + 1) - origin, -max_jump, max_jump) + 2 * max_jump
-        )  # after those of first positions
-        first = np.minimum(np.arange(1, n_positions + 1), max_jump) - 1
-        ends = np.minimum(n_positions + 1 - origin, max_jump) + 3 * max_jump if self.stops else np.full_like(origin, -1)
-        return np.column_stack([np.vstack([first, first, jumps[1:]]), np.vstack([[[-1]], ends])])
+        max_jump = self.max_jump
+        origin, target = np.arange(n_positions + 1)[:, None], np.arange(1, n_positions + 1)
+        first_index = self.of_first.start + np.minimum(target, max_jump) - 1
+        jump_index = self.of_jumps.start + np.clip(target - origin, -max_jump, max_jump) + max_jump
+        end_index = self.of_ends.start + np.minimum(n_positions + 1 - origin, max_jump) - 1
+        if not self.has_end:
+            end_index = np.full_like(origin, -1)
+        return np.column_stack([np.vstack([first_index, first_index, jump_index[1:]]), np.vstack([[[-1]], end_index])])
 
     def table(self, n_positions: int) -> np.ndarray:
         """``(S + 2, S + 1)``: the weight of each jump, 0 where there is none."""
-        features = self.features(n_positions)
-        return np.where(features < 0, 0.0, self.weights[features])
+        index = self.weight_index(n_positions)
+        return np.where(index < 0, 0.0, self.weights[index])
 
     def sums(self, prior: np.ndarray) -> np.ndarray:
         """``(n, S + 2)``: what the jumps from each row are divided by, given the prior weights ``(n, S + 1)`` of
@@ -103,28 +121,28 @@ class Jumps:
         initial = table[0, :-1] / sums[:, :1]
         final = table[:, -1]
         if self.null is None:
-            return Chain(initial, table[2:, :-1], final[2:] if self.stops else None)
+            return Chain(initial, table[2:, :-1], final[2:] if self.has_end else None)
         origins = np.concatenate([np.arange(2, n_positions + 2), np.arange(1, n_positions + 2)])
         nulls = null * np.eye(n_positions + 2, n_positions + 1, -1)
         never = np.zeros((len(sums), n_positions))
         initial = np.concatenate([initial, null / sums[:, 1:2], never], axis=1)
         transition = np.concatenate([table[:, :-1], nulls], axis=1)[origins]
-        return Chain(initial, transition, final[origins] if self.stops else None)
+        return Chain(initial, transition, final[origins] if self.has_end else None)
 
     def of_states(self, sums: np.ndarray) -> np.ndarray:
         """``(n, S + 2)`` sums of rows -> ``(n, K)`` those of the states."""
         return sums[:, 2:] if self.null is None else np.concatenate([sums[:, 2:], sums[:, 1:]], axis=1)
 
-    def counted(self, expected: Chain, n_positions: int) -> tuple[np.ndarray, float]:
-        """Expected starts, transitions and ends -> ``(S + 2, S + 1)``, arranged as ``features``, and nulls."""
+    def counts_by_jump(self, expected: Chain, n_positions: int) -> tuple[np.ndarray, float]:
+        """Expected starts, transitions and ends -> ``(S + 2, S + 1)``, arranged as ``weight_index``, and nulls."""
         counts = np.zeros((n_positions + 2, n_positions + 1))
         counts[0, :-1] = expected.initial[:n_positions]
         final = np.zeros(len(expected.initial)) if expected.final is None else expected.final
-        rows = np.column_stack([expected.transition[:, :n_positions], final])
-        counts[2:] = rows[:n_positions]
+        state_counts = np.column_stack([expected.transition[:, :n_positions], final])
+        counts[2:] = state_counts[:n_positions]
         if self.null is None:
             return counts, 0.0
-        counts[1:] += rows[n_positions:]
+        counts[1:] += state_counts[n_positions:]
         return counts, float(expected.transition[:, n_positions:].sum() + expected.initial[n_positions:].sum())
 
     def log_prior(self, pseudocount: float) -> float:
@@ -136,30 +154,36 @@ class Jumps:
             total += float(np.log(self.null) + np.log1p(-self.null))
         return pseudocount * total
 
-    def maximised(self, expected: Mapping[int, Chain], divisors: Mapping[int, np.ndarray], pseudocount: float) -> Jumps:
+    def maximised(
+        self, expected: Mapping[int, Chain], majoriser_slopes: Mapping[int, np.ndarray], pseudocount: float
+    ) -> Jumps:
         """The M-step: exact of the null, of the weights a step of Hunter's (2004) majorisation.
+
+        Counts ``n_w`` of a weight w add ``n_w log w``, and the sum s that divides the jumps out of a row takes away
+        ``log s`` for each departure. ``log s <= log s' + (s - s') / s'``, with s' the sum under the weights as they
+        are: a bound that is linear in each w, with a slope c_w. ``n_w log w - c_w w`` is largest at ``w = n_w / c_w``.
 
         Args:
             expected: chains of expected counts, by number of positions.
-            divisors: ``(S + 2, S + 1)`` the sum over sources of
-                ``departures from a row / its sum · prior weight of a column``.
+            majoriser_slopes: the slopes c, ``(S + 2, S + 1)`` the sum over sources of
+                ``departures from a row / its sum · prior weight of a column``, by number of positions.
             pseudocount: of every weight.
         """
-        n = len(self.weights)
-        jump_counts = np.zeros(n)
-        divisor = np.zeros(n)
+        n_weights = len(self.weights)
+        jump_counts = np.zeros(n_weights)
+        slope = np.zeros(n_weights)
         n_null = 0.0
-        total = 0.0
+        n_steps = 0.0
         for n_positions, chain in expected.items():
-            counts, nulls = self.counted(chain, n_positions)
-            features = self.features(n_positions)
-            mask = features >= 0
-            jump_counts += np.bincount(features[mask], counts[mask], n)
-            divisor += np.bincount(features[mask], divisors[n_positions][mask], n)
+            counts, nulls = self.counts_by_jump(chain, n_positions)
+            index = self.weight_index(n_positions)
+            mask = index >= 0
+            jump_counts += np.bincount(index[mask], counts[mask], n_weights)
+            slope += np.bincount(index[mask], majoriser_slopes[n_positions][mask], n_weights)
             n_null += nulls
-            total = total + nulls + float(counts.sum())
-        weights = (jump_counts + pseudocount) / (divisor + n * pseudocount / self.weights.sum())
-        null = None if self.null is None else (n_null + pseudocount) / (total + 2 * pseudocount)
+            n_steps = n_steps + nulls + float(counts.sum())
+        weights = (jump_counts + pseudocount) / (slope + n_weights * pseudocount / self.weights.sum())
+        null = None if self.null is None else (n_null + pseudocount) / (n_steps + 2 * pseudocount)
         return replace(self, weights=weights / weights.sum(), null=null)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -167,16 +191,21 @@ class Jumps:
         return {"weights": self.weights, "null": np.array([] if self.null is None else [self.null])}
 
     @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray], max_jump: int, *, stops: bool) -> Self:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], max_jump: int, *, has_end: bool) -> Self:
         """The inverse of ``arrays``; ``ValueError`` for what are no weights of so many jumps."""
-        null, n = array_of(arrays, "null", np.float64, (None,)), (4 if stops else 3) * max_jump + 1
+        null, n_weights = array_of(arrays, "null", np.float64, (None,)), _n_weights(max_jump, has_end=has_end)
         check_between("null", null[:1], 0, 1)
         return cls(
-            check_between("weights", array_of(arrays, "weights", np.float64, (n,)), 0),
+            check_between("weights", array_of(arrays, "weights", np.float64, (n_weights,)), 0),
             max_jump,
-            stops,
+            has_end,
             float(null[0]) if len(null) else None,
         )
+
+
+def _n_weights(max_jump: int, *, has_end: bool) -> int:
+    """Of first positions and jumps, and under ``has_end`` of ends."""
+    return (4 if has_end else 3) * max_jump + 1
 
 
 @dataclass(frozen=True)
@@ -188,8 +217,11 @@ class PositionContexts:
 
 
 @dataclass(frozen=True)
-class PositionPrior:
-    """For each order that looks at the source ``contexts (C,)``, sorted codes, and ``factors (C,)``."""
+class JumpPrior:
+    """``v_j = Π_k v_k(context_k of position j)``, the prior weight of each position of a source, and of its end.
+
+    For each order k that looks at the source ``contexts (C,)``, sorted codes, and their ``factors v_k (C,)``.
+    """
 
     contexts: tuple[np.ndarray, ...]
     factors: tuple[np.ndarray, ...]
@@ -225,14 +257,14 @@ class PositionPrior:
         """
         return self.weights(self.look_up(windows))
 
-    def with_order(self, windows: Sequence[np.ndarray]) -> PositionPrior:
+    def with_order(self, windows: Sequence[np.ndarray]) -> JumpPrior:
         """With one order more, of all contexts there are in ``windows``, whose factors are one."""
         order = self.orders[len(self.contexts)]
         codes = [np.unique(order.codes(self.look_up(each).ids, each, self.n_source)) for each in windows]
         contexts = np.unique(np.concatenate(codes))
         return replace(self, contexts=(*self.contexts, contexts), factors=(*self.factors, np.ones(len(contexts))))
 
-    def maximised(self, arrivals: np.ndarray, predicted: np.ndarray, pseudocount: float) -> PositionPrior:
+    def maximised(self, arrivals: np.ndarray, predicted: np.ndarray, pseudocount: float) -> JumpPrior:
         """The M-step of the finest factors (Hunter 2004), given arrivals ``(C,)``, expected and as predicted now."""
         factors = self.factors[-1]
         better = (arrivals + pseudocount) / (predicted / factors + pseudocount)
@@ -248,7 +280,7 @@ class PositionPrior:
         return {str(i): {"contexts": c, "factors": f} for i, (c, f) in enumerate(pairs)}
 
     @classmethod
-    def of(
+    def from_arrays(
         cls, arrays: Mapping[str, Mapping[str, np.ndarray]], orders: tuple[ContextOrder, ...], n_source: int
     ) -> Self:
         """The inverse of ``arrays``; ``ValueError`` for what are no factors."""
@@ -263,6 +295,6 @@ class PositionPrior:
             n_before = len(codes)
         if len(contexts) < len(arrays):
             raise ValueError(
-                f"the file has pulls of {len(arrays)} contexts, but window and pull allow for {len(orders)}"
+                f"the file has jump priors of {len(arrays)} contexts, but window and jump_prior allow for {len(orders)}"
             )
         return cls(tuple(contexts), tuple(factors), orders, n_source)

@@ -108,7 +108,7 @@ class BackoffLexicon:
         return {str(i): dict(vars(table)) for i, table in enumerate(self.tables)}
 
     @classmethod
-    def of(
+    def from_arrays(
         cls,
         arrays: Mapping[str, Mapping[str, np.ndarray]],
         orders: Sequence[ContextOrder],

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from seqmodels.fitting import checked_data, resolved_choices
 from seqmodels.hmm.alignment.cursor import AlignmentCursor, check_memory
 from seqmodels.hmm.alignment.inference import AlignmentTrellis, Alphabets, PairBlock, blocks_of
-from seqmodels.hmm.alignment.jumps import Jumps, PositionPrior
+from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps
 from seqmodels.hmm.alignment.lexicon import BackoffLexicon, context_orders
 from seqmodels.hmm.alignment.training import AlignmentEM, AlignmentParameters, AlignmentPseudocounts
 from seqmodels.hmm.corpus import validation_score
 from seqmodels.hmm.learning.em import StopRule
-from seqmodels.model import DTYPES, SequenceModel
+from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation
+from seqmodels.precision import DTYPES
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
@@ -38,15 +40,15 @@ class AlignmentHMM(SequenceModel):
     Args:
         window: how many source symbols, an odd number, a step and a jump may look at around the position.
         previous: whether a step also looks at the target symbol before it.
-        pull: whether jumps have a prior of positions too, by the source symbols there, so that silent letters are
-            learned to be jumped over; without, they know distances alone.
+        jump_prior: whether positions have a prior weight too, by the source symbols there, so that silent letters are
+            learned to be jumped over; without, jumps know distances alone.
         max_jump: a jump farther than this many positions weighs as much as one of so many.
         null: whether a step may come from no position at all, with a probability of its own.
         pseudocount: counts that a context borrows from the coarser one, in target symbols; ``"auto"``: for each level
             as many as make the training data likeliest (MacKay and Peto 1995).
         jump_pseudocount: added to the expected count of each jump. Above 0, so that there is a way from everywhere.
-        pull_pseudocount: added to the arrivals at each context of the source, expected and predicted: the prior of
-            positions is then nearer to one.
+        jump_prior_pseudocount: added to the arrivals at each context of the source, expected and predicted: prior
+            weights are then nearer to one.
         max_iter: most EM steps of each stage.
         tol: a stage ends when a step improves the objective by less, in nats per unit; 0 never ends it early.
 
@@ -54,7 +56,7 @@ class AlignmentHMM(SequenceModel):
     as sources, of different kinds too; always fitted with ``y``. Nothing is held out unless sequences are passed as
     ``validation``, which are scored once. ``warm_start`` is refused. ``history_`` has a line for each EM step, with
     columns ``level``: how many levels of contexts are open, and ``pseudocount``: what the last of them borrows.
-    ``n_parameters_`` counts jumps, factors of the prior of positions, and in each context the symbols seen there and
+    ``n_parameters_`` counts jumps, factors of the jump prior, and in each context the symbols seen there and
     one for the rest.
 
     >>> X, y = ["ab", "ba", "a", "bb"] * 4, ["AB", "BA", "A", "BB"] * 4
@@ -67,12 +69,12 @@ class AlignmentHMM(SequenceModel):
 
     window: int = 5
     previous: bool = True
-    pull: bool = True
+    jump_prior: bool = True
     max_jump: int = 3
     null: bool = False
     pseudocount: float | Literal["auto"] = "auto"
     jump_pseudocount: float = 0.1
-    pull_pseudocount: float = 0.5
+    jump_prior_pseudocount: float = 0.5
     max_iter: int = 3
     tol: float = 1e-3
     _: KW_ONLY
@@ -82,6 +84,7 @@ class AlignmentHMM(SequenceModel):
 
     _uses_validation: ClassVar[bool] = False
     _has_encoder: ClassVar[bool] = True
+    _renamed: ClassVar[Mapping[str, str]] = {"pull": "jump_prior", "pull_pseudocount": "jump_prior_pseudocount"}
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -105,7 +108,7 @@ class AlignmentHMM(SequenceModel):
         for name, least in (("max_jump", 1), ("max_iter", 1), ("tol", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least {least}")
-        for name in ("pseudocount", "jump_pseudocount", "pull_pseudocount"):
+        for name in ("pseudocount", "jump_pseudocount", "jump_prior_pseudocount"):
             value = getattr(self, name)
             if (name, value) != ("pseudocount", "auto") and (isinstance(value, str) or not 0 < value < np.inf):
                 raise ValueError(f"{name} is {value!r}; pass a number above 0")
@@ -124,11 +127,11 @@ class AlignmentHMM(SequenceModel):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         self._check_sources()
-        checkpoints = checkpoints_of_fit(self, self._resolved_choices(), train, validation)
-        self.model_ = self._without_contexts(Jumps.flat(self.max_jump, stops=self.length_ == "stop", null=self.null))
+        checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
+        self.model_ = self._without_contexts(Jumps.flat(self.max_jump, has_end=self.length_ == "stop", null=self.null))
         blocks = self._blocks(train)
         n_units = sum(e.weight * e.n_units for e in train)
-        counts = AlignmentPseudocounts(self.pseudocount, self.jump_pseudocount, self.pull_pseudocount)
+        counts = AlignmentPseudocounts(self.pseudocount, self.jump_pseudocount, self.jump_prior_pseudocount)
         stop = StopRule(self.max_iter, self.tol)
         em = AlignmentEM(blocks, self.model_, counts, stop, DTYPES[self.dtype], n_units)
         result = em.run(verbose=self.verbose, checkpoints=checkpoints)
@@ -141,11 +144,11 @@ class AlignmentHMM(SequenceModel):
         """With all positions and all symbols alike, as EM begins."""
         assert self.source_encoding_ is not None
         orders = tuple(context_orders(self.window, self.previous))
-        of_source = tuple(order for order in orders if order.columns) if self.pull else ()
+        of_source = tuple(order for order in orders if order.columns) if self.jump_prior else ()
         n_source, n_target = self.source_encoding_.size, self.encoding_.size
         return AlignmentParameters(
             jumps,
-            PositionPrior((), (), of_source, n_source),
+            JumpPrior((), (), of_source, n_source),
             BackoffLexicon((), orders, n_source, n_target),
         )
 
@@ -174,7 +177,7 @@ class AlignmentHMM(SequenceModel):
         model, dtype = self.model_, DTYPES[self.dtype]
         for block in self._blocks(examples):
             p = model.lexicon.probability(block.windows_of_steps, block.previous[:, None], block.y[:, None])
-            yield AlignmentTrellis.of(block, model.jumps, model.prior(block.windows_of_jumps), p, dtype)
+            yield AlignmentTrellis.from_block(block, model.jumps, model.prior(block.windows_of_jumps), p, dtype)
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         return self._of_each(examples, AlignmentTrellis.steps)
@@ -197,11 +200,11 @@ class AlignmentHMM(SequenceModel):
         With ``null`` there is one column more, the last, for none. Positions whose windows overlap can stand for each
         other: for the sharpest alignments, if not the best likelihood, fit with ``window=1``.
         """
-        return self._of_each(self._setting().examples(self._checked_data(X, y)), AlignmentTrellis.posterior)
+        return self._of_each(self._setting().examples(checked_data(self, X, y)), AlignmentTrellis.posterior)
 
     def decode_alignment(self, X: Any, y: Any) -> list[np.ndarray]:
         """For each pair ``(S_y,)`` the positions of the most probable alignment (Viterbi), -1 where from none."""
-        return self._of_each(self._setting().examples(self._checked_data(X, y)), AlignmentTrellis.best)
+        return self._of_each(self._setting().examples(checked_data(self, X, y)), AlignmentTrellis.best_alignments)
 
     # -- one step at a time --------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """EM for the alignment model: from IBM's model 1 over jumps to ever finer contexts, the objective never falling.
 
-A table of contexts after the other is fitted (``TableEstimate``), together with the jumps and the prior of positions;
+A table of contexts after the other is fitted (``TableEstimate``), together with the jumps and the jump prior;
 it then stays as it is and is what the next finer one backs off to.
 """
 
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from seqmodels.hmm.alignment.inference import AlignmentExpectations, AlignmentTrellis, PairBlock
-from seqmodels.hmm.alignment.jumps import Chain, Jumps, PositionPrior
+from seqmodels.hmm.alignment.jumps import Chain, JumpPrior, Jumps
 from seqmodels.hmm.alignment.lexicon import UNKNOWN, BackoffLexicon, ContextTable, find
 from seqmodels.hmm.learning.em import History, StopRule
 from seqmodels.training import Checkpoints, Interruption, interruptible
@@ -45,7 +45,9 @@ class TableLookup:
     ids: np.ndarray
 
     @classmethod
-    def of(cls, pairs: np.ndarray, ids: np.ndarray, coarser: np.ndarray, n_pairs: int, n_contexts: int) -> Self:
+    def from_indices(
+        cls, pairs: np.ndarray, ids: np.ndarray, coarser: np.ndarray, n_pairs: int, n_contexts: int
+    ) -> Self:
         """From the indices of the pairs and of the contexts in the table, or ``UNKNOWN``."""
         others = np.where(ids == UNKNOWN, n_pairs + n_contexts, n_pairs + ids)
         return cls(np.where(pairs == UNKNOWN, others, pairs).astype(np.int32), coarser, ids)
@@ -67,7 +69,7 @@ class BlockContexts:
     coarser: np.ndarray
 
     @classmethod
-    def of(
+    def for_next_table(
         cls, block: PairBlock, lexicon: BackoffLexicon, ids: np.ndarray, gamma: np.ndarray, coarser: np.ndarray
     ) -> Self:
         """For the next table of the lexicon, given the ids of contexts in its last."""
@@ -119,12 +121,12 @@ class TableEstimate:
         p = np.concatenate([b.coarser[b.counted] for b in blocks])[first]
         n_pairs, n_contexts = len(pairs), len(contexts)
         context_ids = np.concatenate([pairs // n_target, np.arange(n_contexts)])
-        left = np.maximum(1 - np.bincount(context_ids[:n_pairs], p, n_contexts), 0.0)
+        rest_mass = np.maximum(1 - np.bincount(context_ids[:n_pairs], p, n_contexts), 0.0)
         lookups = [
-            TableLookup.of(find(pairs, code), each, b.coarser, n_pairs, n_contexts)
+            TableLookup.from_indices(find(pairs, code), each, b.coarser, n_pairs, n_contexts)
             for b, each, code in zip(blocks, ids, codes, strict=True)
         ]
-        values, mass = np.concatenate([p, np.ones(n_contexts + 1)]), np.concatenate([p, left])
+        values, mass = np.concatenate([p, np.ones(n_contexts + 1)]), np.concatenate([p, rest_mass])
         estimate = cls(contexts, pairs, context_ids, mass, 1.0 if strength == "auto" else strength, values, lookups)
         if strength != "auto":
             return estimate
@@ -142,7 +144,7 @@ class TableEstimate:
         contexts, pairs = arrays["contexts"], arrays["pairs"]
         ids = [find(contexts, b.codes) for b in blocks]
         lookups = [
-            TableLookup.of(find(pairs, b.pairs(each, n_target)), each, b.coarser, len(pairs), len(contexts))
+            TableLookup.from_indices(find(pairs, b.pairs(each, n_target)), each, b.coarser, len(pairs), len(contexts))
             for b, each in zip(blocks, ids, strict=True)
         ]
         return cls(contexts, pairs, arrays["owner"], arrays["mass"], arrays["strength"], arrays["values"], lookups)
@@ -150,8 +152,8 @@ class TableEstimate:
     @property
     def table(self) -> ContextTable:
         """The table as it is now."""
-        n = len(self.pairs)
-        return ContextTable(self.contexts, self.pairs, self.values[:n], self.values[n:-1])
+        n_pairs = len(self.pairs)
+        return ContextTable(self.contexts, self.pairs, self.values[:n_pairs], self.values[n_pairs:-1])
 
     def probability(self, i: int) -> np.ndarray:
         """``(N, S')`` of the steps of block i at each position."""
@@ -159,26 +161,26 @@ class TableEstimate:
 
     def count(self, blocks: Sequence[PairBlock], gammas: Sequence[np.ndarray]) -> np.ndarray:
         """``(G + C,)`` expected counts."""
-        total = np.zeros(len(self.values))
+        counts = np.zeros(len(self.values))
         for lookup, block, gamma in zip(self.lookups, blocks, gammas, strict=True):
-            total += block.weight * np.bincount(lookup.index.ravel(), gamma.ravel(), len(total))
-        return total[:-1]
+            counts += block.weight * np.bincount(lookup.index.ravel(), gamma.ravel(), len(counts))
+        return counts[:-1]
 
     def maximised(self, counts: np.ndarray) -> TableEstimate:
         """The exact M-step, given expected counts."""
         posterior = counts + self.strength * self.mass
         p = posterior / np.bincount(self.context_ids, posterior, len(self.contexts))[self.context_ids]
-        n, left = len(self.pairs), self.mass[len(self.pairs) :]
+        n_pairs, rest_mass = len(self.pairs), self.mass[len(self.pairs) :]
         # Where nothing is left, no other symbol is ever asked for.
-        rest = np.divide(p[n:], left, out=np.ones_like(left), where=left > 0)
-        return replace(self, values=np.concatenate([p[:n], rest, [1.0]]))
+        rest = np.divide(p[n_pairs:], rest_mass, out=np.ones_like(rest_mass), where=rest_mass > 0)
+        return replace(self, values=np.concatenate([p[:n_pairs], rest, [1.0]]))
 
     def log_prior(self) -> float:
         """``-τ Σ_c KL(coarser || here)`` nats."""
         from scipy.special import xlogy
 
-        n = len(self.pairs)
-        ratio = np.concatenate([self.values[:n] / self.mass[:n], self.values[n:-1]])
+        n_pairs = len(self.pairs)
+        ratio = np.concatenate([self.values[:n_pairs] / self.mass[:n_pairs], self.values[n_pairs:-1]])
         return self.strength * float(xlogy(self.mass, ratio).sum())
 
     def likeliest_strength(self, counts: np.ndarray) -> float:
@@ -205,13 +207,13 @@ class TableEstimate:
 
 @dataclass(frozen=True)
 class AlignmentPseudocounts:
-    """Of the contexts of emissions (or ``"auto"``), of each jump, of each factor of the prior of positions; see
+    """Of the contexts of emissions (or ``"auto"``), of each jump, of each factor of the jump prior; see
     ``AlignmentHMM``.
     """
 
     emission: Strength
     jump: float
-    position: float
+    jump_prior: float
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,7 @@ class AlignmentParameters:
     """All that EM learns."""
 
     jumps: Jumps
-    prior: PositionPrior
+    prior: JumpPrior
     lexicon: BackoffLexicon
 
     @property
@@ -235,9 +237,9 @@ class AlignmentParameters:
         """The inverse of ``arrays``, with orders and sizes as here; ``ValueError`` for what cannot be parameters."""
         jumps, prior, lexicon = self.jumps, self.prior, self.lexicon
         return AlignmentParameters(
-            Jumps.of(arrays["jumps"], jumps.max_jump, stops=jumps.stops),
-            PositionPrior.of(arrays["pull"], prior.orders, prior.n_source),
-            BackoffLexicon.of(arrays["ladder"], lexicon.orders, lexicon.n_source, lexicon.n_target),
+            Jumps.from_arrays(arrays["jumps"], jumps.max_jump, has_end=jumps.has_end),
+            JumpPrior.from_arrays(arrays["pull"], prior.orders, prior.n_source),
+            BackoffLexicon.from_arrays(arrays["ladder"], lexicon.orders, lexicon.n_source, lexicon.n_target),
         )
 
 
@@ -296,12 +298,11 @@ class AlignmentEM:
         ids, coarser = self._coarser()
         expectations = None if state is not None else self._expect(coarser)
         if expectations is not None:
-            self._note(expectations, 0.0, np.nan)
+            self._add_row(expectations, 0.0, np.nan)
         while len(self.parameters.lexicon.tables) < len(orders):
             order = orders[len(self.parameters.lexicon.tables)]
-            stages = (
-                [True] if self.parameters.lexicon.tables else [False, True]
-            )  # whether jumps and their prior are fitted too
+            # Whether jumps and their prior are fitted too: not at first.
+            stages = [True] if self.parameters.lexicon.tables else [False, True]
             if state is None:
                 assert expectations is not None
                 blocks = self._block_contexts(ids, [e.gamma for e in expectations], coarser)
@@ -364,7 +365,7 @@ class AlignmentEM:
         self._began = time.perf_counter() - state["seconds"]
 
     def _widen_prior(self) -> None:
-        """Give the prior of positions one order of contexts more."""
+        """Give the jump prior one order of contexts more."""
         prior = self.parameters.prior.with_order([b.windows_of_jumps for b in self.blocks])
         self.parameters = replace(self.parameters, prior=prior)
         self._contexts = [prior.look_up(b.windows_of_jumps) for b in self.blocks]
@@ -374,7 +375,7 @@ class AlignmentEM:
     ) -> list[BlockContexts]:
         """What the next table begins with."""
         return [
-            BlockContexts.of(block, self.parameters.lexicon, each, gamma, p)
+            BlockContexts.for_next_table(block, self.parameters.lexicon, each, gamma, p)
             for block, each, gamma, p in zip(self.blocks, ids, gammas, coarser, strict=True)
         ]
 
@@ -405,7 +406,7 @@ class AlignmentEM:
             if expectations is None:
                 self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
                 return estimate, None, False
-            self._note(expectations, estimate.log_prior(), estimate.strength)
+            self._add_row(expectations, estimate.log_prior(), estimate.strength)
             self._last = self._with_table(estimate)
             self._interruption.hold()
             if self.stop.converged(self._history):
@@ -419,45 +420,53 @@ class AlignmentEM:
         for block, contexts, each in zip(self.blocks, self._contexts, p, strict=True):
             if self._interruption.requested and self._last is not None:
                 return None
-            trellis = AlignmentTrellis.of(block, jumps, prior.weights(contexts), each, self.dtype)
+            trellis = AlignmentTrellis.from_block(block, jumps, prior.weights(contexts), each, self.dtype)
             expectations.append(trellis.expectations())
         return expectations
 
     def _maximise_jumps(self, expectations: Sequence[AlignmentExpectations]) -> None:
-        """The M-step of the prior of positions, and then, with what is predicted now, of the jumps."""
+        """The M-step of the jump prior, and then of the jumps.
+
+        Each is a step of majorisation with the other as it is, the jumps under the new prior; in either order the
+        objective rises, for the bounds hold at any values of the other. The slopes are those of ``Jumps.maximised``.
+        """
         if self.parameters.prior.orders:
             self.parameters = replace(self.parameters, prior=self._maximised_prior(expectations))
         jumps = self.parameters.jumps
-        chains, divisors = dict[int, Chain](), dict[int, np.ndarray]()
+        chains, majoriser_slopes = dict[int, Chain](), dict[int, np.ndarray]()
         for block, contexts, expected in zip(self.blocks, self._contexts, expectations, strict=True):
-            weights, n = self.parameters.prior.weights(contexts), block.n_positions
+            prior_weights, n_positions = self.parameters.prior.weights(contexts), block.n_positions
             chain = expected.chain.weighted(block.weight)
-            divisor = block.weight * (expected.departures / jumps.sums(weights)).T @ weights
-            chains[n] = chains[n] + chain if n in chains else chain
-            divisors[n] = divisors[n] + divisor if n in divisors else divisor
-        self.parameters = replace(self.parameters, jumps=jumps.maximised(chains, divisors, self.pseudocounts.jump))
+            # Row i, column j: Σ over sources of departures_i / (Σ_k w[k - i] v_k) · v_j.
+            slope = block.weight * (expected.departures / jumps.sums(prior_weights)).T @ prior_weights
+            if n_positions in chains:
+                chain = chains[n_positions] + chain
+                slope = majoriser_slopes[n_positions] + slope
+            chains[n_positions], majoriser_slopes[n_positions] = chain, slope
+        jumps = jumps.maximised(chains, majoriser_slopes, self.pseudocounts.jump)
+        self.parameters = replace(self.parameters, jumps=jumps)
 
-    def _maximised_prior(self, expectations: Sequence[AlignmentExpectations]) -> PositionPrior:
+    def _maximised_prior(self, expectations: Sequence[AlignmentExpectations]) -> JumpPrior:
         prior, jumps = self.parameters.prior, self.parameters.jumps
-        n = len(prior.factors[-1])
-        arrivals = np.zeros(n)
-        predicted = np.zeros(n)
+        n_factors = len(prior.factors[-1])
+        arrivals = np.zeros(n_factors)
+        predicted = np.zeros(n_factors)
         for block, contexts, expected in zip(self.blocks, self._contexts, expectations, strict=True):
-            weights, ids = prior.weights(contexts), contexts.ids.ravel()
-            coming = weights * ((expected.departures / jumps.sums(weights)) @ jumps.table(block.n_positions))
-            arrivals += block.weight * np.bincount(ids, expected.arrivals.ravel(), n)
-            predicted += block.weight * np.bincount(ids, coming.ravel(), n)
-        return prior.maximised(arrivals, predicted, self.pseudocounts.position)
+            prior_weights, ids = prior.weights(contexts), contexts.ids.ravel()
+            jumping = (expected.departures / jumps.sums(prior_weights)) @ jumps.table(block.n_positions)
+            arrivals += block.weight * np.bincount(ids, expected.arrivals.ravel(), n_factors)
+            predicted += block.weight * np.bincount(ids, (prior_weights * jumping).ravel(), n_factors)
+        return prior.maximised(arrivals, predicted, self.pseudocounts.jump_prior)
 
-    def _note(self, expectations: Sequence[AlignmentExpectations], log_prior: float, strength: float) -> None:
-        total = sum(b.weight * e.log_prob for b, e in zip(self.blocks, expectations, strict=True))
+    def _add_row(self, expectations: Sequence[AlignmentExpectations], log_prior: float, strength: float) -> None:
+        log_prob = sum(b.weight * e.log_prob for b, e in zip(self.blocks, expectations, strict=True))
         log_prior += self.parameters.jumps.log_prior(self.pseudocounts.jump)
-        log_prior += self.parameters.prior.log_prior(self.pseudocounts.position)
+        log_prior += self.parameters.prior.log_prior(self.pseudocounts.jump_prior)
         row = {
             "step": len(self._history.rows),
             "seconds": time.perf_counter() - self._began,
-            "log_prob": total / self.n_units,
-            "objective": (total + log_prior) / self.n_units,
+            "log_prob": log_prob / self.n_units,
+            "objective": (log_prob + log_prior) / self.n_units,
             "level": len(self.parameters.lexicon.tables) + 1,
             "pseudocount": strength,
             "floor_hits": 0,

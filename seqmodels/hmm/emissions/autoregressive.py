@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.emissions import quadratic
-from seqmodels.hmm.emissions.base import Emission, Statistics, by_state, emission_of, row_blocks
+from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empty_by_state, row_blocks
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 
@@ -48,7 +48,7 @@ class AutoregressiveEmission(Emission):
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         assert past is not None
         theta = self._coefficients(table)
-        result = by_state(len(table), len(x), dtype, x.device)
+        result = empty_by_state(len(table), len(x), dtype, x.device)
         for rows in row_blocks(len(x), theta.shape[1], x.device):
             result.T[:, rows] = theta @ self._features(x[rows], past[rows])[0].T
         early = torch.nonzero(torch.isnan(past).flatten(1).any(1)).squeeze(1)
@@ -60,11 +60,11 @@ class AutoregressiveEmission(Emission):
         assert past is not None
         width = self.n_regressors + self.size
         n_features = width * (width + 1) // 2 + width + 1
-        total = torch.zeros(gamma.shape[1], n_features, dtype=torch.float64, device=x.device)
+        sums = torch.zeros(gamma.shape[1], n_features, dtype=torch.float64, device=x.device)
         for rows in row_blocks(len(x), n_features, x.device):
             features, has_past = self._features(x[rows], past[rows])
-            total += (gamma[rows].double() * has_past).T @ features
-        return (total,)
+            sums += (gamma[rows].double() * has_past).T @ features
+        return (sums,)
 
     def _features(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
         """Quadratic features of ``(past, x)``, float64, and ``(N, 1)`` whether the past is complete."""

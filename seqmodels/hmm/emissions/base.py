@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions.kmeans import in_context, kmeans_labels, spread
+from seqmodels.hmm.emissions.kmeans import in_comparable_units, kmeans_labels, with_neighbour_means
 from seqmodels.hmm.inference.densities import Densities, LogDensities
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import Observation
@@ -83,7 +83,7 @@ class Emission(ABC):
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
         """``(N,)`` a first guess of each frame's state; by default by k-means of frames beside their neighbours."""
-        frames = in_context(spread(x, self.observation.values(self.size)))
+        frames = with_neighbour_means(in_comparable_units(x, self.observation.values(self.size)))
         return kmeans_labels(frames, n_states, generator)
 
     def from_labels(
@@ -127,7 +127,7 @@ def row_blocks(n_frames: int, width: int, device: torch.device) -> Iterator[slic
         yield slice(start, min(start + size, n_frames))
 
 
-def by_state(n_states: int, n_frames: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def empty_by_state(n_states: int, n_frames: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(N, K), empty, in memory a row of frames for each state: what recursions over time are fastest on."""
     return torch.empty(n_states, n_frames, dtype=dtype, device=device).T
 
@@ -135,13 +135,13 @@ def by_state(n_states: int, n_frames: int, dtype: torch.dtype, device: torch.dev
 def add_sums(total: Tensor, weights: Tensor, features: Tensor) -> None:
     """``total (S, F) += weights (S, n) @ features (F, n).T``, float64 totals of short sums in the features' dtype."""
     size = SUMMED if features.dtype == torch.float32 else features.shape[1]
-    even = features.shape[1] // size * size
-    left, right = (a[:, :even].unflatten(1, (-1, size)).transpose(0, 1) for a in (weights, features))
-    parts = torch.bmm(left, right.transpose(1, 2))  # (parts, S, F)
+    n_whole = features.shape[1] // size * size
+    weight_parts, feature_parts = (a[:, :n_whole].unflatten(1, (-1, size)).transpose(0, 1) for a in (weights, features))
+    parts = torch.bmm(weight_parts, feature_parts.transpose(1, 2))  # (parts, S, F)
     for part in parts if len(parts) < FEW_PARTS else [parts.sum(0, dtype=torch.float64)]:
         total.add_(part)
-    if even < features.shape[1]:
-        total.add_(weights[:, even:] @ features[:, even:].T)
+    if n_whole < features.shape[1]:
+        total.add_(weights[:, n_whole:] @ features[:, n_whole:].T)
 
 
 def jitter(shape: tuple[int, ...], generator: torch.Generator, *, strong: bool) -> Tensor:

@@ -60,9 +60,8 @@ class CategoricalEmission(Emission):
         """
         counts = torch.bincount(x, minlength=self.size).double().cpu()
         present = torch.nonzero(counts).squeeze(1)
-        first = torch.zeros(
-            self.size, dtype=torch.int64
-        )  # symbol v owns the n_owned[v] states first[v], first[v] + 1, ...
+        # Symbol v owns the n_owned[v] states first[v], first[v] + 1, ...
+        first = torch.zeros(self.size, dtype=torch.int64)
         n_owned = torch.zeros(self.size, dtype=torch.int64)
         many = n_states >= MANY_STATES and SYMBOLS_A_STATE * n_states >= len(present)
         if not many and n_states <= len(present):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions.base import Emission, Statistics, by_state, emission_of
+from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empty_by_state
 from seqmodels.observations import Columns
 
 
@@ -35,10 +35,10 @@ class ColumnsEmission(Emission):
         return sum(part.n_densities(n_states) for part in self.parts)
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        total = by_state(len(table), len(x), dtype, x.device).zero_()
+        log_b = empty_by_state(len(table), len(x), dtype, x.device).zero_()
         for g, part in zip(self.groups, self.parts, strict=True):
-            total += part.log_prob(table[:, g.outputs], g.of(x), g.before(past), dtype)
-        return total
+            log_b += part.log_prob(table[:, g.outputs], g.of(x), g.before(past), dtype)
+        return log_b
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         statistics: list[Tensor] = []
@@ -55,16 +55,16 @@ class ColumnsEmission(Emission):
     # -- M-step --------------------------------------------------------------------------------------------
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        rest = statistics
+        remaining = statistics
         updated = []
         for g, part in zip(self.groups, self.parts, strict=True):
-            updated.append(part.maximise(rest[: part.n_statistics], table[:, g.outputs]))
-            rest = rest[part.n_statistics :]
+            updated.append(part.maximise(remaining[: part.n_statistics], table[:, g.outputs]))
+            remaining = remaining[part.n_statistics :]
         return torch.cat(updated, dim=1)
 
     def log_prior(self, table: Tensor) -> Tensor:
-        each = [part.log_prior(table[:, g.outputs]) for g, part in zip(self.groups, self.parts, strict=True)]
-        return torch.stack(each).sum()
+        priors = [part.log_prior(table[:, g.outputs]) for g, part in zip(self.groups, self.parts, strict=True)]
+        return torch.stack(priors).sum()
 
     def floor_hits(self, table: Tensor) -> Tensor:
         hits = [part.floor_hits(table[:, g.outputs]) for g, part in zip(self.groups, self.parts, strict=True)]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions.base import SUMMED, Emission, Statistics, by_state, emission_of, row_blocks
+from seqmodels.hmm.emissions.base import SUMMED, Emission, Statistics, emission_of, empty_by_state, row_blocks
 from seqmodels.observations import Chords
 from seqmodels.observations.exponential_family import ExponentialFamily
 
@@ -26,64 +26,64 @@ class ExponentialEmission(Emission):
     # -- E-step --------------------------------------------------------------------------------------------
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        result = by_state(len(table), len(x), dtype, x.device)
-        missing = bool(torch.isnan(x).any())
-        certain = bool(torch.isinf(table).any())
-        theta = self._coefficients(table, missing)
+        result = empty_by_state(len(table), len(x), dtype, x.device)
+        has_missing = bool(torch.isnan(x).any())
+        has_certain = bool(torch.isinf(table).any())
+        theta = self._coefficients(table, has_missing)
         compute_dtype = self._precision(theta, x, dtype)
         for rows in row_blocks(len(x), max(theta.shape), x.device):
-            features = self._features(x[rows].to(compute_dtype), missing)
+            features = self._features(x[rows].to(compute_dtype), has_missing)
             log_b = theta.to(compute_dtype) @ features.T + self._base(x[rows].to(compute_dtype))
             result.T[:, rows] = log_b
-            if certain:
+            if has_certain:
                 result.T[:, rows].masked_fill_(self._impossible(table, features), -torch.inf)
         return result
 
-    def _coefficients(self, table: Tensor, missing: bool) -> Tensor:
+    def _coefficients(self, natural: Tensor, has_missing: bool) -> Tensor:
         """``(K, 2D)``, or with nothing missing ``(K, D + 1)``, of the features; certain values add 0 or -inf."""
-        certain = torch.isinf(table)
-        natural, constant = (torch.where(certain, 0.0, t) for t in (table, -self.observation.normaliser(table)))
-        return torch.cat([natural, constant if missing else constant.sum(1, keepdim=True)], dim=1)
+        is_certain, constant = torch.isinf(natural), -self.observation.log_normaliser(natural)
+        linear, constant = (torch.where(is_certain, 0.0, t) for t in (natural, constant))
+        return torch.cat([linear, constant if has_missing else constant.sum(1, keepdim=True)], dim=1)
 
     def _precision(self, theta: Tensor, x: Tensor, dtype: torch.dtype) -> torch.dtype:
         """Large counts make log p the small difference of large terms."""
         largest = torch.nan_to_num(x).amax().clamp(min=1.0)
         return torch.float64 if bool((theta[:, : self.size].abs() * largest).amax() > LARGEST_TERM) else dtype
 
-    def _features(self, x: Tensor, missing: bool) -> Tensor:
+    def _features(self, x: Tensor, has_missing: bool) -> Tensor:
         """``(N, 2D)`` x and whether it was observed; where nothing is missing ``(N, D + 1)`` x and 1."""
-        if not missing:
+        if not has_missing:
             return torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
         observed = ~torch.isnan(x)
         return torch.cat([torch.where(observed, x, 0.0), observed.to(x.dtype)], dim=1)
 
     def _base(self, x: Tensor) -> Tensor:
-        return torch.where(torch.isnan(x), 0.0, self.observation.base(torch.nan_to_num(x))).sum(1)
+        return torch.where(torch.isnan(x), 0.0, self.observation.log_base_measure(torch.nan_to_num(x))).sum(1)
 
-    def _impossible(self, table: Tensor, features: Tensor) -> Tensor:
+    def _impossible(self, natural: Tensor, features: Tensor) -> Tensor:
         """``(K, N)`` whether a state that is certain of a feature's value saw another."""
         x, observed = features[:, : self.size], features[:, self.size :]
-        zero, one = (torch.eq(table, sign * torch.inf).to(x.dtype) for sign in (-1, 1))
+        zero, one = (torch.eq(natural, sign * torch.inf).to(x.dtype) for sign in (-1, 1))
         return zero @ x.T + one @ (observed - x).T > 0
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
-        missing = bool(torch.isnan(x).any())
-        width = 2 * self.size if missing else self.size + 1
+        has_missing = bool(torch.isnan(x).any())
+        width = 2 * self.size if has_missing else self.size + 1
         sums = torch.zeros(gamma.shape[1], width, dtype=torch.float64, device=x.device)
         for frames, weights in zip(x.split(SUMMED), gamma.split(SUMMED), strict=True):
-            sums += weights.T @ self._features(frames.to(gamma.dtype), missing)
-        total, observed = sums[:, : self.size], sums[:, self.size :]
-        return (torch.cat([total, observed.expand(-1, self.size)], dim=1),)  # (K, 2D)
+            sums += weights.T @ self._features(frames.to(gamma.dtype), has_missing)
+        weighted_x, observed = sums[:, : self.size], sums[:, self.size :]
+        return (torch.cat([weighted_x, observed.expand(-1, self.size)], dim=1),)  # (K, 2D)
 
     # -- M-step --------------------------------------------------------------------------------------------
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        total, observed = statistics[0].split(self.size, dim=1)
+        weighted_x, observed = statistics[0].split(self.size, dim=1)
         prior = self.observation.pseudocount
         frames = observed + prior
-        average = (total + prior * self._prior_mean(table)) / torch.where(frames > 0, frames, 1.0)
+        average = (weighted_x + prior * self._prior_mean(table)) / torch.where(frames > 0, frames, 1.0)
         # A feature that no frame shows has nothing to learn from: it stays where it is.
-        return torch.where(frames > 0, self.observation.natural(average), table)
+        return torch.where(frames > 0, self.observation.natural_parameter(average), table)
 
     def _prior_mean(self, table: Tensor) -> Tensor:
         return self.observation.prior_mean(self.size).to(table.device)
@@ -91,7 +91,7 @@ class ExponentialEmission(Emission):
     def log_prior(self, table: Tensor) -> Tensor:
         if self.observation.pseudocount == 0:
             return table.new_zeros(())
-        density = self._prior_mean(table) * table - self.observation.normaliser(table)
+        density = self._prior_mean(table) * table - self.observation.log_normaliser(table)
         return self.observation.pseudocount * density.sum()
 
     # -- the start -----------------------------------------------------------------------------------------
@@ -100,10 +100,10 @@ class ExponentialEmission(Emission):
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
         sums = torch.zeros(n_states, 2 * self.size, dtype=torch.float64, device=x.device)
-        sums.index_add_(0, labels, self._features(x, missing=True).double())
-        total, observed = sums.sum(0).split(self.size)
+        sums.index_add_(0, labels, self._features(x, has_missing=True).double())
+        sum_x, observed = sums.sum(0).split(self.size)
         table = torch.zeros(n_states, self.size, dtype=torch.float64, device=x.device)
-        mean = total / observed.clamp(min=1)
+        mean = sum_x / observed.clamp(min=1)
         sums += STARTING_FRAMES * torch.cat([mean, torch.ones_like(mean)])
         return self.maximise((sums,), table)
 
@@ -113,7 +113,7 @@ class ExponentialEmission(Emission):
         return n_states * self.size
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
-        return {self.observation.parameter_name: self.observation.expected(table).cpu().numpy()}
+        return {self.observation.parameter_name: self.observation.expected_value(table).cpu().numpy()}
 
 
 @emission_of.register(Chords)

@@ -1,24 +1,45 @@
-"""EM for Gaussian mixtures: diagonal, spherical, full or one covariance (Rabiner 1989, IV.A; Bilmes 1998)."""
+"""EM for Gaussian mixtures: diagonal, spherical, full or one covariance (Rabiner 1989, IV.A; Bilmes 1998).
+
+Log-densities of components are linear functions of quadratic features (``quadratic``); ``ComponentBlock`` sums them up.
+Missing values are summed out, under full covariances by their pattern (``missing``). A prior (``PseudoFrames``) adds to
+the statistics.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions import components, missing, pseudo_frames, quadratic
+from seqmodels.hmm.emissions import missing, quadratic
 from seqmodels.hmm.emissions.base import Emission, Statistics, add_sums, emission_of, row_blocks
-from seqmodels.hmm.emissions.components import ComponentBlock
 from seqmodels.hmm.emissions.kmeans import grouped_labels, kmeans_labels
-from seqmodels.hmm.inference.densities import LOG2E, Densities
+from seqmodels.hmm.inference.densities import LOG2E, Densities, PowerDensities
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import GaussianMixture, gaussian
+from seqmodels.observations.gaussian_mixture import PseudoFrames
 
 LOG_2PI = math.log(2 * math.pi)
+UNDERFLOW = {torch.float32: -120.0, torch.float64: -1000.0}  # powers of two below are subnormal, which is slow
+
+
+@emission_of.register(GaussianMixture)
+def _(observation: GaussianMixture, size: int) -> Emission:
+    if observation.covariance_type == "lowrank":
+        raise ValueError(
+            "covariance_type='lowrank' is for networks; under an HMM use 'full', 'tied', 'diag' or 'spherical'"
+        )
+    if observation.covariance_type == "tied":
+        return TiedMixtureEmission(observation, size)
+    return GaussianMixtureEmission(observation, size)
+
+
+# -- a covariance of each component's own ------------------------------------------------------------------------------
 
 
 class GaussianMixtureEmission(Emission):
@@ -38,24 +59,24 @@ class GaussianMixtureEmission(Emission):
     # -- E-step --------------------------------------------------------------------------------------------
 
     def n_densities(self, n_states: int) -> int:
-        return n_states * self.observation.n_components
+        return n_states * self.observation.n_densities
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        shape = (self.observation.n_components, len(table), len(x))
-        return components.log_prob(self._blocks(table, x, dtype, None), shape, dtype, x.device)
+        shape = (self.observation.n_densities, len(table), len(x))
+        return mixture_log_prob(self._blocks(table, x, dtype, None), shape, dtype, x.device)
 
     def evaluate(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
     ) -> tuple[Densities, Any]:
-        shape = (self.observation.n_components, len(table), len(x))
-        return components.densities(self._blocks(table, x, dtype, scratch), shape, dtype, x.device, scratch)
+        shape = (self.observation.n_densities, len(table), len(x))
+        return mixture_densities(self._blocks(table, x, dtype, scratch), shape, dtype, x.device, scratch)
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         if memo is None:
             _, memo = self.evaluate(table, x, past, gamma.dtype, Scratch())
         has_missing = bool(torch.isnan(x).any())
         normal = self._normal(table) if has_missing and not self.diagonal else None
-        m, height = self.observation.n_components, self._height(has_missing)
+        m, height = self.observation.n_densities, self._height(has_missing)
         total = torch.zeros(m * len(table), height, dtype=torch.float64, device=x.device)
         for block in memo.blocks:
             resp = block.responsibilities(gamma, memo.factor)
@@ -66,7 +87,8 @@ class GaussianMixtureEmission(Emission):
             if features is None:
                 features = self._features(x[block.rows].to(resp.dtype), has_missing)
             add_sums(total, resp, features)
-        sums = total.view(m, len(table), height).transpose(0, 1)
+        # The M-step needs no sums of the background, which stays what it is.
+        sums = total.view(m, len(table), height)[: self.observation.n_components].transpose(0, 1)
         return (sums[..., : self._width] if has_missing or not self.diagonal else self._with_counts(sums),)
 
     def _blocks(
@@ -83,7 +105,7 @@ class GaussianMixtureEmission(Emission):
             return
         compute_dtype = quadratic.precise_enough(signal, x, dtype)
         theta = (self._padded(theta, has_missing) * LOG2E).to(compute_dtype)
-        space = None if scratch is None else scratch.take("components", (len(x), len(theta)), compute_dtype, x.device)
+        space = None if scratch is None else scratch.buffer("components", (len(x), len(theta)), compute_dtype, x.device)
         # Of diagonal Gaussians the features are few, and the same in every E-step.
         all_features = (
             scratch.once(x, self._transposed) if scratch and self.diagonal and compute_dtype == x.dtype else None
@@ -96,7 +118,7 @@ class GaussianMixtureEmission(Emission):
             n = features.shape[1]
             log2_densities = theta.new_empty(len(theta), n) if space is None else space[rows].view(len(theta), -1)
             torch.mm(theta, features, out=log2_densities)
-            by_component = log2_densities.view(self.observation.n_components, len(table), -1)
+            by_component = log2_densities.view(self.observation.n_densities, len(table), -1)
             yield ComponentBlock(rows, by_component, features if self.diagonal else None)
 
     def _blocks_by_pattern(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[ComponentBlock]:
@@ -110,12 +132,12 @@ class GaussianMixtureEmission(Emission):
             for part in row_blocks(len(rows), max(theta.shape), x.device):
                 features = quadratic.features(quadratic.squarable(frames[part], compute_dtype))
                 log2_densities = (theta * LOG2E).to(compute_dtype) @ features.T
-                by_component = log2_densities.view(self.observation.n_components, len(table), -1)
+                by_component = log2_densities.view(self.observation.n_densities, len(table), -1)
                 yield ComponentBlock(rows[part], by_component, observed=None if bool(observed.all()) else observed)
 
     def _blocks_by_deviation(self, table: Tensor, x: Tensor, has_missing: bool) -> Iterator[ComponentBlock]:
         """The same in float64, by squared deviations: slow, and right where means are many deviations from zero."""
-        log_weights, means, shapes = (t.transpose(0, 1) for t in self.observation.unpack(table.double(), self.size))
+        log_weights, means, shapes = (t.transpose(0, 1) for t in self.observation.unpack_all(table.double(), self.size))
         shape = self.observation.shape_type, self.observation.min_covariance
         one_pattern = [(None, torch.arange(len(x), device=x.device))]
         for observed, rows in missing.by_pattern(x) if has_missing and not self.diagonal else one_pattern:
@@ -170,7 +192,7 @@ class GaussianMixtureEmission(Emission):
             log_weights, means, factor = self._by_component(table)
             precision, log_det = factor @ factor.transpose(-1, -2), factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
             return _quadratic_coefficients(log_weights, means, precision, log_det)
-        log_weights, means, shapes = self.observation.unpack(table, self.size)
+        log_weights, means, shapes = self.observation.unpack_all(table, self.size)
         log_variance = shapes.clamp(min=math.log(self.observation.min_covariance))
         precision = torch.exp(-log_variance)
         signal = precision * means.square()
@@ -181,7 +203,7 @@ class GaussianMixtureEmission(Emission):
     def _by_component(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Under ``full``: log-weights ``(M·K,)``, means ``(M·K, D)`` and factors of the precisions ``(M·K, D, D)``."""
         log_weights, means, shapes = (
-            t.transpose(0, 1).flatten(0, 1) for t in self.observation.unpack(table, self.size)
+            t.transpose(0, 1).flatten(0, 1) for t in self.observation.unpack_all(table, self.size)
         )
         return log_weights, means, gaussian.precision_cholesky(shapes, self.size, self.observation.min_covariance)
 
@@ -196,9 +218,9 @@ class GaussianMixtureEmission(Emission):
         (sums,) = statistics
         log_weights, means, shapes = self.observation.unpack(table, self.size)
         if self.observation.prior is not None:
-            sums = sums + pseudo_frames.sums(self.observation.prior, log_weights, self.size, diagonal=self.diagonal)
+            sums = sums + pseudo_frame_sums(self.observation.prior, log_weights, self.size, diagonal=self.diagonal)
         counts = torch.where(log_weights == -math.inf, 0.0, sums[..., -1])  # (K, M)
-        new_weights = components.new_log_weights(counts, log_weights)
+        new_weights = new_log_weights(counts, log_weights)
         estimate = {"diag": self._diagonal, "spherical": self._spherical}.get(
             self.observation.covariance_type, self._full
         )
@@ -241,7 +263,7 @@ class GaussianMixtureEmission(Emission):
             covariances = gaussian.variances_of_shape(shapes, floor)
         else:
             covariances = gaussian.covariance_of_shape(shapes, self.size, floor)
-        return pseudo_frames.log_density(prior, log_weights, means, covariances, diagonal=self.diagonal)
+        return pseudo_frame_log_density(prior, log_weights, means, covariances, diagonal=self.diagonal)
 
     def floor_hits(self, table: Tensor) -> Tensor:
         log_weights, _, shapes = self.observation.unpack(table, self.size)
@@ -326,6 +348,9 @@ def _quadratic_coefficients(
     return quadratic.coefficients(precision, linear, constant), signal
 
 
+# -- one covariance for all --------------------------------------------------------------------------------------------
+
+
 class TiedMixtureEmission(Emission):
     """One covariance for all M·K components (``covariance_type="tied"``); every row of the table repeats it.
 
@@ -357,13 +382,13 @@ class TiedMixtureEmission(Emission):
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         shape = (self.observation.n_components, len(table), len(x))
-        return components.log_prob(self._blocks(table, x, dtype), shape, dtype, x.device)
+        return mixture_log_prob(self._blocks(table, x, dtype), shape, dtype, x.device)
 
     def evaluate(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
     ) -> tuple[Densities, Any]:
         shape = (self.observation.n_components, len(table), len(x))
-        return components.densities(self._blocks(table, x, dtype), shape, dtype, x.device, scratch)
+        return mixture_densities(self._blocks(table, x, dtype), shape, dtype, x.device, scratch)
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         if memo is None:
@@ -433,14 +458,14 @@ class TiedMixtureEmission(Emission):
         enough = (counts > 1e-10).unsqueeze(-1)
         new_means = torch.where(enough, first / counts.unsqueeze(-1).clamp(min=1e-300), means)
         new_shapes = shapes if not bool(enough.any()) else self._shared(first, counts, new_means, scatter, shapes)
-        new_weights = components.new_log_weights(counts, log_weights)
+        new_weights = new_log_weights(counts, log_weights)
         return self.observation.pack(new_weights, new_means, new_shapes)
 
     def _with_prior(self, statistics: Statistics, log_weights: Tensor) -> Statistics:
         """The statistics of the frames observed and those that the prior adds."""
         if self.observation.prior is None:
             return statistics
-        prior_sums = pseudo_frames.sums(self.observation.prior, log_weights, self.size, diagonal=False)
+        prior_sums = pseudo_frame_sums(self.observation.prior, log_weights, self.size, diagonal=False)
         products, first, counts = quadratic.moments(prior_sums, self.size)
         sums, scatter = statistics
         return sums + torch.cat([first, counts.unsqueeze(-1)], dim=-1), scatter + products.sum((0, 1))
@@ -459,7 +484,7 @@ class TiedMixtureEmission(Emission):
             return table.new_zeros(())
         log_weights, means, shapes = self.observation.unpack(table, self.size)
         covariance = gaussian.covariance_of_shape(shapes[:1, :1], self.size, self.observation.min_covariance)
-        return pseudo_frames.log_density(prior, log_weights, means, covariance, diagonal=False)
+        return pseudo_frame_log_density(prior, log_weights, means, covariance, diagonal=False)
 
     def floor_hits(self, table: Tensor) -> Tensor:
         low = quadratic.largest_precision(self._by_component(table)[1]) >= (1 - 1e-6) / self.observation.min_covariance
@@ -525,12 +550,164 @@ def _completed(
     return torch.cat([a + counts * b, counts], dim=1), products
 
 
-@emission_of.register(GaussianMixture)
-def _(observation: GaussianMixture, size: int) -> Emission:
-    if observation.covariance_type == "lowrank":
+# -- the components of a mixture: their sum is a density, their shares are responsibilities ----------------------------
+
+
+@dataclass
+class ComponentBlock:
+    """``components (M, K, n)``: logarithms to base two of w N of the frames ``rows``; ``features (F, n)``, or None
+    where they are cheaper to make again than to keep; ``observed (D,)``: the features observed in these frames, or None
+    if all are.
+
+    Once summed, ``components`` are densities over the largest of each state, unless M = 1.
+    """
+
+    rows: slice | Tensor
+    components: Tensor
+    features: Tensor | None = None
+    observed: Tensor | None = None
+
+    def sum_up(self, exponent: Tensor, factor: Tensor | None) -> None:
+        """Write the sum over components as ``factor · 2^exponent``, ``(K, N)``; None: there is one component."""
+        if factor is None:
+            exponent[:, self.rows] = self.components[0].to(exponent.dtype)
+            return
+        smallest = UNDERFLOW[self.components.dtype]
+        if isinstance(self.rows, slice) and self.components.dtype == exponent.dtype:  # in place
+            peak = torch.amax(self.components, 0, out=exponent[:, self.rows])
+            torch.sum(self.components.sub_(peak).clamp_(min=smallest).exp2_(), 0, out=factor[:, self.rows])
+        else:
+            peak = self.components.amax(0)
+            exponent[:, self.rows] = peak.to(exponent.dtype)
+            factor[:, self.rows] = self.components.sub_(peak).clamp_(min=smallest).exp2_().sum(0).to(factor.dtype)
+
+    def responsibilities(self, gamma: Tensor, factor: Tensor | None) -> Tensor:
+        """``(M·K, n)``: posteriors of state and component, from those of the states, ``gamma (N, K)``; uses all up."""
+        weight = gamma.T[:, self.rows]  # (K, n)
+        if factor is None:
+            return weight.to(self.components.dtype)
+        if isinstance(self.rows, slice):
+            weight = torch.div(weight, factor[:, self.rows], out=factor[:, self.rows])
+        else:
+            weight = weight / factor[:, self.rows]
+        return self.components.mul_(weight).flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class Memo:
+    """The blocks of all frames, summed over components, and the factors of the sums."""
+
+    blocks: list[ComponentBlock]
+    factor: Tensor | None
+
+
+def mixture_densities(
+    blocks: Iterable[ComponentBlock],
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+    device: torch.device,
+    scratch: Scratch,
+) -> tuple[PowerDensities, Memo]:
+    """Densities of N frames in K states of M components, ``shape`` ``(M, K, N)``, and the blocks, summed."""
+    exponent, factor = _sums(shape, dtype, device, scratch)
+    summed = []
+    for block in blocks:
+        block.sum_up(exponent, factor)
+        summed.append(block)
+    return PowerDensities(exponent, factor), Memo(summed, factor)
+
+
+def mixture_log_prob(
+    blocks: Iterable[ComponentBlock], shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """``(N, K)`` log-densities, without the blocks, which memory may not hold at once."""
+    exponent, factor = _sums(shape, dtype, device, Scratch())
+    for block in blocks:
+        block.sum_up(exponent, factor)
+    return PowerDensities(exponent, factor).log()
+
+
+def new_log_weights(counts: Tensor, log_weights: Tensor) -> Tensor:
+    """``counts (K, M)`` -> log-weights; a state without frames keeps its own."""
+    total = counts.sum(-1, keepdim=True)
+    return torch.where(total > 0, (counts / total).log(), log_weights)
+
+
+def _sums(
+    shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device, scratch: Scratch
+) -> tuple[Tensor, Tensor | None]:
+    m, k, n = shape
+    factor = scratch.buffer("factor", (k, n), dtype, device) if m > 1 else None
+    return scratch.buffer("exponent", (k, n), dtype, device), factor
+
+
+# -- the prior PseudoFrames: sums added to the statistics, an expected log-density to the objective --------------------
+
+
+def pseudo_frame_sums(prior: PseudoFrames, log_weights: Tensor, size: int, *, diagonal: bool) -> Tensor:
+    """``(K, M, F)`` sums of features, for components ``log_weights (K, M)``; those of weight zero get none.
+
+    Features: ``diagonal``: x, x², whether each was observed, 1; else the products ``x_i x_j`` (i <= j), x, 1.
+    """
+    count, mean, variance = _pseudo_frame_moments(prior, log_weights, size)
+    if diagonal:
+        features = torch.cat([mean, mean.square() + variance, torch.ones_like(mean), torch.ones_like(count)], dim=-1)
+    else:
+        i, j = torch.triu_indices(size, size, device=mean.device)
+        products = mean[..., i] * mean[..., j] + torch.where(i == j, variance[..., i], 0.0)
+        features = torch.cat([products, mean, torch.ones_like(count)], dim=-1)
+    return count * features
+
+
+def pseudo_frame_log_density(
+    prior: PseudoFrames, log_weights: Tensor, means: Tensor, covariances: Tensor, *, diagonal: bool
+) -> Tensor:
+    """``Σ count E[log w + log N(x)]`` in nats, less a constant; ``covariances (K, M, D)`` if ``diagonal``, else
+    ``(K, M, D, D)``.
+
+    Of a covariance that is shared one is enough: ``(1, 1, D, D)``.
+    """
+    count, mean, variance = _pseudo_frame_moments(prior, log_weights, means.shape[-1])
+    squares = (means - mean).square() + variance
+    if diagonal:
+        terms = (covariances.log() + squares / covariances).sum(-1, keepdim=True)
+    else:
+        precision = torch.linalg.inv(covariances)
+        deviation = (means - mean).unsqueeze(-1)
+        spread = (precision.diagonal(dim1=-2, dim2=-1) * variance).sum(-1, keepdim=True)
+        distance = (deviation.transpose(-1, -2) @ precision @ deviation).squeeze(-1)
+        terms = torch.logdet(covariances).unsqueeze(-1) + distance + spread
+    log_weight = torch.where(count > 0, log_weights.unsqueeze(-1), 0.0)
+    return (count * (log_weight - 0.5 * terms)).sum()
+
+
+def check_pseudo_frames(prior: PseudoFrames) -> None:
+    """Raise ``ValueError`` for counts below zero and covariances that are not positive."""
+    if not bool((torch.as_tensor(prior.count) >= 0).all()):
+        raise ValueError(f"count of the pseudo-frames is {prior.count}; pass 0 or more")
+    if not bool((torch.as_tensor(prior.covariance) > 0).all()):
+        raise ValueError(f"covariance of the pseudo-frames is {prior.covariance}; pass variances above 0")
+
+
+def _pseudo_frame_moments(prior: PseudoFrames, log_weights: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Count ``(K, M, 1)``, mean and variance ``(K, M, D)``."""
+    check_pseudo_frames(prior)
+    shape = (*log_weights.shape, size)
+    count = _expand("count", prior.count, log_weights.shape, log_weights)
+    effective_count = torch.where(log_weights == -math.inf, 0.0, count).unsqueeze(-1)
+    return (
+        effective_count,
+        _expand("mean", prior.mean, shape, log_weights),
+        _expand("covariance", prior.covariance, shape, log_weights),
+    )
+
+
+def _expand(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    tensor = torch.as_tensor(value, dtype=torch.float64, device=like.device)
+    try:
+        return tensor.expand(shape)
+    except RuntimeError:
         raise ValueError(
-            "covariance_type='lowrank' is for networks; under an HMM use 'full', 'tied', 'diag' or 'spherical'"
-        )
-    if observation.covariance_type == "tied":
-        return TiedMixtureEmission(observation, size)
-    return GaussianMixtureEmission(observation, size)
+            f"{name} of the pseudo-frames has shape {tuple(tensor.shape)}; pass a number or {shape} (states, "
+            "components, features), leading axes left out at will"
+        ) from None

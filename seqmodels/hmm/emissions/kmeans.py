@@ -20,7 +20,7 @@ PER_SEED = 64  # frames for each cluster to choose its seed from
 ROUNDS = 10
 
 
-def spread(x: Tensor, values: tuple[Values, ...]) -> Tensor:
+def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
     """``x (N, D)`` in units in which distances can be compared: 2 for a bit, 2√x for a count (whose deviation is then
     1); missing: the mean.
     """
@@ -29,7 +29,7 @@ def spread(x: Tensor, values: tuple[Values, ...]) -> Tensor:
     return torch.where(torch.isnan(x), scaled.nanmean(0).nan_to_num(), scaled)
 
 
-def in_context(x: Tensor, reach: int = 2) -> Tensor:
+def with_neighbour_means(x: Tensor, reach: int = 2) -> Tensor:
     """``(N, 2D)``: each frame, and beside it the mean of it and ``reach`` frames on either side, scaled to vary as a
     frame does if frames are independent.
 
@@ -52,9 +52,9 @@ def grouped_labels(x: Tensor, groups: Tensor, n_groups: int, n_clusters: int, ge
     order = torch.randperm(len(x), generator=generator).to(x.device)
     order = order[groups[order].argsort(stable=True)]
     counts = torch.bincount(groups, minlength=n_groups)
-    rows, mask = _sampled(order, counts, max(PER_CLUSTER * n_clusters, SAMPLE // n_groups))
-    seeds = _seeds(x[rows[:, : PER_SEED * n_clusters]].cpu(), mask, n_clusters, generator)
-    centres = _lloyd(x[rows], mask, seeds)
+    sample, mask = _sampled(order, counts, max(PER_CLUSTER * n_clusters, SAMPLE // n_groups))
+    seeds = _seeds(x[sample[:, : PER_SEED * n_clusters]].cpu(), mask, n_clusters, generator)
+    centres = _lloyd(x[sample], mask, seeds)
     labels = torch.empty_like(groups)
     for group, members in enumerate(order.split(counts.tolist())):
         for part in members.split(SAMPLE):
@@ -78,13 +78,15 @@ def _seeds(x: Tensor, mask: Tensor, n_clusters: int, generator: torch.Generator)
     distance = torch.full(x.shape[:2], math.inf, dtype=x.dtype)
     seeds: list[Tensor] = []
     for _ in range(n_clusters):
-        n = n_candidates if seeds else 1
-        candidate_rows = torch.multinomial(_weights(distance, mask), n, replacement=True, generator=generator)  # (G, n)
+        n_draws = n_candidates if seeds else 1
+        candidate_rows = torch.multinomial(
+            _weights(distance, mask), n_draws, replacement=True, generator=generator
+        )  # (G, n)
         candidates = x[groups.unsqueeze(1), candidate_rows]  # (G, n, D)
-        each = torch.stack([(x - c.unsqueeze(1)).square().sum(-1) for c in candidates.unbind(1)], 1)
-        each = torch.minimum(each, distance.unsqueeze(1))  # (G, n, S)
-        best = (each * mask.unsqueeze(1)).sum(-1).argmin(1)
-        distance = each[groups, best]
+        candidate_distance = torch.stack([(x - c.unsqueeze(1)).square().sum(-1) for c in candidates.unbind(1)], 1)
+        candidate_distance = torch.minimum(candidate_distance, distance.unsqueeze(1))  # (G, n, S)
+        best = (candidate_distance * mask.unsqueeze(1)).sum(-1).argmin(1)
+        distance = candidate_distance[groups, best]
         seeds.append(candidates[groups, best])
     return torch.stack(seeds, 1)
 

@@ -108,7 +108,7 @@ class PowerDensities:
 
     def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
         peak = _largest(self.exponent, scratch)
-        b = scratch.take("b", tuple(self.exponent.shape), self.dtype, self.device)
+        b = scratch.buffer("b", tuple(self.exponent.shape), self.dtype, self.device)
         torch.sub(self.exponent, peak.unsqueeze(-2), out=b).exp2_()
         return (b if self.factor is None else b.mul_(self.factor)).mT, _double(peak, scratch).div_(LOG2E)
 
@@ -156,15 +156,15 @@ class TableDensities:
         b = self._look_up((self.log_table - peak.unsqueeze(-1)).exp(), scratch)
         return b, peak.double().index_select(-1, self.symbols)
 
-    def _look_up(self, table: Tensor, scratch: Scratch) -> Tensor:
+    def _look_up(self, by_symbol: Tensor, scratch: Scratch) -> Tensor:
         """In memory a row of states for each frame; of several chains a row of frames for each state, for bmm."""
-        if table.dim() == 2:
+        if by_symbol.dim() == 2:
             return torch.index_select(
-                table, 0, self.symbols, out=scratch.take("b", self.shape, self.dtype, self.device)
+                by_symbol, 0, self.symbols, out=scratch.buffer("b", self.shape, self.dtype, self.device)
             )
         *lead, n, k = self.shape
-        b = scratch.take("b", (*lead, k, n), self.dtype, self.device)
-        return torch.index_select(table.mT.contiguous(), -1, self.symbols, out=b).mT
+        b = scratch.buffer("b", (*lead, k, n), self.dtype, self.device)
+        return torch.index_select(by_symbol.mT.contiguous(), -1, self.symbols, out=b).mT
 
     def log(self) -> Tensor:
         return self.log_table.index_select(-2, self.symbols)
@@ -182,14 +182,14 @@ class TableDensities:
         return TableDensities(self.log_table[i], self.symbols)
 
 
-def _largest(rows: Tensor, scratch: Scratch) -> Tensor:
-    """(..., K, N) -> (..., N)."""
-    largest = scratch.take("largest", (*rows.shape[:-2], rows.shape[-1]), rows.dtype, rows.device)
-    return _finite(torch.amax(rows, -2, out=largest))
+def _largest(densities: Tensor, scratch: Scratch) -> Tensor:
+    """(..., K, N) -> (..., N), of each frame."""
+    largest = scratch.buffer("largest", (*densities.shape[:-2], densities.shape[-1]), densities.dtype, densities.device)
+    return _finite(torch.amax(densities, -2, out=largest))
 
 
 def _double(peak: Tensor, scratch: Scratch) -> Tensor:
-    return scratch.take("peak", tuple(peak.shape), torch.float64, peak.device).copy_(peak)
+    return scratch.buffer("peak", tuple(peak.shape), torch.float64, peak.device).copy_(peak)
 
 
 def clamped(densities: Densities, states: Tensor) -> LogDensities:

@@ -33,8 +33,7 @@ from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.inference.trellis import Filtered, Lengths, Posterior, Trellis
 
 Result = TypeVar("Result", Filtered, Posterior)
-Scaled = Callable[[Trellis], tuple[Result, Tensor]]  # the result, and (..., n) which sequences it does not hold for
-Exact = Callable[[Trellis], Result]
+Pass = Callable[[Trellis], Result]
 
 
 @torch.no_grad()
@@ -132,17 +131,18 @@ def refuse_impossible(log_prob: Tensor) -> None:
 
 def forward_pass(trellis: Trellis) -> Filtered:
     """The forward pass; ``ends`` is log 1 where the end is no event."""
-    filtered, failed = scaled.forward_pass(trellis)
-    if failed.any():
-        _recompute(trellis, filtered, failed, scaled.forward_pass, log_space.forward_pass, exact_is_fast=True)
+    ran = scaled.forward(trellis)
+    filtered = ran.filtered
+    if ran.failed.any():
+        _recompute(trellis, filtered, ran.failed, forward_pass, log_space.forward_pass, exact_is_fast=True)
     return filtered
 
 
 def forward_backward_pass(trellis: Trellis) -> Posterior:
     """Forward-backward; sequences of probability zero have log_prob -inf and no part in the sums."""
-    posterior, failed = scaled.forward_backward_pass(trellis)
+    posterior, failed = scaled.backward(trellis, scaled.forward(trellis, bounded=False))
     if failed.any():
-        _recompute(trellis, posterior, failed, scaled.forward_backward_pass, log_space.forward_backward_pass)
+        _recompute(trellis, posterior, failed, forward_backward_pass, log_space.forward_backward_pass)
     return posterior
 
 
@@ -150,12 +150,17 @@ def _recompute(
     trellis: Trellis,
     result: Result,
     failed: Tensor,
-    run: Scaled[Result],
-    exact: Exact[Result],
+    run: Pass[Result],
+    exact: Pass[Result],
     *,
     exact_is_fast: bool = False,
 ) -> None:
-    """Replace the results of the sequences that ``failed`` (..., n), of each chain its own, by the next attempt's."""
+    """Replace the results of the sequences that ``failed`` (..., n), of each chain its own.
+
+    Args:
+        run: the pass that failed; on the sequences as they are tried next it may fail again, and then calls this.
+        exact: the pass in logarithms.
+    """
     for chain, chain_result, chain_failed in zip(trellis.chains, result.chains, torch.atleast_2d(failed), strict=True):
         if not chain_failed.any():
             continue
@@ -164,12 +169,9 @@ def _recompute(
         attempt = _next_attempt(chain, whole, exact_is_fast)
         if attempt is None:
             chain_result.replace_sequences(rows, sequences, exact(whole))
-            continue
-        retry, retry_rows = attempt
-        again, still_failed = run(retry)
-        if still_failed.any():
-            _recompute(retry, again, still_failed, run, exact, exact_is_fast=exact_is_fast)
-        chain_result.replace_sequences(rows[retry_rows], sequences, again)
+        else:
+            retry, retry_rows = attempt
+            chain_result.replace_sequences(rows[retry_rows], sequences, run(retry))
 
 
 def _next_attempt(tried: Trellis, whole: Trellis, exact_is_fast: bool) -> tuple[Trellis, Tensor] | None:

@@ -194,8 +194,8 @@ def _forward_scaled(
 def _transitions(log_alpha: Tensor, log_a: Tensor, ahead: Tensor, weights: Tensor | None) -> Tensor:
     """(K, K) expected transitions between one frame and the next, summed over sequences by ``weights (n,)``."""
     size = max(1, TERMS_AT_ONCE // log_a.numel())
-    total, each = torch.zeros_like(log_a), log_a.new_ones(len(ahead)) if weights is None else weights
-    for log_alpha_t, ahead_t, weight in zip(log_alpha.split(size), ahead.split(size), each.split(size), strict=True):
+    total, weights = torch.zeros_like(log_a), log_a.new_ones(len(ahead)) if weights is None else weights
+    for log_alpha_t, ahead_t, weight in zip(log_alpha.split(size), ahead.split(size), weights.split(size), strict=True):
         terms = (log_alpha_t[:, :, None] + log_a + ahead_t[:, None, :]).exp()
         total += torch.einsum("n,nij->ij", weight, terms)
     return total

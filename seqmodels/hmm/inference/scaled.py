@@ -6,25 +6,70 @@ agree after every frame, nothing that mattered was lost; where they do not, the 
 
 With a backward pass this is seen at once: a path that was lost was last lost at some frame, in a state with less than
 the floor, and goes on from there as beta says. Where beta times the floor never matters, nothing was lost.
+
+The recursions over time are a few operations a step on all sequences that are still running; on a GPU they are two
+kernels (``triton_kernels``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.inference import recursions
 from seqmodels.hmm.inference.packing import Packing, any_of
-from seqmodels.hmm.inference.recursions import LIMITS, ScaledChain, one_thread_if_small
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import MARGIN, TOLERANCE
+from seqmodels.hmm.inference.threads import one_thread_if_small
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
 WIDER_MARGIN = 16  # times the usual margins, for a chain that is slow to forget
 ROWS_AT_ONCE = 1 << 16  # rows looked at at once
 ROWS_PER_SUM = {torch.float32: 1 << 11, torch.float64: 1 << 16}  # rows multiplied up at once: float32 sums stay short
+RESCALE_EVERY = 16  # steps back after which beta is scaled anew
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a precision can hold.
+
+    Attributes:
+        flush: smaller values become zero, well above the subnormal numbers, which are slow and inexact.
+        floor: more than one step can lose of one state's mass, as a fraction of 1.
+        loss: a relative loss too small to look into.
+        gap: nats by which the bounds may differ.
+        drift: how far the sum of a row of gamma may be from one.
+    """
+
+    flush: float
+    floor: float
+    loss: float
+    gap: float
+    drift: float
+
+
+LIMITS = {
+    torch.float32: Limits(flush=1e-34, floor=1e-32, loss=1e-7, gap=1e-5, drift=1e-3),
+    torch.float64: Limits(flush=1e-300, floor=1e-298, loss=1e-13, gap=1e-11, drift=1e-8),
+}
+
+
+@dataclass(frozen=True)
+class ScaledChain:
+    """What the recursions run on, all in the precision of ``b``.
+
+    Attributes:
+        transition: (..., K, K).
+        b: (..., N, K) densities, scaled to a maximum of one a frame.
+        packing: of the N rows; its sequences are the segments of a trellis.
+    """
+
+    transition: Tensor
+    b: Tensor
+    packing: Packing
 
 
 @dataclass(frozen=True)
@@ -47,23 +92,10 @@ class ScaledForward:
     ends: Tensor
     failed: Tensor
 
-
-def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
-    """The forward pass, and (n,) the sequences that it fails."""
-    ran = forward(trellis)
-    return Filtered(alpha=ran.alpha, steps=ran.steps, ends=ran.ends), ran.failed
-
-
-def forward_backward_pass(trellis: Trellis) -> tuple[Posterior, Tensor]:
-    """Forward-backward, and (..., n) the sequences that it fails, which are left out of the sums."""
-    segments = trellis.segments
-    ran = forward(trellis, bounded=False)
-    gamma, ahead, failed = backward(trellis, ran)
-    trellis.weighted(ahead, segments.sequence)
-    xi = _expected_transitions(trellis, ran.alpha, ahead, failed)
-    first = _sum_over_sequences(trellis, gamma[..., segments.first, :], failed)
-    last = _sum_over_sequences(trellis, gamma[..., segments.last, :], failed)
-    return Posterior(segments.totals(ran.steps) + ran.ends, gamma, xi, first, last), failed
+    @property
+    def filtered(self) -> Filtered:
+        """What the forward pass finds."""
+        return Filtered(alpha=self.alpha, steps=self.steps, ends=self.ends)
 
 
 def forward(trellis: Trellis, *, bounded: bool = True) -> ScaledForward:
@@ -79,9 +111,9 @@ def forward(trellis: Trellis, *, bounded: bool = True) -> ScaledForward:
     before, after = segments.neighbours
     with one_thread_if_small(chain.transition, packing.batch_sizes[0]):
         if len(after):
-            warm = recursions.warm_start(chain, segments.size, segments.margin)
+            warm = warm_start(chain, segments.size, segments.margin)
             starts[..., after, :] = warm[..., before, :]
-        alpha, scale = recursions.forward(chain, starts, trellis.scratch)
+        alpha, scale = forward_recursion(chain, starts, trellis.scratch)
     end_mass = (alpha[..., segments.last, :] * trellis.final.to(dtype)).sum(-1)
     failed = ~torch.isfinite(end_mass)
     if len(after):
@@ -93,34 +125,48 @@ def forward(trellis: Trellis, *, bounded: bool = True) -> ScaledForward:
     if suspect.any():
         lower = _LowerBound(chain, starts, alpha, scale)
         failed |= segments.any_segment(_bounds_differ(trellis, suspect.nonzero()[:, 0], lower))
-    steps = trellis.scratch.take("steps", tuple(scale.shape), torch.float64, scale.device)
+    steps = trellis.scratch.buffer("steps", tuple(scale.shape), torch.float64, scale.device)
     return ScaledForward(chain, alpha, scale, steps.copy_(scale).log_().add_(peak), end_mass.double().log(), failed)
 
 
-def backward(trellis: Trellis, ran: ScaledForward) -> tuple[Tensor, Tensor, Tensor]:
-    """The backward pass: ``gamma`` and ``ahead`` = b beta / c (..., N, K), and which sequences ``failed`` (..., n).
+def backward(trellis: Trellis, ran: ScaledForward) -> tuple[Posterior, Tensor]:
+    """The backward pass after the forward one, and (..., n) the sequences that fail, which are left out of the sums.
 
-    Then ``xi_t(i, j) = alpha_t(i) a_ij ahead_t+1(j)``. ``ran.chain.b`` is used up: ``ahead`` is written over it. Where
-    the forward pass holds, beta is bounded: a state whose future outweighs the floor would have parted the bounds.
+    The arrays of ``ran`` are used up.
+    """
+    segments = trellis.segments
+    gamma, ahead, failed = _gamma_and_ahead(trellis, ran)
+    trellis.weighted(ahead, segments.sequence)
+    xi = _expected_transitions(trellis, ran.alpha, ahead, failed)
+    first = _sum_over_sequences(trellis, gamma[..., segments.first, :], failed)
+    last = _sum_over_sequences(trellis, gamma[..., segments.last, :], failed)
+    return Posterior(segments.totals(ran.steps) + ran.ends, gamma, xi, first, last), failed
+
+
+def _gamma_and_ahead(trellis: Trellis, ran: ScaledForward) -> tuple[Tensor, Tensor, Tensor]:
+    """``gamma`` and ``ahead`` = b beta / c (..., N, K), and which sequences ``failed`` (..., n).
+
+    Then ``xi_t(i, j) = alpha_t(i) a_ij ahead_t+1(j)``. ``ahead`` is written over ``ran.chain.b``. Where the forward
+    pass holds, beta is bounded: a state whose future outweighs the floor would have parted the bounds.
     """
     segments, packing, dtype = trellis.segments, trellis.packing, ran.alpha.dtype
     chain, ends = ran.chain, trellis.ends(dtype)
     before, after = segments.neighbours
     if len(before):
         with one_thread_if_small(chain.transition, packing.batch_sizes[0]):
-            ends[..., before, :] = recursions.warm_end(chain, ends, segments.margin)[..., after, :]
+            ends[..., before, :] = warm_end(chain, ends, segments.margin)[..., after, :]
     last_alpha = ran.alpha[..., packing.last[packing.order], :]
     ends.div_((last_alpha * ends).sum(-1, keepdim=True))
-    gamma, ahead, reach = trellis.scratch.like("gamma", ran.alpha), chain.b, None
+    gamma, ahead, beta_max = trellis.scratch.like("gamma", ran.alpha), chain.b, None
     if not loss_is_negligible(trellis, ran.scale):
-        reach = trellis.scratch.take("reach", ran.scale.shape, dtype, gamma.device)
+        beta_max = trellis.scratch.buffer("beta_max", ran.scale.shape, dtype, gamma.device)
     with one_thread_if_small(chain.transition, packing.batch_sizes[0]):
-        messages, drifted = recursions.backward(chain, ran.alpha, ran.scale, ends, gamma, reach=reach)
+        messages, drifted = backward_recursion(chain, ran.alpha, ran.scale, ends, gamma, beta_max=beta_max)
     safe, n = _safe_mass(gamma.shape[-1], dtype), segments.n_sequences
     failed = ran.failed | any_of(drifted, trellis.owner, n)
     failed |= ~(ran.ends.exp() > safe)
-    if reach is not None:
-        failed |= segments.any(~(reach.mul_(safe) < ran.scale))
+    if beta_max is not None:
+        failed |= segments.any(~(beta_max.mul_(safe) < ran.scale))
     if len(before):
         assumed, computed = (last_alpha[..., before, :] * m for m in (ends[..., before, :], messages[..., after, :]))
         difference = (assumed - computed / computed.sum(-1, keepdim=True)).abs().sum(-1)
@@ -166,6 +212,148 @@ def _expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed
     return total.mul_(trellis.transition)
 
 
+# -- the recursions over time ------------------------------------------------------------------------------------------
+
+# Arrays are (N, K) by name; in memory the states run along either axis, as the densities came, and every step works on
+# (K, n) views: what is added up over states is then a sum of whole rows. With a leading axis, (R, N, K), R chains that
+# saw the same sequences run side by side: the time of a small problem goes by the number of its operations, not by
+# their size.
+
+
+def forward_recursion(
+    chain: ScaledChain, starts: Tensor, scratch: Scratch, *, slack: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Alpha (..., N, K) and scaling factors (..., N), given predictions ``starts`` (..., w, K) by rank.
+
+    ``slack`` (N, K) is mass added at each step, for the upper bound.
+    """
+    transition, b, packing = chain.transition, chain.b, chain.packing
+    alpha, scale = scratch.like("alpha", b), scratch.buffer("scale", b.shape[:-1], b.dtype, b.device)
+    flush, sizes = LIMITS[b.dtype].flush, packing.batch_sizes
+    if slack is None and _on_gpu(b):
+        from seqmodels.hmm.inference import triton_kernels
+
+        triton_kernels.forward(transition, b, packing, starts=starts, alpha=alpha, scale=scale, flush=flush)
+        return alpha, scale
+    transposed, n, product = transition.mT.contiguous(), starts.shape[-2], _product(transition)
+    message = predicted = _messages(b, n).copy_(starts.mT)
+    added = [None] * len(sizes) if slack is None else slack.mT.split(sizes, -1)
+    views = (sizes, alpha.mT.split(sizes, -1), b.mT.split(sizes, -1), scale.unsqueeze(-2).split(sizes, -1), added)
+    for size, joint, b_t, c_t, slack_t in zip(*views, strict=True):
+        if size < n:
+            n, message = size, predicted[..., :size]
+        torch.mul(message, b_t, out=joint)
+        if slack_t is not None:
+            joint.add_(slack_t)
+        torch.sum(joint, -2, keepdim=True, out=c_t)
+        torch.threshold_(joint.div_(c_t), flush, 0.0)
+        product(transposed, joint, out=message)
+    return alpha, scale
+
+
+def backward_recursion(
+    chain: ScaledChain, alpha: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor, *, beta_max: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Fill ``gamma`` (..., N, K), and turn ``chain.b`` from b into b beta / c.
+
+    Args:
+        alpha, scale: from ``forward_recursion``.
+        ends: (..., w, K) by rank, the messages beta after last frames.
+        beta_max: (..., N), filled with the largest beta of each frame.
+
+    Returns:
+        (..., w, K) by rank the messages before first frames, and (..., w) whether a row of gamma drifted from a sum of
+        one.
+    """
+    transition, ahead, packing = chain.transition, chain.b, chain.packing
+    drift = LIMITS[gamma.dtype].drift
+    if _on_gpu(ahead):
+        from seqmodels.hmm.inference import triton_kernels
+
+        return triton_kernels.backward(
+            transition,
+            ahead,
+            packing,
+            alpha=alpha,
+            scale=scale,
+            ends=ends,
+            gamma=gamma,
+            drift=drift,
+            beta_max=beta_max,
+        )
+    sizes, n_running, product = packing.batch_sizes, 0, _product(transition)
+    message = beta = _messages(ahead, ends.shape[-2])
+    drifted = torch.zeros(ends.shape[:-1], dtype=torch.bool, device=gamma.device)
+    largest = [None] * len(sizes) if beta_max is None else beta_max.unsqueeze(-2).split(sizes, -1)
+    states = (a.mT.split(sizes, -1) for a in (alpha, gamma, ahead))
+    views = zip(sizes, *states, scale.unsqueeze(-2).split(sizes, -1), largest, strict=True)
+    for t, (n, alpha_t, gamma_t, ahead_t, c_t, largest_t) in reversed(list(enumerate(views))):
+        if n > n_running:  # some segments end here
+            beta[..., n_running:n] = ends[..., n_running:n, :].mT
+            n_running, message = n, beta[..., :n]
+        torch.mul(alpha_t, message, out=gamma_t)
+        if t % RESCALE_EVERY == 0:
+            norm = gamma_t.sum(-2, keepdim=True)
+            drifted[..., :n_running] |= ~((norm.squeeze(-2) - 1).abs() <= drift)
+            gamma_t.div_(norm)
+            message.div_(norm)
+        if largest_t is not None:
+            torch.amax(message, -2, keepdim=True, out=largest_t)
+        ahead_t.mul_(message).div_(c_t)
+        product(transition, ahead_t, out=message)
+    return beta.mT, drifted
+
+
+def warm_start(chain: ScaledChain, size: int, margin: int) -> Tensor:
+    """(..., m, K) by rank: predictions after segments of full size, from flat messages ``margin`` frames before."""
+    transition, b, packing = chain.transition, chain.b, chain.packing
+    m = packing.batch_sizes[size - 1]
+    transposed, product = transition.mT.contiguous(), _product(transition)
+    predicted, joint = _messages(b, m).fill_(1 / b.shape[-1]), _messages(b, m)
+    for low, _ in packing.blocks[size - margin : size]:
+        torch.mul(predicted, b[..., low : low + m, :].mT, out=joint)
+        torch.threshold_(joint.div_(joint.sum(-2, keepdim=True)), LIMITS[b.dtype].flush, 0.0)
+        product(transposed, joint, out=predicted)
+    return predicted.mT
+
+
+def warm_end(chain: ScaledChain, ends: Tensor, margin: int) -> Tensor:
+    """(..., w, K) by rank: beta before each segment, from a flat message ``margin`` frames later, or its ``ends``."""
+    transition, b, packing = chain.transition, chain.b, chain.packing
+    sizes, w, product = packing.batch_sizes, ends.shape[-2], _product(transition)
+    beta, buffer = _messages(b, w), _messages(b, w)
+    n_running = sizes[margin] if margin < len(sizes) else 0
+    beta[..., :n_running] = 1.0
+    for t in reversed(range(min(margin, len(sizes)))):
+        n, low = sizes[t], packing.blocks[t][0]
+        if n > n_running:
+            beta[..., n_running:n] = ends[..., n_running:n, :].mT
+            n_running = n
+        ahead = torch.mul(b[..., low : low + n, :].mT, beta[..., :n], out=buffer[..., :n])
+        product(transition, ahead.div_(ahead.sum(-2, keepdim=True)), out=beta[..., :n])
+    return beta.mT
+
+
+def _on_gpu(b: Tensor) -> bool:
+    """Whether the kernels are for these densities, and Triton, which comes with torch for a GPU, is installed."""
+    if not b.is_cuda or b.dim() > 2 or find_spec("triton") is None:
+        return False
+    from seqmodels.hmm.inference import triton_kernels
+
+    return triton_kernels.can_run(b)
+
+
+def _product(transition: Tensor) -> Callable[..., Tensor]:
+    """Of the matrices of one chain, or of each of several."""
+    return torch.mm if transition.dim() == 2 else torch.bmm
+
+
+def _messages(b: Tensor, n: int) -> Tensor:
+    """(..., K, n) to be filled, along memory as the densities (..., N, K) are."""
+    lead, K = b.shape[:-2], b.shape[-1]
+    return b.new_empty(*lead, K, n) if b.stride(-2) == 1 else b.new_empty(*lead, n, K).mT
+
+
 # -- what was lost -----------------------------------------------------------------------------------------------------
 
 
@@ -182,7 +370,7 @@ def has_forgotten_start(trellis: Trellis, predicted: Tensor) -> bool:
     torch.threshold_(b, LIMITS[dtype].flush, 0.0)
     chain = ScaledChain(trellis.transition.to(dtype), b, Packing.of([frames], b.device))
     flat = torch.full_like(b[:1], 1 / b.shape[1])
-    alpha, _ = recursions.forward(chain, flat, Scratch())
+    alpha, _ = forward_recursion(chain, flat, Scratch())
     from_flat = alpha[-1] @ chain.transition
     return bool(((predicted - from_flat).abs() <= TOLERANCE[dtype] * torch.maximum(predicted, from_flat)).all())
 
@@ -239,7 +427,7 @@ def _bounds_differ(trellis: Trellis, suspects: Tensor, lower: _LowerBound) -> Te
     slack = torch.empty_like(part_b).copy_(has_density).mul_(limits.floor)
     ends = trellis.ends(b.dtype)[ranks]
     chain = ScaledChain(lower.chain.transition, part_b, part)
-    upper_alpha, upper_scale = recursions.forward(chain, lower.starts[ranks], Scratch(), slack=slack)
+    upper_alpha, upper_scale = forward_recursion(chain, lower.starts[ranks], Scratch(), slack=slack)
     low = (lower.alpha[packing.last[suspects[part.order]]] * ends).sum(1)
     high = (upper_alpha[part.last[part.order]] * ends).sum(1) + limits.floor
     gap = upper_scale.double().log() - lower.scale[rows].double().log()

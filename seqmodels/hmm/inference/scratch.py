@@ -13,13 +13,13 @@ Value = TypeVar("Value")
 
 
 class Scratch:
-    """Tensors by name. Taking a name again gives the same memory: what was there before is lost."""
+    """Buffers by name. Asking for a name again gives the same memory: what was there before is lost."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
         self._made: tuple[Tensor, object] | None = None
 
-    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    def buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """An uninitialised contiguous tensor."""
         size, kept = math.prod(shape), self._kept.get(name)
         if kept is None or len(kept) < size or kept.dtype != dtype or kept.device != device:
@@ -29,7 +29,7 @@ class Scratch:
     def like(self, name: str, matrix: Tensor) -> Tensor:
         """An uninitialised matrix, or a run of them, of the shape of this, along memory as it is."""
         flipped = matrix.stride(-2) == 1
-        buffer = self.take(name, tuple((matrix.mT if flipped else matrix).shape), matrix.dtype, matrix.device)
+        buffer = self.buffer(name, tuple((matrix.mT if flipped else matrix).shape), matrix.dtype, matrix.device)
         return buffer.mT if flipped else buffer
 
     def once(self, source: Tensor, make: Callable[[Tensor], Value]) -> Value:

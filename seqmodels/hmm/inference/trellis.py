@@ -65,9 +65,9 @@ class Trellis:
         if final is not None and final.shape != (*lead, K):
             raise ValueError(f"final has shape {tuple(final.shape)}, expected {(*lead, K)}")
         ends = torch.ones(*lead, K) if final is None else final
-        start, step, end = (p.detach().to(densities.device, torch.float64) for p in (initial, transition, ends))
+        pi, a, ends = (p.detach().to(densities.device, torch.float64) for p in (initial, transition, ends))
         rows = (*lead, -1, K)
-        return cls(start.reshape(rows), step, end.reshape(rows), densities, segments, scratch or Scratch())
+        return cls(pi.reshape(rows), a, ends.reshape(rows), densities, segments, scratch or Scratch())
 
     @classmethod
     def of_concatenated(
@@ -113,8 +113,8 @@ class Trellis:
             return [self]
         each = zip(self.initial, self.transition, self.final, strict=True)
         return [
-            replace(self, initial=initial, transition=step, final=final, densities=self.densities.chain(i))
-            for i, (initial, step, final) in enumerate(each)
+            replace(self, initial=initial, transition=transition, final=final, densities=self.densities.chain(i))
+            for i, (initial, transition, final) in enumerate(each)
         ]
 
     def weighted(self, rows: Tensor, sequence: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The loops of ``recursions`` as two kernels for a GPU: one program takes some sequences, of like length, end to end.
+"""The recursions of ``scaled`` as two kernels for a GPU: one program takes some sequences, of like length, end to end.
 
 Alpha and beta of one frame stay in registers and the transition matrix in shared memory; each frame is read once and
 written once. A matrix too large for that is read in bands at every step, from the cache that all programs share, and
@@ -79,7 +79,7 @@ def _forward(
 
 @triton.jit
 def _backward(
-    alpha, ahead, scale, ends, transition, gamma, messages, drifted, reach, offsets, sizes, lengths, steps, K,
+    alpha, ahead, scale, ends, transition, gamma, messages, drifted, beta_max, offsets, sizes, lengths, steps, K,
     stride_row, stride_state, drift,
     ROWS: tl.constexpr, STATES: tl.constexpr, SHARED: tl.constexpr, BAND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -109,7 +109,7 @@ def _backward(
         drifting = tl.where(close, drifting, 1)
         tl.store(gamma + cell, gamma_t / norm[:, None], mask=mask)
         largest = tl.max(tl.where(message == message, message, float("inf")), 1)  # NaN reaches everywhere
-        tl.store(reach + row, largest / norm, mask=running)
+        tl.store(beta_max + row, largest / norm, mask=running)
         divisor = norm * tl.load(scale + row, mask=running, other=1.0)
         ahead_t = tl.load(ahead + cell, mask=mask, other=0.0) * message / divisor[:, None]
         tl.store(ahead + cell, ahead_t, mask=mask)
@@ -133,7 +133,7 @@ def can_run(b: Tensor) -> bool:
 def forward(
     transition: Tensor, b: Tensor, packing: Packing, *, starts: Tensor, alpha: Tensor, scale: Tensor, flush: float
 ) -> None:
-    """As ``recursions.forward``, into ``alpha`` (N, K), which must lie in memory as ``b`` does, and ``scale`` (N,)."""
+    """As ``scaled.forward_recursion``, into ``alpha`` (N, K), in memory as ``b`` is, and ``scale`` (N,)."""
     offsets, sizes, steps, grid = _launch(packing)
     K, strides = b.shape[1], (b.stride(0), b.stride(1))
     _forward[grid](
@@ -144,9 +144,9 @@ def forward(
 
 def backward(
     transition: Tensor, ahead: Tensor, packing: Packing, *, alpha: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor,
-    drift: float, reach: Tensor | None = None,
+    drift: float, beta_max: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """As ``recursions.backward``, ``ahead`` (N, K) being b before and b beta / c after; every step is scaled anew."""
+    """As ``scaled.backward_recursion``: ``ahead`` (N, K) is b before and b beta / c after; each step is scaled anew."""
     offsets, sizes, steps, grid = _launch(packing)
     K, strides, w = ahead.shape[1], (ahead.stride(0), ahead.stride(1)), len(ends)
     messages = ahead.new_empty(w, K)
@@ -154,7 +154,7 @@ def backward(
     lengths = packing.lengths[packing.order]
     _backward[grid](
         alpha, ahead, scale, ends.contiguous(), transition.contiguous(), gamma, messages, drifted,
-        torch.empty_like(scale) if reach is None else reach, offsets, sizes, lengths, steps, K, *strides, drift,
+        torch.empty_like(scale) if beta_max is None else beta_max, offsets, sizes, lengths, steps, K, *strides, drift,
         ROWS=SEQUENCES, STATES=_padded(K), SHARED=K <= MOST_SHARED_STATES, BAND=BAND, PRECISION="tf32x3",
     )  # fmt: skip
     return messages, drifted.bool()

@@ -68,9 +68,31 @@ def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
     if not trellis.segments.is_whole:
         last = _last_states(trellis.segments, _states_before(packing, psi), last)
     states = _trace(packing, psi, last[packing.order, None])[0][:, 0]
-    log_b_of_path = packing.unpack(log_b.gather(1, states[:, None])[:, 0])
     path = packing.unpack(states)
-    return path, _log_prob(trellis, path, log_b_of_path.double())
+    return path, log_prob_of_paths(trellis, path, log_b)
+
+
+@torch.no_grad()
+def log_prob_of_paths(trellis: Trellis, path: Tensor, log_b: Tensor | None = None) -> Tensor:
+    """(n,) float64 nats, log p(path, x): ``log π(z_1) + Σ_t log a(z_t-1, z_t) + Σ_t log b_z_t(x_t)``, and the end.
+
+    Args:
+        trellis: of one chain.
+        path: (N,) states of n sequences, one after the other.
+        log_b: the logarithms of the trellis's densities, (N, K) packed, where they are at hand.
+    """
+    log_b = trellis.densities.log() if log_b is None else log_b
+    lengths = trellis.segments.lengths
+    n, last = len(lengths), lengths.cumsum(0) - 1
+    first = last + 1 - lengths
+    sequences = torch.arange(n, device=path.device)
+    terms = trellis.packing.unpack(log_b.gather(1, trellis.packing.pack(path)[:, None])[:, 0]).double()
+    log_b_first = terms[first]
+    terms[1:] += trellis.transition.log()[path[:-1], path[1:]]
+    terms[first] = log_b_first + trellis.initial.log().expand(n, -1)[sequences, path[first]]
+    terms[last] += trellis.final.log().expand(n, -1)[sequences, path[last]]
+    sums = torch.zeros(n, dtype=torch.float64, device=path.device)
+    return sums.index_add_(0, sequences.repeat_interleave(lengths), terms)
 
 
 # -- delta and psi -----------------------------------------------------------------------------------------------------
@@ -210,17 +232,3 @@ def _trace(packing: Packing, psi: Tensor, last: Tensor, *, keep: bool = True) ->
             path[low:high] = state
         state = psi[low:high].gather(1, state).long()
     return path, state
-
-
-def _log_prob(trellis: Trellis, path: Tensor, log_b_of_path: Tensor) -> Tensor:
-    """(n,) of paths (N,) whose frames have log-densities ``log_b_of_path`` (N,), one sequence after the other."""
-    lengths = trellis.segments.lengths
-    n, last = len(lengths), lengths.cumsum(0) - 1
-    first = last + 1 - lengths
-    sequences = torch.arange(n, device=path.device)
-    terms = log_b_of_path.clone()
-    terms[1:] += trellis.transition.log()[path[:-1], path[1:]]
-    terms[first] = log_b_of_path[first] + trellis.initial.log().expand(n, -1)[sequences, path[first]]
-    terms[last] += trellis.final.log().expand(n, -1)[sequences, path[last]]
-    sums = torch.zeros(n, dtype=torch.float64, device=path.device)
-    return sums.index_add_(0, sequences.repeat_interleave(lengths), terms)

@@ -1,8 +1,4 @@
-"""What bounds an M-step: parameters that are frozen, states that share an emission, Dirichlet priors of the chain.
-
-A Dirichlet prior, ``log p = Σ pseudocount log probability``, adds counts to the expected ones: the M-step then gives
-the maximum a posteriori, in proportion to both (Gauvain and Lee 1994).
-"""
+"""What an M-step leaves as it is: parameters that are frozen, and the emissions that states share (tying)."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,34 +43,33 @@ class Frozen(Configurable):
         if unknown:
             raise ValueError(
                 f"frozen is {choice!r}; pass a tuple of names among {', '.join(TABLES)}, or Frozen(emission=[0, 3]) "
-                "for "
-                "some states"
+                "for some states"
             )
         return cls(**{name: True for name in choice})
 
     def rows(self, which: bool | Sequence[int], n_states: int) -> Tensor:
         """``(K,)`` whether each state is frozen."""
-        rows = torch.full((n_states,), which is True)
+        is_frozen = torch.full((n_states,), which is True)
         if not isinstance(which, bool):
             wrong = [state for state in which if not 0 <= state < n_states]
             if wrong:
                 raise ValueError(f"frozen names state {wrong[0]}, but states are numbered 0 to {n_states - 1}")
-            rows[list(which)] = True
-        return rows
+            is_frozen[list(which)] = True
+        return is_frozen
 
-    def keep(self, before: Parameters, after: Parameters) -> Parameters:
-        """``after``, with what is frozen as ``before``."""
-        k, device = len(before.initial), before.initial.device
+    def keep(self, previous: Parameters, updated: Parameters) -> Parameters:
+        """``updated``, with what is frozen as ``previous``."""
+        k, device = len(previous.initial), previous.initial.device
         transition = self.rows(self.transition, k).to(device)
         emission = self.rows(self.emission, k).to(device)
         final = None
-        if before.final is not None and after.final is not None:
-            final = torch.where(transition, before.final, after.final)
+        if previous.final is not None and updated.final is not None:
+            final = torch.where(transition, previous.final, updated.final)
         return Parameters(
-            before.initial if self.initial else after.initial,
-            torch.where(transition[:, None], before.transition, after.transition),
+            previous.initial if self.initial else updated.initial,
+            torch.where(transition[:, None], previous.transition, updated.transition),
             final,
-            torch.where(emission[:, None], before.table, after.table),
+            torch.where(emission[:, None], previous.table, updated.table),
         )
 
 
@@ -86,7 +80,7 @@ class Tying:
     group: Tensor
 
     @classmethod
-    def of(cls, choice: Any, n_states: int) -> Tying:
+    def from_argument(cls, choice: Any, n_states: int) -> Tying:
         """What ``HMM(tied=...)`` means; None: no two states share.
 
         Raises ``ValueError`` for anything but K group numbers.
@@ -122,9 +116,9 @@ class Tying:
         first = torch.full((self.n_groups,), len(self.group)).scatter_reduce(0, self.group, states, "amin")
         return table[first.to(table.device)]
 
-    def spread(self, rows: Tensor) -> Tensor:
+    def spread(self, table_of_groups: Tensor) -> Tensor:
         """``(G, P)`` -> ``(K, P)``: every state has the row of its group."""
-        return rows[self.group.to(rows.device)]
+        return table_of_groups[self.group.to(table_of_groups.device)]
 
 
 @dataclass(frozen=True)
@@ -137,68 +131,4 @@ class Constraints:
     @classmethod
     def none(cls, n_states: int) -> Constraints:
         """Every parameter is free, every state has an emission of its own."""
-        return cls(Frozen(), Tying.of(None, n_states))
-
-
-@dataclass(eq=False, repr=False)
-class Pseudocounts(Configurable):
-    """Counts added to the expected ones: Dirichlet distributions with parameters ``1 + count``.
-
-    Transitions that are exactly zero get none: they are impossible.
-
-    Args:
-        initial: a number, or ``(K,)``: of starts.
-        transition: a number, or ``(K, K)``: of transitions.
-        sticky: a number, or ``(K,)``: more for each state's transition to itself (Fox et al. 2008).
-        final: a number, or ``(K,)``: of ends.
-    """
-
-    initial: Any = 0.0
-    transition: Any = 0.0
-    sticky: Any = 0.0
-    final: Any = 0.0
-
-    @classmethod
-    def even(cls, count: float) -> Pseudocounts:
-        """The same count of every start, transition and end."""
-        return cls(count, count, 0.0, count)
-
-    def check(self, n_states: int) -> None:
-        """Raise ``ValueError`` for counts below zero and shapes that do not fit K states."""
-        k = n_states
-        for name, shape in {"initial": (k,), "transition": (k, k), "sticky": (k,), "final": (k,)}.items():
-            values = np.asarray(getattr(self, name), dtype=np.float64)
-            if values.shape not in ((), shape):
-                raise ValueError(f"{name} of the pseudocounts has shape {values.shape}; pass a number or {shape}")
-            if not (np.isfinite(values).all() and (values >= 0).all()):
-                raise ValueError(f"{name} of the pseudocounts must be finite and 0 or more")
-
-    def counts(self, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Counts of starts, transitions and ends, zero where the parameters are."""
-        sticky = torch.diag(_spread(self.sticky, parameters.initial))
-        final = None if parameters.final is None else _allowed(self.final, parameters.final)
-        transition = _spread(self.transition, parameters.transition) + sticky
-        return _allowed(self.initial, parameters.initial), transition * (parameters.transition > 0), final
-
-    def log_prior(self, parameters: Parameters) -> Tensor:
-        """Nats, up to a constant."""
-        tables = (parameters.initial, parameters.transition, parameters.final)
-        terms = [
-            torch.xlogy(counts, torch.where(counts > 0, table, 1.0)).sum()
-            for counts, table in zip(self.counts(parameters), tables, strict=True)
-            if counts is not None and table is not None
-        ]
-        return torch.stack(terms).sum()
-
-
-def as_pseudocounts(choice: float | Pseudocounts) -> Pseudocounts:
-    """A number is that count everywhere."""
-    return choice if isinstance(choice, Pseudocounts) else Pseudocounts.even(choice)
-
-
-def _spread(count: Any, like: Tensor) -> Tensor:
-    return torch.as_tensor(count, dtype=torch.float64, device=like.device).expand(like.shape)
-
-
-def _allowed(count: Any, table: Tensor) -> Tensor:
-    return _spread(count, table) * (table > 0)
+        return cls(Frozen(), Tying.from_argument(None, n_states))

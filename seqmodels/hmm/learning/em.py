@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
-from seqmodels.distributed import add_up, several
+from seqmodels.distributed import all_reduce_sum, is_distributed
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass
-from seqmodels.hmm.learning.constraints import Constraints, Pseudocounts, Tying
+from seqmodels.hmm.learning.constraints import Constraints, Tying
+from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.posterior import batch_trellis, refuse_impossible
 from seqmodels.observations import Observation
 from seqmodels.training import Checkpoints, Interruption, interruptible
 
@@ -89,8 +89,8 @@ class History:
     @property
     def improvement(self) -> float:
         """By how much the last row's objective is above that of the row before; infinite for the first row."""
-        before = self.rows[-2]["objective"] if len(self.rows) > 1 else -math.inf
-        return self.rows[-1]["objective"] - before
+        previous = self.rows[-2]["objective"] if len(self.rows) > 1 else -math.inf
+        return self.rows[-1]["objective"] - previous
 
     def frame(self) -> pd.DataFrame:
         """As ``history_`` of a model has it."""
@@ -160,7 +160,7 @@ class Expectations:
         }
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Any], device: torch.device) -> Expectations:
+    def from_arrays(cls, arrays: Mapping[str, Any], device: torch.device) -> Expectations:
         """The inverse of ``arrays``."""
         initial, xi, final = (torch.tensor(arrays[name], device=device) for name in ("initial", "xi", "final"))
         emission = arrays["emission"]
@@ -184,36 +184,40 @@ def e_step(
     Raises:
         ValueError: a sequence of probability zero, named by its place among all of them.
     """
-    n, table = len(chains), torch.cat([each.table for each in chains])  # (R·K, P)
-    together = chains[0] if n == 1 else Parameters.stack(chains)
-    total: list[Expectations] = []
+    n_chains, table = len(chains), torch.cat([parameters.table for parameters in chains])  # (R·K, P)
+    stacked = chains[0] if n_chains == 1 else Parameters.stack(chains)
+    sums: list[Expectations] = []
     for batch in batches:
-        if total and interruption is not None and interruption.requested:
+        if sums and interruption is not None and interruption.requested:
             return None
         densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
-        posterior = forward_backward_pass(batch_trellis(together, densities if n == 1 else densities.chains(n), batch))
-        refuse_impossible(posterior.log_prob, batch)
+        of_each = densities if n_chains == 1 else densities.chains(n_chains)
+        posterior = forward_backward_pass(batch.trellis(stacked, of_each))
+        batch.refuse_impossible(posterior.log_prob)
         gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
         statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
         of_chains = [
             Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s)).scaled(batch.weight)
-            for p, *s in zip(posterior.chains, *(s.chunk(n) for s in statistics), strict=True)
+            for p, *s in zip(posterior.chains, *(s.chunk(n_chains) for s in statistics), strict=True)
         ]
-        total = [a + b for a, b in zip(total, of_chains, strict=True)] if total else of_chains
-    return total
+        sums = [a + b for a, b in zip(sums, of_chains, strict=True)] if sums else of_chains
+    return sums
 
 
 def sum_over_processes(
     expectations: Sequence[Expectations], numbers: Sequence[float]
 ) -> tuple[list[Expectations], list[float]]:
     """The sums of all processes' expectations, each of its share of the sequences; and the ``numbers`` of process 0."""
-    if not several():
+    if not is_distributed():
         return list(expectations), list(numbers)
     tensors = [[e.initial.new_tensor([e.log_prob]), e.initial, e.xi, e.final, *e.emission] for e in expectations]
-    sums, numbers = add_up([tensor for each in tensors for tensor in each], numbers)
+    sums, numbers = all_reduce_sum([tensor for of_chain in tensors for tensor in of_chain], numbers)
     size = len(tensors[0])
-    parts = [sums[i : i + size] for i in range(0, len(sums), size)]
-    return [Expectations(float(p[0]), p[1], p[2], p[3], tuple(p[4:])) for p in parts], numbers
+    summed = []
+    for i in range(0, len(sums), size):
+        log_prob, initial, xi, final, *emission = sums[i : i + size]
+        summed.append(Expectations(float(log_prob), initial, xi, final, tuple(emission)))
+    return summed, numbers
 
 
 @dataclass(frozen=True)
@@ -242,11 +246,11 @@ class RunningStatistics:
         return {"mean": self.mean.arrays(), "n_batches": self.n_batches, "n_frames": self.n_frames}
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Any] | None, device: torch.device) -> RunningStatistics | None:
+    def from_arrays(cls, arrays: Mapping[str, Any] | None, device: torch.device) -> RunningStatistics | None:
         """The inverse of ``arrays``; None of None."""
         if arrays is None:
             return None
-        return cls(Expectations.of(arrays["mean"], device), arrays["n_batches"], arrays["n_frames"])
+        return cls(Expectations.from_arrays(arrays["mean"], device), arrays["n_batches"], arrays["n_frames"])
 
 
 # -- the M-step ----------------------------------------------------------------------------------------------
@@ -260,14 +264,15 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
     k, constraints = len(parameters.initial), objective.constraints
     initial_counts, transition_counts, final_counts = objective.pseudocount.counts(parameters)
     initial = _normalised(expectations.initial + initial_counts, parameters.initial)
-    counts, before = expectations.xi + transition_counts, parameters.transition
+    counts, previous = expectations.xi + transition_counts, parameters.transition
     if parameters.final is not None and final_counts is not None:
         counts = torch.cat([counts, (expectations.final + final_counts).unsqueeze(1)], 1)
-        before = torch.cat([before, parameters.final.unsqueeze(1)], 1)
-    rows = _normalised(counts, before)
-    final = None if parameters.final is None else rows[:, k].contiguous()
+        previous = torch.cat([previous, parameters.final.unsqueeze(1)], 1)
+    transition_and_final = _normalised(counts, previous)
+    final = None if parameters.final is None else transition_and_final[:, k].contiguous()
     table = _maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
-    return constraints.frozen.keep(parameters, Parameters(initial, rows[:, :k].contiguous(), final, table))
+    transition = transition_and_final[:, :k].contiguous()
+    return constraints.frozen.keep(parameters, Parameters(initial, transition, final, table))
 
 
 def _maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:
@@ -277,9 +282,9 @@ def _maximised_table(table: Tensor, emission: Emission, statistics: Statistics, 
     return tying.spread(emission.maximise(tying.pool(statistics), tying.one_each(table)))
 
 
-def _normalised(counts: Tensor, before: Tensor) -> Tensor:
+def _normalised(counts: Tensor, previous: Tensor) -> Tensor:
     total = counts.sum(-1, keepdim=True)
-    return torch.where(total > 0, counts / total, before)
+    return torch.where(total > 0, counts / total, previous)
 
 
 # -- Baum-Welch ----------------------------------------------------------------------------------------------
@@ -293,6 +298,8 @@ class FitResult:
     Attributes:
         statistics: of the last E-steps, for ``partial_fit`` to go on from; None after training by gradient.
         interrupted: whether a signal ended it.
+        starts: of the best of several, the last row of each start's history, in order.
+        start: which of them it is.
     """
 
     parameters: Parameters
@@ -300,6 +307,14 @@ class FitResult:
     converged: bool
     statistics: RunningStatistics | None
     interrupted: bool = False
+    starts: tuple[Row, ...] = ()
+    start: int = 0
+
+    @property
+    def last_row(self) -> Row:
+        """Objective, log-probability and floor hits that it ended with."""
+        last = self.history.iloc[-1]
+        return {name: float(last[name]) for name in ("objective", "log_prob", "floor_hits")}
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -314,36 +329,41 @@ class FitResult:
             "history": [dict(zip(self.history, row, strict=True)) for row in self.history.to_numpy(float).tolist()],
             "types": {name: str(dtype) for name, dtype in self.history.dtypes.items()},
             "converged": self.converged,
-            "memory": None if self.statistics is None else self.statistics.arrays(),
+            "memory": None if self.statistics is None else self.statistics.arrays(),  # the key of earlier checkpoints
+            "starts": list(self.starts),
+            "start": self.start,
         }
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Any], device: torch.device) -> FitResult:
+    def from_arrays(cls, arrays: Mapping[str, Any], device: torch.device) -> FitResult:
         """The inverse of ``arrays``."""
         import pandas as pd
 
         history = pd.DataFrame(arrays["history"], columns=list(arrays["types"])).astype(arrays["types"])
-        parameters = Parameters.of(arrays["parameters"]).to(device)
-        return cls(parameters, history, arrays["converged"], RunningStatistics.of(arrays["memory"], device))
+        parameters = Parameters.from_arrays(arrays["parameters"]).to(device)
+        statistics = RunningStatistics.from_arrays(arrays["memory"], device)
+        starts = tuple(arrays.get("starts", ()))  # earlier checkpoints have none
+        start = arrays.get("start", 0)
+        return cls(parameters, history, arrays["converged"], statistics, starts=starts, start=start)
 
 
 @dataclass
 class EMRun:
     """EM from one start, so far; ``statistics`` are those of its last E-step, once it has ended.
 
-    ``last``: the parameters that the last row of ``history`` is of, and their expectations.
+    ``last_e_step``: the parameters that the last row of ``history`` is of, and their expectations.
     """
 
     parameters: Parameters
     history: History = field(default_factory=History)
     converged: bool = False
     statistics: RunningStatistics | None = None
-    last: tuple[Parameters, Expectations] | None = None
+    last_e_step: tuple[Parameters, Expectations] | None = None
     interrupted: bool = False
 
     def step(self, row: Row, expectations: Expectations, objective: MAPObjective, stop: StopRule) -> None:
         """Note the figures of the parameters, and end there or take an M-step."""
-        self.last = self.parameters, expectations
+        self.last_e_step = self.parameters, expectations
         self.history.add(row)
         self.converged = stop.converged(self.history)
         if self.converged or stop.out_of_time(row["seconds"]) or row["step"] == stop.max_iter:
@@ -354,8 +374,8 @@ class EMRun:
     def interrupt(self) -> None:
         """End with the parameters whose figures are known."""
         self.interrupted = True
-        if self.last is not None:
-            self.parameters, expectations = self.last
+        if self.last_e_step is not None:
+            self.parameters, expectations = self.last_e_step
             self._end(expectations)
 
     def _end(self, expectations: Expectations) -> None:
@@ -369,24 +389,29 @@ class EMRun:
 
     def state(self) -> dict[str, Any]:
         """Arrays and JSON values for a checkpoint."""
-        cpu, last = torch.device("cpu"), self.last
-        return {
+        cpu = torch.device("cpu")
+        last: dict[str, Any] | None = None
+        if self.last_e_step is not None:
+            parameters, expectations = self.last_e_step
+            last = {"parameters": parameters.to(cpu).arrays(), "found": expectations.arrays()}
+        return {  # the keys are those of checkpoints already written: "memory" are statistics, "found" expectations
             "parameters": self.parameters.to(cpu).arrays(),
             "rows": self.history.rows,
             "converged": self.converged,
             "memory": None if self.statistics is None else self.statistics.arrays(),
-            "last": None if last is None else {"parameters": last[0].to(cpu).arrays(), "found": last[1].arrays()},
+            "last": last,
         }
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], device: torch.device) -> EMRun:
+    def from_state(cls, state: Mapping[str, Any], device: torch.device) -> EMRun:
         """The inverse of ``state``."""
-        last = state["last"] and (
-            Parameters.of(state["last"]["parameters"]).to(device),
-            Expectations.of(state["last"]["found"], device),
+        last_e_step = state["last"] and (
+            Parameters.from_arrays(state["last"]["parameters"]).to(device),
+            Expectations.from_arrays(state["last"]["found"], device),
         )
-        parameters, history = Parameters.of(state["parameters"]).to(device), History(list(state["rows"]))
-        return cls(parameters, history, state["converged"], RunningStatistics.of(state["memory"], device), last)
+        parameters, history = Parameters.from_arrays(state["parameters"]).to(device), History(list(state["rows"]))
+        statistics = RunningStatistics.from_arrays(state["memory"], device)
+        return cls(parameters, history, state["converged"], statistics, last_e_step)
 
 
 def baum_welch(
@@ -419,24 +444,24 @@ def baum_welch(
     runs, seconds = [EMRun(start) for start in starts], 0.0
     if checkpoints.state is not None:
         device, states = starts[0].initial.device, checkpoints.state["climbs"]
-        runs = [EMRun.of(states[str(i)], device) for i in range(len(states))]
+        runs = [EMRun.from_state(states[str(i)], device) for i in range(len(states))]
         seconds = checkpoints.state["seconds"]
     began = time.perf_counter() - seconds
 
     def state() -> dict[str, Any]:
-        every = {str(i): run.state() for i, run in enumerate(runs)}
-        return {"climbs": every, "seconds": time.perf_counter() - began}
+        run_states = {str(i): run.state() for i, run in enumerate(runs)}
+        return {"climbs": run_states, "seconds": time.perf_counter() - began}  # the key of checkpoints already written
 
     with interruptible() as interruption:
         active = [run for run in runs if run.statistics is None]
         while active:
-            of_runs = e_step([run.parameters for run in active], objective.emission, batches, dtype, interruption)
-            if of_runs is None:
+            e_steps = e_step([run.parameters for run in active], objective.emission, batches, dtype, interruption)
+            if e_steps is None:
                 break
             priors = [objective.log_prior(run.parameters) for run in active]
             # When EM stops depends on the clock and the rounding of process 0 alone, so that all stop together.
-            of_runs, (seconds, *priors) = sum_over_processes(of_runs, [time.perf_counter() - began, *priors])
-            for run, expectations, prior in zip(active, of_runs, priors, strict=True):
+            e_steps, (seconds, *priors) = sum_over_processes(e_steps, [time.perf_counter() - began, *priors])
+            for run, expectations, prior in zip(active, e_steps, priors, strict=True):
                 table, number = run.parameters.table, len(run.history.rows)
                 row = objective.row(number, seconds, expectations.log_prob, prior, table)
                 run.step(row, expectations, objective, stop)
@@ -454,7 +479,7 @@ def baum_welch(
     return [run.result for run in runs if run.history.rows]
 
 
-# -- several starts ------------------------------------------------------------------------------------------
+# -- restarts, of stepwise EM and training by gradient too -----------------------------------------------------------
 
 
 def in_groups(starts: Sequence[Parameters], size: int) -> list[Sequence[Parameters]]:
@@ -486,31 +511,39 @@ def best_of(
         KeyboardInterrupt: a signal came before any start had a row of history.
     """
     checkpoints = checkpoints or Checkpoints()
-    n, best, running, state = 0, None, None, checkpoints.state
+    n_done, best, running, state = 0, None, None, checkpoints.state
     if state is not None:
         device = device or torch.device("cpu")
-        remaining = [Parameters.of(state["starts"][str(i)]).to(device) for i in range(len(state["starts"]))]
-        groups, n, running = in_groups(remaining, state["together"]), state["n_before"], state["running"]
-        best = None if state["best"] is None else FitResult.of(state["best"], device)
+        remaining = [Parameters.from_arrays(state["starts"][str(i)]).to(device) for i in range(len(state["starts"]))]
+        groups, n_done, running = in_groups(remaining, state["together"]), state["n_before"], state["running"]
+        best = None if state["best"] is None else FitResult.from_arrays(state["best"], device)
     with interruptible() as interruption:
         for i, group in enumerate(groups):
             inner = checkpoints.within(
-                {} if checkpoints.path is None else _restarts_state(groups[i:], n, best), running
+                {} if checkpoints.path is None else _restarts_state(groups[i:], n_done, best), running
             )
-            n, running = n + len(group), None
-            name = f"EM {n}" if len(group) == 1 else f"EM {n - len(group) + 1} to {n}"
+            n_done, running = n_done + len(group), None
+            name = f"EM {n_done}" if len(group) == 1 else f"EM {n_done - len(group) + 1} to {n_done}"
             with tqdm(total=max_iter, disable=not verbose, desc=name) as bar:
                 results = run(group, callback=partial(_update, bar), checkpoints=inner)
-            best = max([*([] if best is None else [best]), *results], key=lambda result: result.rank, default=None)
+            best = _best_so_far(best, results)
             if len(results) < len(group) or any(result.interrupted for result in results):
                 break
             if interruption.requested or i == len(groups) - 1:
-                checkpoints.write(_restarts_state(groups[i + 1 :], n, best))
+                checkpoints.write(_restarts_state(groups[i + 1 :], n_done, best))
             if interruption.requested:
                 break
     if best is None:
         raise KeyboardInterrupt
     return best
+
+
+def _best_so_far(best: FitResult | None, results: Sequence[FitResult]) -> FitResult | None:
+    """The one of highest rank, with the last rows of all."""
+    rows = () if best is None else best.starts
+    numbered = [replace(result, start=len(rows) + i) for i, result in enumerate(results)]
+    winner = max([*([] if best is None else [best]), *numbered], key=lambda result: result.rank, default=None)
+    return None if winner is None else replace(winner, starts=(*rows, *(result.last_row for result in results)))
 
 
 def _restarts_state(groups: Sequence[Sequence[Parameters]], n_before: int, best: FitResult | None) -> dict[str, Any]:
@@ -537,8 +570,7 @@ def warn_of_floor(result: FitResult, observation: Observation) -> None:
         floors = {v for name, v in observation.get_params().items() if name.endswith("min_covariance")}
         warnings.warn(
             f"{hits} state(s) ended on the floor of the variances, min_covariance={min(floors)}, which then sets the "
-            "score; "
-            "use fewer states or components, or raise min_covariance",
+            "score; use fewer states or components, or raise min_covariance",
             UserWarning,
             stacklevel=5,
         )

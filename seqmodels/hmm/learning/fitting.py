@@ -25,7 +25,7 @@ from seqmodels.hmm.learning.em import (
 from seqmodels.hmm.learning.gradient import gradient_ascent
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm
-from seqmodels.hmm.learning.stepwise import BatchUpdate, expect_batch, stepwise_em
+from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch, stepwise_em
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
 from seqmodels.training import Checkpoints
@@ -73,8 +73,8 @@ class Fitting:
             )
 
         def run(group: Sequence[Parameters], callback: Callback, checkpoints: Checkpoints) -> list[FitResult]:
-            each = (fit_one(start, callback=callback, checkpoints=checkpoints) for start in group)
-            return [result for result in each if result is not None]
+            results = (fit_one(start, callback=callback, checkpoints=checkpoints) for start in group)
+            return [result for result in results if result is not None]
 
         return run
 
@@ -102,7 +102,7 @@ class Fitting:
         """One M-step from the running statistics and all of the corpus; the row is of the parameters before."""
         began = time.perf_counter()
         (batch,) = corpus.mini_batches(1, torch.Generator(), may_cut=is_ergodic(parameters.transition > NEGLIGIBLE))
-        share_of_batch = expect_batch(parameters, self.objective.emission, corpus, batch)
+        share_of_batch = e_step_of_batch(parameters, self.objective.emission, corpus, batch)
         assert share_of_batch is not None, "nothing interrupts one step"
         (expectations,), _ = sum_over_processes([share_of_batch], [])
         update = BatchUpdate(self.objective, self.step_decay)

@@ -7,20 +7,18 @@ logits, those of the observation are unconstrained already.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from seqmodels.distributed import add_up
+from seqmodels.distributed import all_reduce_sum
 from seqmodels.hmm.corpus import Portion
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.autograd import log_prob_of_segments
 from seqmodels.hmm.inference.forward_backward import forward_pass
 from seqmodels.hmm.learning.em import Callback, FitResult, MAPObjective, StopRule
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.posterior import batch_trellis, refuse_impossible
 from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
 
 MAX_KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
@@ -89,23 +87,23 @@ class Unconstrained(nn.Module):
         super().__init__()
         self.emission = emission
         self.has_final = parameters.final is not None
-        rows = parameters.transition
+        transition_and_final = parameters.transition
         if parameters.final is not None:
-            rows = torch.cat([rows, parameters.final.unsqueeze(1)], 1)
+            transition_and_final = torch.cat([transition_and_final, parameters.final.unsqueeze(1)], 1)
         self.possible_initial: Tensor
         self.possible_arcs: Tensor
         self.register_buffer("possible_initial", parameters.initial > 0)
-        self.register_buffer("possible_arcs", rows > 0)
+        self.register_buffer("possible_arcs", transition_and_final > 0)
         self.initial = nn.Parameter(_logits(parameters.initial))
-        self.arcs = nn.Parameter(_logits(rows))
+        self.arcs = nn.Parameter(_logits(transition_and_final))
         self.table = nn.Parameter(parameters.table.clone())
 
     def forward(self) -> Parameters:
         initial = self.initial.masked_fill(~self.possible_initial, -torch.inf).softmax(-1)
-        rows = self.arcs.masked_fill(~self.possible_arcs, -torch.inf).softmax(-1)
+        transition_and_final = self.arcs.masked_fill(~self.possible_arcs, -torch.inf).softmax(-1)
         k = len(initial)
-        final = rows[:, k].contiguous() if self.has_final else None
-        return Parameters(initial, rows[:, :k].contiguous(), final, self.emission.tie(self.table))
+        final = transition_and_final[:, k].contiguous() if self.has_final else None
+        return Parameters(initial, transition_and_final[:, :k].contiguous(), final, self.emission.tie(self.table))
 
     @torch.no_grad()
     def detached(self) -> Parameters:
@@ -127,27 +125,26 @@ class _BlockObjective:
         self.module = module
         self.objective = objective
         self.dtype = dtype
-        self.n_frames = sum(portion.weight for portion in portions)
+        self.n_frames = sum(portion.batch_frames for portion in portions)
 
-    def __call__(self, batch: Any) -> BatchResult:
-        portion: Portion = batch
-        packed, parameters = portion.batch, self.module()
+    def __call__(self, portion: Portion, /) -> BatchResult:
+        packed, parameters = portion.packed, self.module()
         if packed is None:
             zero = 0 * sum((p.sum() for p in self.module.parameters()), torch.zeros(()))
-            return BatchResult(zero, portion.weight, torch.zeros(()), 0.0, torch.zeros(()))
+            return BatchResult(zero, portion.batch_frames, torch.zeros(()), 0.0, torch.zeros(()))
         emission, objective = self.module.emission, self.objective
         log_b = log_densities(emission, parameters.table.to(self.dtype), packed.x, packed.past)
         log_prob = log_prob_of_segments(
             parameters.initial, parameters.transition, log_b, packed.segments, parameters.final
         )
-        refuse_impossible(log_prob.detach(), packed)
-        total = packed.weight * log_prob.sum()
+        packed.refuse_impossible(log_prob.detach())
+        weighted_log_prob = packed.weight * log_prob.sum()
         share = packed.weight * len(packed.x) / self.n_frames
         log_prior = emission.log_prior(parameters.table) + objective.pseudocount.log_prior(parameters)
         return BatchResult(
-            total=total + share * log_prior,
-            weight=portion.weight,
-            log_prob=total.detach() + share * objective.log_det,
+            weighted_log_prob=weighted_log_prob + share * log_prior,
+            weight=portion.batch_frames,
+            log_prob=weighted_log_prob.detach() + share * objective.log_det,
             n_units=share * objective.n_units,
             floor_hits=emission.floor_hits(parameters.table.detach()).sum(),
         )
@@ -155,28 +152,28 @@ class _BlockObjective:
 
 def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None) -> Tensor:
     """(N, K) log p(x_t | state), differentiable in ``table (K, P)``; in memory a row of frames for each state."""
-    observation, rows = emission.observation, table.unsqueeze(1)  # (K, 1, P)
+    observation, table_by_state = emission.observation, table.unsqueeze(1)  # (K, 1, P)
     if observation.emits == "symbols":
         symbols = torch.arange(emission.size, device=x.device)
-        return observation.log_prob(rows, symbols).index_select(1, x).T
+        return observation.log_prob(table_by_state, symbols).index_select(1, x).T
     if len(x) * table.numel() <= MAX_KEPT:
-        return observation.log_prob(rows, x, past).T
+        return observation.log_prob(table_by_state, x, past).T
     size = max(1, RECOMPUTED // table.numel())
     pasts = [None] * -(-len(x) // size) if past is None else past.split(size)
     parts = [
-        checkpoint(observation.log_prob, rows, frames, before, use_reentrant=False)
-        for frames, before in zip(x.split(size), pasts, strict=True)
+        checkpoint(observation.log_prob, table_by_state, frames, past_of_frames, use_reentrant=False)
+        for frames, past_of_frames in zip(x.split(size), pasts, strict=True)
     ]
     return torch.cat(parts, 1).T
 
 
 @torch.no_grad()
 def _log_prob(parameters: Parameters, emission: Emission, portions: list[Portion], dtype: torch.dtype) -> float:
-    total = 0.0
-    for batch in (portion.batch for portion in portions if portion.batch is not None):
-        densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
-        forward = forward_pass(batch_trellis(parameters, densities, batch))
+    log_prob = 0.0
+    for packed in (portion.packed for portion in portions if portion.packed is not None):
+        densities, _ = emission.evaluate(parameters.table, packed.x, packed.past, dtype, packed.scratch)
+        forward = forward_pass(packed.trellis(parameters, densities))
         assert forward.ends is not None
-        total += batch.weight * float((batch.segments.totals(forward.steps) + forward.ends).sum())
-    (summed,), _ = add_up([parameters.initial.new_tensor(total)])
-    return float(summed)
+        log_prob += packed.weight * float((packed.segments.totals(forward.steps) + forward.ends).sum())
+    (over_processes,), _ = all_reduce_sum([parameters.initial.new_tensor(log_prob)])
+    return float(over_processes)

@@ -33,9 +33,9 @@ def starts(
 
     Tied states begin with one emission.
     """
-    frames = _Frames.of(batches)
+    frames = _Frames.from_batches(batches)
     topology = topology or Banded()
-    tying = tying or Tying.of(None, n_states)
+    tying = tying or Tying.from_argument(None, n_states)
     for generator in generators:
         yield _start(emission, frames, topology, tying, generator, has_final=has_final)
 
@@ -80,13 +80,13 @@ def _start(
     initial_counts, transition_counts = _counts(labels, frames.lengths, n_states)
     # No two states start alike, even if their emissions do.
     strong = emission.observation.emits == "symbols" and n_states >= MANY_STATES
-    rows = _smoothed(transition_counts)
-    rows = rows * jitter(rows.shape, generator, strong=strong).to(frames.x.device)
+    probabilities = _smoothed(transition_counts)
+    probabilities = probabilities * jitter(probabilities.shape, generator, strong=strong).to(frames.x.device)
     if not has_final:
-        rows = rows[:, :n_states]
-    rows = rows / rows.sum(1, keepdim=True)
-    final = rows[:, n_states].contiguous() if has_final else None
-    parameters = Parameters(_smoothed(initial_counts), rows[:, :n_states].contiguous(), final, table)
+        probabilities = probabilities[:, :n_states]
+    probabilities = probabilities / probabilities.sum(1, keepdim=True)
+    final = probabilities[:, n_states].contiguous() if has_final else None
+    parameters = Parameters(_smoothed(initial_counts), probabilities[:, :n_states].contiguous(), final, table)
     return restrict(parameters, topology)
 
 
@@ -100,7 +100,7 @@ class _Frames:
     known: Tensor | None
 
     @classmethod
-    def of(cls, batches: list[PackedBatch]) -> _Frames:
+    def from_batches(cls, batches: list[PackedBatch]) -> _Frames:
         pasts = [b.segments.packing.unpack(b.past) for b in batches if b.past is not None]
         known = [_known_state(b.segments.packing.unpack(b.states)) for b in batches if b.states is not None]
         return cls(
@@ -145,9 +145,9 @@ def _most_probable(
     emission: Emission, frames: _Frames, known: Tensor, tying: Tying, generator: torch.Generator
 ) -> Tensor:
     """The state under whose labelled frames each frame is most probable."""
-    rows, group = (known >= 0).nonzero()[:, 0], tying.group.to(known.device)
-    past = None if frames.past is None else frames.past[rows]
-    distinct = emission.from_labels(frames.x[rows], past, group[known[rows]], tying.n_groups, generator)
+    labelled, group = (known >= 0).nonzero()[:, 0], tying.group.to(known.device)
+    past = None if frames.past is None else frames.past[labelled]
+    distinct = emission.from_labels(frames.x[labelled], past, group[known[labelled]], tying.n_groups, generator)
     table, dtype = tying.spread(distinct), frames.x.dtype if frames.x.is_floating_point() else torch.float32
     parts = []
     for part in torch.arange(len(known), device=known.device).split(FRAMES_AT_ONCE):

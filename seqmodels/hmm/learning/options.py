@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.learning.constraints import Constraints, Frozen, Pseudocounts, Tying, as_pseudocounts
+from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
+from seqmodels.hmm.learning.priors import Pseudocounts, as_pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology, as_topology, breaks
 from seqmodels.main_memory import refuse_beyond_memory
@@ -27,11 +28,13 @@ class ChainOptions:
     pseudocount: Pseudocounts
 
     @classmethod
-    def of(cls, n_states: int, topology: Any, tied: Any, frozen: Any, pseudocount: Any, length: str) -> ChainOptions:
+    def from_arguments(
+        cls, n_states: int, topology: Any, tied: Any, frozen: Any, pseudocount: Any, length: str
+    ) -> ChainOptions:
         """From the arguments of ``HMM``; raises ``ValueError`` for values that cannot be."""
         return cls(
             as_topology(topology, n_states),
-            Constraints(Frozen.of(frozen, n_states), Tying.of(tied, n_states)),
+            Constraints(Frozen.of(frozen, n_states), Tying.from_argument(tied, n_states)),
             _pseudocounts(pseudocount, n_states, length),
         )
 
@@ -70,8 +73,7 @@ class ChainOptions:
         if breaks(parameters, self.topology):
             raise ValueError(
                 f"the parameters allow transitions that topology={self.topology!r} does not, so warm_start cannot "
-                "continue "
-                "from them; pass the topology they have, or warm_start=False"
+                "continue from them; pass the topology they have, or warm_start=False"
             )
         if not torch.equal(tying.spread(tying.one_each(parameters.table)), parameters.table):
             raise ValueError(
@@ -95,11 +97,13 @@ def _differs(name: str, value: Any) -> ValueError:
     )
 
 
-def check_numbers(n_states: int, n_init: int, max_iter: int, tol: float) -> None:
+def check_numbers(n_states: int, n_init: int | Literal["auto"], max_iter: int, tol: float) -> None:
     """Raise ``ValueError`` for numbers that cannot be."""
     for name, value in {"n_states": n_states, "n_init": n_init}.items():
+        if name == "n_init" and isinstance(value, str) and value == "auto":
+            continue
         if not (isinstance(value, int | np.integer) and value >= 1):
-            raise ValueError(f"{name} is {value}; pass at least 1")
+            raise ValueError(f"{name} is {value!r}; pass at least 1" + (", or 'auto'" if name == "n_init" else ""))
     # Before anything is made of them: a transition matrix, its counts and the mask of the topology.
     refuse_beyond_memory(f"the transitions of {n_states} states", 17.0 * n_states**2, "pass a smaller n_states")
     if max_iter < 0 or tol < 0:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.distributed import share
+from seqmodels.distributed import shard
 from seqmodels.hmm.corpus import Corpus, MiniBatch, Subsequence
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.densities import Densities
@@ -39,7 +39,6 @@ from seqmodels.hmm.learning.em import (
     sum_over_processes,
 )
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.posterior import batch_trellis
 from seqmodels.training import Checkpoints, Interruption, interruptible
 
 
@@ -93,8 +92,8 @@ def stepwise_em(
     epoch, history, statistics = _Epoch(start, start), History(), None
     began, converged = time.perf_counter(), False
     if checkpoints.state is not None:
-        epoch = _Epoch.of(checkpoints.state, device)
-        statistics = RunningStatistics.of(checkpoints.state["memory"], device)
+        epoch = _Epoch.from_state(checkpoints.state, device)
+        statistics = RunningStatistics.from_arrays(checkpoints.state["memory"], device)
         history = History(list(checkpoints.state["rows"]))
         began -= checkpoints.state["seconds"]
     sizes = [corpus.n_frames(batch) for batch in batches]
@@ -109,7 +108,7 @@ def stepwise_em(
             seconds, out_of_time = time.perf_counter() - began, False
             prior = objective.log_prior(epoch.first)
             for batch, size in zip(batches[epoch.n_taken :], sizes[epoch.n_taken :], strict=True):
-                share_of_batch = expect_batch(epoch.parameters, objective.emission, corpus, batch, interruption)
+                share_of_batch = e_step_of_batch(epoch.parameters, objective.emission, corpus, batch, interruption)
                 if share_of_batch is None:
                     break
                 # When to stop hangs on the clock and the rounding of process 0 alone, or one would stop without the
@@ -162,16 +161,16 @@ class _Epoch:
         return {"first": first, "parameters": current, **figures}
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], device: torch.device) -> _Epoch:
+    def from_state(cls, state: Mapping[str, Any], device: torch.device) -> _Epoch:
         """The inverse of ``state``."""
-        first, current = (Parameters.of(state[name]).to(device) for name in ("first", "parameters"))
+        first, current = (Parameters.from_arrays(state[name]).to(device) for name in ("first", "parameters"))
         return cls(first, current, state["number"], state["taken"], state["log_prob"], state["seen"])
 
 
 # -- the E-step on subsequences ------------------------------------------------------------------------------------
 
 
-def expect_batch(
+def e_step_of_batch(
     parameters: Parameters,
     emission: Emission,
     corpus: Corpus,
@@ -181,89 +180,87 @@ def expect_batch(
     """The E-step on what this process has of a batch, a group of subsequences at a time; None if a signal came between
     two groups.
     """
-    groups = [group for group in map(share, batch) if group]
+    groups = [group for group in map(shard, batch) if group]
     if not groups:  # the subsequences are fewer than the processes: this one adds nothing
-        return expect_pieces(parameters, emission, corpus, batch[0][:1]).scaled(0.0)
-    total = expect_pieces(parameters, emission, corpus, groups[0])
+        return e_step_of_subsequences(parameters, emission, corpus, batch[0][:1]).scaled(0.0)
+    expectations = e_step_of_subsequences(parameters, emission, corpus, groups[0])
     for group in groups[1:]:
         if interruption is not None and interruption.requested:
             return None
-        total = total + expect_pieces(parameters, emission, corpus, group)
-    return total
+        expectations = expectations + e_step_of_subsequences(parameters, emission, corpus, group)
+    return expectations
 
 
 @torch.no_grad()
-def expect_pieces(
+def e_step_of_subsequences(
     parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
 ) -> Expectations:
     """The E-step on these subsequences; raises ``ValueError`` naming a sequence that is impossible."""
     packed = corpus.pack(subsequences)
-    beliefs, starts = _forward_messages(parameters, emission, corpus, subsequences)
-    ends = _backward_messages(parameters, emission, corpus, subsequences)
+    alpha_before, predicted = _alpha_before_and_predicted(parameters, emission, corpus, subsequences)
+    beta = _beta_of_last(parameters, emission, corpus, subsequences)
     densities, memo = emission.evaluate(parameters.table, packed.x, packed.past, corpus.dtype, packed.scratch)
-    trellis = replace(batch_trellis(parameters, densities, packed), initial=starts, final=ends)
+    trellis = replace(packed.trellis(parameters, densities), initial=predicted, final=beta)
     posterior = forward_backward_pass(trellis)
     _refuse_impossible(posterior.log_prob, subsequences)
     statistics = emission.statistics(parameters.table, packed.x, packed.past, posterior.gamma, memo)
     first, last = (posterior.gamma[rows].double() for rows in (packed.segments.first, packed.segments.last))
     is_first = torch.tensor([p.first == 0 for p in subsequences], device=first.device)
-    is_last = torch.tensor([p.last == p.length for p in subsequences], device=first.device)
-    ratio = torch.where(starts > 0, first / starts, 0.0)[~is_first]
-    xi = posterior.xi + parameters.transition * (beliefs[~is_first].T @ ratio)
+    is_last = torch.tensor([p.stop == p.length for p in subsequences], device=first.device)
+    ratio = torch.where(predicted > 0, first / predicted, 0.0)[~is_first]
+    xi = posterior.xi + parameters.transition * (alpha_before[~is_first].T @ ratio)
     # What follows an inner subsequence is no part of its own probability: p(after | last state) is taken out again.
-    after = torch.where(ends > 0, last / ends, 0.0).sum(1).log()[~is_last].sum()
-    log_prob = float(posterior.log_prob.sum() + after)
+    log_p_after = torch.where(beta > 0, last / beta, 0.0).sum(1).log()[~is_last].sum()
+    log_prob = float(posterior.log_prob.sum() + log_p_after)
     initial, final = first[is_first].sum(0), last[is_last].sum(0)
     return Expectations(log_prob, initial, xi, final, tuple(statistics)).scaled(packed.weight)
 
 
-def _forward_messages(
+def _alpha_before_and_predicted(
     parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
 ) -> tuple[Tensor, Tensor]:
-    """``(n, K)`` the belief before each subsequence, and what it predicts for the first frame: ``initial`` at a
+    """``(n, K)`` alpha of the frame before each subsequence, and what it predicts for the first: ``initial`` at a
     sequence's start.
     """
     inner = [i for i, p in enumerate(subsequences) if p.first > 0]
-    starts = parameters.initial.repeat(len(subsequences), 1)
-    beliefs = torch.zeros_like(starts)
+    predicted = parameters.initial.repeat(len(subsequences), 1)
+    alpha_before = torch.zeros_like(predicted)
     if inner:
-        packed = corpus.pack([subsequences[i].before for i in inner])
+        packed = corpus.pack([subsequences[i].warm_up_before for i in inner])
         densities, _ = emission.evaluate(parameters.table, packed.x, packed.past, corpus.dtype, packed.scratch)
-        trellis = replace(batch_trellis(parameters, densities, packed), final=torch.ones_like(starts[:1]))
-        even = torch.full_like(starts[:1], 1 / starts.shape[1])
-        initial = [starts[:1] if subsequences[i].before.first == 0 else even for i in inner]
-        ran = forward_pass(replace(trellis, initial=torch.cat(initial)))
-        beliefs[inner] = ran.alpha[packed.segments.last].double()
-        starts[inner] = beliefs[inner] @ parameters.transition
-    return beliefs, starts
+        trellis = replace(packed.trellis(parameters, densities), final=torch.ones_like(predicted[:1]))
+        even = torch.full_like(predicted[:1], 1 / predicted.shape[1])
+        initial = [predicted[:1] if subsequences[i].warm_up_before.first == 0 else even for i in inner]
+        filtered = forward_pass(replace(trellis, initial=torch.cat(initial)))
+        alpha_before[inner] = filtered.alpha[packed.segments.last].double()
+        predicted[inner] = alpha_before[inner] @ parameters.transition
+    return alpha_before, predicted
 
 
-def _backward_messages(
+def _beta_of_last(
     parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
 ) -> Tensor:
-    """``(n, K)`` proportional to p(what comes after the subsequence | its last state)."""
+    """``(n, K)`` proportional to beta of each subsequence's last frame, p(what comes after it | its last state)."""
     final = torch.ones_like(parameters.initial) if parameters.final is None else parameters.final
-    ends = final.repeat(len(subsequences), 1)
-    inner = [i for i, p in enumerate(subsequences) if p.last < p.length]
+    beta = final.repeat(len(subsequences), 1)
+    inner = [i for i, p in enumerate(subsequences) if p.stop < p.length]
     if inner:
-        after = [subsequences[i].after for i in inner]
-        packed = corpus.pack(after)
+        warm_ups = [subsequences[i].warm_up_after for i in inner]
+        packed = corpus.pack(warm_ups)
         densities, _ = emission.evaluate(parameters.table, packed.x, packed.past, corpus.dtype, packed.scratch)
-        final_messages = [final if p.last == p.length else torch.ones_like(final) for p in after]
-        known = batch_trellis(parameters, densities, packed).densities
-        ends[inner] = _messages_before(
-            parameters.transition, known, packed.segments.packing, torch.stack(final_messages)
-        )
-    return ends
+        last_beta = [final if p.stop == p.length else torch.ones_like(final) for p in warm_ups]
+        known = packed.trellis(parameters, densities).densities
+        beta[inner] = _beta_before(parameters.transition, known, packed.segments.packing, torch.stack(last_beta))
+    return beta
 
 
-def _messages_before(transition: Tensor, densities: Densities, packing: Packing, beyond: Tensor) -> Tensor:
-    """``(n, K)``: backward messages into the frame before each sequence's first, the largest of each 1; float64."""
-    assert packing.n_sequences == len(beyond), "what comes after a subsequence is too short to be cut"
+def _beta_before(transition: Tensor, densities: Densities, packing: Packing, beta_after: Tensor) -> Tensor:
+    """``(n, K)`` float64: beta of the frame before each sequence, from that of its last; the largest of each is 1."""
+    assert packing.n_sequences == len(beta_after), "what comes after a subsequence is too short to be cut"
     b = densities.scaled(Scratch())[0]
-    beta, step = beyond[packing.order].to(b.dtype), transition.T.to(b.dtype).contiguous()
+    beta, transposed = beta_after[packing.order].to(b.dtype), transition.T.to(b.dtype).contiguous()
     for low, high in reversed(packing.blocks):
-        unscaled = (b[low:high] * beta[: high - low]) @ step
+        unscaled = (b[low:high] * beta[: high - low]) @ transposed
         beta[: high - low] = unscaled / unscaled.amax(1, keepdim=True).clamp(min=torch.finfo(b.dtype).tiny)
     return beta[packing.rank].double()
 
@@ -273,6 +270,6 @@ def _refuse_impossible(log_prob: Tensor, subsequences: list[Subsequence]) -> Non
     if impossible:
         part = subsequences[impossible[0]]
         raise ValueError(
-            f"sequence {part.sequence} has probability zero under this HMM between steps {part.first} and {part.last}; "
+            f"sequence {part.sequence} has probability zero under this HMM between steps {part.first} and {part.stop}; "
             "leave it out, or keep emissions and transitions from being exactly zero (pseudocount, topology, states)"
         )

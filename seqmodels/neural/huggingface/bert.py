@@ -96,7 +96,7 @@ def to_bert(model: MaskedTransformer) -> Any:
     """
     from transformers import BertConfig, BertForMaskedLM
 
-    _check(model)
+    _check_expressible(model)
     state = model.module_.state_dict()
     words, head, bias = _symbols(model)
     config = BertConfig(
@@ -151,7 +151,7 @@ def _projections(model: MaskedTransformer) -> Iterator[tuple[str, list[str]]]:
         yield f"encoder.blocks.{i}.attention.project.{kind}", published
 
 
-def _check(model: MaskedTransformer) -> None:
+def _check_expressible(model: MaskedTransformer) -> None:
     expected: dict[str, tuple[object, ...]] = {
         "embedding_norm": (True,),
         "head_transform": (True,),

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from seqmodels.encodings import OpenSymbols
 from seqmodels.neural.huggingface.bert import ENGLISH_VOCABULARY, SpecialSymbols, from_bert, to_bert
 from seqmodels.neural.huggingface.gpt2 import from_gpt2, to_gpt2
 from seqmodels.neural.huggingface.t5 import from_t5, to_t5
@@ -76,6 +77,8 @@ def to_huggingface(model: Transformer | MaskedTransformer | TransformerSeq2Seq) 
     model._setting()  # refuses what is not fitted
     if model.encoding_.reads == "vectors":
         raise ValueError("the model reads vectors; fit one to text or to the integers of a tokenizer")
+    if isinstance(model.encoding_, OpenSymbols):
+        raise ValueError("the model has a class for unknown symbols; fit one with encoding=Symbols(n_symbols=...)")
     _check_installed()
     with InitialDraws(torch.Generator()):  # the published class draws weights before it is given any
         if isinstance(model, MaskedTransformer):

@@ -44,7 +44,7 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
     """
     check_published(config, {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False})
     output = required_weight(weights, "lm_head.weight", "GPT2LMHeadModel")
-    before = resolved_row(start, config.bos_token_id, config.vocab_size, "start")
+    start_row = resolved_row(start, config.bos_token_id, config.vocab_size, "start")
     model = Transformer(
         d_model=config.n_embd,
         n_layers=config.n_layer,
@@ -53,7 +53,7 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
         context=config.n_positions,
         tie_embeddings=is_tied(weights[WORDS], output),
         scale_embeddings=False,
-        previous=0,
+        convolution_lags=0,
         positions="learned",
         activation=activation_of(config.activation_function),
         bias=True,
@@ -64,7 +64,7 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
     )
     untrained(model, config.vocab_size)
     state = {name: _transposed(published, weights[published]) for name, published in _names(model)}
-    state |= {"begin": state["embedding.map.weight"][before], "head.bias": torch.zeros(config.vocab_size)}
+    state |= {"begin": state["embedding.map.weight"][start_row], "head.bias": torch.zeros(config.vocab_size)}
     if not model.tie_embeddings:
         state["head.weight"] = output
     model.module_.load_state_dict(state)
@@ -79,7 +79,7 @@ def to_gpt2(model: Transformer) -> Any:
     """
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    _check(model)
+    _check_expressible(model)
     state = model.module_.state_dict()
     weights: Weights = {published: _transposed(published, state[name]) for name, published in _names(model)}
     weights["lm_head.weight"] = model.module_.head.weight.detach()
@@ -140,7 +140,7 @@ def _transposed(published: str, weight: Tensor) -> Tensor:
     return weight.t().contiguous() if published.endswith(TRANSPOSED) else weight
 
 
-def _check(model: Transformer) -> None:
+def _check_expressible(model: Transformer) -> None:
     expected: dict[str, tuple[object, ...]] = {
         "length_": ("given",),
         "norm": ("pre",),
@@ -148,7 +148,7 @@ def _check(model: Transformer) -> None:
         "norm_affine": (True,),
         "activation": tuple(PUBLISHED_ACTIVATIONS),
         "positions": ("learned",),
-        "previous": (0,),
+        "convolution_lags": (0,),
         "n_kv_heads": (None, model.n_query_heads),
         "qk_norm": (False,),
         "window": (None,),

@@ -49,7 +49,7 @@ def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Tr
     _check_published(config)
     output = required_weight(weights, "lm_head.weight", "T5ForConditionalGeneration")
     usual = getattr(config, "decoder_start_token_id", None)
-    before = resolved_row(start, config.pad_token_id if usual is None else usual, config.vocab_size, "start")
+    start_row = resolved_row(start, config.pad_token_id if usual is None else usual, config.vocab_size, "start")
     tied = is_tied(weights["shared.weight"], output)
     # Older configurations have one setting for both.
     divided = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
@@ -60,7 +60,7 @@ def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Tr
         d_feedforward=config.d_ff,
         tie_embeddings=tied,
         scale_embeddings=divided,
-        previous=0,
+        convolution_lags=0,
         positions="t5",
         norm_type="rms",
         norm_epsilon=config.layer_norm_epsilon,
@@ -78,7 +78,7 @@ def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Tr
     for name, (query, key, value) in _projections(model):
         state[name] = torch.cat([weights[query] * scale, weights[key], weights[value]])
     state |= {name: weights[published] * scale for name, published in _queries(model)}
-    state |= {"embedding.map.weight": words, "begin": words[before], "head.bias": torch.zeros(config.vocab_size)}
+    state |= {"embedding.map.weight": words, "begin": words[start_row], "head.bias": torch.zeros(config.vocab_size)}
     if not tied:
         state |= {"source_embedding.map.weight": words, "head.weight": output * factor}
     model.module_.load_state_dict(state)
@@ -89,7 +89,7 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
     """A ``T5ForConditionalGeneration`` in evaluation mode; needs the package ``transformers``."""
     from transformers import T5Config, T5ForConditionalGeneration
 
-    _check(model)
+    _check_expressible(model)
     state = model.module_.state_dict()
     start = _start(model)
     divided = model.scale_embeddings
@@ -173,7 +173,7 @@ def _check_published(config: Any) -> None:
     check_published(config, expected)
 
 
-def _check(model: TransformerSeq2Seq) -> None:
+def _check_expressible(model: TransformerSeq2Seq) -> None:
     expected: dict[str, tuple[object, ...]] = {
         "length_": ("given",),
         "tie_embeddings": (True,),
@@ -182,7 +182,7 @@ def _check(model: TransformerSeq2Seq) -> None:
         "norm_affine": (True,),
         "activation": ("relu",),
         "positions": ("t5",),
-        "previous": (0,),
+        "convolution_lags": (0,),
         "n_kv_heads": (None, model.n_query_heads),
         "qk_norm": (False,),
         "window": (None,),

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from seqmodels.neural.batches import windows
-from seqmodels.neural.masked.masking import MASK, with_boundaries
-from seqmodels.neural.masked.network import BidirectionalNetwork, log_prob_of
+from seqmodels.neural.masked.network import MASK, BidirectionalNetwork, log_prob_of, with_boundaries
 from seqmodels.neural.ops.padding import pad_right
 
 MAX_BATCH_STEPS = 16_384  # padded steps in one batch: bounds memory, changes no result
@@ -34,17 +33,20 @@ def conditional_log_probs(
         max_length: steps that the network sees at once.
     """
     rows = [with_boundaries(v, network.n_symbols) for v in values]
-    jobs = [(i, int(t) + 1) for i, at in enumerate(positions) for t in at]  # + 1: the boundary at the beginning
-    results = np.zeros(len(jobs))
+    masked_steps = [(i, int(t) + 1) for i, at in enumerate(positions) for t in at]  # + 1: the boundary at the beginning
+    results = np.zeros(len(masked_steps))
     device = network.head.weight.device
-    for batch in batches_by_length([min(len(rows[i]), max_length) for i, _ in jobs], MAX_BATCH_STEPS):
+    for batch in batches_by_length([min(len(rows[i]), max_length) for i, _ in masked_steps], MAX_BATCH_STEPS):
         inputs, steps = zip(
-            *(_masked_window(rows[i], t, max_length, network.n_symbols) for i, t in map(jobs.__getitem__, batch)),
+            *(
+                _masked_window(rows[i], t, max_length, network.n_symbols)
+                for i, t in map(masked_steps.__getitem__, batch)
+            ),
             strict=True,
         )
         padded, mask = pad_right(list(inputs), device)
         masked = torch.arange(padded.shape[1], device=device) == torch.tensor(steps, device=device).unsqueeze(1)
-        targets = torch.tensor([int(rows[i][t]) for i, t in map(jobs.__getitem__, batch)], device=device)
+        targets = torch.tensor([int(rows[i][t]) for i, t in map(masked_steps.__getitem__, batch)], device=device)
         results[batch] = log_prob_of(network(padded, mask, masked).double(), targets).cpu().numpy()
     return np.split(results, np.cumsum([len(at) for at in positions])[:-1])
 
@@ -81,12 +83,12 @@ def hidden_states(
     d_model = network.embedding.embedding_dim
     dtype = torch.empty(0, dtype=network.head.weight.dtype).numpy().dtype
     results = [np.zeros((len(row), d_model), dtype=dtype) for row in rows]
-    jobs = [(i, *window) for i, row in enumerate(rows) for window in central_windows(len(row), max_length)]
-    for batch in batches_by_length([end - begin for _, begin, end, _, _ in jobs], MAX_BATCH_STEPS):
-        batch_jobs = [jobs[j] for j in batch]
-        padded, mask = pad_right([rows[i][begin:end] for i, begin, end, _, _ in batch_jobs], device)
+    parts = [(i, *window) for i, row in enumerate(rows) for window in central_windows(len(row), max_length)]
+    for batch in batches_by_length([end - begin for _, begin, end, _, _ in parts], MAX_BATCH_STEPS):
+        batch_parts = [parts[j] for j in batch]
+        padded, mask = pad_right([rows[i][begin:end] for i, begin, end, _, _ in batch_parts], device)
         states = network.layer_states(padded, mask, layer).cpu().numpy()
-        for (i, begin, _, first, last), window_states in zip(batch_jobs, states, strict=True):
+        for (i, begin, _, first, last), window_states in zip(batch_parts, states, strict=True):
             results[i][first:last] = window_states[first - begin : last - begin]
     return results
 

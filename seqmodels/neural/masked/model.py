@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -12,26 +11,32 @@ import numpy as np
 import torch
 
 from seqmodels import distributed, storage
-from seqmodels.agreement import check_processes_agree
 from seqmodels.encodings import Encoding
-from seqmodels.model import DTYPES, NotFittedError
+from seqmodels.fingerprint import check_processes_agree
+from seqmodels.model import NotFittedError
 from seqmodels.neural.batches import Batching
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.masked.inference import conditional_log_probs, hidden_states, sampled_positions
-from seqmodels.neural.masked.masking import MASK, Masking, MaskingObjective, with_boundaries
-from seqmodels.neural.masked.network import BidirectionalNetwork, EmbeddingAndHead
-from seqmodels.neural.masked.training import MaskedData, train_masked
-from seqmodels.neural.options import MAY_CHANGE, check_training_options, sequences_per_batch, train_config
+from seqmodels.neural.masked.network import MASK, BidirectionalNetwork, EmbeddingAndHead, with_boundaries
+from seqmodels.neural.masked.training import MaskedData, Masking, MaskingObjective, train_masked
+from seqmodels.neural.options import (
+    MAY_CHANGE,
+    TrainingOptions,
+    check_training_options,
+    sequences_per_batch,
+    train_config,
+)
 from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.stack import TransformerStack
-from seqmodels.neural.weights import load_into
+from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import Categorical, Observation
-from seqmodels.parameters import Configurable, undone_on_failure
+from seqmodels.parameters import undone_on_failure
+from seqmodels.precision import DTYPES
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Item, Sequences
-from seqmodels.training import Callback, Optimizer, Schedule, checkpoints_of_fit, interruption
+from seqmodels.training import checkpoints_of_fit, interruption
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +54,7 @@ class Filled(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MaskedTransformer(TransformerConfig, Configurable):
+class MaskedTransformer(TransformerConfig, TrainingOptions):
     """A Transformer encoder trained to predict masked symbols from both sides (BERT: Devlin et al. 2019).
 
     Reads text and integer symbols. Its conditionals ``p(x_t | x_\\t)`` are in general those of no joint distribution,
@@ -97,22 +102,6 @@ class MaskedTransformer(TransformerConfig, Configurable):
     tie_embeddings: bool = False
     embedding_norm: bool = False
     head_transform: bool = False
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
-    max_steps: int | Literal["auto"] | None = "auto"
-    max_epochs: int | None = None
-    max_seconds: float | None = None
-    batch_size: int | Literal["auto"] = "auto"
-    lr: float = 3e-3
-    weight_decay: float = 0.05
-    patience: int = 5
-    optimizer: Optimizer | None = None
-    schedule: Schedule | None = None
-    accumulate: int = 1
-    averaging: float = 0.0
-    callbacks: Sequence[Callback] = ()
-    verbose: bool = False
 
     # -- fitting -------------------------------------------------------------------------------------------
 
@@ -121,13 +110,13 @@ class MaskedTransformer(TransformerConfig, Configurable):
 
         Args:
             X: a list of ``str`` or of 1-D integer arrays, or ``Sequences``.
-            validation: ``"auto"`` holds out a tenth for early stopping (the head of a single sequence); ``None`` holds
-                out nothing; or sequences.
+            validation: ``"auto"`` holds out a tenth for early stopping (whole clusters where there are three or more;
+                the head of a single sequence); ``None`` holds out nothing; or sequences.
 
         Raises:
             ValueError: bad input or hyperparameters, before any work; an earlier fit stays as it was.
         """
-        with distributed.together():
+        with distributed.propagate_errors():
             return self._fit_to(Data.of(X), validation)
 
     def _fit_to(self, data: Data, validation: Any) -> Self:
@@ -150,14 +139,14 @@ class MaskedTransformer(TransformerConfig, Configurable):
             with interruption.interruptible() as interrupted:
                 self.encoding_ = setting.encoding
                 rows = self._rows(part.X), [] if held_out is None else self._rows(held_out.X)
-                if not distributed.is_first():
+                if not distributed.is_rank_zero():
                     interrupted.hold()  # a signal here is one to the process that works
-                distributed.by_first(type(self).__name__, lambda: self._train(*rows, masking))
-            if interrupted.requested and distributed.is_first():
+                distributed.run_on_rank_zero(type(self).__name__, lambda: self._train(*rows, masking))
+            if interrupted.requested and distributed.is_rank_zero():
                 self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
                 self.converged_ = False
             self.fit_seconds_ = time.perf_counter() - began
-            content = distributed.content_of_first(self._content)
+            content = distributed.receive_content(self._content)
             if content is not None:
                 self._load(content, self.encoding_, Categorical())
         if interrupted.requested and interrupted.signal is not None:
@@ -173,9 +162,9 @@ class MaskedTransformer(TransformerConfig, Configurable):
         device = self._device()
         examples = [[Example(row) for row in part] for part in (rows, held_out)]
         checkpoints = checkpoints_of_fit(self, {"encoding": self.encoding_}, *examples, may_change=MAY_CHANGE)
-        drawn = self._build()
+        initial_generator = self._build()
         self.module_.to(device)
-        with training_draws(drawn, device) as generator:
+        with training_draws(initial_generator, device) as generator:
             rows_a_batch = sequences_per_batch(self, [len(row) for row in rows], self.max_length)
             batching = Batching(rows_a_batch, self.max_length, carries_state=False)
             data = MaskedData(rows, held_out, masking, batching, self.random_state)
@@ -186,10 +175,10 @@ class MaskedTransformer(TransformerConfig, Configurable):
 
     def _build(self) -> torch.Generator:
         """Make the untrained network; returns the generator that drew its weights, to continue with."""
-        drawn = torch.Generator().manual_seed(self.random_state)
-        with InitialDraws(drawn):
+        generator = torch.Generator().manual_seed(self.random_state)
+        with InitialDraws(generator):
             self.module_ = self._network()
-        return drawn
+        return generator
 
     def _untrained(self) -> BidirectionalNetwork:
         self._build()
@@ -231,7 +220,7 @@ class MaskedTransformer(TransformerConfig, Configurable):
         self.converged_ = content["converged"]
         self.fit_seconds_ = content["fit_seconds"]
         sizes = self.get_params(deep=False)
-        self.module_ = load_into(
+        self.module_ = build_with_weights(
             self._untrained, content["state"], d_model=sizes["d_model"], n_layers=sizes["n_layers"]
         )
         self.module_.eval()
@@ -257,14 +246,14 @@ class MaskedTransformer(TransformerConfig, Configurable):
         seed = self.random_state if random_state is None else random_state
         values = self._values(self._readable(X))
         positions = [sampled_positions(v, n_samples, seed) for v in values]
-        steps = conditional_log_probs(self._ready(), values, positions, self.max_length)
+        steps = conditional_log_probs(self._evaluation_module(), values, positions, self.max_length)
         return np.array([len(v) * s.mean() for v, s in zip(values, steps, strict=True)])
 
     def pseudo_score(self, X: Any, *, n_samples: int | None = None, random_state: int | None = None) -> float:
         """Pseudo-log-likelihood per byte of text or per symbol, nats: ``Σ pseudo_log_prob / Σ units``."""
         sequences = self._readable(X)
-        total = self.pseudo_log_prob(sequences, n_samples=n_samples, random_state=random_state).sum()
-        return float(total / sequences.n_units.sum())
+        pseudo_log_prob = self.pseudo_log_prob(sequences, n_samples=n_samples, random_state=random_state).sum()
+        return float(pseudo_log_prob / sequences.n_units.sum())
 
     def encode(self, X: Any, *, layer: int = -1, pooled: bool = False) -> Any:
         """Hidden states of the symbols: a list of ``(S, d_model)`` arrays, S encoded steps.
@@ -275,7 +264,7 @@ class MaskedTransformer(TransformerConfig, Configurable):
             pooled: return the means over the symbols of each sequence, ``(n, d_model)``.
         """
         rows = self._rows(self._readable(X))
-        network = self._ready()
+        network = self._evaluation_module()
         n = network.n_layers
         if not -n - 1 <= layer <= n:
             raise ValueError(f"layer is {layer} but the model has {n}; pass 0 to {n}, or -1 for the last")
@@ -299,7 +288,7 @@ class MaskedTransformer(TransformerConfig, Configurable):
         places = np.asarray(mask)
         if places.ndim != 1 or places.dtype.kind not in "iu" or not ((places >= 0) & (places < len(values))).all():
             raise ValueError(f"mask is {mask!r}; pass a list of positions from 0 to {len(values) - 1}")
-        network = self._ready()
+        network = self._evaluation_module()
         inputs = values.copy()
         inputs[places] = self.encoding_.size + MASK
         row = with_boundaries(inputs, self.encoding_.size)
@@ -326,8 +315,8 @@ class MaskedTransformer(TransformerConfig, Configurable):
         """The untrained network for symbols of ``encoding_``."""
         encoder = TransformerStack(config_of(self), max_length=self.max_length)
         positions = make_positions(self.positions, self.d_model, self.max_length)
-        ends = EmbeddingAndHead(self.tie_embeddings, self.embedding_norm, self.head_transform)
-        return BidirectionalNetwork(self.encoding_.size, positions, encoder, ends)
+        options = EmbeddingAndHead(self.tie_embeddings, self.embedding_norm, self.head_transform)
+        return BidirectionalNetwork(self.encoding_.size, positions, encoder, options)
 
     def _check_budget(self) -> None:
         check_training_options(self)
@@ -343,7 +332,7 @@ class MaskedTransformer(TransformerConfig, Configurable):
     def _setting(self) -> Setting:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted; call fit first")
-        return Setting.of(self.encoding_, Categorical(), "given", conditional=False)
+        return Setting.from_fitted(self.encoding_, Categorical(), "given", conditional=False)
 
     def _readable(self, X: Any) -> Sequences:
         data = Data.of(X)
@@ -357,7 +346,7 @@ class MaskedTransformer(TransformerConfig, Configurable):
     def _rows(self, sequences: Sequences) -> list[np.ndarray]:
         return [with_boundaries(values, self.encoding_.size) for values in self._values(sequences)]
 
-    def _ready(self) -> BidirectionalNetwork:
+    def _evaluation_module(self) -> BidirectionalNetwork:
         """The network on its device, in the dtype of computation, in evaluation mode; it may not be changed."""
         return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.masked.masking import N_SPECIAL
 from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.layers import activate
 from seqmodels.neural.transformer.positions import Positions
 from seqmodels.neural.transformer.stack import TransformerStack, norm_of
+
+MASK, BEGIN, END, N_SPECIAL = 0, 1, 2, 3  # special symbols that a model reads besides its V, numbered from V on
 
 
 @dataclass(frozen=True)
@@ -57,23 +59,25 @@ class BidirectionalNetwork(nn.Module):
         n_symbols: V; the table has rows for the special symbols besides.
         positions: added to the table's rows.
         encoder: a stack that is not causal.
-        ends: the options of embedding and head.
+        options: of the embedding and the head.
     """
 
-    def __init__(self, n_symbols: int, positions: Positions, encoder: TransformerStack, ends: EmbeddingAndHead) -> None:
+    def __init__(
+        self, n_symbols: int, positions: Positions, encoder: TransformerStack, options: EmbeddingAndHead
+    ) -> None:
         super().__init__()
         d_model = encoder.config.d_model
         self.n_symbols = n_symbols
         self.embedding = nn.Embedding(n_symbols + N_SPECIAL, d_model)
         self.positions = positions
         self.encoder = encoder
-        self.embedding_norm = norm_of(encoder.config) if ends.embedding_norm else nn.Identity()
-        self.transform = HeadTransform(encoder.config) if ends.head_transform else nn.Identity()
-        self.head = TiedLinear(self.embedding, n_symbols) if ends.tied else nn.Linear(d_model, n_symbols)
+        self.embedding_norm = norm_of(encoder.config) if options.embedding_norm else nn.Identity()
+        self.transform = HeadTransform(encoder.config) if options.head_transform else nn.Identity()
+        self.head = TiedLinear(self.embedding, n_symbols) if options.tied else nn.Linear(d_model, n_symbols)
         # A masked symbol is told by its neighbours only, which attention finds by position: positions must stay
         # visible.
-        nn.init.normal_(self.embedding.weight, std=min(0.3, d_model**-0.5) if ends.tied else 0.3)
-        if not ends.tied:
+        nn.init.normal_(self.embedding.weight, std=min(0.3, d_model**-0.5) if options.tied else 0.3)
+        if not options.tied:
             nn.init.normal_(self.head.weight, std=d_model**-0.5)
         nn.init.zeros_(self.head.bias)
 
@@ -115,3 +119,8 @@ def log_prob_of(logits: Tensor, targets: Tensor) -> Tensor:
     """``log p`` (N,) of ``targets (N,)`` under ``logits (N, V)``, in at least float32."""
     precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return precise.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+
+
+def with_boundaries(values: np.ndarray, n_symbols: int) -> np.ndarray:
+    """``(T,)`` symbols between the special symbols of a sequence's beginning and end: ``(T + 2,)``."""
+    return np.concatenate([[n_symbols + BEGIN], values, [n_symbols + END]])

@@ -1,11 +1,15 @@
-"""Training by predicting masked symbols: training batches are masked anew every time, held-out ones once."""
+"""Training by predicting masked symbols: which symbols are masked, and the objective.
+
+Training batches are masked anew every time, held-out ones once.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -13,14 +17,102 @@ from torch import Tensor
 
 from seqmodels.neural.batches import Batching, Row
 from seqmodels.neural.masked.inference import MAX_BATCH_STEPS, batches_by_length
-from seqmodels.neural.masked.masking import Masking
-from seqmodels.neural.masked.network import BidirectionalNetwork, log_prob_of
+from seqmodels.neural.masked.network import MASK, BidirectionalNetwork, log_prob_of
 from seqmodels.neural.ops.padding import pad_right
 from seqmodels.preparation import MAX_HELD_OUT
 from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MaskingObjective = Literal["tokens", "spans"]
+
+
+# -- masking ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Mask ``fraction`` of the symbols of a sequence (rounded, at least one), drawn anew at every call.
+
+    ``"tokens"`` masks symbols independently (BERT: Devlin et al. 2019); ``"spans"`` masks contiguous spans of geometric
+    length from uniform starts until the fraction is reached (SpanBERT: Joshi et al. 2020, without its longest length of
+    ten): spans may overlap, and the last is cut to the number left. Each masked symbol (each span as a whole) is
+    replaced by the mask symbol, by random symbols, or kept; it is predicted in every case.
+
+    Args:
+        objective: ``"tokens"`` or ``"spans"``.
+        fraction: of the symbols that is masked, above 0 and at most 1.
+        span_mean: mean length of a span, symbols.
+        mask_share, random_share, keep_share: of the masked symbols, replaced by the mask symbol, by random ones, kept;
+            they sum to 1.
+
+    Raises:
+        ValueError: for a value out of its range.
+    """
+
+    objective: MaskingObjective = "tokens"
+    fraction: float = 0.15
+    span_mean: float = 3.0
+    mask_share: float = 0.8
+    random_share: float = 0.1
+    keep_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.objective not in get_args(MaskingObjective):
+            raise ValueError(f'objective is {self.objective!r}; pass "tokens" or "spans"')
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"mask_fraction is {self.fraction}; pass a fraction above 0, at most 1")
+        if not self.span_mean >= 1:
+            raise ValueError(f"span_mean is {self.span_mean}; pass a mean length of at least 1 symbol")
+        shares = (self.mask_share, self.random_share, self.keep_share)
+        if min(shares) < 0 or not math.isclose(sum(shares), 1):
+            raise ValueError(f"mask_share, random_share and keep_share are {shares}; pass three shares that sum to 1")
+
+    def apply(self, symbols: np.ndarray, n_symbols: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs ``(T,)`` of the model, and which of ``symbols (T,)`` are masked ``(T,)``; special symbols never are.
+
+        Args:
+            symbols: below ``n_symbols``, and special symbols from there on.
+            n_symbols: V.
+            rng: of the choice.
+        """
+        group = np.full(len(symbols), -1)
+        maskable = np.flatnonzero(symbols < n_symbols)
+        group[maskable] = self.choose(len(maskable), rng)
+        masked = group >= 0
+        u = rng.random(len(symbols) + 1)[group]  # one for each group; the last, unused, is for what is not masked
+        replaced_by_mask = masked & (u < self.mask_share)
+        replaced_at_random = masked & ~replaced_by_mask & (u < self.mask_share + self.random_share)
+        random_symbols = rng.integers(n_symbols, size=len(symbols))
+        inputs = np.where(replaced_by_mask, n_symbols + MASK, np.where(replaced_at_random, random_symbols, symbols))
+        return inputs, masked
+
+    def choose(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """``(n,)``: the number of the group that each symbol is masked with, -1 where it is not masked."""
+        count = min(n, max(1, round(self.fraction * n)))
+        return _tokens(n, count, rng) if self.objective == "tokens" else _spans(n, count, self.span_mean, rng)
+
+
+def _tokens(n: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    group = np.full(n, -1)
+    group[rng.permutation(n)[:count]] = np.arange(count)
+    return group
+
+
+def _spans(n: int, count: int, mean: float, rng: np.random.Generator) -> np.ndarray:
+    group = np.full(n, -1)
+    n_spans = 0
+    while (n_left := count - int(np.count_nonzero(group >= 0))) > 0:
+        length: int = min(int(rng.geometric(1 / mean)), n_left)
+        start = int(rng.integers(n - length + 1))
+        span = group[start : start + length]
+        span[span < 0] = n_spans
+        n_spans = int(group.max()) + 1  # a span that fell on masked symbols only leaves its number free
+    return group
+
+
+# -- the objective ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -40,7 +132,7 @@ class MaskedBatch:
     targets: Tensor
 
     @classmethod
-    def of(
+    def from_windows(
         cls, windows: list[np.ndarray], masking: Masking, network: BidirectionalNetwork, rng: np.random.Generator
     ) -> MaskedBatch:
         """Mask each window of symbols, special ones too, as ``masking`` says."""
@@ -59,9 +151,9 @@ class MaskedObjective:
 
     def __call__(self, batch: MaskedBatch) -> BatchResult:
         """Every masked symbol has the same weight; the units are masked symbols."""
-        total = self.log_prob(batch).sum()
+        log_prob = self.log_prob(batch).sum()
         n = len(batch.targets)
-        return BatchResult(total, float(n), total.detach().double(), float(n), floor_hits=torch.zeros(()))
+        return BatchResult(log_prob, float(n), log_prob.detach().double(), float(n), floor_hits=torch.zeros(()))
 
     def log_prob(self, batch: MaskedBatch) -> Tensor:
         """Log-probability (N,) of each target, nats."""
@@ -83,7 +175,7 @@ class MaskedData:
         rng = np.random.default_rng([self.random_state, number])
         for batch, _continues in self.batching.epoch(self.batching_rows, rng):
             windows = [self.rows[span.row][span.begin : span.end] for span in batch]
-            yield MaskedBatch.of(windows, self.masking, network, rng)
+            yield MaskedBatch.from_windows(windows, self.masking, network, rng)
 
     @cached_property
     def batching_rows(self) -> list[Row]:
@@ -95,10 +187,10 @@ class MaskedData:
         length = self.batching.bptt
         windows = [row[begin : begin + length] for row in self.held_out for begin in range(0, len(row), length)]
         n_kept = int(np.searchsorted(np.cumsum([len(window) for window in windows]), MAX_HELD_OUT)) + 1
-        kept = windows[:n_kept]
+        windows = windows[:n_kept]
         rng = np.random.default_rng(self.random_state)
-        parts = batches_by_length([len(window) for window in kept], MAX_BATCH_STEPS)
-        return [MaskedBatch.of([kept[i] for i in part], self.masking, network, rng) for part in parts]
+        parts = batches_by_length([len(window) for window in windows], MAX_BATCH_STEPS)
+        return [MaskedBatch.from_windows([windows[i] for i in part], self.masking, network, rng) for part in parts]
 
 
 def train_masked(
@@ -126,5 +218,5 @@ def train_masked(
 def _nats_per_symbol(network: BidirectionalNetwork, batches: list[MaskedBatch]) -> float:
     network.eval()
     objective = MaskedObjective(network)
-    total = sum(float(objective.log_prob(batch).double().sum()) for batch in batches)
-    return total / sum(len(batch.targets) for batch in batches)
+    log_prob = sum(float(objective.log_prob(batch).double().sum()) for batch in batches)
+    return log_prob / sum(len(batch.targets) for batch in batches)

@@ -66,7 +66,7 @@ class _FusedLogProb(torch.autograd.Function):
         h = hidden.to(product_dtype)
         w = weight.to(product_dtype)
         result = torch.empty(len(h), dtype=sum_dtype, device=h.device)
-        kept = h.new_empty(len(h), len(w)) if any(ctx.needs_input_grad) else None
+        probabilities = h.new_empty(len(h), len(w)) if any(ctx.needs_input_grad) else None
         size = max(1, FUSED_ELEMENTS // len(w))
         for start in range(0, len(h), size):
             rows = slice(start, start + size)
@@ -75,9 +75,9 @@ class _FusedLogProb(torch.autograd.Function):
             # The largest probability is one over the sum that the softmax divides by.
             log_p = logits.gather(1, target[rows, None]).sub_(logits.amax(1, keepdim=True))
             result[rows] = log_p.add_(p.amax(1, keepdim=True).log_())[:, 0]
-            if kept is not None:
-                kept[rows] = p
-        ctx.save_for_backward(hidden, weight, target, kept)
+            if probabilities is not None:
+                probabilities[rows] = p
+        ctx.save_for_backward(hidden, weight, target, probabilities)
         return result
 
     @staticmethod
@@ -106,8 +106,8 @@ class _ChunkedLogProb(torch.autograd.Function):
             rows, columns = _targets_within(target, block)
             target_logit[rows] = logits[rows, columns]
             largest = logits.amax(1)
-            total = logits.sub_(largest[:, None]).exp_().sum(1)
-            log_norm = torch.logaddexp(log_norm, total.log_().add_(largest))
+            exp_sum = logits.sub_(largest[:, None]).exp_().sum(1)
+            log_norm = torch.logaddexp(log_norm, exp_sum.log_().add_(largest))
         ctx.save_for_backward(hidden, weight, bias, target, log_norm)
         ctx.product_dtype = h.dtype
         return target_logit.sub_(log_norm)

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 def pad_right(rows: list[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Rows (T_i,) of symbols as a batch (B, T), padded with zeros, and its mask (B, T), True where real."""
+    """Rows (T_i, ...) as a batch (B, T, ...), padded with zeros, and its mask (B, T), True where real."""
     padded = pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True).to(device)
     lengths = torch.tensor([len(row) for row in rows], device=device)
     return padded, torch.arange(padded.shape[1], device=device) < lengths.unsqueeze(1)

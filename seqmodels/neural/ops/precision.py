@@ -1,9 +1,27 @@
-"""The precision in which a network computes."""
+"""The precision in which a network computes: chosen, switched on, and read by operations of our own."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+
+def autocast_dtype(name: str, device: torch.device) -> torch.dtype | None:
+    """What ``"float32"``, ``"bfloat16"`` or ``"auto"`` stands for on this device, as ``autocast`` takes it."""
+    if name == "auto":
+        pays = device.type == "cuda" or bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+        return torch.bfloat16 if pays else None
+    return torch.bfloat16 if name == "bfloat16" else None
+
+
+def autocast(device: torch.device, precision: torch.dtype | None) -> torch.autocast:
+    """Within, products are in this precision; None: in that of the weights.
+
+    Without torch's cache of weights in low precision: one for all threads, which whoever comes first to the end of a
+    step empties. A weight that is read twice in a step would be cast once or twice as it happens, and its gradient
+    rounded once or twice.
+    """
+    return torch.autocast(device.type, dtype=precision, enabled=precision is not None, cache_enabled=False)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:

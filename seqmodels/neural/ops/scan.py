@@ -64,7 +64,7 @@ class _ElmanScan(torch.autograd.Function):
             activate(torch.addmm(step_inputs, states[t], transposed, out=states[t + 1]))
         ctx.save_for_backward(states, weight)
         ctx.nonlinearity = nonlinearity
-        ctx.precision = state.dtype
+        ctx.state_dtype = state.dtype
         return states[1:]
 
     @staticmethod
@@ -84,7 +84,7 @@ class _ElmanScan(torch.autograd.Function):
         ):
             torch.mul(d_state.add_(gradient), factor, out=d)
             torch.mm(d, weight, out=d_state)
-        return delta, d_state.to(ctx.precision), _outer(delta, states), None
+        return delta, d_state.to(ctx.state_dtype), _outer(delta, states), None
 
 
 class _GruScan(torch.autograd.Function):
@@ -105,7 +105,7 @@ class _GruScan(torch.autograd.Function):
             torch.lerp(n.to(h.dtype), h, rz[:, d:].to(h.dtype), out=h)
             states[t + 1].copy_(h)
         ctx.save_for_backward(states, gates, recurrent_n, candidate, weight)
-        ctx.precision = state.dtype
+        ctx.state_dtype = state.dtype
         return states[1:]
 
     @staticmethod
@@ -124,10 +124,10 @@ class _GruScan(torch.autograd.Function):
         delta = delta.flatten(2)
         d_projected[..., : 2 * d] = delta[..., : 2 * d]
         d_bias = delta[..., 2 * d :].sum((0, 1))
-        return d_projected, d_state.to(ctx.precision), _outer(delta, states), d_bias
+        return d_projected, d_state.to(ctx.state_dtype), _outer(delta, states), d_bias
 
 
-def _gru_factors(before: Tensor, gates: Tensor, recurrent_n: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+def _gru_factors(previous_states: Tensor, gates: Tensor, recurrent_n: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     """What the gradient of ``h_t`` is multiplied by.
 
     (T, B, 3, d) for the gradient of the products with V, (T, B, d) for that of ``projected_n``.
@@ -137,7 +137,7 @@ def _gru_factors(before: Tensor, gates: Tensor, recurrent_n: Tensor, n: Tensor) 
     candidate_slope = (1 - z).mul_(1 - n * n)
     torch.mul(candidate_slope, r, out=factors[..., 2, :])
     torch.mul((1 - r).mul_(recurrent_n), factors[..., 2, :], out=factors[..., 0, :])
-    torch.mul((before - n).mul_(z), 1 - z, out=factors[..., 1, :])
+    torch.mul((previous_states - n).mul_(z), 1 - z, out=factors[..., 1, :])
     return factors, candidate_slope
 
 

@@ -34,6 +34,11 @@ class TiedLinear(nn.Module):
         return self._embedding[0].weight[: self.n_tied]
 
     @property
+    def extra(self) -> Tensor | None:
+        """The rows of W that no input has, ``(n_extra, d)``, or None."""
+        return self.own
+
+    @property
     def weight(self) -> Tensor:
         """W ``(n_tied + n_extra, d)``; a copy where there are extra rows."""
         return self.shared if self.own is None else torch.cat([self.shared, self.own])

@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 # Tensors whose first axis is the batch, in tuples (of tuples) as the cell likes.
-CellState = Any
+CellState = TypeVar("CellState")
 
 
-class Cell(nn.Module, ABC):
+class Cell(nn.Module, ABC, Generic[CellState]):
     """One step of a recurrence, for n sequences at once.
 
     To add one, define ``__init__(d_in, d_hidden)``, ``initial_state`` and ``forward``; with them ``unroll`` where there
@@ -44,6 +44,11 @@ class Cell(nn.Module, ABC):
     """
 
     recurrent_weights: ClassVar[tuple[str, ...]] = ()
+
+    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
+
+        def __call__(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+            """By ``forward``."""
 
     @abstractmethod
     def initial_state(self, n: int) -> CellState:

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.network import CarriedState, Stepper
+from seqmodels.neural.network import Stepper
 from seqmodels.neural.ops.scan import Nonlinearity, elman_scan
 from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.recurrent.stack import (
     NO_OPTIONS,
     RecurrentOptions,
     ScannedNetwork,
+    States,
     StepWeights,
     Weights,
     dropout_between,
@@ -30,7 +31,7 @@ ACTIVATIONS: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {
 KERNELS: dict[Nonlinearity, str] = {"tanh": "tanh", "relu": "relu"}  # torch has none for the others
 
 
-class ElmanCell(Cell):
+class ElmanCell(Cell[Tensor]):
     """``h_t = σ(V h_{t-1} + U x_t + b)``, ``b`` the sum of two vectors as torch keeps it; ``V`` starts orthogonal.
 
     Args:
@@ -96,41 +97,44 @@ class ElmanNetwork(ScannedNetwork):
         """See ``KernelNetwork``."""
         return device.type != "cpu" and self.nonlinearity in KERNELS
 
-    def drive(self, inputs: Tensor, weights: Weights) -> Tensor:
+    def project(self, inputs: Tensor, weights: Weights) -> Tensor:
         """``U x + b``."""
         u, _, b, b_recurrent = weights
         return F.linear(inputs, u, b + b_recurrent)
 
-    def scan(self, driven: Tensor, state: Tensor, weights: Weights) -> Tensor:
+    def scan(self, projected: Tensor, state: Tensor, weights: Weights) -> Tensor:
         """See ``ScannedNetwork``."""
-        return elman_scan(driven, state, weights[1].to(driven.dtype), self.nonlinearity)
+        return elman_scan(projected, state, weights[1].to(projected.dtype), self.nonlinearity)
 
-    def stepper(self, inputs: Tensor) -> Stepper | None:
+    def stepper(self, table: Tensor) -> Stepper[States, States] | None:
         """See ``Network``."""
         if self.options.is_active(training=False):
             return None
-        return ElmanStepper(self.rnn, ACTIVATIONS[self.nonlinearity], inputs)
+        return ElmanStepper(self.rnn, ACTIVATIONS[self.nonlinearity], table)
 
 
-class ElmanStepper(Stepper):
-    """The steps of ``rnn`` with any ``activation``, on ``inputs (R, d)``, of which each step names one."""
+class ElmanStepper(Stepper[States, States]):
+    """The steps of ``rnn`` with any ``activation``, on the rows of ``table (R, d)``, which each step names by number.
 
-    def __init__(self, rnn: nn.RNNBase, activation: Callable[[Tensor], Tensor], inputs: Tensor) -> None:
+    The table is projected beforehand.
+    """
+
+    def __init__(self, rnn: nn.RNNBase, activation: Callable[[Tensor], Tensor], table: Tensor) -> None:
         self.activation = activation
         weights = [(u.detach(), v.detach(), (b + c).detach()) for u, v, b, c in rnn.all_weights]
-        self.layers = [StepWeights.of(inputs if i == 0 else None, *layer) for i, layer in enumerate(weights)]
+        self.layers = [StepWeights.from_layer(table if i == 0 else None, *layer) for i, layer in enumerate(weights)]
 
-    def begin(self, memory: CarriedState) -> CarriedState:
+    def converted(self, state: States) -> States:
         """``h`` of each layer, ``(n, d)``."""
-        return memory[0].unbind(1)
+        return state[0].unbind(1)
 
-    def step(self, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
+    def step(self, row_ids: Tensor, state: States) -> tuple[Tensor, States]:
         """See ``Stepper``."""
-        below, after = rows, []
-        for i, (layer, h) in enumerate(zip(self.layers, memory, strict=True)):
-            below = self.activation(torch.addmm(layer.drive(below, first=i == 0), h, layer.recurrent))
-            after.append(below)
-        return below, tuple(after)
+        new_states: list[Tensor] = []
+        for layer, h in zip(self.layers, state, strict=True):
+            projected = layer.project(new_states[-1]) if new_states else layer.project_rows(row_ids)
+            new_states.append(self.activation(torch.addmm(projected, h, layer.recurrent)))
+        return new_states[-1], tuple(new_states)
 
 
 def from_tanh_to_sigmoid(rnn: nn.RNN) -> None:

@@ -6,20 +6,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.network import CarriedState, Stepper
+from seqmodels.neural.network import Stepper
 from seqmodels.neural.ops.scan import gru_scan
 from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.recurrent.stack import (
     NO_OPTIONS,
     RecurrentOptions,
     ScannedNetwork,
+    States,
     StepWeights,
     Weights,
     dropout_between,
 )
 
 
-class GRUCell(Cell):
+class GRUCell(Cell[Tensor]):
     """``h_t = z h_{t-1} + (1 - z) tanh(U x_t + b + r (V h_{t-1} + b'))``.
 
     ``r, z = σ(..)`` of what is linear in ``x_t`` and ``h_{t-1}``.
@@ -44,11 +45,11 @@ class GRUCell(Cell):
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """See ``Cell``."""
-        driven = (inputs @ self.weight_ih.t() + self.bias_ih).chunk(3, -1)
+        projected = (inputs @ self.weight_ih.t() + self.bias_ih).chunk(3, -1)
         recurrent = (state @ self.weight_hh.t() + self.bias_hh).chunk(3, -1)
-        r = torch.sigmoid(driven[0] + recurrent[0])
-        z = torch.sigmoid(driven[1] + recurrent[1])
-        candidate = torch.tanh(driven[2] + r * recurrent[2])
+        r = torch.sigmoid(projected[0] + recurrent[0])
+        z = torch.sigmoid(projected[1] + recurrent[1])
+        candidate = torch.tanh(projected[2] + r * recurrent[2])
         h = z * state + (1 - z) * candidate
         return h, h
 
@@ -72,44 +73,47 @@ class GRUNetwork(ScannedNetwork):
         """See ``KernelNetwork``."""
         return device.type != "cpu"
 
-    def drive(self, inputs: Tensor, weights: Weights) -> Tensor:
+    def project(self, inputs: Tensor, weights: Weights) -> Tensor:
         """``U x + b``, with what of ``b'`` no gate multiplies."""
         u, _, b, b_recurrent = weights
         split = 2 * self.d_model
         ungated = torch.cat([b_recurrent[:split], torch.zeros_like(b_recurrent[split:])])
         return F.linear(inputs, u, b + ungated)
 
-    def scan(self, driven: Tensor, state: Tensor, weights: Weights) -> Tensor:
+    def scan(self, projected: Tensor, state: Tensor, weights: Weights) -> Tensor:
         """See ``ScannedNetwork``."""
         gated = weights[3][2 * self.d_model :]
-        return gru_scan(driven, state, weights[1].to(driven.dtype), gated.to(driven.dtype))
+        return gru_scan(projected, state, weights[1].to(projected.dtype), gated.to(projected.dtype))
 
-    def stepper(self, inputs: Tensor) -> Stepper | None:
+    def stepper(self, table: Tensor) -> Stepper[States, States] | None:
         """See ``Network``."""
-        return None if self.options.is_active(training=False) else GRUStepper(self.rnn, inputs)
+        return None if self.options.is_active(training=False) else GRUStepper(self.rnn, table)
 
 
-class GRUStepper(Stepper):
-    """The steps of ``rnn`` in evaluation, on ``inputs (R, d)``, of which each step names one."""
+class GRUStepper(Stepper[States, States]):
+    """The steps of ``rnn`` in evaluation, on the rows of ``table (R, d)``, which each step names by number.
 
-    def __init__(self, rnn: nn.RNNBase, inputs: Tensor) -> None:
-        self.split = 2 * rnn.hidden_size  # reset and update gates | candidate
+    The table is projected beforehand.
+    """
+
+    def __init__(self, rnn: nn.RNNBase, table: Tensor) -> None:
+        self.gate_width = 2 * rnn.hidden_size  # reset and update gates | candidate
         self.biases = [c.detach() for *_, c in rnn.all_weights]
         weights = [(u.detach(), v.detach(), b.detach()) for u, v, b, _ in rnn.all_weights]
-        self.layers = [StepWeights.of(inputs if i == 0 else None, *layer) for i, layer in enumerate(weights)]
+        self.layers = [StepWeights.from_layer(table if i == 0 else None, *layer) for i, layer in enumerate(weights)]
 
-    def begin(self, memory: CarriedState) -> CarriedState:
+    def converted(self, state: States) -> States:
         """``h`` of each layer, ``(n, d)``."""
-        return memory[0].unbind(1)
+        return state[0].unbind(1)
 
-    def step(self, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
+    def step(self, row_ids: Tensor, state: States) -> tuple[Tensor, States]:
         """See ``Stepper``."""
-        below, after, split = rows, [], self.split
-        for i, (layer, bias, h) in enumerate(zip(self.layers, self.biases, memory, strict=True)):
-            driven = layer.drive(below, first=i == 0)
+        split = self.gate_width
+        new_states: list[Tensor] = []
+        for layer, bias, h in zip(self.layers, self.biases, state, strict=True):
+            projected = layer.project(new_states[-1]) if new_states else layer.project_rows(row_ids)
             recurrent = torch.addmm(bias, h, layer.recurrent)  # (n, 3d): reset, update, candidate
-            reset, update = (driven[:, :split] + recurrent[:, :split]).sigmoid_().chunk(2, dim=1)
-            candidate = torch.addcmul(driven[:, split:], reset, recurrent[:, split:]).tanh_()
-            below = torch.lerp(candidate, h, update)
-            after.append(below)
-        return below, tuple(after)
+            reset, update = (projected[:, :split] + recurrent[:, :split]).sigmoid_().chunk(2, dim=1)
+            candidate = torch.addcmul(projected[:, split:], reset, recurrent[:, split:]).tanh_()
+            new_states.append(torch.lerp(candidate, h, update))
+        return new_states[-1], tuple(new_states)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.network import CarriedState, Stepper
+from seqmodels.neural.network import Stepper
 from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.recurrent.stack import (
     NO_OPTIONS,
@@ -18,8 +18,10 @@ from seqmodels.neural.recurrent.stack import (
 )
 from seqmodels.randomness import fit_generator, torch_dropout
 
+HiddenAndCell = tuple[Tensor, Tensor]  # (h, c), (n, d) each
 
-class LSTMCell(Cell):
+
+class LSTMCell(Cell[HiddenAndCell]):
     """``c_t = f c_{t-1} + i tanh(g)``, ``h_t = o tanh(c_t)``.
 
     ``i, f, o = σ(..)`` and ``g`` of what is linear in ``x_t`` and ``h_{t-1}``.
@@ -40,12 +42,12 @@ class LSTMCell(Cell):
         open_forget_gates(cell)
         self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh = cell.parameters()
 
-    def initial_state(self, n: int) -> tuple[Tensor, Tensor]:
+    def initial_state(self, n: int) -> HiddenAndCell:
         """``(h, c)``, zeros (n, d_hidden)."""
         zero = self.weight_hh.new_zeros(n, self.weight_hh.shape[1])
         return zero, zero
 
-    def forward(self, inputs: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def forward(self, inputs: Tensor, state: HiddenAndCell) -> tuple[Tensor, HiddenAndCell]:
         """See ``Cell``."""
         h, c = state
         gates = inputs @ self.weight_ih.t() + self.bias_ih + h @ self.weight_hh.t() + self.bias_hh  # (n, 4 d)
@@ -87,35 +89,38 @@ class LSTMNetwork(KernelNetwork):
         hidden, h, c = torch.lstm(inputs, states, weights, True, 1, 0.0, self.training, False, True)
         return hidden, (h, c)
 
-    def stepper(self, inputs: Tensor) -> Stepper | None:
+    def stepper(self, table: Tensor) -> Stepper[States, tuple[HiddenAndCell, ...]] | None:
         """See ``Network``."""
-        return None if self.options.is_active(training=False) else LSTMStepper(self.rnn, inputs)
+        return None if self.options.is_active(training=False) else LSTMStepper(self.rnn, table)
 
 
-class LSTMStepper(Stepper):
-    """The steps of ``rnn`` in evaluation, on ``inputs (R, d)``, of which each step names one."""
+class LSTMStepper(Stepper[States, tuple[HiddenAndCell, ...]]):
+    """The steps of ``rnn`` in evaluation, on the rows of ``table (R, d)``, which each step names by number.
 
-    def __init__(self, rnn: nn.RNNBase, inputs: Tensor) -> None:
+    The table is projected beforehand.
+    """
+
+    def __init__(self, rnn: nn.RNNBase, table: Tensor) -> None:
         weights = [
             [_with_doubled_candidate(w, rnn.hidden_size) for w in (u, v, b + c)] for u, v, b, c in rnn.all_weights
         ]
-        self.layers = [StepWeights.of(inputs if i == 0 else None, *layer) for i, layer in enumerate(weights)]
+        self.layers = [StepWeights.from_layer(table if i == 0 else None, *layer) for i, layer in enumerate(weights)]
 
-    def begin(self, memory: CarriedState) -> CarriedState:
+    def converted(self, state: States) -> tuple[HiddenAndCell, ...]:
         """``(h, c)`` for each layer, ``(n, d)`` each."""
-        return tuple(zip(memory[0].unbind(1), memory[1].unbind(1), strict=True))
+        return tuple(zip(state[0].unbind(1), state[1].unbind(1), strict=True))
 
-    def step(self, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
+    def step(self, row_ids: Tensor, state: tuple[HiddenAndCell, ...]) -> tuple[Tensor, tuple[HiddenAndCell, ...]]:
         """See ``Stepper``."""
-        below, after = rows, []
-        for i, (layer, (h, c)) in enumerate(zip(self.layers, memory, strict=True)):
-            gates = torch.addmm(layer.drive(below, first=i == 0), h, layer.recurrent).sigmoid_()  # (n, 4d)
-            enter, keep, candidate, leave = gates.chunk(4, dim=1)
-            # The candidate is tanh(x) = 2 σ(2x) - 1, so that one pass over all gates serves.
-            cell = torch.addcmul(keep * c, enter, candidate, value=2.0).sub_(enter)
-            below = leave * cell.tanh()
-            after.append((below, cell))
-        return below, tuple(after)
+        new_states: list[HiddenAndCell] = []
+        for layer, (h, c) in zip(self.layers, state, strict=True):
+            projected = layer.project(new_states[-1][0]) if new_states else layer.project_rows(row_ids)
+            gates = torch.addmm(projected, h, layer.recurrent).sigmoid_()  # (n, 4d)
+            i, f, g, o = gates.chunk(4, dim=1)
+            # The candidate is tanh(z) = 2 σ(2z) - 1, so that one pass over all gates serves.
+            c = torch.addcmul(f * c, i, g, value=2.0).sub_(i)
+            new_states.append((o * c.tanh(), c))
+        return new_states[-1][0], tuple(new_states)
 
 
 def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Tensor, States]:
@@ -125,20 +130,20 @@ def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Te
     to the bit.
     """
     if not (rnn.training and rnn.dropout) or fit_generator() is None:
-        outputs: tuple[Tensor, States] = rnn(inputs, states)
-        return outputs
+        result: tuple[Tensor, States] = rnn(inputs, states)
+        return result
     n_directions = 2 if rnn.bidirectional else 1
     if states is None:
         states = (inputs.new_zeros(n_directions * rnn.num_layers, len(inputs), rnn.hidden_size),) * 2
-    below, last = inputs, []
+    outputs, last = inputs, []
     for k in range(0, n_directions * rnn.num_layers, n_directions):
         if k:
-            below = torch_dropout(below, rnn.dropout)
+            outputs = torch_dropout(outputs, rnn.dropout)
         weights: list[Tensor] = [weight for one in rnn.all_weights[k : k + n_directions] for weight in one]
-        before = tuple(state[k : k + n_directions] for state in states)
-        below, *after = torch.lstm(below, before, weights, True, 1, 0.0, True, n_directions > 1, True)
-        last.append(after)
-    return below, tuple(map(torch.cat, zip(*last, strict=True)))
+        layer_states = tuple(state[k : k + n_directions] for state in states)
+        outputs, *new_states = torch.lstm(outputs, layer_states, weights, True, 1, 0.0, True, n_directions > 1, True)
+        last.append(new_states)
+    return outputs, tuple(map(torch.cat, zip(*last, strict=True)))
 
 
 def open_forget_gates(lstm: nn.LSTM | nn.LSTMCell) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
@@ -17,7 +18,11 @@ from seqmodels.neural.recurrent.lstm import LSTMCell, LSTMNetwork
 from seqmodels.neural.recurrent.stack import CellStack, RecurrentOptions
 
 # Cells whose layers have faster networks, which compute the same.
-FASTER: dict[object, Callable[..., Network]] = {ElmanCell: ElmanNetwork, LSTMCell: LSTMNetwork, GRUCell: GRUNetwork}
+FAST_NETWORKS: dict[object, Callable[..., Network[Any]]] = {
+    ElmanCell: ElmanNetwork,
+    LSTMCell: LSTMNetwork,
+    GRUCell: GRUNetwork,
+}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -70,15 +75,14 @@ class Recurrent(RecurrentModel):
 
     The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
     ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``). A saved model names
-    its cell; ``load`` is told what
-    the name stands for: ``load(path, classes=[MyCell])``.
+    its cell; ``load`` is told what the name stands for: ``load(path, classes=[MyCell])``.
 
     >>> model = Recurrent(cell=GRUCell, d_model=8, max_steps=2).fit(["to be or not to be"])
     >>> model.sample(length=3)[0] == model.sample(length=3)[0]
     True
     """
 
-    cell: Callable[[int, int], Cell] = ElmanCell
+    cell: Callable[[int, int], Cell[Any]] = ElmanCell
     lr: float = 4e-3
 
     def _check_hyperparameters(self) -> None:
@@ -88,9 +92,9 @@ class Recurrent(RecurrentModel):
                 f"cell is {self.cell!r}; pass a subclass of Cell, or a function that makes a cell of two widths"
             )
 
-    def _network(self) -> Network:
-        if self.cell in FASTER:
-            return FASTER[self.cell](self.d_model, self.n_layers, dropout=self.dropout, options=self._options())
+    def _network(self) -> Network[Any]:
+        if self.cell in FAST_NETWORKS:
+            return FAST_NETWORKS[self.cell](self.d_model, self.n_layers, dropout=self.dropout, options=self._options())
         return CellStack(self.cell, self.d_model, self.n_layers, dropout=self.dropout, options=self._options())
 
 
@@ -114,7 +118,7 @@ class ElmanRNN(RecurrentModel):
     dropout: float = 0.0
     lr: float = 3e-3
 
-    def _network(self) -> Network:
+    def _network(self) -> Network[Any]:
         return ElmanNetwork(
             self.d_model,
             self.n_layers,
@@ -137,7 +141,7 @@ class LSTM(RecurrentModel):
 
     lr: float = 8e-3
 
-    def _network(self) -> Network:
+    def _network(self) -> Network[Any]:
         return LSTMNetwork(self.d_model, self.n_layers, dropout=self.dropout, options=self._options())
 
 
@@ -154,5 +158,5 @@ class GRU(RecurrentModel):
 
     lr: float = 4e-3
 
-    def _network(self) -> Network:
+    def _network(self) -> Network[Any]:
         return GRUNetwork(self.d_model, self.n_layers, dropout=self.dropout, options=self._options())

@@ -6,21 +6,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from seqmodels.neural.network import CarriedState, Network, Source
+from seqmodels.neural.network import Network, Source, State
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.recurrent.cell import Cell, CellState
 from seqmodels.randomness import torch_dropout
 
 States = tuple[Tensor, ...]  # (h,) or (h, c)
 Weights = tuple[Tensor, ...]  # of one layer: U of inputs, V of states, and the two biases
-Layer = Callable[[Tensor, Any], tuple[Tensor, Any]]  # inputs and the state before -> outputs and the state after
+LayerState = TypeVar("LayerState")
+Layer = Callable[[Tensor, LayerState], tuple[Tensor, LayerState]]  # inputs, state before -> outputs, state after
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def broadcast_dropout(values: Tensor, shape: Sequence[int], fraction: float, tra
     return values * torch_dropout(values.new_ones(shape), fraction) if training and fraction else values
 
 
-class RecurrentNetwork(Network, ABC):
+class RecurrentNetwork(Network[State], ABC, Generic[State, LayerState]):
     """Layers of one recurrence, each of which reads the outputs of the one below.
 
     To add one, set the attributes below and define ``start``, ``forward`` (by ``run_layers``) and ``layers``.
@@ -97,10 +98,12 @@ class RecurrentNetwork(Network, ABC):
     norms: nn.ModuleList
 
     @abstractmethod
-    def layers(self) -> Iterator[Layer]:
+    def layers(self) -> Iterator[Layer[LayerState]]:
         """The layers of one window, from the lowest; what is dropped of a layer's weights is drawn as it is yielded."""
 
-    def run_layers(self, layers: Iterable[Layer], inputs: Tensor, states: Iterable[Any]) -> tuple[Tensor, list[Any]]:
+    def run_layers(
+        self, layers: Iterable[Layer[LayerState]], inputs: Tensor, states: Iterable[LayerState]
+    ) -> tuple[Tensor, list[LayerState]]:
         """Outputs (B, T, d) of the last layer, and each layer's state after the last step.
 
         Args:
@@ -108,17 +111,18 @@ class RecurrentNetwork(Network, ABC):
             inputs: as the first of them takes them; dropout on them is done.
             states: each layer's, before the first step.
         """
-        options, training, last = self.options, self.training, []
-        below: Tensor | None = None
+        options, training = self.options, self.training
+        last: list[LayerState] = []
+        output: Tensor | None = None  # of the layers so far
         for i, (layer, state) in enumerate(zip(layers, states, strict=True)):
-            if below is not None:
-                inputs = options.variational_dropout(apply_dropout(below, self.dropout, training), training)
-            hidden, after = layer(inputs, state)
+            if output is not None:
+                inputs = options.variational_dropout(apply_dropout(output, self.dropout, training), training)
+            hidden, new_state = layer(inputs, state)
             hidden = self.norms[i](hidden) if options.layer_norm else hidden
-            below = below + hidden if options.residual and below is not None else hidden
-            last.append(after)
-        assert below is not None, "a network has a layer"
-        return options.variational_dropout(below, training), last
+            output = output + hidden if options.residual and output is not None else hidden
+            last.append(new_state)
+        assert output is not None, "a network has a layer"
+        return options.variational_dropout(output, training), last
 
     def drop_inputs(self, inputs: Tensor) -> Tensor:
         """``(B, T, d)`` as the first layer reads them."""
@@ -130,7 +134,7 @@ def make_norms(d_model: int, n_layers: int, options: RecurrentOptions) -> nn.Mod
     return nn.ModuleList(nn.LayerNorm(d_model) for _ in range(n_layers if options.layer_norm else 0))
 
 
-class CellStack(RecurrentNetwork):
+class CellStack(RecurrentNetwork[tuple[CellState, ...], CellState]):
     """Layers of any ``Cell``; its state is the tuple of the layers' states.
 
     Args:
@@ -146,7 +150,7 @@ class CellStack(RecurrentNetwork):
 
     def __init__(
         self,
-        make_cell: Callable[[int, int], Cell],
+        make_cell: Callable[[int, int], Cell[CellState]],
         d_model: int,
         n_layers: int = 1,
         *,
@@ -160,16 +164,16 @@ class CellStack(RecurrentNetwork):
         self.unrolled = nn.ModuleList(_Unrolled(make_cell(d_model, d_model)) for _ in range(n_layers))
         self.norms = make_norms(d_model, n_layers, options)
 
-    def start(self, n: int, source: Source | None = None) -> CarriedState:
+    def start(self, n: int, source: Source | None = None) -> tuple[CellState, ...]:
         """Each cell's ``initial_state``."""
         return tuple(layer.cell.initial_state(n) for layer in self._unrolled_cells())
 
-    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
+    def forward(self, inputs: Tensor, state: tuple[CellState, ...]) -> tuple[Tensor, tuple[CellState, ...]]:
         """See ``Network``."""
-        hidden, states = self.run_layers(self.layers(), self.drop_inputs(inputs), memory)
+        hidden, states = self.run_layers(self.layers(), self.drop_inputs(inputs), state)
         return apply_dropout(hidden, self.dropout, self.training), tuple(states)
 
-    def layers(self) -> Iterator[Layer]:
+    def layers(self) -> Iterator[Layer[CellState]]:
         """See ``RecurrentNetwork``."""
         drops = self.training and (self.options.recurrent_dropout or self.options.weight_drop)
         for layer in self._unrolled_cells():
@@ -185,19 +189,19 @@ class CellStack(RecurrentNetwork):
             weights = {f"cell.{name}": self.options.drop_weights(getattr(layer.cell, name), True) for name in names}
             yield partial(_with_weights, layer, weights)
 
-    def _unrolled_cells(self) -> Iterator[_Unrolled]:
+    def _unrolled_cells(self) -> Iterator[_Unrolled[CellState]]:
         for layer in self.unrolled:
             assert isinstance(layer, _Unrolled)
             yield layer
 
 
-class _Unrolled(nn.Module):
+class _Unrolled(nn.Module, Generic[CellState]):
     """A cell over all steps, as a module that ``functional_call`` can give other weights.
 
     In the precision of its weights, whatever autocast says: not every operation takes two precisions.
     """
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell[CellState]) -> None:
         super().__init__()
         if not isinstance(cell, Cell):
             raise ValueError(
@@ -211,13 +215,13 @@ class _Unrolled(nn.Module):
 
 
 def _with_weights(
-    layer: _Unrolled, weights: dict[str, Tensor], inputs: Tensor, state: CellState
+    layer: _Unrolled[CellState], weights: dict[str, Tensor], inputs: Tensor, state: CellState
 ) -> tuple[Tensor, CellState]:
     result: tuple[Tensor, CellState] = functional_call(layer, weights, (inputs, state))
     return result
 
 
-class KernelNetwork(RecurrentNetwork, ABC):
+class KernelNetwork(RecurrentNetwork[States, States], ABC):
     """A recurrence whose weights are torch's, ``rnn``, from zero states ``(h,)`` or ``(h, c)``, each (B, n_layers, d).
 
     Each layer is one call of a kernel, or all of them are where a fused kernel takes them together and no option is
@@ -253,64 +257,64 @@ class KernelNetwork(RecurrentNetwork, ABC):
         hidden, last = self.rnn(inputs, states[0])
         return hidden, (last,)
 
-    def start(self, n: int, source: Source | None = None) -> CarriedState:
+    def start(self, n: int, source: Source | None = None) -> States:
         """Zeros for the hidden state of every layer."""
         return tuple(zeros(n, self.rnn) for _ in range(self.n_states))
 
-    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
+    def forward(self, inputs: Tensor, state: States) -> tuple[Tensor, States]:
         """See ``Network``."""
-        states = tuple(map(layers_first, memory))
+        states = tuple(map(layers_first, state))
         if self.is_fused(inputs.device) and not self.options.is_active(self.training):
             hidden, states = self.all_layers(inputs, states)
         else:
             hidden, states = self.layer_by_layer(self.layers(), self.drop_inputs(inputs), states)
         return apply_dropout(hidden, self.dropout, self.training), tuple(map(layers_first, states))
 
-    def layers(self, first: Callable[..., tuple[Tensor, States]] | None = None) -> Iterator[Layer]:
+    def layers(self, first: Callable[..., tuple[Tensor, States]] | None = None) -> Iterator[Layer[States]]:
         """See ``RecurrentNetwork``; ``first`` is called in the place of ``one_layer`` for the first."""
         for i, (u, v, *biases) in enumerate(self.rnn.all_weights):
             weights = (u, self.options.drop_weights(v, self.training), *biases)
             yield partial(first if i == 0 and first is not None else self.one_layer, weights=weights)
 
-    def layer_by_layer(self, layers: Iterator[Layer], inputs: Tensor, states: States) -> tuple[Tensor, States]:
+    def layer_by_layer(self, layers: Iterator[Layer[States]], inputs: Tensor, states: States) -> tuple[Tensor, States]:
         """``run_layers``, with states (L, B, d)."""
-        each = (tuple(part[i : i + 1] for part in states) for i in range(self.rnn.num_layers))
-        hidden, last = self.run_layers(layers, inputs, each)
+        by_layer = (tuple(part[i : i + 1] for part in states) for i in range(self.rnn.num_layers))
+        hidden, last = self.run_layers(layers, inputs, by_layer)
         return hidden, tuple(map(torch.cat, zip(*last, strict=True)))
 
 
 class ScannedNetwork(KernelNetwork, ABC):
     """A recurrence whose inputs add something linear to each step, known for all steps before the first is taken.
 
-    To add one, define ``drive`` and ``scan``, and ``is_fused``.
+    To add one, define ``project`` and ``scan``, and ``is_fused``.
     """
 
     @abstractmethod
-    def drive(self, inputs: Tensor, weights: Weights) -> Tensor:
+    def project(self, inputs: Tensor, weights: Weights) -> Tensor:
         """What inputs (..., d) and biases add, (..., m)."""
 
     @abstractmethod
-    def scan(self, driven: Tensor, state: Tensor, weights: Weights) -> Tensor:
-        """``driven`` (T, B, m) and the state before (B, d) -> states (T, B, d)."""
+    def scan(self, projected: Tensor, state: Tensor, weights: Weights) -> Tensor:
+        """``projected`` (T, B, m) and the state before (B, d) -> states (T, B, d)."""
 
     def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
         """See ``KernelNetwork``."""
-        return self._scan_driven(self.drive(inputs, weights).transpose(0, 1), states, weights=weights)
+        return self._scan_projected(self.project(inputs, weights).transpose(0, 1), states, weights=weights)
 
-    def read(self, table: Tensor, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
+    def forward_rows(self, table: Tensor, row_ids: Tensor, state: States) -> tuple[Tensor, States]:
         """See ``Network``: what a row adds is computed once, not at every step that it is read."""
         options = self.options
         if self.is_fused(table.device) or (self.training and (options.recurrent_dropout or options.embedding_dropout)):
-            return super().read(table, rows, memory)
-        driven = self.drive(table, tuple(self.rnn.all_weights[0]))
-        exact = torch.promote_types(driven.dtype, torch.float32)  # in which gradients of a row are added up
-        driven = F.embedding(rows.t(), driven.to(exact)).to(driven.dtype)  # (T, B, m)
-        states = tuple(map(layers_first, memory))
-        hidden, states = self.layer_by_layer(self.layers(self._scan_driven), driven, states)
+            return super().forward_rows(table, row_ids, state)
+        projected = self.project(table, tuple(self.rnn.all_weights[0]))
+        accumulation_dtype = torch.promote_types(projected.dtype, torch.float32)  # of the gradients of a row
+        projected = F.embedding(row_ids.t(), projected.to(accumulation_dtype)).to(projected.dtype)  # (T, B, m)
+        states = tuple(map(layers_first, state))
+        hidden, states = self.layer_by_layer(self.layers(self._scan_projected), projected, states)
         return apply_dropout(hidden, self.dropout, self.training), tuple(map(layers_first, states))
 
-    def _scan_driven(self, driven: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
-        hidden = self.scan(driven, states[0][0], weights)
+    def _scan_projected(self, projected: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
+        hidden = self.scan(projected, states[0][0], weights)
         return hidden.transpose(0, 1), (hidden[-1:],)
 
 
@@ -336,23 +340,28 @@ class StepWeights(NamedTuple):
     """A layer's weights for single steps.
 
     Attributes:
-        inputs: of the first layer ``U x + b`` of every input x that there is, one a row (R, m); of the others U (m, d).
+        projected_table: (R, m), of the first layer ``U x + b`` of every input x that there is; None: of the others.
+        weight: U (m, d).
         recurrent: V transposed (d, m).
-        bias: b (m,), for the layers after the first.
+        bias: b (m,).
     """
 
-    inputs: Tensor
+    projected_table: Tensor | None
+    weight: Tensor
     recurrent: Tensor
     bias: Tensor
 
     @classmethod
-    def of(cls, inputs: Tensor | None, u: Tensor, v: Tensor, bias: Tensor) -> StepWeights:
-        """``inputs (R, d)``: of the first layer, what it may read; None: of the others."""
-        return cls(u if inputs is None else F.linear(inputs, u, bias), v.t().contiguous(), bias)
+    def from_layer(cls, table: Tensor | None, u: Tensor, v: Tensor, bias: Tensor) -> StepWeights:
+        """``table (R, d)``: of the first layer, all inputs that it may read; None: of the others."""
+        projected_table = None if table is None else F.linear(table, u, bias)
+        return cls(projected_table, u, v.t().contiguous(), bias)
 
-    def drive(self, below: Tensor, *, first: bool) -> Tensor:
-        """What a layer's input adds (n, m).
+    def project_rows(self, row_ids: Tensor) -> Tensor:
+        """What the first layer's inputs add (n, m), by their row numbers in the table (n,)."""
+        assert self.projected_table is not None, "only the first layer reads rows"
+        return self.projected_table.index_select(0, row_ids)
 
-        ``below`` says which row each reads (n,) for the first, and is (n, d) for the others.
-        """
-        return self.inputs.index_select(0, below) if first else F.linear(below, self.inputs, self.bias)
+    def project(self, layer_input: Tensor) -> Tensor:
+        """What the input (n, d) of a layer after the first adds (n, m)."""
+        return F.linear(layer_input, self.weight, self.bias)

@@ -1,6 +1,6 @@
 """An LSTM decoder whose previous state attends to the source, with a hand-written backward pass.
 
-``c_t = attention(q_t)``, ``q_t = Q h_{t-1} + b``; gates ``= driven_t + F c_t + V h_{t-1}``. What is not
+``c_t = attention(q_t)``, ``q_t = Q h_{t-1} + b``; gates ``= projected_t + F c_t + V h_{t-1}``. What is not
 needed to go from step to step is done for all steps at once: the derivatives of the gates before the backward loop, the
 gradients of the weights after it, each as one product.
 """
@@ -20,14 +20,14 @@ from torch.autograd.function import once_differentiable
 
 
 def additive_score(query: Tensor, key: Tensor, energy: Tensor) -> Tensor:
-    """``eᵀ tanh(q + k)``, less the sum of ``e``, which is the same for all keys.
+    """``vᵀ tanh(q + k)``, less the sum of ``v``, which is the same for all keys.
 
     ``tanh(z) = 2 σ(2 z) - 1``, and on a CPU σ is faster than tanh.
 
     Args:
         query: twice the projected query, broadcast against the keys (..., d).
         key: twice the projected key (..., d).
-        energy: ``e`` (d,).
+        energy: ``v`` (d,), the weights of the energies.
     """
     return torch.sigmoid(query + key) @ (2.0 * energy)
 
@@ -55,11 +55,11 @@ class Scoring(ABC):
         """Compute what can be computed for all steps at once before the backward loop."""
 
     @abstractmethod
-    def query_gradient(self, score_gradient: Tensor, t: int) -> Tensor:
+    def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
         """Gradients of the scores of step t (G, S) -> those of its queries (G, d)."""
 
     @abstractmethod
-    def gradients(self, score_gradients: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
+    def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
         """All steps' (T, G, S) and queries (T, G, d) -> gradients of the keys (G, S, d), and energy (d,) or None."""
 
 
@@ -81,13 +81,13 @@ class DotScoring(Scoring):
     def begin_backward(self) -> None:
         """Nothing has to be computed."""
 
-    def query_gradient(self, score_gradient: Tensor, t: int) -> Tensor:
+    def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
         """See ``Scoring``."""
-        return torch.bmm(score_gradient[:, None], self.key)[:, 0] * self.scale
+        return torch.bmm(d_score[:, None], self.key)[:, 0] * self.scale
 
-    def gradients(self, score_gradients: Tensor, queries: Tensor) -> tuple[Tensor, None]:
+    def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, None]:
         """See ``Scoring``."""
-        return torch.bmm(score_gradients.permute(1, 2, 0), queries.transpose(0, 1)) * self.scale, None
+        return torch.bmm(d_scores.permute(1, 2, 0), queries.transpose(0, 1)) * self.scale, None
 
 
 class AdditiveScoring(Scoring):
@@ -115,15 +115,15 @@ class AdditiveScoring(Scoring):
         one = self.sigmoids.new_ones(()).expand_as(self.sigmoids)
         self.derivatives = torch.ops.aten.sigmoid_backward(one, self.sigmoids)
 
-    def query_gradient(self, score_gradient: Tensor, t: int) -> Tensor:
+    def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
         """See ``Scoring``."""
-        return torch.bmm(score_gradient[:, None], self.derivatives[t])[:, 0] * (2.0 * self.energy)
+        return torch.bmm(d_score[:, None], self.derivatives[t])[:, 0] * (2.0 * self.energy)
 
-    def gradients(self, score_gradients: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
+    def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
         """See ``Scoring``."""
-        energy = 2.0 * (score_gradients.flatten()[None] @ self.sigmoids.flatten(0, 2))[0]
-        key = self.derivatives.mul_(score_gradients[..., None]).sum(0)
-        return key * (2.0 * self.energy), energy
+        d_energy = 2.0 * (d_scores.flatten()[None] @ self.sigmoids.flatten(0, 2))[0]
+        d_key = self.derivatives.mul_(d_scores[..., None]).sum(0)
+        return d_key * (2.0 * self.energy), d_energy
 
 
 # -- the loop -------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class AttendedSource:
         key: (G, S, d) as the score takes them.
         value: (G, S, d_head).
         mask_bias: (G, S), 0 where real and -inf where padded.
-        energy: (d,) of the additive score; None: the dot product.
+        energy: v (d,) of the additive score; None: the dot product.
     """
 
     key: Tensor
@@ -169,7 +169,7 @@ class LoopWeights:
     bias: Tensor
 
     @classmethod
-    def of(cls, state: Tensor, context: Tensor, query: QueryMap) -> LoopWeights:
+    def with_query(cls, state: Tensor, context: Tensor, query: QueryMap) -> LoopWeights:
         """From those of an LSTM, V (4 d, d) and F (4 d, d), and what makes its queries."""
         if query.weight is None or query.bias is None:
             return cls(state, context, state.new_zeros(0))
@@ -177,12 +177,12 @@ class LoopWeights:
 
 
 def attentive_lstm(
-    driven: Tensor, h: Tensor, c: Tensor, weights: LoopWeights, source: AttendedSource
+    projected: Tensor, h: Tensor, c: Tensor, weights: LoopWeights, source: AttendedSource
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """All steps of the decoder.
 
     Args:
-        driven: (T, B, 4 d), what inputs and biases add to the gates, in torch's order; its precision is that of the
+        projected: (T, B, 4 d), what inputs and biases add to the gates, in torch's order; its precision is that of the
             products.
         h, c: (B, d), the state before.
         weights: of the recurrence.
@@ -192,10 +192,11 @@ def attentive_lstm(
         States (T, B, d), contexts (T, B, d), weights (T, G, S) through which no gradient flows, and the last cell (B,
         d).
     """
-    low = [x.to(driven.dtype) for x in (weights.state, weights.context, weights.bias, source.key, source.value)]
-    energy = None if source.energy is None else source.energy.to(driven.dtype)
-    keep = torch.is_grad_enabled()
-    arguments = keep, driven, h.to(driven.dtype), c, *low, source.mask_bias, energy
+    dtype = projected.dtype
+    cast = [x.to(dtype) for x in (weights.state, weights.context, weights.bias, source.key, source.value)]
+    energy = None if source.energy is None else source.energy.to(dtype)
+    needs_gradient = torch.is_grad_enabled()
+    arguments = needs_gradient, projected, h.to(dtype), c, *cast, source.mask_bias, energy
     states, contexts, attention, cell = _AttentiveLSTM.apply(*arguments)  # type: ignore[no-untyped-call]
     return states, contexts, attention, cell
 
@@ -222,15 +223,17 @@ class _Trace:
     products: Tensor
 
     @classmethod
-    def empty(cls, driven: Tensor, h: Tensor, c: Tensor, width: int, mask_bias: Tensor, *, keep: bool) -> _Trace:
-        """Empty, but for the first state and cell; of what only the backward pass reads, one step unless ``keep``."""
-        n_steps, n_rows, _ = driven.shape
+    def empty(
+        cls, projected: Tensor, h: Tensor, c: Tensor, width: int, mask_bias: Tensor, *, needs_gradient: bool
+    ) -> _Trace:
+        """Empty, but for the first state and cell; without ``needs_gradient`` ``products`` has space for one step."""
+        n_steps, n_rows, _ = projected.shape
         cells = c.new_empty(n_steps + 1, *c.shape, dtype=torch.promote_types(c.dtype, torch.float32))
-        states = driven.new_empty(cells.shape)
+        states = projected.new_empty(cells.shape)
         weights = mask_bias.new_empty(n_steps, *mask_bias.shape)
         states[0], cells[0] = h, c
-        products = driven.new_empty(n_steps if keep else 1, n_rows, width)
-        gates, contexts = driven.new_empty(driven.shape), torch.empty_like(states[1:])
+        products = projected.new_empty(n_steps if needs_gradient else 1, n_rows, width)
+        gates, contexts = projected.new_empty(projected.shape), torch.empty_like(states[1:])
         return cls(states, cells, gates, torch.empty_like(cells[1:]), contexts, weights, products)
 
     @property
@@ -239,8 +242,8 @@ class _Trace:
 
     def queries(self, n_groups: int) -> Tensor:
         """(T, G, d): part of the products, or the states themselves."""
-        four = self.gates.shape[2]
-        queries = self.products[..., four:] if self.products.shape[2] > four else self.states[:-1]
+        gate_width = self.gates.shape[2]
+        queries = self.products[..., gate_width:] if self.products.shape[2] > gate_width else self.states[:-1]
         return queries.reshape(len(self.gates), n_groups, -1)
 
 
@@ -248,34 +251,33 @@ class _AttentiveLSTM(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        keep: bool,
-        driven: Tensor,
+        needs_gradient: bool,
+        projected: Tensor,
         h: Tensor,
         c: Tensor,
         weight: Tensor,
-        feed: Tensor,
+        context_weight: Tensor,
         bias: Tensor,
         key: Tensor,
         value: Tensor,
         mask_bias: Tensor,
         energy: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        scoring = make_scoring(key, energy, len(driven) if keep else 0)
-        trace = _Trace.empty(driven, h, c, len(weight), mask_bias, keep=keep)
-        four = driven.shape[2]
-        weight_t, feed_t = weight.t(), feed.t()
-        for t in range(len(driven)):
+        scoring = make_scoring(key, energy, len(projected) if needs_gradient else 0)
+        trace = _Trace.empty(projected, h, c, len(weight), mask_bias, needs_gradient=needs_gradient)
+        gate_width = projected.shape[2]
+        weight_t, context_weight_t = weight.t(), context_weight.t()
+        for t in range(len(projected)):
             state, context, weights = trace.states[t], trace.contexts[t], trace.weights[t]
-            products = torch.mm(
-                state, weight_t, out=trace.products[t if keep else 0]
-            )  # addmm first copies the bias to every row
-            query = (products[:, four:].add_(bias) if len(weight) > four else state).reshape(len(key), -1)
+            # Not addmm, which first copies the bias to every row.
+            products = torch.mm(state, weight_t, out=trace.products[t if needs_gradient else 0])
+            query = (products[:, gate_width:].add_(bias) if len(weight) > gate_width else state).reshape(len(key), -1)
             torch.softmax(scoring.score(query, t) + mask_bias, -1, dtype=mask_bias.dtype, out=weights)
             torch.bmm(weights[:, None].to(value.dtype), value, out=context.view(len(key), 1, -1))
-            torch.mm(context, feed_t, out=trace.gates[t]).add_(driven[t]).add_(products[:, :four])
+            torch.mm(context, context_weight_t, out=trace.gates[t]).add_(projected[t]).add_(products[:, :gate_width])
             _apply_gates(trace, t)
-        if keep:
-            ctx.save_for_backward(*trace.tensors, weight, feed, value)
+        if needs_gradient:
+            ctx.save_for_backward(*trace.tensors, weight, context_weight, value)
             ctx.scoring = scoring
             ctx.dtypes = (h.dtype, c.dtype)
         ctx.mark_non_differentiable(trace.weights)
@@ -283,69 +285,70 @@ class _AttentiveLSTM(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *received: Tensor) -> tuple[Tensor | None, ...]:
-        *kept, weight, feed, value = ctx.saved_tensors
-        trace, scoring, four = _Trace(*kept), ctx.scoring, len(feed)
+    def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor | None, ...]:
+        *kept, weight, context_weight, value = ctx.saved_tensors
+        trace, scoring, gate_width = _Trace(*kept), ctx.scoring, len(context_weight)
         scoring.begin_backward()
-        loop = _BackwardLoop(trace, scoring, weight, feed, value)
-        loop.run(received[0], received[1], received[3])
-        weights, score_gradients = trace.weights.to(value.dtype), loop.scores.to(value.dtype)
-        contexts = loop.contexts.view(len(loop.contexts), len(value), -1)
-        to_value = torch.bmm(weights.permute(1, 2, 0), contexts.transpose(0, 1))
-        to_key, to_energy = scoring.gradients(score_gradients, trace.queries(len(value)))
-        flat = loop.products.flatten(0, 1).t()
-        to_weight = flat @ trace.states[:-1].flatten(0, 1)
-        to_feed = flat[:four] @ trace.contexts.flatten(0, 1)
-        to_bias = flat[four:].sum(1)
-        to_h, to_c = loop.h.to(ctx.dtypes[0]), loop.c.to(ctx.dtypes[1])
-        to_driven = loop.products[..., :four]
-        return None, to_driven, to_h, to_c, to_weight, to_feed, to_bias, to_key, to_value, None, to_energy
+        loop = _BackwardLoop(trace, scoring, weight, context_weight, value)
+        d_states, d_contexts, _, d_last_cell = output_gradients
+        loop.run(d_states, d_contexts, d_last_cell)
+        weights, d_scores = trace.weights.to(value.dtype), loop.d_scores.to(value.dtype)
+        d_head_contexts = loop.d_contexts.view(len(loop.d_contexts), len(value), -1)
+        d_value = torch.bmm(weights.permute(1, 2, 0), d_head_contexts.transpose(0, 1))
+        d_key, d_energy = scoring.gradients(d_scores, trace.queries(len(value)))
+        d_products = loop.d_products.flatten(0, 1).t()
+        d_weight = d_products @ trace.states[:-1].flatten(0, 1)
+        d_context_weight = d_products[:gate_width] @ trace.contexts.flatten(0, 1)
+        d_bias = d_products[gate_width:].sum(1)
+        d_h, d_c = loop.d_h.to(ctx.dtypes[0]), loop.d_c.to(ctx.dtypes[1])
+        d_projected = loop.d_products[..., :gate_width]
+        return None, d_projected, d_h, d_c, d_weight, d_context_weight, d_bias, d_key, d_value, None, d_energy
 
 
 class _BackwardLoop:
     """From the last step to the first. Afterwards it holds gradients.
 
     Attributes:
-        products: of the products of each previous state (T, B, 4 d + m): its part of the gates, and the query.
-        contexts: (T, B, d).
-        scores: (T, G, S).
-        h, c: of the first state and cell (B, d).
+        d_products: of the products of each previous state (T, B, 4 d + m): its part of the gates, and the query.
+        d_contexts: (T, B, d).
+        d_scores: (T, G, S).
+        d_h, d_c: of the first state and cell (B, d).
     """
 
-    h: Tensor
-    c: Tensor
+    d_h: Tensor
+    d_c: Tensor
 
-    def __init__(self, trace: _Trace, scoring: Scoring, weight: Tensor, feed: Tensor, value: Tensor) -> None:
+    def __init__(self, trace: _Trace, scoring: Scoring, weight: Tensor, context_weight: Tensor, value: Tensor) -> None:
         self.trace, self.scoring, self.value = trace, scoring, value
-        four = trace.gates.shape[2]
-        self.gate_weights = torch.cat([feed, weight[:four]], 1)
-        self.query_weight = weight[four:]
-        self.products, self.contexts, self.scores = (
+        gate_width = trace.gates.shape[2]
+        self.gate_weights = torch.cat([context_weight, weight[:gate_width]], 1)
+        self.query_weight = weight[gate_width:]
+        self.d_products, self.d_contexts, self.d_scores = (
             torch.empty_like(x) for x in (trace.products, trace.contexts, trace.weights)
         )
 
-    def run(self, states: Tensor, contexts: Tensor, last_cell: Tensor) -> None:
+    def run(self, d_states: Tensor, received_d_contexts: Tensor, d_last_cell: Tensor) -> None:
         """Of the gradients received by states (T, B, d), contexts (T, B, d) and the last cell (B, d)."""
         trace, value, query_weight = self.trace, self.value, self.query_weight
         cell_to_ifg, state_to_o, state_to_cell, cell_to_cell = _gate_derivatives(trace)
-        (n_steps, n_rows, four), weights = trace.gates.shape, trace.weights
-        h, c = torch.zeros_like(states[0]), last_cell.to(states.dtype)
+        (n_steps, n_rows, gate_width), weights = trace.gates.shape, trace.weights
+        d_h, d_c = torch.zeros_like(d_states[0]), d_last_cell.to(d_states.dtype)
         for t in range(n_steps - 1, -1, -1):
-            h = h + states[t]
-            c = torch.addcmul(c, h, state_to_cell[t])
-            gates = self.products[t, :, :four].unflatten(1, (4, -1))
-            torch.mul(cell_to_ifg[t], c[:, None], out=gates[:, :3])
-            torch.mul(state_to_o[t], h, out=gates[:, 3])
-            c = c * cell_to_cell[t]
-            context, h = (self.products[t, :, :four] @ self.gate_weights).chunk(2, 1)
-            torch.add(context, contexts[t], out=self.contexts[t])
-            to_weights = torch.bmm(value, self.contexts[t].view(len(value), -1, 1))[..., 0]
-            mean = (weights[t] * to_weights).sum(-1, keepdim=True)
-            torch.mul(weights[t], to_weights - mean, out=self.scores[t])  # through the softmax
-            query = self.scoring.query_gradient(self.scores[t].to(value.dtype), t).view(n_rows, -1)
-            self.products[t, :, four:] = query[:, : len(query_weight)]
-            h = h + (query @ query_weight if len(query_weight) else query)
-        self.h, self.c = h, c
+            d_h = d_h + d_states[t]
+            d_c = torch.addcmul(d_c, d_h, state_to_cell[t])
+            d_gates = self.d_products[t, :, :gate_width].unflatten(1, (4, -1))
+            torch.mul(cell_to_ifg[t], d_c[:, None], out=d_gates[:, :3])
+            torch.mul(state_to_o[t], d_h, out=d_gates[:, 3])
+            d_c = d_c * cell_to_cell[t]
+            d_context, d_h = (self.d_products[t, :, :gate_width] @ self.gate_weights).chunk(2, 1)
+            torch.add(d_context, received_d_contexts[t], out=self.d_contexts[t])
+            d_weights = torch.bmm(value, self.d_contexts[t].view(len(value), -1, 1))[..., 0]
+            mean = (weights[t] * d_weights).sum(-1, keepdim=True)
+            torch.mul(weights[t], d_weights - mean, out=self.d_scores[t])  # through the softmax
+            d_query = self.scoring.query_gradient(self.d_scores[t].to(value.dtype), t).view(n_rows, -1)
+            self.d_products[t, :, gate_width:] = d_query[:, : len(query_weight)]
+            d_h = d_h + (d_query @ query_weight if len(query_weight) else d_query)
+        self.d_h, self.d_c = d_h, d_c
 
 
 def make_scoring(key: Tensor, energy: Tensor | None, n_steps: int) -> Scoring:
@@ -371,6 +374,6 @@ def _gate_derivatives(trace: _Trace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     from the state to the cell, and from the cell to the one before.
     """
     i, f, g, o = trace.gates.unflatten(-1, (4, -1)).unbind(2)
-    tanh_cells, before = trace.tanh_cells.to(i.dtype), trace.cells[:-1].to(i.dtype)
-    cell_to_ifg = torch.stack([g * i * (1 - i), before * f * (1 - f), i * (1 - g * g)], 2)
+    tanh_cells, previous_cells = trace.tanh_cells.to(i.dtype), trace.cells[:-1].to(i.dtype)
+    cell_to_ifg = torch.stack([g * i * (1 - i), previous_cells * f * (1 - f), i * (1 - g * g)], 2)
     return cell_to_ifg, tanh_cells * o * (1 - o), o * (1 - tanh_cells * tanh_cells), f

@@ -21,8 +21,7 @@ class LSTMEncoder(nn.Module):
     """Source -> states and a summary. Padding has no influence: either direction begins and ends where the source does.
 
     Nothing is packed, which on a CPU takes longer than to compute the padding: the backward direction reads each source
-        reversed
-    within its own length, so that padding comes after it in either direction.
+    reversed within its own length, so that padding comes after it in either direction.
 
     Args:
         d_model: width of inputs, of states in each direction, and of outputs.
@@ -54,29 +53,31 @@ class LSTMEncoder(nn.Module):
 
     def forward(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Source (B, S, d) and mask (B, S), real on the left -> states (B, S, d) and their summary (B, d)."""
-        both = self._run(zero_masked(values, mask), mask)
-        states = apply_dropout(self.combine(both), self.dropout, self.training)
+        outputs = self._run(zero_masked(values, mask), mask)
+        states = apply_dropout(self.combine(outputs), self.dropout, self.training)
         if self.summary == "last":
-            return states, apply_dropout(self.combine(self._last_states(both, mask)), self.dropout, self.training)
+            return states, apply_dropout(self.combine(self._last_states(outputs, mask)), self.dropout, self.training)
         return states, zero_masked(states, mask).sum(1) / mask.sum(1, keepdim=True)
 
     def _run(self, values: Tensor, mask: Tensor) -> Tensor:
         """(B, S, directions * d)."""
         if not self.lstm.bidirectional or bool(mask.all()):
             return lstm(self.lstm, values)[0]
-        back, below = reverse_padded(mask), values
+        reverse, outputs = reverse_padded(mask), values
         for layer in range(self.lstm.num_layers):
             if layer:
-                below = apply_dropout(below, self.lstm.dropout, self.training)
-            ahead, behind = self.lstm.all_weights[2 * layer : 2 * layer + 2]
-            below = torch.cat([self._one_direction(below, ahead), self._one_direction(below[back], behind)[back]], -1)
-        return below
+                outputs = apply_dropout(outputs, self.lstm.dropout, self.training)
+            forward, backward = self.lstm.all_weights[2 * layer : 2 * layer + 2]
+            outputs = torch.cat(
+                [self._one_direction(outputs, forward), self._one_direction(outputs[reverse], backward)[reverse]], -1
+            )
+        return outputs
 
     def _one_direction(self, values: Tensor, weights: Sequence[Tensor]) -> Tensor:
         zero = values.new_zeros(1, len(values), self.lstm.hidden_size)
         return torch.lstm(values, (zero, zero), tuple(weights), True, 1, 0.0, self.training, False, True)[0]
 
-    def _last_states(self, both: Tensor, mask: Tensor) -> Tensor:
+    def _last_states(self, outputs: Tensor, mask: Tensor) -> Tensor:
         """The state of each direction where it ends (B, directions * d)."""
-        ahead = both[torch.arange(len(both), device=mask.device), mask.sum(1) - 1, : self.lstm.hidden_size]
-        return torch.cat([ahead, both[:, 0, self.lstm.hidden_size :]], -1)
+        forward = outputs[torch.arange(len(outputs), device=mask.device), mask.sum(1) - 1, : self.lstm.hidden_size]
+        return torch.cat([forward, outputs[:, 0, self.lstm.hidden_size :]], -1)

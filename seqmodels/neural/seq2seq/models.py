@@ -85,7 +85,7 @@ class LSTMSeq2Seq(NeuralModel):
     def _bptt_steps(self) -> int:
         return self.bptt
 
-    def _network(self) -> Network:
+    def _network(self) -> Network[Any]:
         return LSTMSeq2SeqNetwork(
             self.d_model,
             self.n_layers,
@@ -121,7 +121,7 @@ class LSTMSeq2Seq(NeuralModel):
         """
         if self.attention is None:
             raise ValueError("attention is None, so there are no weights; fit with attention='additive' or another")
-        network = self._ready().network
+        network = self._evaluation_module().network
         assert isinstance(network, AttentiveNetwork)
         return source_attention(self, X, y, network.attention_weights)
 
@@ -140,7 +140,7 @@ class EncoderDecoder(NeuralModel):
     the two.
     """
 
-    network: Callable[[int, int, float], Network] = BahdanauNetwork
+    network: Callable[[int, int, float], Network[Any]] = BahdanauNetwork
     bptt: int = 256
     dropout: float = 0.0
     lr: float = 3e-3
@@ -154,7 +154,7 @@ class EncoderDecoder(NeuralModel):
     def _bptt_steps(self) -> int:
         return self.bptt
 
-    def _network(self) -> Network:
+    def _network(self) -> Network[Any]:
         network = self.network(self.d_model, self.n_layers, self.dropout)
         if not network.reads_source:
             raise ValueError(f"{type(network).__name__} reads no source; pass a network with reads_source = True")
@@ -165,7 +165,7 @@ class EncoderDecoder(NeuralModel):
 
         ``ValueError`` where the network is no ``AttentiveNetwork``.
         """
-        network = self._ready().network
+        network = self._evaluation_module().network
         if not isinstance(network, AttentiveNetwork):
             raise ValueError(f"{type(network).__name__} has no attention to show; subclass AttentiveNetwork")
         return source_attention(self, X, y, network.attention_weights)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.network import AttentiveNetwork, CarriedState, Source
+from seqmodels.neural.network import AttentiveNetwork, Source
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.recurrent.lstm import lstm, open_forget_gates
 from seqmodels.neural.recurrent.stack import dropout_between, layers_first
@@ -17,10 +17,16 @@ from seqmodels.neural.seq2seq.decoder_loop import AttendedSource, LoopWeights, Q
 from seqmodels.neural.seq2seq.encoder import LSTMEncoder, Summary
 
 QueryState = Literal["previous", "current"]
-Decoded = tuple[Tensor, Tensor, Tensor, CarriedState]  # states (B, T, d), contexts (B, T, d), weights (B, T, S), memory
+# The decoder's h and c (B, n_layers, d), earlier weights of attention (None where scores do not depend on them), and
+# the source as keys, values and mask.
+AttendingState = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, Tensor]
+# Without attention: h and c, and the summary of the source (B, d).
+SummaryState = tuple[Tensor, Tensor, Tensor]
+# States (B, T, d), contexts (B, T, d), weights (B, T, S), and the state after the last step.
+Decoded = tuple[Tensor, Tensor, Tensor, AttendingState]
 
 
-class LSTMSeq2SeqNetwork(AttentiveNetwork):
+class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
     """An LSTM reads the source, another writes (Sutskever et al., 2014; with attention Bahdanau et al., 2015).
 
     The decoder's previous state is the query: ``c_t = attention(h_{t-1}, source)``, ``h_t = LSTM([x_t, c_t],
@@ -68,12 +74,8 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork):
         self.dropout = dropout
         open_forget_gates(self.decoder)
 
-    def start(self, n: int, source: Source | None = None) -> CarriedState:
-        """``(h, c, earlier, key, value, mask)``; without attention ``(h, c, summary)``.
-
-        Decoder states (n, n_layers, d), earlier weights of attention (None where scores do not depend on them), and the
-        source prepared for attention.
-        """
+    def start(self, n: int, source: Source | None = None) -> AttendingState | SummaryState:
+        """``(h, c, earlier, key, value, mask)``; without attention ``(h, c, summary)``."""
         assert source is not None, "an encoder needs a source"
         states, summary = self.encoder(source.values, source.mask)
         bridged = self.bridge(summary).to(source.values.dtype)
@@ -83,41 +85,49 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork):
         key, value = self.attention.prepare(states, source.mask)
         return torch.tanh(h), c, self.attention.no_weights(key), key, value, source.mask
 
-    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
+    def forward(
+        self, inputs: Tensor, state: AttendingState | SummaryState
+    ) -> tuple[Tensor, AttendingState | SummaryState]:
         """See ``Network``."""
         if self.attention is None:
-            states, contexts, memory = self._decode_from_summary(inputs, memory)
+            states, contexts, state = self._decode_from_summary(inputs, state)
         else:
-            states, contexts, _, memory = self._decode(inputs, memory, self.attention)
+            states, contexts, _, state = self._decode_with_attention(inputs, state, self.attention)
         # Around the readout, not through it: a squashed readout left text at its unigram frequencies for long.
         hidden = states + self.readout(torch.cat([states, contexts], -1))
-        return apply_dropout(hidden, self.dropout, self.training), memory
+        return apply_dropout(hidden, self.dropout, self.training), state
 
-    def attention_weights(self, inputs: Tensor, memory: CarriedState) -> Tensor:
+    def attention_weights(self, inputs: Tensor, state: AttendingState | SummaryState) -> Tensor:
         """Attention weights of step t on step s of the source (B, T, S), of several heads the mean.
 
         ``ValueError`` if there is no attention.
         """
         if self.attention is None:
             raise ValueError('attention=None has no weights; pass attention="additive" or another')
-        return self._decode(inputs, memory, self.attention)[2]
+        return self._decode_with_attention(inputs, state, self.attention)[2]
 
-    def _decode_from_summary(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, Tensor, CarriedState]:
-        h, c, summary = memory
+    def _decode_from_summary(
+        self, inputs: Tensor, state: AttendingState | SummaryState
+    ) -> tuple[Tensor, Tensor, SummaryState]:
+        assert len(state) == 3, "without attention a state has a summary"
+        h, c, summary = state
         context = summary[:, None, :].expand(-1, inputs.shape[1], -1)  # (B, T, d)
         states, (h, c) = lstm(self.decoder, torch.cat([inputs, context], -1), (layers_first(h), layers_first(c)))
         return states, context, (layers_first(h), layers_first(c), summary)
 
-    def _decode(self, inputs: Tensor, memory: CarriedState, attention: Attention) -> Decoded:
+    def _decode_with_attention(
+        self, inputs: Tensor, state: AttendingState | SummaryState, attention: Attention
+    ) -> Decoded:
+        assert len(state) == 6, "with attention a state has the source's keys and values"
         if not self.feeds_context:
-            return self._decode_then_attend(inputs, memory, attention)
-        loop = attention.for_loop(*memory[3:]) if self.n_layers == 1 else None
+            return self._decode_then_attend(inputs, state, attention)
+        loop = attention.for_loop(*state[3:]) if self.n_layers == 1 else None
         if loop is None:
-            return self._decode_step_by_step(inputs, memory, attention)
-        return self._decode_in_loop(inputs, memory, *loop)
+            return self._decode_step_by_step(inputs, state, attention)
+        return self._decode_in_loop(inputs, state, *loop)
 
-    def _decode_then_attend(self, inputs: Tensor, memory: CarriedState, attention: Attention) -> Decoded:
-        h, c, earlier, key, value, mask = memory
+    def _decode_then_attend(self, inputs: Tensor, state: AttendingState, attention: Attention) -> Decoded:
+        h, c, earlier, key, value, mask = state
         states, (h, c) = lstm(self.decoder, inputs, (layers_first(h), layers_first(c)))
         contexts, weights = [], []
         for query in states.split(states.shape[1] if earlier is None else 1, 1):
@@ -125,30 +135,33 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork):
             earlier = attention.add_weights(earlier, weight[:, -1])
             contexts.append(context)
             weights.append(weight)
-        memory = layers_first(h), layers_first(c), earlier, key, value, mask
-        return states, torch.cat(contexts, 1), torch.cat(weights, 1), memory
+        new_state = layers_first(h), layers_first(c), earlier, key, value, mask
+        return states, torch.cat(contexts, 1), torch.cat(weights, 1), new_state
 
-    def _decode_step_by_step(self, inputs: Tensor, memory: CarriedState, attention: Attention) -> Decoded:
-        h, c, earlier, key, value, mask = memory
+    def _decode_step_by_step(self, inputs: Tensor, state: AttendingState, attention: Attention) -> Decoded:
+        h, c, earlier, key, value, mask = state
         h, c = layers_first(h), layers_first(c)
         states, contexts, weights = [], [], []
         for step in inputs.split(1, 1):  # (B, 1, d)
             context, weight = attention(h[-1][:, None, :], key, value, mask, earlier)
             earlier = attention.add_weights(earlier, weight[:, 0])
-            state, (h, c) = lstm(self.decoder, torch.cat([step, context], -1), (h, c))
-            states.append(state)
+            hidden, (h, c) = lstm(self.decoder, torch.cat([step, context], -1), (h, c))
+            states.append(hidden)
             contexts.append(context)
             weights.append(weight)
-        memory = layers_first(h), layers_first(c), earlier, key, value, mask
-        return torch.cat(states, 1), torch.cat(contexts, 1), torch.cat(weights, 1), memory
+        new_state = layers_first(h), layers_first(c), earlier, key, value, mask
+        return torch.cat(states, 1), torch.cat(contexts, 1), torch.cat(weights, 1), new_state
 
-    def _decode_in_loop(self, inputs: Tensor, memory: CarriedState, query: QueryMap, source: AttendedSource) -> Decoded:
+    def _decode_in_loop(
+        self, inputs: Tensor, state: AttendingState, query: QueryMap, source: AttendedSource
+    ) -> Decoded:
         """``_decode_step_by_step`` of one layer, with a hand-written backward pass."""
-        h, c, *attended = memory
+        h, c, earlier, key, value, mask = state
         u, v, b, b_recurrent = self.decoder.all_weights[0]
-        driven = F.linear(inputs.transpose(0, 1), u[:, : self.d_model], b + b_recurrent)  # (T, B, 4d)
-        weights = LoopWeights.of(v, u[:, self.d_model :], query)
-        states, contexts, attention, cell = attentive_lstm(driven, h[:, 0], c[:, 0], weights, source)
+        projected = F.linear(inputs.transpose(0, 1), u[:, : self.d_model], b + b_recurrent)  # (T, B, 4d)
+        weights = LoopWeights.with_query(v, u[:, self.d_model :], query)
+        states, contexts, attention, cell = attentive_lstm(projected, h[:, 0], c[:, 0], weights, source)
         attention = attention.unflatten(1, (len(inputs), -1)).mean(2)  # (T, B, S)
         states, contexts, attention = (x.transpose(0, 1).contiguous() for x in (states, contexts, attention))
-        return states, contexts, attention, (states[:, -1:].to(h.dtype), cell[:, None].to(c.dtype), *attended)
+        new_state = states[:, -1:].to(h.dtype), cell[:, None].to(c.dtype), earlier, key, value, mask
+        return states, contexts, attention, new_state

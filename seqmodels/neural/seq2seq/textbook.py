@@ -6,20 +6,24 @@ output.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.network import AttentiveNetwork, CarriedState, Source
+from seqmodels.neural.network import AttentiveNetwork, Source, State
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.ops.padding import reverse_padded
 from seqmodels.neural.recurrent.cell import Cell
-from seqmodels.neural.recurrent.lstm import LSTMCell
+from seqmodels.neural.recurrent.lstm import HiddenAndCell, LSTMCell
 from seqmodels.neural.seq2seq.attention import zero_masked
 
+BahdanauState = tuple[Tensor, Tensor, Tensor, Tensor]  # s, h, U h and the mask
+LSTMStates = tuple[HiddenAndCell, ...]  # of each layer
+LuongState = tuple[LSTMStates, Tensor, Tensor, Tensor, Tensor]  # states, a, g, W g and the mask
 
-class GatedUnit(Cell):
+
+class GatedUnit(Cell[Tensor]):
     """``s_t = (1 - z) s_{t-1} + z tanh(W x + U (r s_{t-1}))`` (Cho et al. 2014): r acts before the product.
 
     Update and reset gate: ``z = σ(W_z x + U_z s_{t-1})``, ``r = σ(W_r x + U_r s_{t-1})``; each ``W x`` with a bias.
@@ -50,7 +54,27 @@ class GatedUnit(Cell):
         return state, state
 
 
-class BahdanauNetwork(AttentiveNetwork):
+class StepwiseDecoder(AttentiveNetwork[State], ABC):
+    """An encoder-decoder whose decoder goes from step to step.
+
+    To add one, define ``start`` and ``decode``.
+    """
+
+    @abstractmethod
+    def decode(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """As ``forward``, with the attention weights (B, T, S) between the hidden states and the state."""
+
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """See ``Network``."""
+        outputs, _, state = self.decode(inputs, state)
+        return outputs, state
+
+    def attention_weights(self, inputs: Tensor, state: State) -> Tensor:
+        """See ``AttentiveNetwork``."""
+        return self.decode(inputs, state)[1]
+
+
+class BahdanauNetwork(StepwiseDecoder[BahdanauState]):
     """RNNsearch (Bahdanau, Cho and Bengio 2015, appendix A).
 
     Annotations ``h_j = [forward_j; backward_j]`` of a bidirectional ``GatedUnit`` over the source; the decoder's state
@@ -83,7 +107,7 @@ class BahdanauNetwork(AttentiveNetwork):
         self.decoder = GatedUnit(3 * d, d)
         self.readout = nn.Linear(4 * d, 2 * d)  # U_o, V_o and C_o, of [s; y; c]
 
-    def start(self, n: int, source: Source | None = None) -> CarriedState:
+    def start(self, n: int, source: Source | None = None) -> BahdanauState:
         """``(s, h, U h, mask)``: (n, d), (n, S, 2d), (n, S, d) and (n, S)."""
         assert source is not None, "an encoder needs a source"
         values, reverse = zero_masked(source.values, source.mask), reverse_padded(source.mask)
@@ -93,17 +117,9 @@ class BahdanauNetwork(AttentiveNetwork):
         annotations = zero_masked(torch.cat([forward, backward], -1), source.mask)
         return torch.tanh(self.first_state(backward[:, 0])), annotations, self.attention_key(annotations), source.mask
 
-    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
-        """See ``Network``."""
-        outputs, _, memory = self._decode(inputs, memory)
-        return outputs, memory
-
-    def attention_weights(self, inputs: Tensor, memory: CarriedState) -> Tensor:
-        """The softmax of ``e_ij`` (B, T, S)."""
-        return self._decode(inputs, memory)[1]
-
-    def _decode(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, Tensor, CarriedState]:
-        s, annotations, keys, mask = memory
+    def decode(self, inputs: Tensor, state: BahdanauState) -> tuple[Tensor, Tensor, BahdanauState]:
+        """See ``StepwiseDecoder``."""
+        s, annotations, keys, mask = state
         outputs, attention = [], []
         for y in inputs.unbind(1):
             energies = self.attention_energy(torch.tanh(self.attention_query(s)[:, None] + keys))[..., 0]  # (B, S)
@@ -116,7 +132,7 @@ class BahdanauNetwork(AttentiveNetwork):
         return torch.stack(outputs, 1), torch.stack(attention, 1), (s, annotations, keys, mask)
 
 
-class LuongNetwork(AttentiveNetwork):
+class LuongNetwork(StepwiseDecoder[LuongState]):
     """Global attention with input feeding (Luong, Pham and Manning 2015).
 
     Layers of LSTMs read the source, to states ``g_s``; as many, which start from the encoder's last states, write, with
@@ -141,35 +157,27 @@ class LuongNetwork(AttentiveNetwork):
         self.attention_key = nn.Linear(d, d, bias=False)  # W
         self.combine = nn.Linear(2 * d, d, bias=False)  # W_c
 
-    def start(self, n: int, source: Source | None = None) -> CarriedState:
+    def start(self, n: int, source: Source | None = None) -> LuongState:
         """``(states, a, g, W g, mask)``: (h, c) of each layer, (n, d), twice (n, S, d), and (n, S)."""
         assert source is not None, "an encoder needs a source"
         values, mask = zero_masked(source.values, source.mask), source.mask
         zero = values.new_zeros(n, self.d_model)
-        states: Sequence[tuple[Tensor, Tensor]] = [(zero, zero)] * len(self.encoder)
+        states: LSTMStates = ((zero, zero),) * len(self.encoder)
         outputs = []
         for x, is_step in zip(values.unbind(1), mask.unbind(1), strict=True):
-            output, after = self._step(self.encoder, x, states)
-            kept = is_step[:, None]  # where a source has ended its states stay
-            states = [
-                (torch.where(kept, h, h_before), torch.where(kept, c, c_before))
-                for (h, c), (h_before, c_before) in zip(after, states, strict=True)
-            ]
+            output, new_states = self._step(self.encoder, x, states)
+            is_real = is_step[:, None]  # where a source has ended its states stay
+            states = tuple(
+                (torch.where(is_real, h, h_before), torch.where(is_real, c, c_before))
+                for (h, c), (h_before, c_before) in zip(new_states, states, strict=True)
+            )
             outputs.append(output)
         encoded = zero_masked(torch.stack(outputs, 1), mask)
-        return tuple(states), zero, encoded, self.attention_key(encoded), mask
+        return states, zero, encoded, self.attention_key(encoded), mask
 
-    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
-        """See ``Network``."""
-        outputs, _, memory = self._decode(inputs, memory)
-        return outputs, memory
-
-    def attention_weights(self, inputs: Tensor, memory: CarriedState) -> Tensor:
-        """The softmax of ``h_tᵀ W g_s`` (B, T, S)."""
-        return self._decode(inputs, memory)[1]
-
-    def _decode(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, Tensor, CarriedState]:
-        states, a, encoded, keys, mask = memory
+    def decode(self, inputs: Tensor, state: LuongState) -> tuple[Tensor, Tensor, LuongState]:
+        """See ``StepwiseDecoder``."""
+        states, a, encoded, keys, mask = state
         outputs, attention = [], []
         for y in inputs.unbind(1):
             h, states = self._step(self.decoder, torch.cat([y, a], -1), states)
@@ -181,12 +189,10 @@ class LuongNetwork(AttentiveNetwork):
             attention.append(weights)
         return torch.stack(outputs, 1), torch.stack(attention, 1), (states, a, encoded, keys, mask)
 
-    def _step(
-        self, cells: nn.ModuleList, x: Tensor, states: Sequence[tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+    def _step(self, cells: nn.ModuleList, x: Tensor, states: LSTMStates) -> tuple[Tensor, LSTMStates]:
         """One step through all layers."""
-        after = []
+        new_states = []
         for cell, state in zip(cells, states, strict=True):
             x, state = cell(apply_dropout(x, self.dropout, self.training), state)
-            after.append(state)
-        return x, tuple(after)
+            new_states.append(state)
+        return x, tuple(new_states)

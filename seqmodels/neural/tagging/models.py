@@ -1,14 +1,14 @@
 """The users' neural taggers: ``p(y_1 .. y_T | x_1 .. x_T)``, a step of y for each step of x.
 
 Targets are symbols (labels), vectors (framewise regression as a density) or text in as many encoded steps as the
-source's.
-Lengths are given: there is no end, and ``predict``, ``sample`` and ``n_best`` need no ``length``.
+source's. Lengths are given: there is no end, and ``predict``, ``sample`` and ``n_best`` need no ``length``.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,8 +19,13 @@ from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.elman import ElmanNetwork
 from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
-from seqmodels.neural.tagging.encoders import BidirectionalEncoder, CausalEncoder, SourceEncoder, TransformerEncoder
-from seqmodels.neural.tagging.network import TaggerNetwork
+from seqmodels.neural.tagging.network import (
+    BidirectionalEncoder,
+    CausalEncoder,
+    SourceEncoder,
+    TaggerNetwork,
+    TransformerEncoder,
+)
 from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.preparation import Example
@@ -34,39 +39,74 @@ NETWORKS: dict[CellName, type[LSTMNetwork] | type[GRUNetwork] | type[ElmanNetwor
 }
 
 
-def tagger_network(encoder: SourceEncoder, decoder: Network | None, *, tied: bool) -> TaggerNetwork:
-    """Of both; without a decoder targets are independent given the source, and ``tied`` embeddings are refused."""
-    if tied and decoder is None:
-        raise ValueError(
-            "autoregressive=False reads no targets, so there is no table of embeddings to tie; pass "
-            "tie_embeddings=False"
-        )
-    return TaggerNetwork(encoder, decoder)
+@dataclass(kw_only=True, eq=False, repr=False)
+class NeuralTagger(NeuralModel, ABC):
+    """A network reads the source; with ``autoregressive`` a second one reads the targets before each step: p(y | x).
 
+    To add one, define ``_encoder`` and ``_decoder``.
 
-def most_probable_targets(model: NeuralModel, sources: list[np.ndarray | None]) -> list[np.ndarray]:
-    """Of independent targets, the most probable of each step."""
-    present = [source for source in sources if source is not None]
-    order = sorted(range(len(present)), key=lambda i: len(present[i]))
-    batches = [order[k : k + SOURCES_AT_ONCE] for k in range(0, len(order), SOURCES_AT_ONCE)]
-    labels = [each for batch in batches for each in _most_probable(model, [present[i] for i in batch])]
-    return [labels[i] for i in np.argsort(order)]
+    Args:
+        autoregressive: whether ``y_t`` depends on ``y_1 .. y_{t-1}``; if not, targets are independent given the source.
+        piece: steps of training at once: longer pairs are cut, source and target alike, at places that differ from
+            epoch to epoch. Scoring reads whole sources.
+    """
 
+    autoregressive: bool = True
+    piece: int = 512
 
-@torch.no_grad()
-def _most_probable(model: NeuralModel, sources: list[np.ndarray]) -> list[np.ndarray]:
-    module, lengths = model._ready(), [len(source) for source in sources]
-    rows = model._rows([Example(np.zeros(len(source), dtype=np.int64), source) for source in sources])
-    parameter, ranges = next(module.parameters()), [StepRange(i, 0, n) for i, n in enumerate(lengths)]
-    batch = assemble(rows, ranges, 0, parameter.device, parameter.dtype)
-    memory = module.start(len(rows), batch.source, batch.source_mask)
-    outputs, _ = module(batch.inputs, batch.is_start, batch.is_target, memory)
-    labels = model.observation_.log_probs(outputs).argmax(-1).cpu().numpy()  # (B, T)
-    return [row[:n] for row, n in zip(labels, lengths, strict=True)]
+    _is_tagger: ClassVar[bool] = True
+    _has_encoder: ClassVar[bool] = True
+    _pads_sources: ClassVar[bool] = True
+    _carries_state: ClassVar[bool] = False
+
+    @abstractmethod
+    def _encoder(self) -> SourceEncoder:
+        """What reads the source."""
+
+    @abstractmethod
+    def _decoder(self) -> Network[Any]:
+        """What reads the targets, of one layer."""
+
+    def _windowing(self) -> Windowing:
+        return Windowing()
+
+    def _bptt_steps(self) -> int:
+        return self.piece
+
+    def _network(self) -> Network[Any]:
+        encoder = self._encoder()  # drawn before the decoder: figures depend on the order
+        decoder = self._decoder() if self.autoregressive else None
+        if self.tie_embeddings and decoder is None:
+            raise ValueError(
+                "autoregressive=False reads no targets, so there is no table of embeddings to tie; pass "
+                "tie_embeddings=False"
+            )
+        return TaggerNetwork(encoder, decoder)
+
+    def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+        """Of independent targets, the most probable of each step."""
+        if self.autoregressive:
+            return None
+        present = [source for source in sources if source is not None]
+        order = sorted(range(len(present)), key=lambda i: len(present[i]))
+        batches = [order[k : k + SOURCES_AT_ONCE] for k in range(0, len(order), SOURCES_AT_ONCE)]
+        targets = [target for batch in batches for target in self._most_probable_of([present[i] for i in batch])]
+        return [targets[i] for i in np.argsort(order)]
+
+    @torch.no_grad()
+    def _most_probable_of(self, sources: list[np.ndarray]) -> list[np.ndarray]:
+        module, lengths = self._evaluation_module(), [len(source) for source in sources]
+        rows = self._rows([Example(np.zeros(n, dtype=np.int64), x) for n, x in zip(lengths, sources, strict=True)])
+        parameter, ranges = next(module.parameters()), [StepRange(i, 0, n) for i, n in enumerate(lengths)]
+        batch = assemble(rows, ranges, 0, parameter.device, parameter.dtype)
+        state = module.start(len(rows), batch.source, batch.source_mask)
+        outputs, _ = module(batch.inputs, batch.is_start, batch.is_after_source, state)
+        targets = self.observation_.log_probs(outputs).argmax(-1).cpu().numpy()  # (B, T)
+        return [row[:n] for row, n in zip(targets, lengths, strict=True)]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LSTMTagger(NeuralModel):
+class LSTMTagger(NeuralTagger):
     """A recurrent network reads the source, in both directions or one (Graves and Schmidhuber 2005): p(y | x).
 
     With ``autoregressive`` a second one of a layer reads the targets before each step, and the source's states along
@@ -76,11 +116,8 @@ class LSTMTagger(NeuralModel):
         bidirectional: ``y_t`` depends on all of x; if not, on ``x_1 .. x_t`` only.
         cell: ``"lstm"``, ``"gru"`` or ``"elman"``.
         n_layers: of the source's network.
-        autoregressive: whether ``y_t`` depends on ``y_1 .. y_{t-1}``; if not, targets are independent given the source.
-        piece: steps of training at once: longer pairs are cut, source and target alike, at places that differ from
-            epoch to epoch. Scoring reads whole sources.
 
-    The other arguments are those of ``NeuralModel``.
+    The other arguments are those of ``NeuralTagger`` and ``NeuralModel``.
 
     >>> import numpy as np
     >>> x = [np.array([0, 1, 1, 0]), np.array([1, 0])] * 20
@@ -93,44 +130,23 @@ class LSTMTagger(NeuralModel):
     cell: CellName = "lstm"
     d_model: int = 128
     lr: float = 6e-3
-    autoregressive: bool = True
-    piece: int = 512
-
-    _is_tagger: ClassVar[bool] = True
-    _has_encoder: ClassVar[bool] = True
-    _pads_sources: ClassVar[bool] = True
-    _carries_state: ClassVar[bool] = False
-
-    def _windowing(self) -> Windowing:
-        return Windowing()
-
-    def _bptt_steps(self) -> int:
-        return self.piece
-
-    def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        return None if self.autoregressive else most_probable_targets(self, sources)
-
-    def _network(self) -> Network:
-        encoder = self._encoder()  # drawn before the decoder: figures depend on the order
-        decoder = self._decoder() if self.autoregressive else None
-        return tagger_network(encoder, decoder, tied=self.tie_embeddings)
 
     def _encoder(self) -> SourceEncoder:
         if self.bidirectional:
             return BidirectionalEncoder(self._decoder, self.n_layers)
         return CausalEncoder(self._layers(self.n_layers))
 
-    def _decoder(self) -> Network:
+    def _decoder(self) -> Network[Any]:
         return self._layers(1)
 
-    def _layers(self, n_layers: int) -> Network:
+    def _layers(self, n_layers: int) -> Network[Any]:
         if self.cell not in NETWORKS:
             raise ValueError(f"cell is {self.cell!r}; pass one of {', '.join(map(repr, NETWORKS))}")
         return NETWORKS[self.cell](self.d_model, n_layers, dropout=self.dropout)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TransformerTagger(TransformerConfig, NeuralModel):
+class TransformerTagger(TransformerConfig, NeuralTagger):
     """A Transformer reads the source, all of it or its past alone (Vaswani et al. 2017): p(y | x).
 
     With ``autoregressive`` one more causal layer sees the targets before each step, and the source's states along with
@@ -140,41 +156,17 @@ class TransformerTagger(TransformerConfig, NeuralModel):
         causal: ``y_t`` depends on ``x_1 .. x_t`` only; if not, on all of x.
         max_length: the longest sequence that learned and binary positions can place.
         n_layers: of the source's stack.
-        autoregressive: whether ``y_t`` depends on ``y_1 .. y_{t-1}``; if not, targets are independent given the source.
-        piece: steps of training at once: longer pairs are cut, source and target alike, at places that differ from
-            epoch to epoch. Scoring reads whole sources.
 
-    The other arguments are those of ``TransformerConfig`` and ``NeuralModel``.
+    The other arguments are those of ``NeuralTagger``, ``TransformerConfig`` and ``NeuralModel``.
     """
 
     causal: bool = False
     n_layers: int = 2
     max_length: int = 1024
     lr: float = 3e-3
-    autoregressive: bool = True
-    piece: int = 512
-
-    _is_tagger: ClassVar[bool] = True
-    _has_encoder: ClassVar[bool] = True
-    _pads_sources: ClassVar[bool] = True
-    _carries_state: ClassVar[bool] = False
-
-    def _windowing(self) -> Windowing:
-        return Windowing()
-
-    def _bptt_steps(self) -> int:
-        return self.piece
-
-    def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        return None if self.autoregressive else most_probable_targets(self, sources)
-
-    def _network(self) -> Network:
-        encoder = self._encoder()  # drawn before the decoder: figures depend on the order
-        decoder = self._decoder() if self.autoregressive else None
-        return tagger_network(encoder, decoder, tied=self.tie_embeddings)
 
     def _encoder(self) -> SourceEncoder:
         return TransformerEncoder(config_of(self), max_length=self.max_length, causal=self.causal)
 
-    def _decoder(self) -> Network:
+    def _decoder(self) -> Network[Any]:
         return TransformerNetwork(replace(config_of(self), n_layers=1), max_length=self.max_length)

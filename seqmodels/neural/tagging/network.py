@@ -1,17 +1,25 @@
 """The network of a tagger: ``hidden_t = s_t``, or with the past ``s_t + f(y_1 .. y_{t-1}; s_1 .. s_t)``.
 
-s are the states of the source.
+s are the states of the source, a state for each step, which an encoder makes from both sides or from the past alone.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic
+
+import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.network import CarriedState, Network, Source
-from seqmodels.neural.tagging.encoders import SourceEncoder
+from seqmodels.neural.network import Network, Source, State
+from seqmodels.neural.ops.padding import reverse_padded
+from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.positions import make_positions
+from seqmodels.neural.transformer.stack import TransformerStack
 
 
-class TaggerNetwork(Network):
+class TaggerNetwork(Network[tuple[Tensor, int, State | None]], Generic[State]):
     """A state for each step of the source, to which one of the targets before it is added.
 
     Args:
@@ -19,11 +27,10 @@ class TaggerNetwork(Network):
         decoder: a causal network without an encoder, whose input is the target before plus the projected state of the
             source; or None: targets are independent, given the source.
 
-    Its memory is ``(states (B, S, d), t, the decoder's memory)``.
+    Its state is ``(states of the source (B, S, d), t, the decoder's state)``.
 
     >>> import torch
     >>> from seqmodels.neural.recurrent.lstm import LSTMNetwork
-    >>> from seqmodels.neural.tagging.encoders import CausalEncoder
     >>> network = TaggerNetwork(CausalEncoder(LSTMNetwork(8)), LSTMNetwork(8))
     >>> source = Source(torch.zeros(3, 5, 8), torch.ones(3, 5, dtype=torch.bool))
     >>> hidden, (_, t, _) = network(torch.zeros(3, 2, 8), network.start(3, source))
@@ -34,24 +41,121 @@ class TaggerNetwork(Network):
     reads_source = True
     aligned = True
 
-    def __init__(self, encoder: SourceEncoder, decoder: Network | None = None) -> None:
+    def __init__(self, encoder: SourceEncoder, decoder: Network[State] | None = None) -> None:
         super().__init__()
         self.d_model, self.reads_past = encoder.d_model, decoder is not None
         self.encoder, self.decoder = encoder, decoder
         self.project = None if decoder is None else nn.Linear(encoder.d_model, decoder.d_model)
 
-    def start(self, n: int, source: Source | None = None) -> CarriedState:
+    def start(self, n: int, source: Source | None = None) -> tuple[Tensor, int, State | None]:
         """See ``Network``."""
         assert source is not None, "a tagger needs a source"
         return self.encoder(source.values, source.mask), 0, None if self.decoder is None else self.decoder.start(n)
 
-    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
+    def forward(
+        self, inputs: Tensor, state: tuple[Tensor, int, State | None]
+    ) -> tuple[Tensor, tuple[Tensor, int, State | None]]:
         """See ``Network``; there are no more steps than the source has."""
-        states, t, inner = memory
-        after = t + inputs.shape[1]
-        assert after <= states.shape[1], "no step is past the end of the source"
-        hidden = states[:, t:after]  # (B, T, d)
-        if self.decoder is not None and self.project is not None:
-            past, inner = self.decoder(inputs + self.project(hidden), inner)
+        states, t, decoder_state = state
+        end = t + inputs.shape[1]
+        assert end <= states.shape[1], "no step is past the end of the source"
+        hidden = states[:, t:end]  # (B, T, d)
+        if self.decoder is not None and self.project is not None and decoder_state is not None:
+            past, decoder_state = self.decoder(inputs + self.project(hidden), decoder_state)
             hidden = hidden + past
-        return hidden, (states, after, inner)
+        return hidden, (states, end, decoder_state)
+
+
+# -- encoders of the source ------------------------------------------------------------------------------------
+
+
+class SourceEncoder(nn.Module, ABC):
+    """``(B, S, d)`` -> a state for each step of the source.
+
+    To add one, define ``forward``. What is padded must have no influence on what is real.
+
+    Attributes:
+        d_model: width of steps and of states.
+    """
+
+    d_model: int
+
+    @abstractmethod
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Steps (B, S, d) and their mask (B, S), real on the left, -> states (B, S, d)."""
+
+
+class CausalEncoder(SourceEncoder):
+    """A causal network over the source: the state of step t has seen the steps up to t.
+
+    Args:
+        network: without an encoder.
+    """
+
+    def __init__(self, network: Network[Any]) -> None:
+        super().__init__()
+        self.d_model, self.network = network.d_model, network
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """See ``SourceEncoder``."""
+        states: Tensor = self.network(values, self.network.start(len(values)))[0]
+        return states
+
+
+class BidirectionalEncoder(SourceEncoder):
+    """Layers of two recurrent networks, one of which reads from the end: ``h = W [forwards, backwards] + b``.
+
+    After Schuster and Paliwal (1997). Padding stays on the right for both: each sequence is turned around within its
+    own length.
+
+    Args:
+        make: makes a recurrent network of one layer.
+        n_layers: each reads both directions of the one below (Graves and Schmidhuber 2005).
+    """
+
+    def __init__(self, make: Callable[[], Network[Any]], n_layers: int) -> None:
+        super().__init__()
+        networks = [(make(), make()) for _ in range(n_layers)]
+        d = self.d_model = networks[0][0].d_model
+        self.forwards = nn.ModuleList(forward for forward, _ in networks)
+        self.backwards = nn.ModuleList(backward for _, backward in networks)
+        self.combine = nn.ModuleList(nn.Linear(2 * d, d) for _ in range(n_layers))
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """See ``SourceEncoder``."""
+        reverse = reverse_padded(mask)
+        for forward, backward, combine in zip(self.forwards, self.backwards, self.combine, strict=True):
+            left_to_right = _run(forward, values)
+            right_to_left = _run(backward, values[reverse])
+            values = combine(torch.cat([left_to_right, right_to_left[reverse]], -1))
+        return values
+
+
+class TransformerEncoder(SourceEncoder):
+    """Self-attention over the source (Vaswani et al., 2017), masked if ``causal``.
+
+    Args:
+        config: of the stack.
+        max_length: the longest sequence.
+        causal: the state of step t has seen the steps up to t.
+    """
+
+    def __init__(self, config: TransformerConfig, *, max_length: int | None = None, causal: bool) -> None:
+        super().__init__()
+        config.check_architecture(max_length)
+        self.d_model, self.causal = config.d_model, causal
+        self.positions = make_positions(config.positions, config.d_model, max_length)
+        self.stack = TransformerStack(config, max_length=max_length, causal=causal)
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """See ``SourceEncoder``."""
+        values = values.masked_fill(~mask[..., None], 0.0)
+        inputs = self.positions(values)
+        states: Tensor = self.stack(inputs, mask=None if self.causal else mask)[0]  # causal: padding is later
+        return states
+
+
+def _run(network: nn.Module, values: Tensor) -> Tensor:
+    assert isinstance(network, Network)
+    states: Tensor = network(values, network.start(len(values)))[0]
+    return states

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.neural.ops.attention import explicit_attention
 from seqmodels.neural.ops.dropout import dropout
+from seqmodels.neural.ops.explicit_attention import explicit_attention
 from seqmodels.neural.ops.precision import compute_dtype
 from seqmodels.neural.transformer.cache import CacheUpdate, KeyValue
 from seqmodels.neural.transformer.config import TransformerConfig

@@ -1,4 +1,8 @@
-"""The key-value cache of a causal Transformer: buffers with spare capacity, written in place."""
+"""The key-value cache of a causal Transformer: buffers with spare capacity, written in place.
+
+``KVCache`` is that of the network's own forward pass, of any number of steps; the faster single steps of
+``incremental`` have a cache of their own, ``StepCache``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ class FillLevel:
 
 
 # Keys and values of each layer, of which the first `int` steps are this state's, and the fill level of the buffers. It
-# is a CarriedState, as a tuple of tensors with the batch first, an integer and an object handed on as it is: selecting
+# is a network's state: a tuple of tensors with the batch first, an integer and an object handed on as it is: selecting
 # rows of it makes new buffers under the old fill level, which at worst makes the next step copy them.
 KVCache = tuple[tuple[KeyValue, ...], int, FillLevel]
 
@@ -34,13 +38,13 @@ class CacheUpdate:
 
     Attributes:
         length: steps cached before.
-        total: steps cached after.
+        new_length: steps cached after.
         in_place: write behind the last step.
         capacity: of new buffers, where it is not in place.
     """
 
     length: int
-    total: int
+    new_length: int
     in_place: bool
     capacity: int
 
@@ -54,7 +58,7 @@ class CacheUpdate:
 
     def steps_from(self, first: int, buffers: KeyValue) -> KeyValue:
         """The written steps from ``first`` on, without a copy."""
-        n = self.total - first
+        n = self.new_length - first
         if n == buffers[0].shape[2]:
             return buffers
         return buffers[0].narrow(2, first, n), buffers[1].narrow(2, first, n)
@@ -68,7 +72,7 @@ class CacheUpdate:
             batch, heads, _, d_head = past.shape
             buffer = past.new_empty(batch, heads, self.capacity, d_head)
             buffer.narrow(2, 0, self.length).copy_(past.narrow(2, 0, self.length))
-        buffer.narrow(2, self.length, self.total - self.length).copy_(new)
+        buffer.narrow(2, self.length, self.new_length - self.length).copy_(new)
         return buffer
 
 
@@ -80,20 +84,20 @@ def plan_update(cache: KVCache | None, n_new: int, max_length: int | None = None
     if cache is None or cache[1] == 0:
         return CacheUpdate(0, n_new, False, n_new), FillLevel(n_new)
     layers, length, fill = cache
-    total = length + n_new
+    new_length = length + n_new
     if torch.is_grad_enabled():
-        return CacheUpdate(length, total, False, total), FillLevel(total)
-    if fill.steps == length and _fits(layers[0][0], total):
-        fill.steps = total  # from now on no other state may write there
-        return CacheUpdate(length, total, True, total), fill
-    return CacheUpdate(length, total, False, capacity_for(total, max_length)), FillLevel(total)
+        return CacheUpdate(length, new_length, False, new_length), FillLevel(new_length)
+    if fill.steps == length and _fits(layers[0][0], new_length):
+        fill.steps = new_length  # from now on no other state may write there
+        return CacheUpdate(length, new_length, True, new_length), fill
+    return CacheUpdate(length, new_length, False, capacity_for(new_length, max_length)), FillLevel(new_length)
 
 
-def capacity_for(total: int, max_length: int | None) -> int:
-    """Of a new buffer for ``total`` steps and more, of which there will be ``max_length`` at most, as a rule."""
+def capacity_for(n_steps: int, max_length: int | None) -> int:
+    """Of a new buffer for ``n_steps`` steps and more, of which there will be ``max_length`` at most, as a rule."""
     # Doubled, so that all copies made for a long sequence together hold less than twice its steps.
-    capacity = max(2 * total, FIRST_CAPACITY)
-    return capacity if max_length is None or max_length < total else min(capacity, max_length)
+    capacity = max(2 * n_steps, FIRST_CAPACITY)
+    return capacity if max_length is None or max_length < n_steps else min(capacity, max_length)
 
 
 def cached_length(cache: KVCache) -> int:
@@ -101,6 +105,6 @@ def cached_length(cache: KVCache) -> int:
     return cache[1]
 
 
-def _fits(buffer: Tensor, total: int) -> bool:
+def _fits(buffer: Tensor, n_steps: int) -> bool:
     # A tensor made under inference mode may not be written outside of it.
-    return total <= buffer.shape[2] and buffer.is_inference() == torch.is_inference_mode_enabled()
+    return n_steps <= buffer.shape[2] and buffer.is_inference() == torch.is_inference_mode_enabled()

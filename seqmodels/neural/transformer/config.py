@@ -90,7 +90,7 @@ class TransformerConfig:
         _check_choice("activation", self.activation, Activation)
         _check_choice("positions", self.positions, PositionKind)
         self._check_heads()
-        self._check_numbers(max_length)
+        self._check_ranges(max_length)
         if self.zero_init and self.norm == "residual" and not self.norm_affine:
             raise ValueError(
                 'zero_init under norm="residual" starts the gains at zero, but norm_affine=False has none; change one'
@@ -109,7 +109,7 @@ class TransformerConfig:
                 "even"
             )
 
-    def _check_numbers(self, max_length: int | None) -> None:
+    def _check_ranges(self, max_length: int | None) -> None:
         for name, value in {
             "window": self.window,
             "d_feedforward": self.d_feedforward,

@@ -1,192 +1,27 @@
-"""A causal Transformer one step at a time, in few operations on plain tensors.
+"""A causal Transformer one step at a time: the state, whose keys and values are written in place, and the steps.
 
-Weights are packed: laid out so that a step needs few operations. The entries of queries and keys that rotary embedding
-rotates together are adjacent, so that a rotation is one product of complex numbers (scores are sums over a head's
-entries, in whatever order). Keys and values of all steps are written in place.
+``StepCache`` is the key-value cache of single steps in evaluation, all layers in one array; that of the network's own
+forward pass is ``KVCache`` in ``cache``. The weights are those of ``packed_weights``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodels.neural.network import CarriedState, Stepper
-from seqmodels.neural.transformer.cache import capacity_for
+from seqmodels.neural.network import Stepper
+from seqmodels.neural.transformer.cache import KVCache, capacity_for
 from seqmodels.neural.transformer.config import TransformerConfig
-from seqmodels.neural.transformer.layers import RMSNorm, activate
-from seqmodels.neural.transformer.positions import DEFAULT_TABLE_LENGTH, NoPositions, Positions, Rotation
+from seqmodels.neural.transformer.layers import activate
+from seqmodels.neural.transformer.packed_weights import HeadLayout, PackedBlock, packed_norm
+from seqmodels.neural.transformer.positions import DEFAULT_TABLE_LENGTH, NoPositions, Positions
 from seqmodels.neural.transformer.short_convolution import IncrementalConvolution
-from seqmodels.neural.transformer.stack import TransformerBlock, TransformerStack
+from seqmodels.neural.transformer.stack import TransformerStack
 
-RowFunction = Callable[[Tensor], Tensor]  # (n, d) -> (n, d')
-
-
-def can_step(config: TransformerConfig) -> bool:
-    """Whether ``TransformerStepper`` implements this configuration.
-
-    It does not implement ``norm="post"`` and ``"residual"``, biases of scores (ALiBi, T5) and windows within a layer.
-    """
-    return config.norm == "pre" and config.positions not in ("alibi", "t5") and config.window is None
-
-
-# -- packed weights --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PackedLinear:
-    """``x W + b``, ``weight (in, out)``."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-    @classmethod
-    def of(cls, linear: nn.Linear) -> PackedLinear:
-        """The same map, without a copy."""
-        return cls(linear.weight.detach().t(), None if linear.bias is None else linear.bias.detach())
-
-    def rearranged(self, order: Tensor, factor: Tensor) -> PackedLinear:
-        """The map whose output i is output ``order[i]`` of this one times ``factor[i]``."""
-        bias = None if self.bias is None else self.bias[order] * factor
-        return PackedLinear((self.weight.t()[order] * factor.unsqueeze(1)).t(), bias)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """``(n, in)`` -> ``(n, out)``."""
-        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
-
-    def write(self, x: Tensor, out: Tensor) -> None:
-        """Write the map of ``x (n, in)`` to ``out (n, out)``."""
-        if self.bias is None:
-            torch.mm(x, self.weight, out=out)
-        else:
-            torch.addmm(self.bias, x, self.weight, out=out)
-
-    def add_to(self, total: Tensor, x: Tensor) -> Tensor:
-        """Add the map of ``x (n, in)`` to ``total (n, out)``, in place."""
-        if self.bias is not None:
-            total.add_(self.bias)
-        return total.addmm_(x, self.weight)
-
-
-@dataclass(frozen=True)
-class HeadLayout:
-    """The order of a packed projection's outputs: ``n_heads`` H of queries, ``n_key_heads`` G of keys, G of values.
-
-    ``paired``: the two entries of a query or key that are rotated together, i and i + d_head / 2, are adjacent.
-    """
-
-    n_heads: int
-    n_key_heads: int
-    d_head: int
-    paired: bool
-
-    @classmethod
-    def of(cls, config: TransformerConfig) -> HeadLayout:
-        """The layout of a model's heads."""
-        return cls(config.n_query_heads, config.n_key_heads, config.d_head, config.positions == "rotary")
-
-    @property
-    def n_rotated(self) -> int:
-        """Heads of queries and keys."""
-        return self.n_heads + self.n_key_heads
-
-    def order(self) -> Tensor:
-        """Which output of ``SelfAttention.project`` is at each place."""
-        entries = torch.arange((self.n_rotated + self.n_key_heads) * self.d_head).view(-1, self.d_head)
-        return torch.cat([self.pair(entries[: self.n_rotated]), entries[self.n_rotated :]]).flatten()
-
-    def scales(self, like: Tensor) -> Tensor:
-        """Factors of the outputs with which products of queries and keys are scores: ``1 / √d_head`` for queries."""
-        scales = like.new_ones((self.n_rotated + self.n_key_heads) * self.d_head)
-        scales[: self.n_heads * self.d_head] = self.d_head**-0.5
-        return scales
-
-    def pair(self, x: Tensor) -> Tensor:
-        """``(..., d_head)`` with pairs adjacent, if ``paired``."""
-        return x.unflatten(-1, (2, -1)).mT.flatten(-2) if self.paired else x
-
-    def rotation_factors(self, rotation: Rotation) -> Tensor:
-        """Complex factors ``(T, (H + 2 G) d_head / 2)`` of a rotation ``(T, d_head)``; one for values."""
-        cosine, sine = (part.chunk(2, -1)[1] for part in rotation)
-        factor = torch.complex(cosine, sine)  # (T, d_head / 2)
-        return torch.cat([factor.repeat(1, self.n_rotated), torch.ones_like(factor).repeat(1, self.n_key_heads)], 1)
-
-
-class PackedHeadNorm:
-    """``gain * x / sqrt(mean(x²) + ε)`` of each head of queries and keys, in place."""
-
-    def __init__(self, norm: RMSNorm, layout: HeadLayout, like: Tensor) -> None:
-        self.width = layout.n_rotated * layout.d_head
-        self.epsilon_root = like.new_tensor((layout.d_head * norm.epsilon) ** 0.5)
-        shape = layout.n_rotated, layout.d_head
-        self.gain = layout.scales(like)[: self.width].view(shape) * layout.d_head**0.5
-        if norm.weight is not None:
-            self.gain *= layout.pair(norm.weight.detach().flatten(1))
-
-    def __call__(self, x: Tensor) -> None:
-        """``x (n, (H + 2 G) d_head)``, changed in place."""
-        heads = x.narrow(1, 0, self.width).view(len(x), *self.gain.shape)
-        size = torch.linalg.vector_norm(heads, dim=-1, keepdim=True).hypot_(self.epsilon_root)
-        heads.div_(size).mul_(self.gain)
-
-
-@dataclass(frozen=True)
-class PackedBlock:
-    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))``; ``head_norm`` is None without ``qk_norm``."""
-
-    attention_norm: RowFunction
-    project: PackedLinear
-    head_norm: PackedHeadNorm | None
-    output: PackedLinear
-    feedforward_norm: RowFunction
-    expand: PackedLinear
-    contract: PackedLinear
-
-    @classmethod
-    def of(cls, block: TransformerBlock, layout: HeadLayout) -> PackedBlock:
-        """The weights of a block with ``norm="pre"`` and without cross-attention."""
-        attention = block.attention
-        feedforward = block.feedforward
-        like = attention.project.weight.detach()
-        scales = layout.scales(like) if attention.norm is None else like.new_ones(len(like))
-        return cls(
-            packed_norm(block.attention_residual.norm, like),
-            PackedLinear.of(attention.project).rearranged(layout.order().to(like.device), scales),
-            None if attention.norm is None else PackedHeadNorm(attention.norm, layout, like),
-            PackedLinear.of(attention.output),
-            packed_norm(block.feedforward_residual.norm, like),
-            PackedLinear.of(feedforward.expand),
-            PackedLinear.of(feedforward.contract),
-        )
-
-
-def packed_norm(norm: nn.Module, like: Tensor) -> RowFunction:
-    """A ``LayerNorm`` or ``RMSNorm`` as a function of ``(n, d)``, of the type and on the device of ``like``."""
-    if isinstance(norm, nn.LayerNorm):
-        shape, epsilon = list(norm.normalized_shape), norm.eps
-        weight, bias = (None if p is None else p.detach() for p in (norm.weight, norm.bias))
-        return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
-    assert isinstance(norm, RMSNorm), "there are two kinds of norms"
-    return _packed_rms_norm(norm, like)
-
-
-def _packed_rms_norm(norm: RMSNorm, like: Tensor) -> RowFunction:
-    """``sqrt(mean(x²) + ε)`` is ``hypot(|x|, sqrt(d ε)) / sqrt(d)``, in fewer operations."""
-    d = like.shape[1]
-    epsilon_root = like.new_tensor((d * norm.epsilon) ** 0.5)
-    gain = like.new_full((d,), d**0.5)
-    if norm.weight is not None:
-        gain *= norm.weight.detach()
-
-    def normed(x: Tensor) -> Tensor:
-        size = torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(epsilon_root)
-        return x.div(size).mul_(gain)
-
-    return normed
-
+TransformerState = tuple[KVCache, Tensor]  # of a ``TransformerNetwork``: the cache, and the last inputs (n, p, d)
 
 # -- the state: keys and values so far -------------------------------------------------------------------------
 
@@ -295,7 +130,15 @@ class StepState:
 # -- steps -----------------------------------------------------------------------------------------------------
 
 
-class TransformerStepper(Stepper):
+def can_step(config: TransformerConfig) -> bool:
+    """Whether ``TransformerStepper`` implements this configuration.
+
+    It does not implement ``norm="post"`` and ``"residual"``, biases of scores (ALiBi, T5) and windows within a layer.
+    """
+    return config.norm == "pre" and config.positions not in ("alibi", "t5") and config.window is None
+
+
+class TransformerStepper(Stepper[TransformerState, StepState]):
     """The steps of a causal Transformer in evaluation.
 
     Args:
@@ -307,8 +150,8 @@ class TransformerStepper(Stepper):
     def __init__(self, stack: TransformerStack, positions: Positions, convolution: IncrementalConvolution) -> None:
         self.config = stack.config
         self.max_length = stack.max_length
-        self.layout = HeadLayout.of(stack.config)
-        self.blocks = tuple(PackedBlock.of(block, self.layout) for block in stack)
+        self.layout = HeadLayout.from_config(stack.config)
+        self.blocks = tuple(PackedBlock.from_block(block, self.layout) for block in stack)
         self.positions = positions
         self.rotary = stack.rotary
         self.convolution = convolution
@@ -319,20 +162,19 @@ class TransformerStepper(Stepper):
         self.position_table = self._added_positions(self.like, 0)
         self.rotation_table = self._rotation_factors(self.like, 0)
 
-    def begin(self, memory: CarriedState) -> StepState:
-        """The state after the steps in the memory of a ``TransformerNetwork``."""
-        (layers, length, _), recent = memory
+    def converted(self, state: TransformerState) -> StepState:
+        """The state after the steps in the cache of a ``TransformerNetwork``."""
+        (layers, length, _), recent = state
         key_values = [torch.stack([self.layout.pair(key), value]) for key, value in layers]
         cached = torch.stack(key_values).narrow(4, 0, length)
         return StepState(StepCache(cached, length, self.layout), length, self.convolution.pending_after(recent))
 
-    def step(self, rows: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
+    def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
         """See ``Stepper``."""
-        state: StepState = memory
         t = state.length
         cache = state.claimed_cache(self.max_length)
         buffers = cache.buffers
-        x, pending = self.convolution(rows, state.pending)
+        x, pending = self.convolution(row_ids, state.pending)
         position, rotation = self._positions_of(t, t + 1)
         if position is not None:
             x.add_(position)
@@ -342,7 +184,7 @@ class TransformerStepper(Stepper):
             x = self._attend(block, x, buffers, key, value)
         return self.final_norm(x), StepState(cache, t + 1, pending)
 
-    def enter(self, inputs: Tensor) -> tuple[Tensor, CarriedState]:
+    def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
         """See ``Stepper``; of the last block's states only the last are computed."""
         n, length, d = inputs.shape
         x, pending = self.convolution.first_steps(inputs)
@@ -362,9 +204,8 @@ class TransformerStepper(Stepper):
         x = self._attend(self.blocks[-1], x, cache.buffers, keys[-1], values[-1])
         return self.final_norm(x), StepState(cache, length, pending)
 
-    def select(self, memory: CarriedState, index: Tensor) -> CarriedState:
+    def select(self, state: StepState, index: Tensor) -> StepState:
         """See ``Stepper``."""
-        state: StepState = memory
         return state.select(index)
 
     def _project(self, block: PackedBlock, x: Tensor, rotation: Tensor | None, buffers: StepBuffers) -> None:

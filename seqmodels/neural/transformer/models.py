@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,10 +12,10 @@ from torch import Tensor
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.inspection import source_attention
 from seqmodels.neural.model import NeuralModel
-from seqmodels.neural.network import CarriedState, Network
+from seqmodels.neural.network import Network
 from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.layers import Activation
-from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
+from seqmodels.neural.transformer.network import Seq2SeqState, TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.positions import PositionKind
 
 
@@ -27,15 +28,15 @@ class Transformer(TransformerConfig, NeuralModel):
         stride: steps from a window to the next in scoring and generation; None: half the context. The cost of a long
             sequence is proportional to context / stride; with ``stride=context`` windows do not overlap, and the first
             steps of a window have seen little.
-        previous: how many steps before each are mixed into its embedding, by a causal convolution (after So et al. 2021
-            and Peng et al. 2023); within the context only.
+        convolution_lags: how many steps before each are mixed into its embedding, by a causal convolution (after So et
+            al. 2021 and Peng et al. 2023); within the context only.
 
     The other arguments are those of ``TransformerConfig`` and ``NeuralModel``. The defaults of those listed here again
     learned characters fastest by the second on one core (``experiments/transformer_tuning.py``): the previous inputs,
     rotary embedding in place of sinusoids, a squared ReLU, no biases, and layers that add nothing at first.
     """
 
-    previous: int = 4
+    convolution_lags: int = 4
     lr: float = 3e-3
     weight_decay: float = 0.1
     activation: Activation = "relu2"
@@ -46,12 +47,13 @@ class Transformer(TransformerConfig, NeuralModel):
     stride: int | None = None
 
     _carries_state: ClassVar[bool] = False
+    _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
 
     def _windowing(self) -> Windowing:
         return Windowing(self.context, self.stride)
 
-    def _network(self) -> Network:
-        return TransformerNetwork(config_of(self), max_length=self.context, previous=self.previous)
+    def _network(self) -> Network[Any]:
+        return TransformerNetwork(config_of(self), max_length=self.context, convolution_lags=self.convolution_lags)
 
     def _bptt_steps(self) -> int:
         return self.context
@@ -63,14 +65,15 @@ class TransformerSeq2Seq(TransformerConfig, NeuralModel):
 
     Args:
         max_length: the longest sequence that learned and binary positions can represent.
-        previous: how many steps before each are mixed into its embedding, in source and target, as in ``Transformer``.
+        convolution_lags: how many steps before each are mixed into its embedding, in source and target, as in
+            ``Transformer``.
 
     Fitted without ``y`` it is its decoder alone, with nothing to condition on. The other arguments are those of
     ``TransformerConfig`` and ``NeuralModel``. The defaults are those of ``Transformer``; of them the previous inputs
     matter most by far in pairs (``experiments/spelling_tuning.py``).
     """
 
-    previous: int = 4
+    convolution_lags: int = 4
     n_layers: int = 2
     lr: float = 3e-3
     weight_decay: float = 0.1
@@ -80,14 +83,17 @@ class TransformerSeq2Seq(TransformerConfig, NeuralModel):
     zero_init: bool = True
     max_length: int = 1024
 
+    _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
     _has_encoder: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True
 
     def _windowing(self) -> Windowing:
         return Windowing()
 
-    def _network(self) -> Network:
-        return TransformerSeq2SeqNetwork(config_of(self), max_length=self.max_length, previous=self.previous)
+    def _network(self) -> Network[Any]:
+        return TransformerSeq2SeqNetwork(
+            config_of(self), max_length=self.max_length, convolution_lags=self.convolution_lags
+        )
 
     def _bptt_steps(self) -> int:
         return self.max_length
@@ -104,7 +110,7 @@ class TransformerSeq2Seq(TransformerConfig, NeuralModel):
         Raises:
             ValueError: there is no such layer or head, or the model was fitted without ``y``.
         """
-        network = self._ready().network
+        network = self._evaluation_module().network
         assert isinstance(network, TransformerSeq2SeqNetwork)
         if not -self.n_layers <= layer < self.n_layers:
             raise ValueError(
@@ -116,8 +122,8 @@ class TransformerSeq2Seq(TransformerConfig, NeuralModel):
                 f"head is {head}, but there are {n_heads}; pass 0 to {n_heads - 1}, or None for their mean"
             )
 
-        def weigh(inputs: Tensor, memory: CarriedState) -> Tensor:
-            weights = network.attention_weights(inputs, memory, layer)  # (B, H, T, S)
+        def weigh(inputs: Tensor, state: Seq2SeqState) -> Tensor:
+            weights = network.attention_weights(inputs, state, layer)  # (B, H, T, S)
             return weights.mean(1) if head is None else weights[:, head]
 
         return source_attention(self, X, y, weigh)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from seqmodels.neural.network import CarriedState, Network, Source, Stepper
+from seqmodels.neural.network import Network, Source, Stepper
 from seqmodels.neural.transformer.attention import padding_mask
-from seqmodels.neural.transformer.cache import cached_length
+from seqmodels.neural.transformer.cache import KeyValue, KVCache, cached_length
 from seqmodels.neural.transformer.config import TransformerConfig
-from seqmodels.neural.transformer.incremental import TransformerStepper, can_step
+from seqmodels.neural.transformer.incremental import StepState, TransformerState, TransformerStepper, can_step
 from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.short_convolution import IncrementalConvolution, ShortConvolution
 from seqmodels.neural.transformer.stack import TransformerStack
 
+# The decoder's cache, the last inputs, each layer's keys and values of the source, and the source's mask.
+Seq2SeqState = tuple[KVCache, Tensor, tuple[KeyValue, ...], Tensor]
 
-class TransformerNetwork(Network):
+
+class TransformerNetwork(Network[TransformerState]):
     """A causal Transformer without an encoder (Vaswani et al., 2017; Radford et al., 2019).
 
     Inputs should have entries of order one, as have the sinusoids they are added to.
@@ -22,9 +25,9 @@ class TransformerNetwork(Network):
     Args:
         config: of the stack.
         max_length: the longest sequence, if known; learned positions need it.
-        previous: how many inputs before a step are mixed into its own, see ``ShortConvolution``.
+        convolution_lags: how many inputs before a step are mixed into its own, see ``ShortConvolution``.
 
-    Its memory is the decoder's cache, and the last ``previous`` inputs.
+    Its state is the decoder's cache, and the last ``convolution_lags`` inputs.
 
     >>> import torch
     >>> network = TransformerNetwork(TransformerConfig(d_model=8, n_heads=2, positions="rotary"))
@@ -33,56 +36,57 @@ class TransformerNetwork(Network):
     (torch.Size([3, 5, 8]), 5)
     """
 
-    def __init__(self, config: TransformerConfig, *, max_length: int | None = None, previous: int = 0) -> None:
+    def __init__(self, config: TransformerConfig, *, max_length: int | None = None, convolution_lags: int = 0) -> None:
         super().__init__()
         config.check_architecture(max_length)
         self.d_model = config.d_model
-        self.previous = ShortConvolution(config.d_model, previous)
+        self.previous = ShortConvolution(config.d_model, convolution_lags)
         self.positions = make_positions(config.positions, config.d_model, max_length)
         self.decoder = TransformerStack(config, max_length=max_length, causal=True)
 
-    def start(self, n: int, source: Source | None = None) -> CarriedState:
+    def start(self, n: int, source: Source | None = None) -> TransformerState:
         """An empty cache, and zeros for the inputs before the first."""
         return self.decoder.empty_cache(n), self.previous.start(n)
 
-    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
+    def forward(self, inputs: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """See ``Network``."""
-        cache, recent = memory
+        cache, recent = state
         x, recent = self.previous(inputs, recent)
         hidden, cache = self.decoder(self.positions(x, cached_length(cache)), cache)
         return hidden, (cache, recent)
 
-    def stepper(self, inputs: Tensor) -> Stepper | None:
+    def stepper(self, table: Tensor) -> Stepper[TransformerState, StepState] | None:
         """See ``Network``."""
         if not can_step(self.decoder.config):
             return None
-        return TransformerStepper(self.decoder, self.positions, IncrementalConvolution(inputs, self.previous))
+        return TransformerStepper(self.decoder, self.positions, IncrementalConvolution(table, self.previous))
 
 
-class TransformerSeq2SeqNetwork(Network):
+class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
     """A Transformer with a bidirectional encoder of the source and a causal decoder (Vaswani et al., 2017).
 
     Args:
         config: of encoder and decoder alike; each has ``n_layers``.
         max_length: the longest sequence, if known; learned positions need it.
-        previous: how many inputs before a step are mixed into its own, in source and target, see ``ShortConvolution``.
+        convolution_lags: how many inputs before a step are mixed into its own, in source and target, see
+            ``ShortConvolution``.
     """
 
     reads_source = True
 
-    def __init__(self, config: TransformerConfig, *, max_length: int | None = None, previous: int = 0) -> None:
+    def __init__(self, config: TransformerConfig, *, max_length: int | None = None, convolution_lags: int = 0) -> None:
         super().__init__()
         config.check_architecture(max_length)
         self.d_model = config.d_model
-        self.source_previous = ShortConvolution(config.d_model, previous)
-        self.previous = ShortConvolution(config.d_model, previous)
+        self.source_previous = ShortConvolution(config.d_model, convolution_lags)
+        self.previous = ShortConvolution(config.d_model, convolution_lags)
         self.source_positions = make_positions(config.positions, config.d_model, max_length)
         self.positions = make_positions(config.positions, config.d_model, max_length)
         self.encoder = TransformerStack(config, max_length=max_length)
         self.decoder = TransformerStack(config, max_length=max_length, causal=True, cross=True)
 
-    def start(self, n: int, source: Source | None = None) -> CarriedState:
-        """The decoder's memory, each layer's keys and values of the source, and the source's mask."""
+    def start(self, n: int, source: Source | None = None) -> Seq2SeqState:
+        """An empty cache, zeros for the inputs before the first, and the encoded source."""
         assert source is not None, "an encoder needs a source"
         values = source.values.masked_fill(~source.mask[..., None], 0.0)
         values, _ = self.source_previous(values, self.source_previous.start(n))
@@ -90,17 +94,17 @@ class TransformerSeq2SeqNetwork(Network):
         prepared = self.decoder.prepare(encoded, source.mask)
         return self.decoder.empty_cache(n), self.previous.start(n), prepared, source.mask
 
-    def forward(self, inputs: Tensor, memory: CarriedState) -> tuple[Tensor, CarriedState]:
+    def forward(self, inputs: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
         """See ``Network``."""
-        cache, recent, prepared, source_mask = memory
+        cache, recent, prepared, source_mask = state
         x, recent = self.previous(inputs, recent)
         x = self.positions(x, cached_length(cache))
         hidden, cache = self.decoder(x, cache, prepared=prepared, source_mask=source_mask)
         return hidden, (cache, recent, prepared, source_mask)
 
-    def attention_weights(self, inputs: Tensor, memory: CarriedState, layer: int = -1) -> Tensor:
+    def attention_weights(self, inputs: Tensor, state: Seq2SeqState, layer: int = -1) -> Tensor:
         """Weights (B, H, T, S) of the cross-attention of step t to step s of the source, of each head of a layer."""
-        cache, recent, prepared, source_mask = memory
+        cache, recent, prepared, source_mask = state
         x = self.positions(self.previous(inputs, recent)[0], cached_length(cache))
         queries: list[Tensor] = []
         self.decoder(x, cache, prepared=prepared, source_mask=source_mask, cross_queries=queries)

@@ -64,9 +64,9 @@ class SinusoidalPositions(Positions):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """As of any module; in another precision the table is computed anew, not rounded twice."""
-        before = self.table.dtype
+        previous_dtype = self.table.dtype
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if self.table.dtype != before:
+        if self.table.dtype != previous_dtype:
             like = torch.zeros((), dtype=self.table.dtype)
             self.table = sinusoids(0, *self.table.shape, like=like).to(self.table.device)
         return self
@@ -248,11 +248,11 @@ def alibi_slopes(n_heads: int) -> list[float]:
 def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, *, causal: bool) -> Tensor:
     """Buckets of whole distances (query minus key): half hold one each, the others are spaced logarithmically."""
     n = n_buckets if causal else n_buckets // 2
-    exact = n // 2
+    n_exact = n // 2
     size = distance.clamp(min=0) if causal else distance.abs()
-    ratio = size.clamp(min=1).double().div(exact).log() / math.log(max_distance / exact)
-    far = (exact + (ratio * (n - exact)).long()).clamp(max=n - 1)
-    buckets = torch.where(size < exact, size, far)
+    ratio = size.clamp(min=1).double().div(n_exact).log() / math.log(max_distance / n_exact)
+    far = (n_exact + (ratio * (n - n_exact)).long()).clamp(max=n - 1)
+    buckets = torch.where(size < n_exact, size, far)
     return buckets if causal else buckets + n * (distance < 0)
 
 

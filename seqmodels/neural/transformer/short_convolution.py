@@ -25,10 +25,10 @@ class ShortConvolution(nn.Module):
 
     Args:
         d_model: width of the inputs.
-        n: how many inputs before each are added; 0: none, and the inputs are unchanged.
+        n_lags: n, how many inputs before each are added; 0: none, and the inputs are unchanged.
 
     Raises:
-        ValueError: for n below zero.
+        ValueError: for ``n_lags`` below zero.
 
     >>> import torch
     >>> layer = ShortConvolution(8, 2)
@@ -37,20 +37,20 @@ class ShortConvolution(nn.Module):
     (torch.Size([3, 5, 8]), torch.Size([3, 2, 8]))
     """
 
-    def __init__(self, d_model: int, n: int) -> None:
+    def __init__(self, d_model: int, n_lags: int) -> None:
         super().__init__()
-        if n < 0:
-            raise ValueError(f"previous is {n}; pass how many inputs before each to add, or 0 for none")
+        if n_lags < 0:
+            raise ValueError(f"convolution_lags is {n_lags}; pass how many inputs before each to add, or 0 for none")
         self.d_model = d_model
-        self.n = n
-        self.map = nn.Linear(n * d_model, d_model, bias=False) if n else None
+        self.n_lags = n_lags
+        self.map = nn.Linear(n_lags * d_model, d_model, bias=False) if n_lags else None
         if self.map is not None:
             nn.init.normal_(self.map.weight, std=d_model**-0.5)  # each distance adds as much as the step itself
 
     def start(self, batch: int) -> Tensor:
         """The inputs before the first step, zeros ``(batch, n, d)``."""
         like = torch.empty(0) if self.map is None else self.map.weight
-        return like.new_zeros(batch, self.n, self.d_model)
+        return like.new_zeros(batch, self.n_lags, self.d_model)
 
     def forward(self, x: Tensor, recent: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs ``(B, T, d)`` and the n before them -> their convolution, and the last n inputs.
@@ -63,8 +63,8 @@ class ShortConvolution(nn.Module):
         if self.map is None:
             return x, recent
         joined = torch.cat([recent, x], 1)  # (B, n + T, d)
-        previous = _previous_inputs(joined, self.n, compute_dtype(x))
-        return x + self.map(previous), joined.narrow(1, x.shape[1], self.n)
+        previous = _previous_inputs(joined, self.n_lags, compute_dtype(x))
+        return x + self.map(previous), joined.narrow(1, x.shape[1], self.n_lags)
 
 
 class _PreviousInputs(torch.autograd.Function):
@@ -104,7 +104,7 @@ class IncrementalConvolution:
 
     Args:
         table: all inputs there are, ``(R, d)``; each step names a row.
-        convolution: whose weights are used; p is its ``n``.
+        convolution: whose weights are used; p is its ``n_lags``.
     """
 
     def __init__(self, table: Tensor, convolution: ShortConvolution) -> None:
@@ -136,9 +136,9 @@ class IncrementalConvolution:
             pending = F.pad(pending[:, self.d :], (0, self.d)) + F.linear(x, self.later)
         return pending
 
-    def __call__(self, rows: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
-        """``rows (n,)`` -> the step's output ``(n, d)``, which the caller may overwrite, and what is then pending."""
-        x = self.table.index_select(0, rows)
+    def __call__(self, row_ids: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
+        """Row numbers ``(n,)`` -> the output ``(n, d)``, which the caller may overwrite, and what is then pending."""
+        x = self.table.index_select(0, row_ids)
         if self.later is None:
             return x, pending
         contributions = x if self.precomputed else x @ self.now_and_later  # (n, d + p d)

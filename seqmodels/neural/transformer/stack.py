@@ -117,7 +117,7 @@ class TransformerStack(nn.Module):
             past = None if cache is None else cache[0][i]
             x, key_value = block(x, past, None if prepared is None else prepared[i], shared)
             buffers.append(key_value)
-        return x if n_blocks is not None else self.final_norm(x), (tuple(buffers), update.total, fill)
+        return x if n_blocks is not None else self.final_norm(x), (tuple(buffers), update.new_length, fill)
 
 
 class TransformerBlock(nn.Module):

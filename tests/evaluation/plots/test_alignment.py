@@ -3,6 +3,8 @@ import io
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib import pyplot
+from matplotlib.figure import Figure
 
 import seqmodels as sm
 from seqmodels.evaluation.plots.alignment import MAX_LABELS
@@ -10,13 +12,19 @@ from seqmodels.evaluation.plots.alignment import MAX_LABELS
 WEIGHTS = np.array([[0.7, 0.2, 0.1], [0.0, 0.0, 1.0]])
 
 
+@pytest.fixture(autouse=True)
+def closed():
+    pyplot.close("all")
+    yield
+    pyplot.close("all")
+
+
 def labels(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
 def test_rows_are_targets_and_columns_sources():
-    figure = sm.plot_alignment(WEIGHTS, "abc", [7, 8], title="one pair")
-    axes = figure.axes[0]
+    axes = sm.plot_alignment(WEIGHTS, "abc", [7, 8], title="one pair")
     assert labels(axes.xaxis) == ["a", "b", "c"]
     assert labels(axes.yaxis) == ["7", "8"]
     (image,) = axes.images
@@ -27,21 +35,21 @@ def test_rows_are_targets_and_columns_sources():
 
 
 def test_a_text_encoded_in_bytes_has_a_label_a_byte():
-    axes = sm.plot_alignment(WEIGHTS, "aé").axes[0]
+    axes = sm.plot_alignment(WEIGHTS, "aé")
     assert len(labels(axes.xaxis)) == 3
     assert labels(axes.xaxis)[0] == "a"
 
 
 def test_vectors_and_long_sides_are_numbered():
     many = np.full((MAX_LABELS + 1, 3), 1 / 3)
-    axes = sm.plot_alignment(many, np.zeros((3, 2)), "y" * len(many)).axes[0]
+    axes = sm.plot_alignment(many, np.zeros((3, 2)), "y" * len(many))
     assert "y" not in labels(axes.yaxis)
     assert len(labels(axes.xaxis)) > 0
 
 
 def test_it_can_be_drawn_and_leaves_settings_alone():
     before = dict(matplotlib.rcParams)
-    sm.plot_alignment(WEIGHTS, ["one", "two", "three"], "né"[:2]).savefig(io.BytesIO(), format="png")
+    sm.plot_alignment(WEIGHTS, ["one", "two", "three"], "né"[:2]).figure.savefig(io.BytesIO(), format="png")
     assert dict(matplotlib.rcParams) == before
 
 
@@ -50,3 +58,11 @@ def test_what_does_not_fit_is_refused():
         sm.plot_alignment(WEIGHTS[0])
     with pytest.raises(ValueError, match="x has 2 steps, but the weights are of 3"):
         sm.plot_alignment(WEIGHTS, "ab")
+
+
+def test_it_is_drawn_on_given_axes():
+    figure = Figure(layout="constrained")
+    ax = figure.add_subplot(1, 2, 2)
+    assert sm.plot_alignment(WEIGHTS, ax=ax) is ax
+    assert figure.get_figwidth() == Figure().get_figwidth()
+    assert pyplot.get_fignums() == []

@@ -1,11 +1,8 @@
-"""Pictures of calibration and of vectors over time show what they are given."""
+"""Pictures of vectors over time show what they are given."""
 
 import numpy as np
-import pandas as pd
-import pytest
 
-from seqmodels.evaluation.plots.calibration import reliability_diagram, transform_histograms
-from seqmodels.evaluation.plots.frames import CLIP, Scale, frame_differences, runs, side_by_side, state_strip
+from seqmodels.evaluation.plots.frames import CLIP, Scale, frame_differences, runs, side_by_side
 
 FRAMES = np.random.default_rng(0).normal(3, 2, (50, 4))
 SCALE = Scale([FRAMES])
@@ -35,27 +32,13 @@ def test_differences_stand_above_and_below_zero():
     assert "ours" in figure.axes[1].get_title(loc="left")
 
 
-def test_states_are_numbered_where_there_is_room():
-    path = np.array([3] * 30 + [1] * 19 + [0])
-    figure = state_strip(FRAMES, path, scale=SCALE)
-    assert [text.get_text() for text in figure.axes[1].texts] == ["3", "1", "0"]
-    assert runs(path) == [(0, 30, 3), (30, 49, 1), (49, 50, 0)]
+def test_runs_are_of_equal_states():
+    assert runs(np.array([3] * 30 + [1] * 19 + [0])) == [(0, 30, 3), (30, 49, 1), (49, 50, 0)]
 
 
-@pytest.mark.parametrize("n", [1, 3, 9])
-def test_a_line_and_an_error_for_each_model(n):
-    table = pd.DataFrame({"predicted": [1e-5, 0.1, 0.5], "observed": [0.0, 0.12, 0.4], "n": [90, 9, 4]})
-    names = [f"model-{i}" for i in range(n)]
-    figure = reliability_diagram(dict.fromkeys(names, table), dict.fromkeys(names, 0.25))
-    lines = [line for line in figure.axes[0].lines if line.get_gid() == "model"]
-    assert [line.get_xdata().tolist() for line in lines] == [[0.1, 0.5]] * n
-    assert [text.get_text() for text in figure.axes[0].get_legend().texts] == [f"{name}  (0.250)" for name in names]
-
-
-@pytest.mark.parametrize("n", [1, 4, 6])
-def test_a_histogram_for_each_model(n):
-    heights = {f"model-{i}": np.full(20, 1.0) for i in range(n)}
-    figure = transform_histograms(heights, dict.fromkeys(heights, 0.1))
-    shown = [axes for axes in figure.axes if axes.get_visible()]
-    assert len(shown) == n
-    assert all(len(axes.patches) == 20 for axes in shown)
+def test_few_features_are_named():
+    names = ["ax", "ay", "az", "pulse"]
+    figure = side_by_side({"a": FRAMES}, scale=Scale([FRAMES], names))
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == names
+    many = side_by_side({"a": FRAMES.repeat(3, 1)}, scale=Scale([FRAMES.repeat(3, 1)], [f"f{i}" for i in range(12)]))
+    assert many.axes[0].get_ylabel() == "feature"

@@ -7,17 +7,9 @@ import pandas as pd
 import pytest
 
 import seqmodels as sm
-from seqmodels.evaluation.report import (
-    attention,
-    calibration,
-    curves,
-    differences,
-    provenance,
-    ranking,
-    samples,
-    states,
-)
-from seqmodels.evaluation.report.data import encoded_steps, pair_of, readable_nats, sequence_label
+from seqmodels.encodings.text import encoded_steps
+from seqmodels.evaluation.report import curves, differences, inspection, page, ranking, samples
+from seqmodels.evaluation.report.data import pair_of, readable_nats, sequence_label
 from seqmodels.evaluation.report.html import data_url, number, paragraph, table
 
 BEST = "3-gram <b>"
@@ -34,7 +26,7 @@ class TestSummary:
         said = ranking.summary(vectors)
         assert said.startswith("three explains the held-out data best: −")
         assert f"{best['difference']:.3f} nats per frame better than the baseline one" in said
-        assert f"(95\u00a0% interval {best['ci_low']:.3f} to {best['ci_high']:.3f}; p < 0.001)." in said
+        assert f"(95\u00a0% interval {best['ci_low']:.3f} to {best['ci_high']:.3f}; p < 1e-4)." in said
 
     def test_a_difference_that_may_be_chance_is_called_so(self, vectors):
         frame = vectors.frame.copy()
@@ -127,6 +119,15 @@ class TestDifferences:
         frame.attrs = {**vectors.frame.attrs, "baseline": "three"}
         assert differences.two_models(replace(vectors, frame=frame)) == ("three", "one")
 
+    def test_the_runner_up_has_a_section_where_it_is_not_the_baseline(self, pairs, vectors):
+        ranked = pairs.frame.loc[pairs.frame["rank"].notna(), "model"].tolist()
+        assert pairs.baseline not in ranked[:2]
+        made = differences.runner_up_section(pairs)
+        assert made is not None
+        assert made.title == f"Where {ranked[0]} and {ranked[1]} differ"
+        assert differences.two_models(pairs) == (ranked[0], pairs.baseline)
+        assert differences.runner_up_section(vectors) is None
+
 
 class TestSamples:
     def test_a_model_that_cannot_be_drawn_from_costs_a_sentence(self, symbols):
@@ -144,7 +145,7 @@ class TestSamples:
 
 class TestStates:
     def test_visits_by_hand(self):
-        found = states.visits([np.array([1, 1, 0, 1]), np.array([0, 0, 0, 1])])
+        found = inspection.visits([np.array([1, 1, 0, 1]), np.array([0, 0, 0, 1])])
         assert found["state"].tolist() == [0, 1]
         assert found["share"].tolist() == [0.5, 0.5]
         assert found["mean duration"].tolist() == [2, pytest.approx(4 / 3)]
@@ -153,42 +154,41 @@ class TestStates:
     def test_bytes_of_one_character(self, texts):
         model = texts.models["hmm"]
         assert encoded_steps(model.encoding_, "aï") == ["a", "·", "ï"]
-        shown = states._emitted(model, sm.Sequences(["aab"]), [np.array([0, 0, 0])], [0, 1])
+        shown = inspection._emitted(model, sm.Sequences(["aab"]), [np.array([0, 0, 0])], [0, 1])
         assert shown == ["a 67%  b 33%", ""]
 
     def test_of_pairs_the_targets_path_is_shown(self, pairs):
         X, y = pair_of(pairs, np.array([0, 1]))
-        body = states._states_of("hmm", pairs.models["hmm"], X, y)
+        body = inspection._states_of("hmm", pairs.models["hmm"], X, y)
         assert "The first 5 steps" in body
         assert body.count("<br>") == 1
 
 
 class TestAttention:
     def test_who_aligns(self, pairs):
-        assert [name for name, model in pairs.models.items() if attention.aligns(model)] == ["recurrent"]
-        assert attention.section(pairs).body.count("<img") == 1
-        assert attention.section(replace(pairs, source=None)) is None
+        assert [name for name, model in pairs.models.items() if inspection.aligns(model)] == ["recurrent"]
+        assert inspection.attention(pairs).body.count("<img") == 1
+        assert inspection.attention(replace(pairs, source=None)) is None
 
     def test_the_pair_is_readable(self):
-        assert attention.readable_pair(np.array([5, 40, 9, 3]), np.array([4, 2, 6, 29])) == 3
-        assert attention.readable_pair(np.array([50, 40]), np.array([4, 2])) == 1
+        assert inspection.readable_pair(np.array([5, 40, 9, 3]), np.array([4, 2, 6, 29])) == 3
+        assert inspection.readable_pair(np.array([50, 40]), np.array([4, 2])) == 1
 
 
 class TestCalibration:
     def test_errors_are_said(self, symbols, vectors):
-        assert "Errors: only 0." in calibration.section(symbols).body
-        assert calibration.section(vectors).body.count("<img") == 1
-        assert len(vectors.plot_calibration().axes) == 2
+        assert "Errors: only 0." in curves.calibration(symbols).body
+        assert curves.calibration(vectors).body.count("<img") == 1
 
     def test_bits_have_none(self):
         bits = [np.eye(3)[[0, 1, 2, 0]], np.eye(3)[[2, 1]]]
         made = sm.compare({"bits": sm.HMM(1, observation=sm.Bernoulli(), max_iter=1).fit(bits)}, bits)
-        assert calibration.section(made) is None
+        assert curves.calibration(made) is None
         with pytest.raises(ValueError, match="calibration is of"):
             made.plot_calibration()
 
 
-class TestOrigin:
+class TestProvenance:
     def test_what_is_known_is_shown(self, symbols):
         known = {
             "command": "seqmodels compare",
@@ -196,14 +196,14 @@ class TestOrigin:
             "sha256": {"test": "ab12"},
             "models": {"only": {"n": 1}},
         }
-        body = provenance.section(replace(symbols, provenance=known)).body
+        body = page.provenance_section(replace(symbols, provenance=known)).body
         assert "python seqmodels compare" in body
         assert "<dt>random state</dt><dd>3</dd>" in body
         assert "test: ab12" in body
         assert "&quot;n&quot;: 1" in body
 
     def test_without_provenance_the_page_says_what_it_can(self, symbols):
-        known = provenance.known_provenance(replace(symbols, provenance={}))
+        known = page.known_provenance(replace(symbols, provenance={}))
         assert known["sha256"] == {"test": sm.data.sha256(symbols.test)}
         assert set(known["models"]) == {"only"}
         assert {"command", "versions", "hardware"} <= set(known)

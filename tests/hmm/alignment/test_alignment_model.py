@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
+from seqmodels import storage
 
 RNG = np.random.default_rng(0)
 N_SOURCE, N_TARGET, NULL = 4, 5, -1
@@ -40,7 +42,7 @@ ENCODED = {"encoding": sm.Symbols(N_TARGET), "source_encoding": sm.Symbols(N_SOU
 OPTIONS: list[dict[str, Any]] = [
     {"length": length, "null": null, **rest}
     for length, null in product(("stop", "given"), (False, True))
-    for rest in ({}, {"window": 1, "previous": False, "pull": False, "max_jump": 1})
+    for rest in ({}, {"window": 1, "previous": False, "jump_prior": False, "max_jump": 1})
 ]
 
 
@@ -56,26 +58,26 @@ class ByDefinition:
     x: np.ndarray
 
     def ways(self, origin: int, *, first: bool) -> dict[int, float]:
-        """Places after ``origin`` (0: before the source), and S + 1, the end."""
+        """Positions after ``origin`` (0: before the source), and S + 1, the end."""
         S, jumps = len(self.x), self.model.model_.jumps
         D, w = jumps.max_jump, jumps.weights
         windows = np.pad(self.x, 9, constant_values=N_SOURCE)
         half = self.model.window // 2
         around = np.array([windows[8 + j - half : 9 + j + half] for j in range(1, S + 2)])
-        pull = self.model.model_.prior(around[None])[0]
+        prior = self.model.model_.prior(around[None])[0]
         weights = {}
         for j in range(1, S + 1):
             weights[j] = w[min(j, D) - 1] if origin == 0 else w[2 * D + max(-D, min(D, j - origin))]
-        if jumps.stops and not first:
+        if jumps.has_end and not first:
             weights[S + 1] = w[3 * D + min(S + 1 - origin, D)]
-        weights = {j: value * pull[j - 1] for j, value in weights.items()}
+        weights = {j: value * prior[j - 1] for j, value in weights.items()}
         return {j: value / sum(weights.values()) for j, value in weights.items()}
 
-    def emitted(self, place: int, y: int, previous: int) -> float:
+    def emitted(self, position: int, y: int, previous: int) -> float:
         half = self.model.window // 2
         windows = np.pad(self.x, 9, constant_values=N_SOURCE)
-        around = windows[8 + place - half : 9 + place + half]
-        if place == NULL:
+        around = windows[8 + position - half : 9 + position + half]
+        if position == NULL:
             around = np.full(self.model.window, N_SOURCE + 1)
         p = self.model.model_.lexicon.probability(around[None], np.array([previous]), np.array([y]))
         return float(p[0])
@@ -83,21 +85,21 @@ class ByDefinition:
     def joint(self, y: np.ndarray, alignment: tuple[int, ...]) -> float:
         """p(y, alignment, end | x)."""
         null, p, origin, previous = self.model.model_.jumps.null or 0.0, 1.0, 0, N_TARGET
-        for t, (place, symbol) in enumerate(zip(alignment, y, strict=True)):
-            if place == NULL:
+        for t, (position, symbol) in enumerate(zip(alignment, y, strict=True)):
+            if position == NULL:
                 p *= null
             else:
-                p *= (1 - null) * self.ways(origin, first=t == 0)[place]
-                origin = place
-            p *= self.emitted(place, int(symbol), previous)
+                p *= (1 - null) * self.ways(origin, first=t == 0)[position]
+                origin = position
+            p *= self.emitted(position, int(symbol), previous)
             previous = int(symbol)
         if self.model.length_ == "stop":
             p *= (1 - null) * self.ways(origin, first=False)[len(self.x) + 1]
         return p
 
     def all(self, y: np.ndarray) -> dict[tuple[int, ...], float]:
-        places = [*range(1, len(self.x) + 1), *([NULL] if self.model.null else [])]
-        return {a: self.joint(y, a) for a in product(places, repeat=len(y))}
+        positions = [*range(1, len(self.x) + 1), *([NULL] if self.model.null else [])]
+        return {a: self.joint(y, a) for a in product(positions, repeat=len(y))}
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -113,8 +115,8 @@ def test_what_is_summed_and_what_is_best_is_so_of_all_alignments_written_out(opt
         assert_allclose(log_prob[i], np.log(total), rtol=1e-11)
         expected = np.zeros((len(y), len(x) + 1))
         for alignment, p in joint.items():
-            for t, place in enumerate(alignment):
-                expected[t, len(x) if place == NULL else place - 1] += p / total
+            for t, position in enumerate(alignment):
+                expected[t, len(x) if position == NULL else position - 1] += p / total
         assert_allclose(weights[i], expected[:, : len(x) + model.null], atol=1e-11)
         assert_allclose(weights[i].sum(1), 1, rtol=1e-12)
         best = max(joint, key=lambda a: joint[a])
@@ -144,8 +146,10 @@ def test_weights_are_repetitions() -> None:
 
 
 def test_em_begins_as_model_1() -> None:
-    """Written out: every place alike, ``t(y | x)`` of expected counts and pseudocounts."""
-    model = fit(length="given", window=1, previous=False, pull=False, max_jump=1, pseudocount=0.5, tol=0, max_iter=4)
+    """Written out: every position alike, ``t(y | x)`` of expected counts and pseudocounts."""
+    model = fit(
+        length="given", window=1, previous=False, jump_prior=False, max_jump=1, pseudocount=0.5, tol=0, max_iter=4
+    )
     t, found = np.full((N_SOURCE, N_TARGET), 1 / N_TARGET), []
     for _ in range(5):
         counts, total = np.full(t.shape, 0.5 / N_TARGET), 0.0
@@ -165,7 +169,7 @@ def test_it_finds_which_symbol_came_from_where() -> None:
     y = np.array([2, 0, 1, 3, 4, 2])
     assert_array_equal(narrow.decode_alignment([x], [y])[0], [0, 1, 3, 4, 4, 5])
     model = sm.AlignmentHMM(**ENCODED, window=3).fit(sources, targets)
-    plain = sm.AlignmentHMM(**ENCODED, window=3, pull=False).fit(sources, targets)
+    plain = sm.AlignmentHMM(**ENCODED, window=3, jump_prior=False).fit(sources, targets)
     new = drawn(100, 7, 3)
     assert model.score(*new) > plain.score(*new) + 0.03
 
@@ -216,3 +220,17 @@ def test_alignments_stand_in_a_table_with_what_does_not_look_at_the_source() -> 
         frame = sm.compare(models, X, Y, test=new).frame.set_index("model")
     assert frame.loc["alignment", "ci_low"] > 0.1
     assert frame.loc["ignoring", "kind"] == frame.loc["alignment", "kind"] == "exact"
+
+
+def test_a_file_of_before_says_pull(tmp_path: Path) -> None:
+    model = fit(window=1, jump_prior=False, jump_prior_pseudocount=0.75)
+    model.save(tmp_path / "model.safetensors")
+    content = storage.read(tmp_path / "model.safetensors")
+    parameters = content["model"]["params"]
+    assert not {"pull", "pull_pseudocount"} & parameters.keys()
+    parameters["pull"] = parameters.pop("jump_prior")
+    parameters["pull_pseudocount"] = parameters.pop("jump_prior_pseudocount")
+    storage.write(tmp_path / "before.safetensors", content)
+    loaded = sm.load(tmp_path / "before.safetensors")
+    assert repr(loaded) == repr(model)
+    assert_array_equal(loaded.log_prob(X, Y), model.log_prob(X, Y))

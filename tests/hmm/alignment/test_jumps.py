@@ -10,27 +10,27 @@ from seqmodels.hmm.alignment.jumps import Chain, Jumps
 SIZES, FAR = (1, 2, 4), 2
 
 
-@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("has_end", [False, True])
 @pytest.mark.parametrize("null", [False, True])
-def test_rows_of_the_chain_sum_to_one(stops: bool, null: bool) -> None:
+def test_rows_of_the_chain_sum_to_one(has_end: bool, null: bool) -> None:
     rng = np.random.default_rng(0)
-    flat = Jumps.flat(FAR, stops=stops, null=null)
-    jumps = Jumps(rng.gamma(1.0, size=len(flat.weights)), FAR, stops, flat.null)
+    flat = Jumps.flat(FAR, has_end=has_end, null=null)
+    jumps = Jumps(rng.gamma(1.0, size=len(flat.weights)), FAR, has_end, flat.null)
     for n in SIZES:
         sums = jumps.sums(np.ones((1, n + 1)))
         chain, own = jumps.chain(sums), jumps.of_states(sums)[0]
         assert chain.initial.shape == (1, 2 * n + 1 if null else n)
-        places, nulls = chain.transition[:, :n].sum(1), chain.transition[:, n:].sum(1)
+        positions, nulls = chain.transition[:, :n].sum(1), chain.transition[:, n:].sum(1)
         ends = 0.0 if chain.final is None else chain.final
-        assert_allclose((places + ends) / own + nulls, 1, rtol=1e-12)
+        assert_allclose((positions + ends) / own + nulls, 1, rtol=1e-12)
 
 
 def test_weights_converge_to_the_most_probable_ones() -> None:
     """Against a search over the logarithms of the weights."""
     rng, pseudocount = np.random.default_rng(1), 0.3
-    jumps = Jumps.flat(FAR, stops=True, null=False)
+    jumps = Jumps.flat(FAR, has_end=True, null=False)
     expected = {n: Chain(rng.gamma(1.0, size=n), rng.gamma(1.0, size=(n, n)), rng.gamma(1.0, size=n)) for n in SIZES}
-    counts = {n: jumps.counted(chain, n)[0] for n, chain in expected.items()}
+    counts = {n: jumps.counts_by_jump(chain, n)[0] for n, chain in expected.items()}
 
     def objective(theta: np.ndarray) -> float:
         here = Jumps(np.exp(theta), FAR, True, None)
@@ -45,8 +45,8 @@ def test_weights_converge_to_the_most_probable_ones() -> None:
     before = objective(np.log(jumps.weights))
     for _ in range(300):
         one = {n: np.ones((1, n + 1)) for n in SIZES}
-        divisors = {n: (counts[n].sum(1) / jumps.sums(one[n])).T @ one[n] for n in SIZES}
-        jumps = jumps.maximised(expected, divisors, pseudocount)
+        slopes = {n: (counts[n].sum(1) / jumps.sums(one[n])).T @ one[n] for n in SIZES}
+        jumps = jumps.maximised(expected, slopes, pseudocount)
         now = objective(np.log(jumps.weights))
         assert now <= before + 1e-9
         before = now

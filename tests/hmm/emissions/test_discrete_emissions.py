@@ -151,7 +151,7 @@ def test_log_prior_is_a_log_density(observation: Any) -> None:
     """Beta and Gamma, up to a constant."""
     emission, table, *_ = random_case(observation)
     a, m = observation.pseudocount, np.broadcast_to(observation.mean, D)
-    value = observation.expected(table).numpy()
+    value = observation.expected_value(table).numpy()
     if isinstance(observation, Bernoulli):
         density = stats.beta.logpdf(value, 1 + a * m, 1 + a * (1 - m)).sum((0, 1))
         constant = stats.beta.logpdf(0.5 + 0 * value, 1 + a * m, 1 + a * (1 - m)).sum() - K * D * a * np.log(0.5)
@@ -167,7 +167,7 @@ def test_what_no_frame_shows_stays_or_is_the_priors(observation: Any) -> None:
     gamma[:, 1] = 0.0
     x[:, 2] = torch.nan
     new = emission.maximise(emission.statistics(table, x, None, gamma), table)
-    prior = observation.natural(observation.prior_mean(D))
+    prior = observation.natural_parameter(observation.prior_mean(D))
     kept = table if observation.pseudocount == 0 else prior.expand(K, D)
     assert_allclose(new[1], kept[1], rtol=1e-12)
     assert_allclose(new[:, 2], kept[:, 2], rtol=1e-12)

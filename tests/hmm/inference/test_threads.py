@@ -3,7 +3,7 @@ from threading import Thread
 import pytest
 import torch
 
-from seqmodels.hmm.inference.recursions import WORTH_SHARING, one_thread_if_small
+from seqmodels.hmm.inference.threads import WORTH_SHARING, one_thread_if_small
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from seqmodels.hmm.inference import recursions
+from seqmodels.hmm.inference import scaled
 from seqmodels.hmm.inference.packing import Packing
-from seqmodels.hmm.inference.recursions import ScaledChain
+from seqmodels.hmm.inference.scaled import ScaledChain
 from seqmodels.hmm.inference.scratch import Scratch
 
 if not torch.cuda.is_available():
@@ -45,7 +45,7 @@ def test_kernels_equal_the_recursions(K: int, shared: int, by_state: bool, monke
     transition, b, starts, ends, packing = case(K, by_state)
     expected_ahead = b.cpu().clone()
     chain = ScaledChain(transition.cpu(), b.cpu(), Packing.of(LENGTHS))
-    expected_alpha, expected_scale = recursions.forward(chain, starts.cpu(), Scratch())
+    expected_alpha, expected_scale = scaled.forward_recursion(chain, starts.cpu(), Scratch())
     alpha, scale = torch.empty_like(b), b.new_empty(len(b))
     triton_kernels.forward(transition, b, packing, starts=starts, alpha=alpha, scale=scale, flush=1e-34)
     assert_allclose(alpha.cpu(), expected_alpha, rtol=2e-6, atol=1e-7)
@@ -53,18 +53,30 @@ def test_kernels_equal_the_recursions(K: int, shared: int, by_state: bool, monke
 
     last_alpha = alpha[packing.last[packing.order]]
     ends = ends / (last_alpha * ends).sum(1, keepdim=True)
-    expected_gamma, expected_reach, reach = torch.empty_like(expected_ahead), expected_scale.clone(), scale.clone()
+    expected_gamma, expected_beta_max, beta_max = (
+        torch.empty_like(expected_ahead),
+        expected_scale.clone(),
+        scale.clone(),
+    )
     chain = ScaledChain(transition.cpu(), expected_ahead, Packing.of(LENGTHS))
-    expected_messages, drifted = recursions.backward(
-        chain, expected_alpha, expected_scale, ends.cpu(), expected_gamma, reach=expected_reach
+    expected_messages, drifted = scaled.backward_recursion(
+        chain, expected_alpha, expected_scale, ends.cpu(), expected_gamma, beta_max=expected_beta_max
     )
     assert not drifted.any()
     gamma, ahead = torch.empty_like(b), b.clone()
     messages, drifted = triton_kernels.backward(
-        transition, ahead, packing, alpha=alpha, scale=scale, ends=ends, gamma=gamma, drift=1e-3, reach=reach
+        transition,
+        ahead,
+        packing,
+        alpha=alpha,
+        scale=scale,
+        ends=ends,
+        gamma=gamma,
+        drift=1e-3,
+        beta_max=beta_max,
     )
     assert not drifted.any()
-    assert_allclose(reach.cpu(), expected_reach, rtol=1e-4)
+    assert_allclose(beta_max.cpu(), expected_beta_max, rtol=1e-4)
     assert_allclose(gamma.cpu(), expected_gamma, rtol=1e-4, atol=1e-6)
     assert_allclose(ahead.cpu(), expected_ahead, rtol=1e-4, atol=1e-6)
     assert_allclose(messages.cpu(), expected_messages, rtol=1e-4, atol=1e-6)

@@ -39,7 +39,10 @@ CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
     "tagger": (lambda **o: HMMTagger(n_states_per_label=2, tol=0, max_iter=4, **o), LABELLED),
     "alignment": (lambda **o: AlignmentHMM(tol=0, **o), PAIRS),
     "alignment, null": (lambda **o: AlignmentHMM(window=3, null=True, tol=1e-2, previous=False, **o), PAIRS),
-    "alignment, no pull": (lambda **o: AlignmentHMM(window=1, pull=False, pseudocount=1.0, tol=0, **o), PAIRS),
+    "alignment, no jump prior": (
+        lambda **o: AlignmentHMM(window=1, jump_prior=False, pseudocount=1.0, tol=0, **o),
+        PAIRS,
+    ),
 }
 
 

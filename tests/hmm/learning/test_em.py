@@ -14,9 +14,10 @@ from numpy.testing import assert_allclose
 from seqmodels.hmm import corpus
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.learning.constraints import Constraints, Pseudocounts
+from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import Expectations, FitResult, MAPObjective, StopRule, baum_welch, e_step, m_step
 from seqmodels.hmm.learning.initialise import start
+from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from tests.hmm.inference.enumeration import enumerate_paths
@@ -75,8 +76,8 @@ def expect(parameters: Parameters, emission: Emission, dealt: list[PackedBatch])
     return found
 
 
-def begin(emission: Emission, dealt: list[PackedBatch], k: int = 4, stops: bool = False, seed: int = 0) -> Parameters:
-    return start(emission, dealt, k, has_final=stops, generator=torch.Generator().manual_seed(seed))
+def begin(emission: Emission, dealt: list[PackedBatch], k: int = 4, has_end: bool = False, seed: int = 0) -> Parameters:
+    return start(emission, dealt, k, has_final=has_end, generator=torch.Generator().manual_seed(seed))
 
 
 def assert_never_down(fitted: FitResult) -> None:
@@ -108,7 +109,7 @@ GAUSSIANS = [
 @pytest.mark.parametrize("observation", GAUSSIANS, ids=repr)
 def test_vectors_never_go_down(observation: Observation, kind: str, floor: float) -> None:
     emission, dealt = deal(vectors(0, kind), observation.clone().set_params(min_covariance=floor))
-    fitted = run(begin(emission, dealt, stops=floor == 1e-2), emission, dealt, 10)
+    fitted = run(begin(emission, dealt, has_end=floor == 1e-2), emission, dealt, 10)
     assert_never_down(fitted)
     assert fitted.history["floor_hits"].iloc[-1] > 0 or floor < 0.5
 
@@ -121,11 +122,11 @@ def test_missing_values_never_go_down(kind: Any, m: int, floor: float) -> None:
     assert_never_down(run(begin(emission, dealt, k=3), emission, dealt, 20))
 
 
-@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("has_end", [False, True])
 @pytest.mark.parametrize(("emitted", "moved"), [(0.0, 0.0), (0.7, 0.0), (0.0, 0.3), (0.5, 2.0)])
-def test_symbols_never_go_down(emitted: float, moved: float, stops: bool) -> None:
+def test_symbols_never_go_down(emitted: float, moved: float, has_end: bool) -> None:
     emission, dealt = deal(symbols(2), Categorical(emitted), weights=[1.0, 2.0, 0.5, 0.0, 1.0])
-    first = begin(emission, dealt, stops=stops)
+    first = begin(emission, dealt, has_end=has_end)
     assert_never_down(run(first, emission, dealt, 15, pseudocount=moved))
 
 
@@ -143,7 +144,7 @@ def test_a_wrong_step_would_be_seen() -> None:
 
 
 def left_to_right(emission: Emission, dealt: list[PackedBatch]) -> Parameters:
-    first = begin(emission, dealt, k=3, stops=True)
+    first = begin(emission, dealt, k=3, has_end=True)
     initial = torch.tensor([1.0, 0.0, 0.0], dtype=F64)
     transition = torch.tensor([[0.6, 0.3, 0.0], [0.0, 0.6, 0.3], [0.0, 0.0, 0.6]], dtype=F64)
     return Parameters(initial, transition, torch.tensor([0.1, 0.1, 0.4], dtype=F64), first.table)
@@ -198,7 +199,7 @@ def test_one_step_by_enumeration() -> None:
     x = [np.array([0, 2, 1, 1]), np.array([3, 0]), np.array([2])]
     weights, pseudocount = [1.0, 0.5, 2.0], 0.3
     emission, dealt = deal(x, Categorical(0.7), weights)
-    before = begin(emission, dealt, k=3, stops=True)
+    before = begin(emission, dealt, k=3, has_end=True)
     assert before.final is not None
     initial, transition, final = (p.numpy() for p in (before.initial, before.transition, before.final))
     b = before.table.exp().numpy()

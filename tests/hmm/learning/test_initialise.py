@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from seqmodels.hmm.corpus import Corpus
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.emissions.categorical import CONTEXTS
-from seqmodels.hmm.emissions.kmeans import grouped_labels, in_context, kmeans_labels, spread
+from seqmodels.hmm.emissions.kmeans import grouped_labels, in_comparable_units, kmeans_labels, with_neighbour_means
 from seqmodels.hmm.learning.initialise import start
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
@@ -23,9 +23,9 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def begin(x: list[np.ndarray], observation: Observation, size: int, k: int, stops: bool = False) -> Parameters:
+def begin(x: list[np.ndarray], observation: Observation, size: int, k: int, has_end: bool = False) -> Parameters:
     dealt = Corpus(x, [1.0] * len(x), None, observation.n_past, 3, 4, torch.device("cpu"), torch.float64).batches
-    return start(emission_of(observation, size), dealt, k, has_final=stops, generator=generator())
+    return start(emission_of(observation, size), dealt, k, has_final=has_end, generator=generator())
 
 
 # -- clusters ----------------------------------------------------------------------------------------------
@@ -84,19 +84,19 @@ def test_few_clusters_differ_from_start_to_start() -> None:
 
 def test_frames_in_context() -> None:
     x = torch.tensor([[1.0], [0.0], [0.0], [5.0], [0.0], [0.0]])
-    frame, around = in_context(x).T
+    frame, around = with_neighbour_means(x).T
     assert torch.equal(frame, x[:, 0])
     assert_allclose(around * 5**0.5, [3, 7, 6, 5, 5, 5], rtol=1e-6)  # of five frames, the ends repeated
-    noise = in_context(torch.randn(4_000, 1, generator=generator()))
+    noise = with_neighbour_means(torch.randn(4_000, 1, generator=generator()))
     assert_allclose(noise.std(0), 1.0, atol=0.05)
 
 
 def test_features_of_all_sorts_are_spread_alike() -> None:
     nan = torch.nan
     x = torch.tensor([[-1.5, 1.0, 9.0], [nan, nan, nan], [0.5, 0.0, 4.0]])
-    found = spread(x, ("reals", "bits", "counts"))
+    found = in_comparable_units(x, ("reals", "bits", "counts"))
     assert_allclose(found, [[-1.5, 2.0, 6.0], [-0.5, 1.0, 5.0], [0.5, 0.0, 4.0]])
-    assert torch.equal(spread(torch.full((2, 1), nan), ("bits",)), torch.zeros(2, 1))
+    assert torch.equal(in_comparable_units(torch.full((2, 1), nan), ("bits",)), torch.zeros(2, 1))
 
 
 def test_every_state_owns_symbols() -> None:
@@ -128,12 +128,12 @@ def test_rare_symbols_count_as_one_neighbour() -> None:
 # -- parameters --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stops", [False, True])
-def test_every_arc_is_possible(stops: bool) -> None:
+@pytest.mark.parametrize("has_end", [False, True])
+def test_every_arc_is_possible(has_end: bool) -> None:
     x = [np.array([0, 1, 2, 3] * 5), np.array([3])]
-    first = begin(x, Categorical(), 6, k=4, stops=stops)
+    first = begin(x, Categorical(), 6, k=4, has_end=has_end)
     rows = first.transition if first.final is None else torch.cat([first.transition, first.final[:, None]], 1)
-    assert (first.final is not None) == stops
+    assert (first.final is not None) == has_end
     assert_allclose(rows.sum(1), 1, rtol=1e-12)
     assert_allclose(first.initial.sum(), 1, rtol=1e-12)
     assert_allclose(first.table.exp().sum(1), 1, rtol=1e-12)

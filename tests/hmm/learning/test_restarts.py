@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from seqmodels import HMM, AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Poisson
+from seqmodels import HMM, AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Poisson, PseudoFrames, load
 from seqmodels.hmm.corpus import Corpus, PackedBatch, Subsequence
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.learning import fitting
-from seqmodels.hmm.learning.constraints import Constraints, Frozen, Pseudocounts, Tying
+from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
 from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch, best_of, e_step, in_groups
 from seqmodels.hmm.learning.initialise import starts
+from seqmodels.hmm.learning.priors import Pseudocounts
+from seqmodels.hmm.learning.restarts import starts_table, warn_of_disagreement
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import LeftToRight, Topology
 from seqmodels.observations import Observation
@@ -118,8 +123,8 @@ def test_what_has_converged_drops_out(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "constraints",
     [
-        Constraints(Frozen(transition=[0], emission=[2]), Tying.of(None, 3)),
-        Constraints(Frozen(initial=True), Tying.of([0, 1, 0], 3)),
+        Constraints(Frozen(transition=[0], emission=[2]), Tying.from_argument(None, 3)),
+        Constraints(Frozen(initial=True), Tying.from_argument([0, 1, 0], 3)),
     ],
     ids=["frozen", "tied"],
 )
@@ -189,7 +194,9 @@ def test_a_start_on_its_floor_loses_to_one_beside_it() -> None:
     high.history["floor_hits"] = 1
     for groups in ([low], [high]), ([low, high],):
         found = best_of(groups, lambda group, **_: list(group), max_iter=1, verbose=False)  # type: ignore[arg-type]
-        assert found is low
+        assert found.parameters is low.parameters
+        assert found.start == 0
+        assert [row["floor_hits"] for row in found.starts] == [0, 1]
 
 
 def test_groups_keep_the_order() -> None:
@@ -223,3 +230,62 @@ def test_data_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Corpus, "_pack", counted)
     HMM(2, observation=GaussianMixture(1), n_init=3, max_iter=2).fit(series(20, 30))
     assert packed == [2]
+
+
+# -- how many, where each ended, and what is said of it ------------------------------------------------------------
+
+
+def test_several_starts_where_data_are_small(tmp_path: Path) -> None:
+    model = HMM(2, n_init="auto", max_iter=3).fit(series(20, 30))
+    assert model.starts_["start"].tolist() == list(range(8))
+    assert model.starts_["chosen"].sum() == 1
+    best = model.starts_[model.starts_["chosen"]].iloc[0]
+    assert best["objective"] == model.starts_["objective"].max() == model.history_["objective"].iloc[-1]
+    model.save(tmp_path / "model")
+    assert load(tmp_path / "model").starts_.equals(model.starts_)
+
+
+def test_one_start_where_more_are_no_use() -> None:
+    x = series(20, 30)
+    states = [np.where(np.arange(len(item)) < 9, 0, 1) for item in x]
+    assert len(HMM(2, n_init="auto", max_iter=2).fit(x, states=states).starts_) == 1
+    assert len(HMM(2, n_init="auto", max_iter=2, topology="left-to-right").fit(x).starts_) == 1
+    assert len(HMM(2, n_init="auto", max_iter=2, algorithm="gradient").fit(x).starts_) == 1
+    assert len(HMM(2, max_iter=2, n_init=3).fit(x).starts_) == 3
+    warm = HMM(2, n_init="auto", max_iter=2, warm_start=True).fit(x)
+    assert len(warm.fit(x).starts_) == 1
+
+
+def test_a_background_bounds_what_a_far_frame_costs() -> None:
+    """Beside one Gaussian with a weak prior: one frame far away costs little."""
+    x = series(200, 200)
+    observation = GaussianMixture(1, prior=PseudoFrames(5.0), background=1e-3)
+    model = HMM(2, observation=observation, max_iter=10).fit(x)
+    assert model.means_.shape == (2, 1, 1)
+    far = [x[0].copy()]
+    far[0][100] = 40.0  # more than 20 deviations
+    plain = HMM(2, observation=GaussianMixture(1, prior=model.observation_.prior), max_iter=10).fit(x)
+    cost, unbounded = (m.log_prob([x[0]])[0] - m.log_prob(far)[0] for m in (model, plain))
+    assert cost < 15 < 200 < unbounded
+    assert abs(model.score(x) - plain.score(x)) < 0.002
+
+
+def test_a_warm_start_keeps_the_observation_of_an_older_file() -> None:
+    x = series(40, 50)
+    model = HMM(2, observation=GaussianMixture(4), max_iter=2, warm_start=True).fit(x)
+    model.set_params(observation="auto").fit(x)
+    assert model.weights_.shape == (2, 4)
+
+
+def test_starts_that_disagree_clearly_are_warned_of() -> None:
+    found = replace(each_start(CASES["symbols"], n=1)[0], converged=True)
+
+    def table(*objectives: float) -> pd.DataFrame:
+        rows = [{"objective": o, "log_prob": o, "floor_hits": 0} for o in objectives]
+        return starts_table(rows, int(np.argmax(objectives)))
+
+    with pytest.warns(UserWarning, match="n_init=16"):
+        warn_of_disagreement(table(-1.0, -1.2, -1.3, -1.2), found)
+    for silent in (table(-1.0, -1.005, -1.3, -1.2), table(-1.0, -1.02, -1.03, -1.04), table(-1.0, -2.0)):
+        warn_of_disagreement(silent, found)
+    warn_of_disagreement(table(-1.0, -1.2, -1.3, -1.2), replace(found, converged=False))

@@ -14,10 +14,11 @@ from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Standardize
 from seqmodels.hmm import corpus as corpus_module
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, MiniBatch, Subsequence, cut
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.learning.constraints import Constraints, Pseudocounts
+from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import Expectations, MAPObjective, RunningStatistics, e_step
 from seqmodels.hmm.learning.initialise import start
-from seqmodels.hmm.learning.stepwise import BatchUpdate, expect_batch
+from seqmodels.hmm.learning.priors import Pseudocounts
+from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Categorical, Observation
 
@@ -35,16 +36,16 @@ def corpus(x: list[np.ndarray], n_past: int = 0, states: list[np.ndarray] | None
     return Corpus(x, weights, states, n_past, K, K, CPU, F64)
 
 
-def begin(c: Corpus, observation: Observation, size: int, stops: bool) -> tuple[Emission, Parameters, Expectations]:
+def begin(c: Corpus, observation: Observation, size: int, has_end: bool) -> tuple[Emission, Parameters, Expectations]:
     """Parameters after a little EM, and the statistics of whole sequences under them."""
     emission = emission_of(observation, size)
-    first = start(emission, c.batches, K, has_final=stops, generator=torch.Generator().manual_seed(0))
+    first = start(emission, c.batches, K, has_final=has_end, generator=torch.Generator().manual_seed(0))
     (found,) = e_step([first], emission, c.batches, F64) or []
     return emission, first, found
 
 
 def total(parameters: Parameters, emission: Emission, c: Corpus, batches: list[MiniBatch]) -> Expectations:
-    found = [expect_batch(parameters, emission, c, batch) for batch in batches]
+    found = [e_step_of_batch(parameters, emission, c, batch) for batch in batches]
     return sum(found[1:], start=found[0])
 
 
@@ -59,10 +60,10 @@ def assert_same(one: Expectations, other: Expectations, rtol: float = 1e-9) -> N
 # -- pieces ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stops", [False, True])
-def test_pieces_sum_to_the_text(stops: bool) -> None:
+@pytest.mark.parametrize("has_end", [False, True])
+def test_pieces_sum_to_the_text(has_end: bool) -> None:
     c = corpus(text(0, 9000, 30, 1700))
-    emission, first, whole = begin(c, Categorical(), 6, stops)
+    emission, first, whole = begin(c, Categorical(), 6, has_end)
     batches = c.mini_batches(3, torch.Generator().manual_seed(0))
     n_pieces = sum(len(group) for batch in batches for group in batch)
     assert (len(batches), n_pieces) == (3, 11 + 1 + 2)
@@ -74,7 +75,7 @@ def test_pieces_with_a_past_and_with_labels(monkeypatch: pytest.MonkeyPatch) -> 
     x = [np.cumsum(rng.normal(size=(n, 2)), 0) / 9 for n in (2500, 40)]
     known = [np.where(rng.random(len(s)) < 0.1, rng.integers(K, size=len(s)), -1) for s in x]
     c = corpus(x, n_past=2, states=known)
-    emission, first, whole = begin(c, AutoregressiveGaussian(2), 2, stops=True)
+    emission, first, whole = begin(c, AutoregressiveGaussian(2), 2, has_end=True)
     monkeypatch.setitem(ELEMENTS_AT_ONCE, "cpu", 4000)
     batches = c.mini_batches(2, torch.Generator().manual_seed(0))
     assert max(len(batch) for batch in batches) > 1  # groups that memory can hold
@@ -84,7 +85,7 @@ def test_pieces_with_a_past_and_with_labels(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_surrounds_a_subsequence_matters() -> None:
     """Without the warm-up the sums are not those of the text."""
     c = corpus(text(0, 5000))
-    emission, first, whole = begin(c, Categorical(), 6, stops=False)
+    emission, first, whole = begin(c, Categorical(), 6, has_end=False)
     alone = corpus([c.sequences[0][i : i + 1000] for i in range(0, 5000, 1000)])
     broken = total(first, emission, alone, alone.mini_batches(1, torch.Generator()))
     assert abs(float(broken.xi.sum() - whole.xi.sum())) > 1
@@ -94,7 +95,10 @@ def test_a_sequence_is_cut_into_equal_parts() -> None:
     assert cut(7, 10, 4) == [Subsequence(7, 0, 5, 10), Subsequence(7, 5, 10, 10)]
     assert cut(0, 7, 4) == [Subsequence(0, 0, 7, 7)]
     middle = Subsequence(0, 500, 900, 1000)
-    assert (middle.before, middle.after) == (Subsequence(0, 300, 500, 1000), Subsequence(0, 900, 1000, 1000))
+    assert (middle.warm_up_before, middle.warm_up_after) == (
+        Subsequence(0, 300, 500, 1000),
+        Subsequence(0, 900, 1000, 1000),
+    )
     assert corpus_module.WARM_UP == 200
 
 
@@ -153,8 +157,8 @@ def test_a_partial_fit_on_all_data_is_one_step_of_em() -> None:
 
 def test_a_step_is_the_average_of_cappe_and_moulines() -> None:
     c = corpus(text(6, 50, 70))
-    emission, first, _ = begin(c, Categorical(0.1), 6, stops=False)
-    a, b = (expect_batch(first, emission, c, [[Subsequence(i, 0, n, n)]]) for i, n in ((0, 50), (1, 70)))
+    emission, first, _ = begin(c, Categorical(0.1), 6, has_end=False)
+    a, b = (e_step_of_batch(first, emission, c, [[Subsequence(i, 0, n, n)]]) for i, n in ((0, 50), (1, 70)))
     statistics = RunningStatistics.first(a, 50.0).add(b, 70.0, decay=0.7)
     rate = 3**-0.7
     assert_allclose(statistics.mean.xi, (1 - rate) * a.xi / 50 + rate * b.xi / 70, rtol=1e-12)

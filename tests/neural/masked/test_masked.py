@@ -14,8 +14,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
 from seqmodels.neural.masked import inference
-from seqmodels.neural.masked.masking import BEGIN, END, MASK, Masking
-from seqmodels.neural.masked.training import MaskedBatch, MaskedObjective
+from seqmodels.neural.masked.network import BEGIN, END, MASK
+from seqmodels.neural.masked.training import MaskedBatch, MaskedObjective, Masking
 
 RNG = np.random.default_rng(0)
 SYMBOLS = [RNG.integers(0, 4, size=n) for n in (12, 1, 7, 15, 2, 8)]
@@ -42,7 +42,7 @@ def rough(max_length=32, texts=False):
 @torch.no_grad()
 def one_by_one(model, x, window=None):
     """``log p(x_t | x_\\t)``, a forward pass without padding at a time."""
-    n, module, row = model.encoding_.size, model._ready(), []
+    n, module, row = model.encoding_.size, model._evaluation_module(), []
     for t in range(len(x)):
         steps = torch.tensor([n + BEGIN, *x[:t], n + MASK, *x[t + 1 :], n + END])
         at = t + 1
@@ -71,7 +71,7 @@ def test_pseudo_log_prob_is_the_sum_over_positions():
 
 
 def test_each_conditional_is_a_distribution_and_does_not_see_its_symbol():
-    module, x = rough()._ready(), SYMBOLS[2]
+    module, x = rough()._evaluation_module(), SYMBOLS[2]
     every = [np.array([*x[:3], v, *x[4:]]) for v in range(V)]
     steps = inference.conditional_log_probs(module, every, [np.array([3])] * V, 32)
     assert np.exp(np.concatenate(steps)).sum() == pytest.approx(1, rel=1e-12)
@@ -84,7 +84,7 @@ def test_long_sequences_are_seen_through_windows_around_each_symbol():
     x = SYMBOLS[3]
     far, near = x.copy(), x.copy()
     far[-1], near[4] = (far[-1] + 1) % V, (near[4] + 1) % V
-    steps = inference.conditional_log_probs(model._ready(), [x, far, near], [np.array([3])] * 3, 6)
+    steps = inference.conditional_log_probs(model._evaluation_module(), [x, far, near], [np.array([3])] * 3, 6)
     assert steps[0] == pytest.approx(steps[1], rel=1e-12)
     assert abs(steps[0] - steps[2]) > 1e-6
 
@@ -140,9 +140,9 @@ def test_text_is_scored_per_byte():
 @torch.no_grad()
 def test_only_masked_positions_are_scored():
     model, rng = rough(), np.random.default_rng(0)
-    module = model._ready()
+    module = model._evaluation_module()
     rows = model._rows(sm.as_sequences(SYMBOLS))
-    batch = MaskedBatch.of(rows, Masking(fraction=0.3), module, rng)
+    batch = MaskedBatch.from_windows(rows, Masking(fraction=0.3), module, rng)
     expected, n = 0.0, 0
     for i, row in enumerate(rows):
         inputs, masked = batch.inputs[i, : len(row)], batch.masked[i, : len(row)]
@@ -168,7 +168,9 @@ def unseen(n):
 
 
 def test_it_sees_the_future():
-    steps = np.array(inference.conditional_log_probs(taught()._ready(), unseen(50), [np.arange(6)] * 50, 32))
+    steps = np.array(
+        inference.conditional_log_probs(taught()._evaluation_module(), unseen(50), [np.arange(6)] * 50, 32)
+    )
     assert steps[:, 1:-1].mean() > -0.05  # from the left alone it could not be above -log 2
     assert_allclose(steps[:, [0, -1]].mean(0), -math.log(2), atol=0.1)  # at each end one bit is unknown
     validation = taught().history_["validation"]
@@ -182,7 +184,9 @@ def test_pseudo_log_likelihood_is_no_likelihood():
 
 
 def test_spans_are_learned_too():
-    inner = inference.conditional_log_probs(taught("spans", 0.3)._ready(), unseen(50), [np.arange(1, 5)] * 50, 32)
+    inner = inference.conditional_log_probs(
+        taught("spans", 0.3)._evaluation_module(), unseen(50), [np.arange(1, 5)] * 50, 32
+    )
     assert np.mean(inner) > -0.2
 
 
@@ -199,7 +203,7 @@ def test_masked_places_are_not_looked_at_and_filled_independently():
     steps = torch.tensor([[V + BEGIN, *x, V + END]])
     steps[0, [2, 10, 5]] = V + MASK
     with torch.no_grad():
-        network = model._ready()
+        network = model._evaluation_module()
         expected = network.head(network.encoder(network.embedded(steps))[0])[0, [2, 10, 5]].softmax(-1)
     assert_allclose(filled.probabilities, expected, rtol=1e-10)
     assert_array_equal(filled.item[[1, 9, 4]], filled.probabilities.argmax(1))
@@ -245,7 +249,7 @@ def test_long_text_is_cut_in_training():
 
 def test_hidden_states_of_every_layer():
     model, x = rough(), SYMBOLS[0]
-    module = model._ready()
+    module = model._evaluation_module()
     steps = torch.tensor([[V + BEGIN, *x, V + END]])
     first = module.positions(module.embedding(steps))
     last, _ = module.encoder(first)
@@ -266,7 +270,7 @@ def test_hidden_states_of_every_layer():
 
 def test_states_of_long_sequences_are_those_of_the_window_they_are_most_central_in():
     model, x, size = rough(max_length=6), SYMBOLS[3], 6
-    module, row = model._ready(), torch.tensor([V + BEGIN, *x, V + END])
+    module, row = model._evaluation_module(), torch.tensor([V + BEGIN, *x, V + END])
     begins = range(0, len(row) - size // 2, size // 2)
     with torch.no_grad():
         windows = {b: module.encoder(module.embedded(row[None, b : b + size]))[0][0] for b in begins}

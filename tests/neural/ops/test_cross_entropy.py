@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 import seqmodels as sm
-from seqmodels.neural import io_module
+from seqmodels.neural import scoring
 from seqmodels.neural.ops import cross_entropy
 from seqmodels.neural.ops.cross_entropy import linear_log_prob
 
@@ -59,7 +59,7 @@ def test_a_network_is_the_same_with_it_and_without(length: str, tied: bool, monk
     data = [np.arange(n) % 11 for n in (6, 9, 4)]
     model = sm.LSTM(d_model=8, max_steps=5, length=length, tie_embeddings=tied, training_precision="float32")
     plain = model.clone().fit(data, validation=None)
-    monkeypatch.setattr(io_module, "LARGE_VOCABULARY", 2)
+    monkeypatch.setattr(scoring, "LARGE_VOCABULARY", 2)
     pieces = model.fit(data, validation=None)
     np.testing.assert_allclose(pieces.log_prob(data), plain.log_prob(data), rtol=1e-5)
     np.testing.assert_allclose(plain.log_prob(data), plain.set_params(dtype="float64").log_prob(data), rtol=1e-5)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.neural.symbol_cursor import SymbolCursor
+from seqmodels.neural.cursor import SymbolCursor
 
 X = [np.array(x) for x in ([0, 2, 1, 1], [1], [2, 0, 0, 1, 2, 1])]
 Y = [np.array(y) for y in ([2, 1], [0, 0, 2], [1])]
@@ -21,7 +21,7 @@ def apart(tied):
     """The same function with a table for each end."""
     twin = copy.deepcopy(tied).set_params(tie_embeddings=False)
     twin._build()
-    module = tied._ready()
+    module = tied._evaluation_module()
     weights = module.state_dict()
     table, scale = weights["embedding.map.weight"], module.embedding.scale
     own = [weights.pop("head.own")] if "head.own" in weights else []

@@ -37,9 +37,9 @@ def seeded(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def in_pieces(network: Network, inputs: Tensor, sizes: list[int]) -> Tensor:
-    memory, pieces = network.start(len(inputs)), []
+    state, pieces = network.start(len(inputs)), []
     for piece in inputs.split(sizes, 1):
-        hidden, memory = network(piece, memory)
+        hidden, state = network(piece, state)
         pieces.append(hidden)
     return torch.cat(pieces, 1)
 
@@ -86,7 +86,7 @@ def test_rows_of_a_table_are_read_as_inputs_are(name: str) -> None:
     network, table, rows = seeded(MAKERS[name]), draw(4, D).requires_grad_(), draw(B, T, seed=1).argsort(1) % 4
     before = tuple(draw(B, L, D, seed=2 + i) for i in range(len(network.start(B))))
     weights = [table, *network.parameters()]
-    found, expected = network.read(table, rows, before), network(table[rows], before)
+    found, expected = network.forward_rows(table, rows, before), network(table[rows], before)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     gradients = [torch.autograd.grad(hidden.pow(2).sum(), weights) for hidden, _ in (found, expected)]
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-10)
@@ -104,10 +104,10 @@ def test_the_future_does_not_change_the_past(name: str) -> None:
 @pytest.mark.parametrize("name", MAKERS)
 def test_memory_has_the_batch_first_and_can_be_selected(name: str) -> None:
     network, x, rows = seeded(MAKERS[name]), draw(B, T, D), torch.tensor([2, 0, 2, 1])
-    _, memory = network(x[:, :3], network.start(B))
-    assert all(part.shape == (B, L, D) for part in memory)
-    expected, _ = network(x[:, 3:], memory)
-    found, _ = network(x[rows, 3:], select(memory, rows))
+    _, state = network(x[:, :3], network.start(B))
+    assert all(part.shape == (B, L, D) for part in state)
+    expected, _ = network(x[:, 3:], state)
+    found, _ = network(x[rows, 3:], select(state, rows))
     torch.testing.assert_close(found, expected[rows], rtol=0, atol=1e-12)
 
 
@@ -125,11 +125,11 @@ def test_dropout_is_between_layers_and_on_the_output_in_training_only(name: str)
     network.load_state_dict(plain.state_dict())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        noisy, (memory, *_) = network(x, network.start(B))
+        noisy, (state, *_) = network(x, network.start(B))
     clean, (exact, *_) = plain(x, plain.start(B))
     assert ((noisy == 0) & (clean != 0)).any()
-    assert torch.equal(memory[:, 0], exact[:, 0])  # nothing is dropped on the way through time
-    assert not torch.equal(memory[:, 1], exact[:, 1])
+    assert torch.equal(state[:, 0], exact[:, 0])  # nothing is dropped on the way through time
+    assert not torch.equal(state[:, 1], exact[:, 1])
     assert torch.equal(in_pieces(network.eval(), x, [T]), in_pieces(plain, x, [T]))
 
 

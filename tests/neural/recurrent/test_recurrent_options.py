@@ -145,7 +145,7 @@ def test_rows_of_a_table_are_dropped_as_inputs_are(name: str) -> None:
     table, rows, start = draw(4, D), torch.arange(B * T).view(B, T) % 4, network.start(B)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        found, _ = network.read(table, rows, start)
+        found, _ = network.forward_rows(table, rows, start)
     assert torch.equal(found, run(network, table[rows]))
 
 

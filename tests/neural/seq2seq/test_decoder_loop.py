@@ -128,7 +128,7 @@ def test_one_step_by_hand() -> None:
     key, value, energy = draw(1, 2, 1, seed=6), draw(1, 2, 1, seed=7), draw(1, seed=8)
     mask_bias = torch.zeros(1, 2, dtype=torch.float64)
     query = QueryMap(weight[4:], bias[4:])
-    weights = LoopWeights.of(weight[:4], feed, query)
+    weights = LoopWeights.with_query(weight[:4], feed, query)
     state, context, share, cell = attentive_lstm(driven, h, c, weights, AttendedSource(key, value, mask_bias, energy))
     asks = float(weight[4, 0] * h[0, 0] + bias[4])
     scores = [float(energy[0]) * math.tanh((asks + float(k)) / 2) for k in key.flatten()]

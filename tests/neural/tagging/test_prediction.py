@@ -53,7 +53,7 @@ def test_together_as_one_by_one(name: str, width: int) -> None:
 
 def test_sources_of_several_lengths_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model, X = TAGGERS["lstm"]()
-    network, sizes = model._ready().network, []
+    network, sizes = model._evaluation_module().network, []
     start = network.start
     monkeypatch.setattr(network, "start", lambda n, source: sizes.append(n) or start(n, source))
     model.predict(X)

@@ -14,8 +14,13 @@ from seqmodels.neural.model import NeuralModel, _limit
 from seqmodels.neural.network import Source
 from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
-from seqmodels.neural.tagging.encoders import BidirectionalEncoder, CausalEncoder, SourceEncoder, TransformerEncoder
-from seqmodels.neural.tagging.network import TaggerNetwork
+from seqmodels.neural.tagging.network import (
+    BidirectionalEncoder,
+    CausalEncoder,
+    SourceEncoder,
+    TaggerNetwork,
+    TransformerEncoder,
+)
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.preparation import Example
 

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.cursor import NetworkCursor
-from seqmodels.neural.network import CarriedState, select
+from seqmodels.neural.network import select
 from seqmodels.neural.transformer.cache import FIRST_CAPACITY, CacheUpdate, FillLevel, cached_length, plan_update
 from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.incremental import TransformerState
 from seqmodels.neural.transformer.network import TransformerNetwork
 
 N, H, D = 2, 2, 4
@@ -32,11 +33,11 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def buffers_of(memory: CarriedState) -> list[int]:
+def buffers_of(memory: TransformerState) -> list[int]:
     return [part.data_ptr() for layer in memory[0][0] for part in layer]
 
 
-def walk(network: TransformerNetwork, memory: CarriedState, x: Tensor) -> Tensor:
+def walk(network: TransformerNetwork, memory: TransformerState, x: Tensor) -> Tensor:
     """Hidden states of these inputs, one by one."""
     hidden = []
     for step in x.split(1, 1):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqmodels.neural.transformer.incremental import HeadLayout, StepBuffers, StepCache, StepState
+from seqmodels.neural.transformer.incremental import StepBuffers, StepCache, StepState
+from seqmodels.neural.transformer.packed_weights import HeadLayout
 
 L, G, D, CAPACITY = 2, 2, 4, 5
 LAYOUT = HeadLayout(4, G, D, paired=True)

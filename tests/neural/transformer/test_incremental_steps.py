@@ -11,24 +11,23 @@ from torch import Tensor
 
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Row, Windowing
-from seqmodels.neural.cursor import NetworkCursor
+from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
 from seqmodels.neural.io_module import IOSpec, SequenceModule
 from seqmodels.neural.scoring import log_prob_steps
-from seqmodels.neural.symbol_cursor import SymbolCursor
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.observations import Categorical
 from seqmodels.preparation import Example
 
 V, N = 5, 3
-DEFAULT = {"positions": "rotary", "activation": "relu2", "bias": False, "previous": 4}
+DEFAULT = {"positions": "rotary", "activation": "relu2", "bias": False, "convolution_lags": 4}
 OPTIONS: dict[str, dict[str, Any]] = {
     "transformer": DEFAULT,
     "gpt2": {"positions": "learned", "activation": "gelu-tanh"},
     "shared keys": DEFAULT | {"n_heads": 4, "n_kv_heads": 2, "bias": True},
-    "one key, normalised": DEFAULT | {"n_heads": 4, "n_kv_heads": 1, "qk_norm": True, "previous": 1},
+    "one key, normalised": DEFAULT | {"n_heads": 4, "n_kv_heads": 1, "qk_norm": True, "convolution_lags": 1},
     "normalised without gains": {"qk_norm": True, "norm_affine": False, "norm_type": "rms", "norm_epsilon": 1e-2},
-    "llama": DEFAULT | {"norm_type": "rms", "activation": "swiglu", "previous": 0},
+    "llama": DEFAULT | {"norm_type": "rms", "activation": "swiglu", "convolution_lags": 0},
     "odd heads": {"d_model": 9, "n_heads": 3, "positions": "binary", "activation": "relu"},
     "no positions": {"positions": None, "activation": "gelu", "qk_norm": True},
 }
@@ -50,10 +49,10 @@ def cursor(
     max_length: int | None = 16,
 ) -> NetworkCursor:
     options: dict[str, Any] = {"d_model": 8, "n_layers": 2, "n_heads": 2, "dropout": 0.0, **OPTIONS[name]}
-    previous = options.pop("previous", 0)
+    lags = options.pop("convolution_lags", 0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = TransformerNetwork(TransformerConfig(**options), max_length=max_length, previous=previous)
+        network = TransformerNetwork(TransformerConfig(**options), max_length=max_length, convolution_lags=lags)
         module = SequenceModule(
             network, Categorical(), IOSpec("symbols", V, conditional, True, tied), torch.Generator()
         )
@@ -63,7 +62,7 @@ def cursor(
 
 
 def fast(whole: NetworkCursor) -> SymbolCursor:
-    found = SymbolCursor.of(whole)
+    found = SymbolCursor.from_network_cursor(whole)
     assert found is not None
     return found
 
@@ -95,7 +94,7 @@ def test_steps_are_those_of_the_module(name: str) -> None:
 def test_windows_are_those_of_batched_evaluation(name: str, windowing: Windowing, conditional: bool) -> None:
     whole, x = cursor(name, windowing, conditional=conditional), symbols(19)
     source = np.array([4, 0, 1, 3, 3, 2, 1]) if conditional else None
-    rows = [Row.of(Example(each.numpy(), source), False, True) for each in x]
+    rows = [Row.from_example(Example(each.numpy(), source), False, True) for each in x]
     expected = np.stack(log_prob_steps(whole.module, whole.observation, rows, windowing))
     found = walked(fast(whole), x, source)
     targets = torch.cat([x, torch.full((N, 1), V)], 1).t().unsqueeze(-1)
@@ -165,9 +164,9 @@ def test_steps_are_written_in_place() -> None:
     state, places = stepping.start(None, N), []
     for step in symbols(15).t():
         state = stepping.advance(state, step)
-        places.append(state.memory.cache.key_value.data_ptr())
+        places.append(state.stepper_state.cache.key_value.data_ptr())
     assert len(set(places)) == 1
-    assert state.memory.cache.key_value.shape[4] == 16
+    assert state.stepper_state.cache.key_value.shape[4] == 16
 
 
 def test_a_state_of_inference_mode_goes_on_outside_of_it() -> None:

@@ -1,12 +1,17 @@
+from pathlib import Path
+
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from torch import Tensor
 from torch.nn import functional as F
 
 import seqmodels as sm
-from seqmodels.neural.network import CarriedState, Source, select
+from seqmodels import storage
+from seqmodels.neural.network import Source, select
 from seqmodels.neural.transformer import short_convolution
 from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.incremental import TransformerState
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.short_convolution import IncrementalConvolution, ShortConvolution
 
@@ -22,15 +27,17 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 def network() -> TransformerNetwork:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return TransformerNetwork(TransformerConfig(d_model=D, n_layers=2, n_heads=2, dropout=0.0), previous=2).double()
+        return TransformerNetwork(
+            TransformerConfig(d_model=D, n_layers=2, n_heads=2, dropout=0.0), convolution_lags=2
+        ).double()
 
 
-def in_pieces(network: TransformerNetwork, x: Tensor, sizes: list[int]) -> tuple[Tensor, CarriedState]:
-    memory, pieces = network.start(len(x)), []
+def in_pieces(network: TransformerNetwork, x: Tensor, sizes: list[int]) -> tuple[Tensor, TransformerState]:
+    state, pieces = network.start(len(x)), []
     for piece in x.split(sizes, 1):
-        hidden, memory = network(piece, memory)
+        hidden, state = network(piece, state)
         pieces.append(hidden)
-    return torch.cat(pieces, 1), memory
+    return torch.cat(pieces, 1), state
 
 
 @pytest.mark.parametrize("n", [1, 3, T + 2])
@@ -54,8 +61,8 @@ def test_without_previous_inputs_stay_as_they_are() -> None:
 
 
 def test_fewer_than_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="previous is -1; pass"):
-        sm.Transformer(previous=-1, max_steps=1).fit([[0, 1, 2]], validation=None)
+    with pytest.raises(ValueError, match="convolution_lags is -1; pass"):
+        sm.Transformer(convolution_lags=-1, max_steps=1).fit([[0, 1, 2]], validation=None)
 
 
 @pytest.mark.parametrize("sizes", [[1] * T, [3, 4], [2, 1, 3, 1]], ids=str)
@@ -78,10 +85,10 @@ def test_the_future_does_not_change_the_past(network: TransformerNetwork) -> Non
 @torch.no_grad()
 def test_a_state_is_a_value(network: TransformerNetwork) -> None:
     x, index = draw(B, T, D), torch.tensor([2, 0])
-    _, memory = in_pieces(network, x[:, :4], [1, 3])
-    first, second = network(x[:, 4:], memory)[0], network(x[:, 4:], memory)[0]
+    _, state = in_pieces(network, x[:, :4], [1, 3])
+    first, second = network(x[:, 4:], state)[0], network(x[:, 4:], state)[0]
     assert torch.equal(first, second)
-    chosen = network(x[index, 4:], select(memory, index))[0]
+    chosen = network(x[index, 4:], select(state, index))[0]
     torch.testing.assert_close(chosen, first[index], rtol=0, atol=1e-12)
 
 
@@ -100,12 +107,12 @@ def test_an_encoder_and_its_decoder_mix_apart_and_padding_is_not_mixed_in() -> N
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         config = TransformerConfig(d_model=D, n_layers=2, n_heads=2, dropout=0.0)
-        both = TransformerSeq2SeqNetwork(config, previous=2).double()
+        both = TransformerSeq2SeqNetwork(config, convolution_lags=2).double()
     x, source, mask = draw(B, T, D), draw(B, 5, D, seed=1), torch.arange(5) < torch.tensor([[5], [3], [1]])
     whole = both(x, both.start(B, Source(source, mask)))[0]
-    memory, pieces = both.start(B, Source(source.masked_fill(~mask[..., None], torch.nan), mask)), []
+    state, pieces = both.start(B, Source(source.masked_fill(~mask[..., None], torch.nan), mask)), []
     for piece in x.split([3, 1, 3], 1):
-        hidden, memory = both(piece, memory)
+        hidden, state = both(piece, state)
         pieces.append(hidden)
     torch.testing.assert_close(torch.cat(pieces, 1), whole, rtol=0, atol=1e-12)
     for i, n in enumerate((5, 3, 1)):
@@ -140,3 +147,19 @@ def test_step_by_step_as_at_once(n_previous: int, precomputed: int, monkeypatch:
                 x.fill_(torch.nan)  # it is the caller's own
             torch.testing.assert_close(torch.stack(steps, 1), expected, rtol=0, atol=1e-12)
     assert not steps_of.table.isnan().any()
+
+
+@pytest.mark.parametrize("model", [sm.Transformer(context=4), sm.TransformerSeq2Seq()], ids=["decoder", "seq2seq"])
+def test_a_file_of_before_says_previous(model: sm.SequenceModel, tmp_path: Path) -> None:
+    model.set_params(d_model=D, n_layers=1, convolution_lags=1, max_steps=1)
+    x = [[0, 1, 2, 1], [1, 2, 0]]
+    data = (x, x) if isinstance(model, sm.TransformerSeq2Seq) else (x,)
+    model.fit(*data, validation=None).save(tmp_path / "model.safetensors")
+    content = storage.read(tmp_path / "model.safetensors")
+    parameters = content["model"]["params"]
+    assert "previous" not in parameters
+    parameters["previous"] = parameters.pop("convolution_lags")
+    storage.write(tmp_path / "before.safetensors", content)
+    loaded = sm.load(tmp_path / "before.safetensors")
+    assert repr(loaded) == repr(model)
+    assert_array_equal(loaded.log_prob(*data), model.log_prob(*data))

@@ -15,7 +15,7 @@ TEST = list(np.random.default_rng(1).integers(4, size=(2, 50)))
 @pytest.fixture(scope="module")
 def model() -> sm.Transformer:
     x = np.random.default_rng(0).integers(4, size=(6, 40))
-    whole = sm.Transformer(window=MEMORY, previous=0, positions=None, context=64, **SMALL)
+    whole = sm.Transformer(window=MEMORY, convolution_lags=0, positions=None, context=64, **SMALL)
     return whole.fit(list(x), validation=None)
 
 

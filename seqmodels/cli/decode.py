@@ -1,0 +1,134 @@
+"""``seqmodels decode``: the hidden state of every step of files, by a saved HMM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+
+from seqmodels.cli.console import Console, Json, Quiet
+from seqmodels.cli.inputs import SavedModel
+from seqmodels.encodings.text import encoded_steps
+from seqmodels.evaluation.datasets import Pair
+from seqmodels.evaluation.states import plot_states
+from seqmodels.files import replaced
+from seqmodels.hmm import HMM
+
+PICTURES = ".png", ".pdf", ".svg"
+
+
+def decode(
+    model: Annotated[str, typer.Argument(help="A file that seqmodels fit hmm (or HMM.save) wrote.", metavar="MODEL")],
+    files: Annotated[list[str], typer.Argument(help="Files or folders; read as the data of the fit were.")],
+    target: Annotated[str | None, typer.Option(help="The targets, for a model of pairs (one file).")] = None,
+    out: Annotated[Path | None, typer.Option(help="The CSV to write; by default it is printed.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="A picture of one sequence to write: .png, .pdf or .svg.")] = None,
+    sequence: Annotated[str | None, typer.Option(help="In the picture: its name; by default the first.")] = None,
+    state_names: Annotated[str, typer.Option(help="Names of the states, a,b,c; by default their numbers.")] = "",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Segment sequences: the most probable path of hidden states (Viterbi) through each.
+
+    Example: seqmodels decode model.safetensors series.csv --out states.csv --plot states.png
+
+    A row of the CSV is a step: its file, sequence and position, its state on the most probable path of the whole
+    sequence, and the probability of that state at that step given the whole sequence: where it is low, another state
+    would explain the step as well. Of a model of pairs the steps are those of the targets.
+    """
+    console = Console(as_json, quiet)
+    with console.errors():
+        saved, hmm = _checked_model(model, files, target, out, plot)
+        names = _names_of_states(state_names, len(hmm.initial_))
+        pairs = {file: saved.like(file, target).read() for file in files}
+        table = pd.concat([_decode(hmm, file, pair) for file, pair in pairs.items()], ignore_index=True)
+        if plot is not None:
+            _plot(hmm, pairs, sequence, names, plot)
+        facts = _facts(table, names, (out, plot))
+        table["state"] = [names[state] for state in table["state"]]
+        if out is not None:
+            with replaced(out) as partial:
+                table.to_csv(partial, index=False, float_format="%.6g")
+        said = table.to_csv(index=False, float_format="%.6g").removesuffix("\n") if out is None else _in_words(facts)
+        console.result({**facts, "steps": table.to_dict("list")}, said)
+
+
+def _checked_model(
+    path: str, files: list[str], target: str | None, out: Path | None, plot: Path | None
+) -> tuple[SavedModel, HMM]:
+    """The model; raises for what cannot be, before any work."""
+    saved = SavedModel.read(path)
+    if not isinstance(saved.model, HMM):
+        raise ValueError(f"{path} holds a {type(saved.model).__name__}, which has no hidden states; fit an HMM")
+    if target is not None and len(files) != 1:
+        raise ValueError(f"--target goes with one file of sources, but there are {len(files)}")
+    for file in (out, plot):
+        if file is not None and not file.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {file.parent} to write {file.name} to; make it first")
+    if plot is not None and plot.suffix.lower() not in PICTURES:
+        raise ValueError(f"--plot is {plot}; its name should end in {', '.join(PICTURES)}")
+    return saved, saved.model
+
+
+def _names_of_states(names: str, n_states: int) -> list[str]:
+    each = names.split(",") if names else [str(state) for state in range(n_states)]
+    if len(each) != n_states:
+        raise ValueError(f"--state-names has {len(each)} names, but the model has {n_states} states")
+    return each
+
+
+def _decode(model: HMM, file: str, pair: Pair) -> pd.DataFrame:
+    """A row for each step; an error names the file."""
+    X, y = pair
+    scored = X if y is None else y
+    try:
+        paths, posteriors = model.decode(X, y), model.posterior(X, y)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    parts = []
+    for i, (item, path, posterior) in enumerate(zip(scored, paths, posteriors, strict=True)):
+        n = len(model.encoding_.encode(item))  # without the source, which comes before
+        states = path[-n:]
+        part = pd.DataFrame({"file": file, "sequence": i, "name": scored.names[i], "position": range(1, n + 1)})
+        if scored.times is not None:
+            part[scored.time_name] = scored.times[i]
+        if scored.kind != "vectors":
+            part["symbol"] = encoded_steps(model.encoding_, item)
+        part["state"] = states
+        part["probability"] = posterior[-n:][range(n), states]
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def _plot(model: HMM, pairs: dict[str, Pair], sequence: str | None, names: list[str], file: Path) -> None:
+    """The first sequence, or the first of this name."""
+    from matplotlib import pyplot
+
+    known = [(X, y, i) for X, y in pairs.values() for i in range(len(X))]
+    chosen = [(X, y, i) for X, y, i in known if sequence in (None, str((X if y is None else y).names[i]))]
+    if not chosen:
+        some = ", ".join(str((X if y is None else y).names[i]) for X, y, i in known[:10])
+        raise ValueError(f"there is no sequence {sequence!r} to draw; there are {some}{' ...' * (len(known) > 10)}")
+    X, y, i = chosen[0]
+    axes = plot_states(model, X[i], None if y is None else y[i], state_names=names)
+    axes.set_title(str((X if y is None else y).names[i]))
+    with replaced(file) as partial:
+        axes.figure.savefig(partial, format=file.suffix[1:].lower(), dpi=150)  # type: ignore[union-attr]
+    pyplot.close(axes.figure)  # type: ignore[arg-type]
+
+
+def _facts(table: pd.DataFrame, names: list[str], outputs: tuple[Path | None, ...]) -> dict[str, Any]:
+    from seqmodels.evaluation.report.inspection import visits  # which imports matplotlib
+
+    states = visits([part["state"].to_numpy() for _, part in table.groupby(["file", "sequence"], sort=False)])
+    states["state"] = [names[state] for state in states["state"]]
+    return {"written": [str(path) for path in outputs if path is not None], "states": states.to_dict("records")}
+
+
+def _in_words(facts: dict[str, Any]) -> str:
+    states = pd.DataFrame(facts["states"])
+    states["share"] = [f"{share:.1%}" for share in states["share"]]
+    states["mean duration"] = [f"{steps:.1f}" for steps in states["mean duration"]]
+    return f"{states.to_string(index=False)}\nWritten to {', '.join(facts['written'])}"

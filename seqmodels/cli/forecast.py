@@ -1,0 +1,66 @@
+"""``seqmodels forecast``: what follows each sequence of a file, as a table and a picture."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqmodels.cli.console import Console, Json, Quiet
+from seqmodels.cli.inputs import SavedModel
+from seqmodels.files import replaced
+
+
+def forecast(
+    model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
+    file: Annotated[str, typer.Argument(help="The sequences that are known; read as the data of the fit were.")],
+    k: Annotated[int, typer.Option("-k", help="Steps ahead (frames, bytes).", min=1)] = 10,
+    target: Annotated[str | None, typer.Option(help="For p(y | x): a file of how the targets begin.")] = None,
+    quantiles: Annotated[str, typer.Option(help="Levels between 0 and 1, separated by commas.")] = "0.05,0.5,0.95",
+    n: Annotated[int, typer.Option("-n", help="Drawn paths, where there is no closed form.", min=1)] = 500,
+    top_k: Annotated[int, typer.Option(help="Of symbols: how many of the most probable at each step.", min=1)] = 5,
+    seed: Annotated[int, typer.Option(help="Seed; the same one draws the same.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="A CSV to write to, instead of printing it.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="A picture (.png, .svg, .pdf) of one sequence to write.")] = None,
+    sequence: Annotated[str | None, typer.Option(help="In the picture: its name; by default the first.")] = None,
+    feature: Annotated[int, typer.Option(help="In the picture: its number, from 0.")] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Forecast the next steps of each sequence of a file: mean and quantiles, or probabilities.
+
+    Example: seqmodels forecast model.safetensors series.csv -k 24 --plot fan.png
+
+    A row of the CSV is a feature (or a symbol) of a step of a sequence. method says whether its figures are in closed
+    form (exact) or means over drawn paths (sampled). The parameters of the model are taken for certain.
+    """
+    console = Console(as_json, quiet)
+    with console.errors():
+        saved, levels = SavedModel.read(model), _levels(quantiles)
+        for path in (out, plot):
+            if path is not None and not path.parent.is_dir():
+                raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to; make it first")
+        X, y = saved.like(file, target).read()
+        result = saved.model.forecast(X, k, y=y, quantiles=levels, n=n, top_k=top_k, random_state=seed)
+        if plot is not None:
+            names = {str(name): name for name in result.history.names}
+            ax = result.plot(sequence=None if sequence is None else names.get(sequence, sequence), feature=feature)
+            with replaced(plot) as partial:
+                ax.figure.savefig(partial, format=plot.suffix.lstrip(".") or "png")  # type: ignore[union-attr]
+        if out is not None:
+            with replaced(out) as partial:
+                result.frame.to_csv(partial, index=False, float_format="%.8g")
+        buffer = io.StringIO()
+        result.frame.to_csv(buffer, index=False, float_format="%.8g")
+        written = [str(path) for path in (out, plot) if path is not None]
+        said = buffer.getvalue().removesuffix("\n") if out is None else f"Written to {', '.join(written)}"
+        console.result({"written": written, "rows": result.frame.to_dict("records")}, said)
+
+
+def _levels(quantiles: str) -> list[float]:
+    try:
+        return [float(level) for level in quantiles.split(",")]
+    except ValueError:
+        raise ValueError(f"--quantiles is {quantiles!r}; pass numbers with commas between, as 0.05,0.5,0.95") from None

@@ -1,0 +1,59 @@
+"""What readers of files share: the ending of a file, and the kind that its items are read as."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from seqmodels.sequences import Kind
+
+
+def suffix_of(path: Path) -> str:
+    """The ending of a file in lower case, without that of its compression: ``.csv`` of ``a.CSV.gz``."""
+    name = path.name.lower().removesuffix(".gz")
+    return Path(name).suffix
+
+
+def check_kind(kind: Any) -> None:
+    """Raise ``ValueError`` for what is no kind of sequence, or None."""
+    if kind is not None and kind not in get_args(Kind):
+        raise ValueError(f"kind is {kind!r}; pass one of {', '.join(map(repr, get_args(Kind)))}")
+
+
+def as_kind(item: Any, kind: Kind | None, where: str) -> Any:
+    """An item read as a kind; None: as it is.
+
+    Args:
+        item: ``str``, a list, or an array ``(T,)`` or ``(T, D)``.
+        kind: ``"vectors"``: numbers ``(T,)`` are frames of one feature; ``"symbols"``: of a ``str`` the characters, of
+            ``(T, 1)`` the numbers; ``"text"``: strings are joined.
+        where: the place that an error names.
+
+    Raises:
+        ValueError: an item that cannot be of this kind.
+
+    >>> as_kind("CAT", "symbols", "a.txt"), as_kind(["C", "A", "T"], "text", "a.txt")
+    (['C', 'A', 'T'], 'CAT')
+    >>> as_kind([1, 5], "vectors", "a.json").shape
+    (2, 1)
+    """
+    if kind is None or (isinstance(item, str) and kind == "text"):
+        return item
+    if isinstance(item, str):
+        if kind == "symbols":
+            return list(item)
+        raise ValueError(f"{where} is text, which cannot be read as vectors; leave kind out")
+    array = np.asarray(item)
+    are_numbers = array.dtype.kind in "iufb"
+    if kind == "vectors" and are_numbers and array.ndim in (1, 2):
+        return array.reshape(len(array), -1)
+    if kind == "symbols" and (array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1)):
+        return array.ravel() if are_numbers else item
+    if kind == "text" and array.ndim == 1 and all(isinstance(each, str) for each in item):
+        return "".join(item)
+    raise ValueError(
+        f"{where} holds {'numbers' if are_numbers else 'values'} of shape {array.shape}, not read as {kind}; "
+        "leave kind out"
+    )

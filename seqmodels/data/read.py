@@ -1,0 +1,236 @@
+"""``read``: a file or a folder as ``Sequences``, by its ending."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from seqmodels.data.audio import audio
+from seqmodels.data.fasta import fasta
+from seqmodels.data.jsonl import jsonl
+from seqmodels.data.kinds import as_kind, check_kind, suffix_of
+from seqmodels.data.npy import npy
+from seqmodels.data.tables import read_table, table
+from seqmodels.data.text import NUMBERS, Unit, read_text, text
+from seqmodels.data.ts import ts
+from seqmodels.sequences import Kind, Sequences
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLES = (".csv", ".tsv", ".parquet")
+ARRAYS = (".npy", ".npz")
+FASTA = (".fasta", ".fa", ".fna", ".faa", ".ffn")
+JSON = (".jsonl", ".ndjson", ".json")
+SERIES = (".ts",)
+RECORDINGS = (".wav",)
+TEXTS = (".txt", ".md")
+FORMATS = (TABLES, ARRAYS, FASTA, JSON, SERIES, RECORDINGS, TEXTS)
+FILE = "file"  # the column of a folder's tables that names the file of a row
+Folders = Literal["label", "cluster"]
+
+
+def read(
+    path: str | Path,
+    *,
+    kind: Kind | None = None,
+    by: str | None = None,
+    columns: str | Sequence[str] | None = None,
+    time: str | None = None,
+    label: str | None = None,
+    cluster: str | None = None,
+    unit: Unit = "whole",
+    folders: Folders = "label",
+) -> Sequences:
+    """Sequences from a file, or a folder of files of one format, by the ending of their names.
+
+    - ``.csv``, ``.tsv``, ``.parquet``: ``data.table``, whose arguments are ``by``, ``columns``, ``time``, ``label``,
+      ``cluster``;
+    - ``.npy``, ``.npz``: ``data.npy``; ``.ts``: ``data.ts``; ``.fasta``, ``.fa``, ``.fna``, ``.faa``: ``data.fasta``;
+    - ``.jsonl``, ``.ndjson``, ``.json``: ``data.jsonl``; ``.wav``: ``data.audio``;
+    - anything else: UTF-8 text, ``data.text``; numbers, if ``kind`` says so: ``data.table``.
+
+    ``.gz`` is unpacked. ``print(read(path).describe())`` says what was understood.
+
+    Args:
+        path: of a file or a folder, which is read with the folders in it.
+        kind: ``"vectors"``, ``"symbols"`` or ``"text"``, where a file could be read as several.
+        unit: of text, one sequence a ``"whole"`` file, a ``"line"`` or a ``"paragraph"``.
+        folders: of a folder with folders in it, what the name of a file's folder is: its ``"label"`` or its
+            ``"cluster"``. A file is a sequence, named after it, or holds several.
+
+    Raises:
+        FileNotFoundError: there is nothing at ``path``.
+        ValueError: a folder without files to read, or with files of several formats; what the reader of the format
+            refuses; an argument that this format does not have.
+    """
+    check_kind(kind)
+    if folders not in get_args(Folders):
+        raise ValueError(f"folders is {folders!r}; pass one of {', '.join(map(repr, get_args(Folders)))}")
+    options = Options(kind, by, columns, time, label, cluster, unit)
+    root = Path(path)
+    if root.is_dir():
+        return _read_folder(root, folders, options)
+    if not root.is_file():
+        raise FileNotFoundError(f"there is no file or folder {root}")
+    return _read_file(root, options)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of ``read``, which the readers of the formats take."""
+
+    kind: Kind | None
+    by: str | None
+    columns: str | Sequence[str] | None
+    time: str | None
+    label: str | None
+    cluster: str | None
+    unit: Unit
+
+    def of_table(self, source: Path | pd.DataFrame) -> Sequences:
+        """Read a table."""
+        return table(
+            source,
+            kind=self.kind,
+            by=self.by,
+            columns=self.columns,
+            time=self.time,
+            label=self.label,
+            cluster=self.cluster,
+        )
+
+
+def _read_file(file: Path, options: Options) -> Sequences:
+    suffix = suffix_of(file)
+    if suffix in TABLES:
+        return options.of_table(file)
+    names = ("by", "time", "label", "cluster", *(() if suffix in JSON else ("columns",)))
+    extra = [name for name in names if getattr(options, name)]
+    if extra:
+        raise ValueError(f"{file} is no table, so it has no columns; leave {extra[0]} out")
+    if suffix in ARRAYS:
+        return npy(file, kind=options.kind)
+    if suffix in FASTA:
+        return fasta(file, kind=options.kind)
+    if suffix in JSON:
+        if not isinstance(options.columns, str | None):
+            raise ValueError(f"{file}: a sequence is the value of one key; pass columns as one str")
+        return jsonl(file, columns=options.columns, kind=options.kind)
+    if suffix in SERIES + RECORDINGS and options.kind not in (None, "vectors"):
+        raise ValueError(f"{file} holds vectors, so its kind is not {options.kind!r}; leave kind out")
+    if suffix in SERIES:
+        return ts(file)
+    if suffix in RECORDINGS:
+        return audio(file)
+    if options.kind in ("vectors", "symbols") and NUMBERS.fullmatch(read_text(file)):
+        return options.of_table(file)
+    texts = text(file, options.unit)
+    if options.kind in (None, "text"):
+        return texts
+    return Sequences([as_kind(item, options.kind, str(file)) for item in texts], metadata=texts.metadata)
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether ``read`` takes it, or every file in it, for a table."""
+    return _suffixes(Path(path)) - set(TABLES) == set() and not is_text(path)
+
+
+def is_recordings(path: str | Path) -> bool:
+    """Whether it is a recording, or a folder with one."""
+    return bool(_suffixes(Path(path)) & set(RECORDINGS))
+
+
+def is_text(path: str | Path) -> bool:
+    """Whether ``read`` takes it for text, or it is a folder with no other files; also where there is nothing."""
+    return _suffixes(Path(path)) <= set(TEXTS)
+
+
+def _suffixes(path: Path) -> set[str]:
+    """The endings of a file, or of the files in a folder, that say their format."""
+    known = {suffix for suffixes in FORMATS for suffix in suffixes}
+    files = path.rglob("*") if path.is_dir() else [path]
+    return {suffix_of(file) for file in files} & known
+
+
+# -- folders -------------------------------------------------------------------------------------------------
+
+
+def _read_folder(root: Path, folders: Folders, options: Options) -> Sequences:
+    files = _files(root)
+    suffix = suffix_of(files[0])
+    if suffix in RECORDINGS and options.kind in (None, "vectors"):
+        return audio(root)
+    if suffix in TABLES:
+        source = _one_table(root, files, folders, options.by)
+        options = replace(options, by=options.by or FILE)
+        if folders in source:
+            options = replace(options, label=folders) if folders == "label" else replace(options, cluster=folders)
+        return options.of_table(source)
+    return Sequences.joined(_of_folder(root, file, files, folders, _read_file(file, options)) for file in files)
+
+
+def _files(root: Path) -> list[Path]:
+    """The files of one format in a folder, in the order of their paths; files of no known format are passed over."""
+    known = {suffix: suffixes for suffixes in FORMATS for suffix in suffixes}
+    there = sorted(
+        (file for file in root.rglob("*") if file.is_file() and suffix_of(file) in known and file.name[0] != "."),
+        key=lambda file: file.relative_to(root).as_posix(),
+    )
+    if not there:
+        raise ValueError(f"the folder {root} has no file to read: {', '.join(known)}; pass a file itself if it is text")
+    formats = {known[suffix_of(file)] for file in there}
+    if len(formats) > 1:
+        raise ValueError(
+            f"the folder {root} has files of several formats, {', '.join(sorted({suffix_of(f) for f in there}))}; pass "
+            "a folder of one"
+        )
+    return there
+
+
+def _folder_names(root: Path, files: Sequence[Path]) -> list[str] | None:
+    """The folder of each file, relative to the root; None where all, or some, are in the root itself."""
+    names = [file.parent.relative_to(root).as_posix() for file in files]
+    return None if "." in names else names
+
+
+def _name(root: Path, file: Path) -> str:
+    path = file.relative_to(root).as_posix()
+    return path.removesuffix(".gz").rpartition(".")[0] or path
+
+
+def _of_folder(root: Path, file: Path, files: list[Path], folders: Folders, part: Sequences) -> Sequences:
+    """The sequences of one file, named after it, with its folder."""
+    name, folder_names = _name(root, file), _folder_names(root, files)
+    metadata = part.metadata.copy()
+    metadata["name"] = [name] if len(part) == 1 else [f"{name}:{each}" for each in part.names]
+    if folder_names is not None and folders not in metadata:
+        metadata[folders] = folder_names[files.index(file)]
+    if len(part) > 1 and "cluster" not in metadata:
+        metadata["cluster"] = name
+    return part.with_metadata(metadata)
+
+
+def _one_table(root: Path, files: list[Path], folders: Folders, by: str | None) -> pd.DataFrame:
+    """The tables of a folder under each other, with a column that says which file a row is from."""
+    import pandas as pd
+
+    tables = [read_table(file) for file in files]
+    folder_names = _folder_names(root, files)
+    columns = [[str(column) for column in each] for each in tables]
+    for file, there in zip(files, columns, strict=True):
+        if there != columns[0]:
+            raise ValueError(
+                f"{file} has the columns {', '.join(there)} but {files[0]} has {', '.join(columns[0])}; all files of a "
+                "folder have the same"
+            )
+    for i, (file, each) in enumerate(zip(files, tables, strict=True)):
+        if by is None:
+            each.insert(0, FILE, _name(root, file))
+        elif by in each:
+            each[by] = [f"{_name(root, file)}:{value}" for value in each[by]]
+        if folder_names is not None and folders not in each:
+            each[folders] = folder_names[i]
+    return pd.concat(tables, ignore_index=True)

@@ -1,0 +1,355 @@
+"""Tables with a row a step: CSV, Parquet and data frames, and what their columns are taken for."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seqmodels.data.kinds import check_kind, suffix_of
+from seqmodels.sequences import Kind, Sequences, listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TIME_NAMES = ("time", "t", "date", "datetime", "timestamp", "time_stamp")
+DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}")
+DATE_PARTS = ("year", "month", "day", "hour", "minute", "second")  # columns that make one time
+LABEL_NAMES, CLUSTER_NAMES = ("label", "class"), ("cluster",)
+SEQUENCE = "sequence"  # the column that ``Sequences.to_frame`` writes
+MAX_DISTINCT = 0.5  # of the rows: a column of words with more, and with spaces, is texts
+
+
+def table(
+    source: str | Path | pd.DataFrame,
+    *,
+    by: str | None = None,
+    columns: str | Sequence[str] | None = None,
+    time: str | None = None,
+    time_unit: str | None = None,
+    label: str | None = None,
+    cluster: str | None = None,
+    kind: Kind | None = None,
+) -> Sequences:
+    """A CSV (``,``, ``;`` or tabs), a Parquet file or a data frame with a row a step; what is left out is warned of.
+
+    What is not said is recognised by the columns:
+
+    - ``by``: a column ``sequence``; without one, all rows are one sequence.
+    - ``time``: the one column of dates, or one of numbers called ``time``, ``t``, ``date`` or ``timestamp`` that never
+      goes back in a sequence; or ``year``, ``month``, ``day`` (``hour``, ...) together. It is no feature.
+    - ``label`` and ``cluster``: columns of these names (or ``class``) that are constant within each sequence, as are
+      those that become further metadata. Where there is one sequence, there is none of them.
+    - ``columns``: all other numeric ones. A column that numbers the rows is left out, as are words beside numbers.
+    - ``kind``: one column of whole numbers from 0, or of words, is symbols; several columns, and reals, are vectors. A
+      column of words most of which are different, and have spaces in them, is texts, a row each.
+
+    Args:
+        source: path of the file (``.csv``, ``.tsv``, ``.parquet``, ``.gz``), or a frame. If the first line of a CSV is
+            numbers, its columns are called ``x0, x1, ...``.
+        by, time, label, cluster: names of columns.
+        columns: the features, or the column of symbols; a column that is named here is nothing else.
+        time_unit: what times that are numbers count.
+        kind: ``"vectors"``: also one column of whole numbers; ``"symbols"``: one column; ``"text"``: one column, a text
+            a row.
+
+    Raises:
+        ValueError: a file that is no table; a column that is not there; no column left; a time that goes back where
+            all rows are one sequence.
+        ImportError: a Parquet file, and pyarrow is not installed.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"who": ["a", "a", "b"], "t": [0, 1, 0], "ax": [0.5, 1.5, 1.0], "ay": [2.0, 0.1, 2]})
+    >>> print(table(frame, by="who").describe())
+    2 sequences, 3 frames, features ax, ay: real; by who; t from 0 to 1
+    """
+    import pandas as pd
+
+    check_kind(kind)
+    where = "the frame" if isinstance(source, pd.DataFrame) else str(source)
+    frame = source.copy() if isinstance(source, pd.DataFrame) else read_table(Path(source))
+    frame.columns = [str(column) for column in frame.columns]
+    if not len(frame):
+        raise ValueError(f"{where} has no rows; pass a table with a row a step")
+    named = [columns] if isinstance(columns, str) else list(columns or [])
+    missing = [c for c in [by, time, label, cluster, *named] if c is not None and c not in frame]
+    if missing:
+        raise ValueError(f"{where} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    roles = _Roles(where, frame, set(named), by, time, label, cluster)
+    chosen = named or roles.features(kind)
+    if kind == "text" or (kind is None and len(chosen) == 1 and _are_texts(frame[chosen[0]])):
+        return roles.texts(chosen)
+    return Sequences.from_frame(
+        roles.frame,
+        by=roles.by,
+        columns=chosen[0] if roles.are_symbols(chosen, kind) else chosen,
+        time=roles.time,
+        time_unit=time_unit,
+        label=roles.label,
+        cluster=roles.cluster,
+        metadata=roles.metadata,
+    )
+
+
+# -- the roles of columns ------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Roles:
+    """What each column of a table is, said or recognised."""
+
+    where: str
+    frame: pd.DataFrame
+    named: set[str]  # features
+    by: str | None
+    time: str | None
+    label: str | None
+    cluster: str | None
+    metadata: list[str] = field(default_factory=list)
+    disordered: list[str] = field(default_factory=list)  # numbers that are called time and go back
+
+    def __post_init__(self) -> None:
+        if self.by is None and SEQUENCE in self._free():
+            self.by = SEQUENCE
+        self._recognise_time()
+        if self.by is not None:
+            self._recognise_metadata()
+
+    def _free(self) -> list[str]:
+        """Columns that are nothing yet."""
+        taken = {self.by, self.time, self.label, self.cluster, *self.metadata, *self.named}
+        return [str(column) for column in self.frame if column not in taken]
+
+    def _codes(self) -> np.ndarray:
+        """``(N,)`` number of the sequence of each row."""
+        import pandas as pd
+
+        return np.zeros(len(self.frame), np.int64) if self.by is None else pd.factorize(self.frame[self.by])[0]
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    def _recognise_time(self) -> None:
+        import pandas as pd
+
+        if self.time is not None:
+            self.frame[self.time] = _as_times(self.frame[self.time])
+            self._refuse_going_back(self.time)
+            return
+        parts = [name for name in DATE_PARTS if name in self._free()]
+        if parts[:3] == list(DATE_PARTS[:3]) and "time" not in self.frame:
+            self.frame["time"] = pd.to_datetime(self.frame[parts])
+            self.frame, self.time = self.frame.drop(columns=parts), "time"
+        else:
+            dates = {c: times for c in self._free() if (times := _dates(self.frame[c])) is not None}
+            numbers = [
+                c
+                for c in self._free()
+                if c.lower() in TIME_NAMES
+                and pd.api.types.is_numeric_dtype(self.frame[c])
+                and not self.frame[c].isna().any()
+            ]
+            if len(dates) == 1:
+                self.time, times = next(iter(dates.items()))
+                self.frame[self.time] = times
+            elif len(numbers) == 1 and not dates and (self.by is None or self._never_goes_back(numbers[0])):
+                self.time = numbers[0]
+            else:
+                self.disordered = numbers
+        if self.time is not None:
+            self._refuse_going_back(self.time)
+
+    def _never_goes_back(self, time: str) -> bool:
+        return bool(self.frame[time].groupby(self._codes()).is_monotonic_increasing.all())
+
+    def _refuse_going_back(self, time: str) -> None:
+        """Raise ``ValueError`` where one series would be put together from several."""
+        values = self.frame[time]
+        if self.by is None and not values.is_monotonic_increasing and not values.isna().any():
+            back = int(np.argmax(values.to_numpy()[1:] < values.to_numpy()[:-1])) + 1
+            raise ValueError(
+                f"{self.where}: {time!r} goes back at row {back}, so there are several sequences; name the column that "
+                f"says which one a row is of, with by= (in a shell --by), or sort the rows by {time!r}"
+            )
+
+    # -- metadata --------------------------------------------------------------------------------------------
+
+    def _recognise_metadata(self) -> None:
+        codes = self._codes()
+        if codes.max() == 0 or np.bincount(codes[codes >= 0]).max() < 2:
+            return  # one sequence, or one row each: all columns are constant
+        for column in self._free():
+            if self.frame[column].groupby(codes).nunique(dropna=False).max() == 1:
+                if self.label is None and column.lower() in LABEL_NAMES:
+                    self.label = column
+                elif self.cluster is None and column.lower() in CLUSTER_NAMES:
+                    self.cluster = column
+                elif column not in ("name", "label", "cluster"):
+                    self.metadata.append(column)
+
+    # -- features --------------------------------------------------------------------------------------------
+
+    def features(self, kind: Kind | None) -> list[str]:
+        """The columns that are modelled, if none are named; warns of those that are left out."""
+        import pandas as pd
+
+        free = self._free()
+        numbers = [c for c in free if pd.api.types.is_numeric_dtype(self.frame[c]) and c not in self.disordered]
+        words = [c for c in free if _are_words(self.frame[c])]
+        rows = [c for c in numbers if _numbers_the_rows(self.frame[c])]
+        if len(rows) < len(numbers):
+            numbers = [c for c in numbers if c not in rows]
+        else:
+            rows = []
+        wants_words = kind == "text" or (kind != "vectors" and not numbers)
+        chosen = words if wants_words and words else numbers
+        if not chosen:
+            others = f" besides {self.by!r}" if self.by else ""
+            raise ValueError(f"{self.where} has no numeric column{others}; it has {', '.join(self.frame.columns)}")
+        if (kind in ("symbols", "text") or chosen is words) and len(chosen) > 1:
+            raise ValueError(
+                f"{self.where} has several columns that may be the {kind or 'symbols'}, {listed(chosen)}; name one "
+                "with columns="
+            )
+        left_out = [c for c in free if c not in chosen]
+        if left_out:
+            why = {**dict.fromkeys(rows, "numbers the rows"), **dict.fromkeys(words, "words")}
+            why |= dict.fromkeys(self.disordered, "a time that goes back")
+            said = [f"{c} ({why.get(c, 'no words, no numbers')})" for c in left_out]
+            warnings.warn(
+                f"{self.where}: left out {listed(said)}; name what is to be modelled with columns=",
+                UserWarning,
+                stacklevel=3,
+            )
+        return chosen
+
+    def are_symbols(self, chosen: list[str], kind: Kind | None) -> bool:
+        """Whether the columns are one of symbols."""
+        import pandas as pd
+
+        if kind == "symbols" and len(chosen) > 1:
+            raise ValueError(f"symbols are one column, but columns are {listed(chosen)}; name one of them")
+        if kind is not None or len(chosen) > 1:
+            return kind == "symbols"
+        column = self.frame[chosen[0]]
+        if not pd.api.types.is_numeric_dtype(column):
+            return True
+        return pd.api.types.is_integer_dtype(column) and not column.isna().any() and int(column.min()) >= 0
+
+    def texts(self, chosen: list[str]) -> Sequences:
+        """A text a row."""
+        import pandas as pd
+
+        if len(chosen) > 1:
+            raise ValueError(f"texts are one column, but columns are {listed(chosen)}; name one of them")
+        meanings = {"name": self.by, "label": self.label, "cluster": self.cluster}
+        for meaning, names in (("label", LABEL_NAMES), ("cluster", CLUSTER_NAMES)):
+            there = [c for c in self._free() if c.lower() in names and c not in chosen]
+            meanings[meaning] = meanings[meaning] or next(iter(there), None)
+        rows = self.frame[self.frame[chosen[0]].notna()]
+        metadata = {meaning: rows[c].to_numpy() for meaning, c in meanings.items() if c is not None}
+        return Sequences(rows[chosen[0]].tolist(), metadata=pd.DataFrame(metadata, index=range(len(rows))))
+
+
+def _as_times(column: pd.Series) -> pd.Series:
+    """A column that is said to be the time: words are dates."""
+    import pandas as pd
+
+    if not _are_words(column):
+        return column
+    try:
+        return pd.to_datetime(column)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"the time {column.name!r} holds words that are no dates: {error}") from None
+
+
+def _dates(column: pd.Series) -> pd.Series | None:
+    """Dates, or words that are dates as ISO 8601 writes them; None for anything else."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return column
+    if not _are_words(column) or not all(DATE.match(str(each)) for each in column.head(20)):
+        return None
+    try:
+        return pd.to_datetime(column, format="ISO8601")
+    except (ValueError, TypeError):
+        return None
+
+
+def _are_words(column: pd.Series) -> bool:
+    import pandas as pd
+
+    return isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(column.dropna())
+
+
+def _are_texts(column: pd.Series) -> bool:
+    import pandas as pd
+
+    if not _are_words(column) or isinstance(column.dtype, pd.CategoricalDtype):
+        return False
+    return column.nunique() > MAX_DISTINCT * len(column) and bool(column.dropna().str.contains(r"\s").mean() > 0.5)
+
+
+def _numbers_the_rows(column: pd.Series) -> bool:
+    """Whether it is n, n + 1, n + 2, ... over all rows, as an index that was written into the file."""
+    import pandas as pd
+
+    if not pd.api.types.is_integer_dtype(column) or column.isna().any() or len(column) < 3:
+        return False
+    values = column.to_numpy()
+    return bool((np.diff(values) == 1).all() and values[0] in (0, 1))
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A CSV or Parquet file; ``ValueError`` for one that is none."""
+    import pandas as pd
+
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    if suffix_of(path) == ".parquet":
+        try:
+            return pd.read_parquet(path)
+        except ImportError as error:
+            raise ImportError("reading Parquet needs pyarrow: pip install 'seqmodels[parquet]'") from error
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{path} is not a Parquet file: {error}") from None
+    try:
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig")
+            if path.suffix == ".gz"
+            else open(path, encoding="utf-8-sig") as f
+        ):
+            first, second = f.readline(), f.readline()
+        separator = max(",;\t", key=first.count)
+        decimal = "," if separator == ";" and re.search(r"\d,\d", second) else "."
+        has_no_header = all(_is_number(cell) for cell in first.strip().split(separator))
+        frame = pd.read_csv(
+            path,
+            sep=separator,
+            decimal=decimal,
+            header=None if has_no_header else "infer",
+            encoding="utf-8-sig",
+            skipinitialspace=True,
+        )
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a CSV in UTF-8: {error}") from None
+    if has_no_header:
+        frame.columns = [f"x{i}" for i in range(frame.shape[1])]
+    return frame
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell.strip().strip('"'))
+    except ValueError:
+        return False
+    return True

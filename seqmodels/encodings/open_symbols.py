@@ -1,0 +1,146 @@
+"""Integer symbols of an open alphabet: ``p(v) = p(class) q(v)`` for every v that training has not seen repeatedly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.array_checks import array_of
+from seqmodels.encodings.base import Encoding, State
+from seqmodels.sequences import Item, Sequences
+
+
+@dataclass(eq=False, repr=False)
+class OpenSymbols(Encoding):
+    """Symbols known from training, and one class for all others, so that a symbol never seen is not impossible.
+
+    A model sees K known symbols and the class, which is the last, number K. What training has once only is of the class
+    too: these symbols teach every model alike how probable something new is, and after what (Good 1953; Katz 1987). An
+    unknown symbol v has
+
+        ``log p(v) = log p(class) + log q(v)``
+
+    with a fixed q, the same for every model: ``1 / (n_symbols - K)`` where the alphabet is stated, else
+    ``q = 1 / (k (k + 1))`` for the k-th of the non-negative integers that are not known, in their order. Both sum to
+    one, so the probabilities of all raw symbols do, and figures are comparable with those of ``Symbols``. ``log q`` is
+    the log-determinant of a step. In what is drawn, searched or forecast the class stands as the smallest symbol that is not
+    known. ``predict_next`` is over raw symbols; where the alphabet is not stated, all that are larger than the known
+    ones are its last category (before the end).
+
+    Args:
+        known: the known symbols, each a model's own; None learns those that are at least twice in the training data.
+        n_symbols: V of a stated alphabet ``0 .. V - 1``; None: any non-negative integer.
+
+    Raises:
+        ValueError: strings; no symbol is known; more are than ``n_symbols`` allows; all of the stated alphabet are.
+
+    >>> encoding = OpenSymbols().fit(Sequences([[4, 2, 4, 2, 9]]))
+    >>> encoding.known_.tolist(), encoding.encode(np.array([2, 4, 9, 0])).tolist()
+    ([2, 4], [0, 1, 2, 2])
+    >>> np.exp(encoding.log_det(np.array([2, 4, 0, 1, 3]))).round(4).tolist()
+    [1.0, 1.0, 0.5, 0.1667, 0.0833]
+    """
+
+    known: Sequence[int] | None = None
+    n_symbols: int | None = None
+    reads = "symbols"
+
+    def fit(self, sequences: Sequences) -> Self:
+        if sequences.symbols is not None:
+            raise ValueError(
+                "OpenSymbols reads integers, but these symbols are strings; name all that there may be instead: "
+                "Sequences(..., symbols=[...]), or number them"
+            )
+        known = self._repeated(sequences) if self.known is None else np.unique(np.asarray(self.known, dtype=np.int64))
+        return self.restore({"known": known, "n_symbols": self.n_symbols})
+
+    def _repeated(self, sequences: Sequences) -> np.ndarray:
+        symbols, counts = np.unique(np.concatenate([np.asarray(x) for x in sequences]), return_counts=True)
+        if counts.max() < 2:
+            raise ValueError(
+                "no symbol is in the training data twice, so none is known; pass encoding=OpenSymbols(known=...) or "
+                "Symbols(n_symbols=...)"
+            )
+        known: np.ndarray = symbols[counts >= 2]
+        return known
+
+    def check(self, i: int, item: Item) -> None:
+        values = np.asarray(item)
+        if values.dtype.kind == "O":
+            raise ValueError(f"sequence {i} is of strings but the model was fitted on integers; pass integers")
+        if len(unknown := self.unknown(values)):
+            bad = int(unknown[0])
+            raise ValueError(
+                f"sequence {i} has symbol {values[bad]} at position {bad} but n_symbols is {self.n_stated}; raise "
+                "n_symbols, or leave it out"
+            )
+
+    def unknown(self, item: Item) -> np.ndarray:
+        """Those beyond a stated alphabet; all others have a probability."""
+        values = np.asarray(item)
+        if values.dtype.kind == "O":
+            return np.arange(len(values))
+        return np.flatnonzero(values >= self.n_stated) if self.n_stated is not None else np.empty(0, dtype=np.int64)
+
+    def encode(self, item: Item) -> np.ndarray:
+        values = np.asarray(item, dtype=np.int64)
+        rows = np.minimum(np.searchsorted(self.known_, values), self.size - 2)
+        return np.where(self.known_[rows] == values, rows, self.size - 1)
+
+    def decode(self, steps: np.ndarray) -> Item:
+        """For the class the smallest symbol that is not known, whose q is the largest."""
+        return np.append(self.known_, self._smallest_unknown)[np.asarray(steps, dtype=np.int64)]
+
+    def log_det(self, item: Item) -> np.ndarray | float:
+        values = np.asarray(item, dtype=np.int64)
+        return np.where(self.encode(values) == self.size - 1, self._log_q(values), 0.0)
+
+    def _log_q(self, values: np.ndarray) -> np.ndarray:
+        """``log q`` of unknown symbols."""
+        if self.n_stated is not None:
+            return np.full(values.shape, -np.log(self.n_stated - len(self.known_)))
+        k = values - np.searchsorted(self.known_, values) + 1.0  # its number among the unknown ones, from 1
+        log_q: np.ndarray = -np.log(k) - np.log1p(k)
+        return log_q
+
+    def raw_log_probs(self, log_probs: Tensor) -> Tensor:
+        """Of every raw symbol, from those of the encoded ones: ``(..., K + 1)`` -> ``(..., V)``, nats.
+
+        Where the alphabet is not stated: of the symbols up to the largest known one, and of all larger ones together.
+        """
+        largest = int(self.known_[-1])
+        symbols = np.arange(largest + 1 if self.n_stated is None else self.n_stated)
+        index, log_q = self.encode(symbols), np.asarray(self.log_det(symbols))
+        if self.n_stated is None:  # the sum of 1 / (k (k + 1)) over k from K' on is 1 / K'
+            n_smaller = largest + 1 - len(self.known_)
+            index, log_q = np.append(index, self.size - 1), np.append(log_q, -np.log1p(n_smaller))
+        return log_probs[..., torch.as_tensor(index)] + torch.as_tensor(log_q).to(log_probs)
+
+    def last_unit(self, steps: np.ndarray) -> np.ndarray:
+        return np.arange(len(steps))
+
+    def affine(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(1), np.ones(1)
+
+    def state(self) -> State:
+        return {"known": self.known_, "n_symbols": self.n_stated}
+
+    def restore(self, state: State) -> Self:
+        known, n_stated = array_of(state, "known", np.int64, (None,)), state["n_symbols"]
+        if not len(known) or known[0] < 0 or (np.diff(known) <= 0).any():
+            raise ValueError("the known symbols should be integers from 0 on, at least one, none twice, in their order")
+        if n_stated is not None and (type(n_stated) is not int or n_stated >= 2**62):
+            raise ValueError(f"n_symbols is {n_stated!r}; it should be an integer or None")
+        if n_stated is not None and known[-1] >= n_stated:
+            raise ValueError(f"symbol {known[-1]} is known but n_symbols is {n_stated}; raise n_symbols")
+        if n_stated == len(known):
+            raise ValueError(f"all of the {n_stated} symbols are known, so none is left to be new; take Symbols")
+        self.known_, self.n_stated, self.size = known, n_stated, len(known) + 1
+        gaps = np.flatnonzero(known != np.arange(len(known)))
+        self._smallest_unknown = int(gaps[0]) if len(gaps) else len(known)
+        return self

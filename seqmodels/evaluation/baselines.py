@@ -1,0 +1,79 @@
+"""Forecasts that any model should beat: the last value, and the value a season ago (Hyndman & Athanasopoulos 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from seqmodels.generation.ahead import Ahead, Paths
+from seqmodels.generation.feature_distributions import GaussianFeatures
+
+SMALLEST_DEVIATION = 1e-12  # of a feature that never changes, in its own units times its largest value
+
+
+@dataclass
+class SeasonalNaive:
+    """``x_t = x_t-m + e_t``, ``e_t ~ N(0, Σ)``: a random walk under ``season`` 1, which is called naive.
+
+    h steps ahead the mean is the last value of the same phase, and the variance that of one season times the seasons
+    between, ``Σ (1 + floor((h - 1) / m))``: Hyndman & Athanasopoulos (2021), *Forecasting: principles and practice*,
+    section 5.5. A missing value is taken from the season before it.
+
+    Attributes (fitted): ``covariance_ (D, D)``, the mean of ``e_t e_tᵀ`` in training.
+    """
+
+    season: int = 1
+    covariance_: np.ndarray = field(default_factory=lambda: np.empty((0, 0)), init=False)
+
+    def fit(self, sequences: Sequence[np.ndarray]) -> SeasonalNaive:
+        """Learn the covariance from ``(T, D)`` arrays; ``ValueError`` if none is longer than a season."""
+        changes = [x[self.season :] - x[: -self.season] for x in sequences if len(x) > self.season]
+        errors = np.concatenate(changes) if changes else np.empty((0, 1))
+        errors = errors[~np.isnan(errors).any(axis=1)]
+        if not len(errors):
+            raise ValueError(
+                f"no training sequence is longer than the season of {self.season} steps, without missing values; pass "
+                "longer ones, or a shorter season"
+            )
+        largest = max(float(np.nanmax(np.abs(x))) for x in sequences)
+        self.covariance_ = errors.T @ errors / len(errors) + (SMALLEST_DEVIATION * largest) ** 2 * np.eye(len(errors.T))
+        return self
+
+    def ahead(
+        self, sequences: Sequence[np.ndarray], origins: Sequence[Sequence[int]], k: int, n: int, seed: int
+    ) -> Iterator[Ahead]:
+        """The next k steps of each ``(T, D)`` sequence after each of its origins, in raw units."""
+        rng, deviations = np.random.default_rng(seed), np.sqrt(np.diag(self.covariance_))
+        seasons = 1 + np.arange(k) // self.season  # (k,) to each step
+        for i, (x, each) in enumerate(zip(sequences, origins, strict=True)):
+            filled = _filled(x, self.season)
+            for t in each:
+                phases = filled[t - self.season + np.arange(k) % self.season]  # (k, D)
+                steps = [
+                    GaussianFeatures(np.ones(1), phases[h : h + 1], np.sqrt(seasons[h]) * deviations[None])
+                    for h in range(k)
+                ]
+                paths = self._paths(phases, n, rng)
+                yield Ahead(i, t, np.ones(k), list(steps), np.ones(k, dtype=bool), partial(_the, paths))
+
+    def _paths(self, phases: np.ndarray, n: int, rng: np.random.Generator) -> Paths:
+        k, size = phases.shape
+        errors = rng.multivariate_normal(np.zeros(size), self.covariance_, size=(n, k), method="eigh")
+        for h in range(self.season, k):
+            errors[:, h] += errors[:, h - self.season]
+        return Paths(phases + errors, np.ones((n, k), dtype=bool))
+
+
+def _filled(x: np.ndarray, season: int) -> np.ndarray:
+    """Missing values from the season before, of the first season from the feature's first value."""
+    filled = np.array(x, dtype=np.float64)
+    for t, d in np.argwhere(np.isnan(filled)):
+        filled[t, d] = filled[t - season, d] if t >= season else filled[np.argmax(~np.isnan(filled[:, d])), d]
+    return filled
+
+
+def _the(paths: Paths) -> Paths:
+    return paths

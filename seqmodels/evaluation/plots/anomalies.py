@@ -1,0 +1,187 @@
+"""Plot of anomalies in one sequence: the sequence above, its log-probability below, what is flagged marked in both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from seqmodels.evaluation.plots.style import COLOURS, GRID, INK, MUTED, STYLE, WIDTH
+from seqmodels.sequences import Item
+
+FLAGGED = COLOURS[1]
+MAX_LINES = 6  # features drawn as lines; more are drawn as an image
+MAX_RATIO = 20.0  # of the range of all features to the quartile range of one, up to which one axis serves them all
+TEXT_COLUMNS, TEXT_ROWS = 72, 8  # characters of a text that are drawn
+LABEL_ROWS = 40  # features of an image that are named
+
+
+@dataclass(frozen=True)
+class JudgedSequence:
+    """What is drawn.
+
+    Attributes:
+        item: the raw sequence.
+        log_prob: ``(T,)`` nats of each step, or the mean that is compared to the threshold; NaN where there is none.
+        is_anomaly: ``(T,)`` steps that are flagged; under ``whole`` all or none.
+        feature: for each step the number of the feature that is at fault, -1: none is named.
+        threshold: ``log_prob`` below which a step is flagged; None where sequences are judged, not steps.
+        names: of features.
+        title: above all.
+        label: of the lower axis.
+    """
+
+    item: Item
+    log_prob: np.ndarray
+    is_anomaly: np.ndarray
+    feature: np.ndarray
+    threshold: float | None
+    names: Sequence[str]
+    title: str
+    label: str
+
+
+def plot_anomalies(judged: JudgedSequence, ax: Sequence[Axes] | None = None) -> tuple[Axes, Axes]:
+    """The sequence above and ``log p`` of its steps below; what is flagged is marked in both.
+
+    Of vectors features are lines, each in its own quartile range where one axis would not serve them all, or above
+    ``MAX_LINES`` rows of an image in standard deviations; of a long text the
+    part around its least probable character is drawn. Steps of probability zero are triangles at the lower edge.
+
+    Args:
+        judged: what is drawn.
+        ax: two axes, above and below; None: those of a new figure.
+    """
+    with matplotlib.rc_context(STYLE):
+        above, below = _new_pair() if ax is None else ax
+        above.set_title(judged.title, wrap=True)
+        if isinstance(judged.item, str):
+            _draw_text(above, judged)
+        elif judged.item.ndim == 1:
+            _draw_symbols(above, judged)
+        elif judged.item.shape[1] <= MAX_LINES:
+            _draw_lines(above, judged)
+        else:
+            _draw_image(above, judged)
+        _draw_log_prob(below, judged)
+        if not isinstance(judged.item, str):
+            above.set_xlim(below.get_xlim())
+            above.tick_params(labelbottom=False)
+    return above, below
+
+
+def _new_pair() -> tuple[Axes, Axes]:
+    figure = Figure(figsize=(WIDTH, 4.2), dpi=150, layout="constrained")
+    above, below = figure.subplots(2, 1)
+    for axes in (above, below):
+        axes.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=8.5)
+        axes.grid(color=GRID, linewidth=0.7)
+    return above, below
+
+
+def _draw_lines(axes: Axes, judged: JudgedSequence) -> None:
+    values, unit = _on_one_scale(np.asarray(judged.item))
+    steps = np.arange(len(values))
+    flagged = judged.is_anomaly[: len(values)]
+    for d, name in enumerate(judged.names):
+        axes.plot(steps, values[:, d], color=_colour(d), linewidth=1.0, label=name)
+        at = flagged & ((judged.feature[: len(values)] == d) | (judged.feature[: len(values)] < 0))
+        _mark(axes, steps[at], values[at, d])
+    axes.set_ylabel(unit if len(judged.names) > 1 else judged.names[0])
+    if len(judged.names) > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+
+
+def _on_one_scale(values: np.ndarray) -> tuple[np.ndarray, str]:
+    """Values as they are, or where a feature would be a flat line beside the others, in quartile ranges."""
+    if np.isnan(values).all(0).any():
+        return values, "value"
+    lowest, low, middle, high, highest = np.nanquantile(values, [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
+    spread = np.where(high > low, high - low, np.nanstd(values, axis=0))
+    spread = np.where(spread > 0, spread, 1.0)
+    if values.shape[1] == 1 or highest.max() - lowest.min() < MAX_RATIO * spread.min():
+        return values, "value"
+    return (values - middle) / spread, "(value - median) / IQR"
+
+
+def _colour(d: int) -> str:
+    others = [colour for colour in COLOURS if colour != FLAGGED]
+    return others[d % len(others)]
+
+
+def _draw_image(axes: Axes, judged: JudgedSequence) -> None:
+    values = np.asarray(judged.item)
+    deviation = np.nanstd(values, axis=0)
+    z = (values - np.nanmean(values, axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    image = axes.imshow(z.T, aspect="auto", cmap="RdBu_r", vmin=-4, vmax=4, interpolation="nearest")
+    axes.figure.colorbar(image, ax=axes, label="deviations", pad=0.01)
+    axes.grid(visible=False)
+    flagged = np.flatnonzero(judged.is_anomaly[: len(values)])
+    named = flagged[judged.feature[flagged] >= 0]
+    axes.plot(named, judged.feature[named], color=INK, marker="o", markersize=7, fillstyle="none", linestyle="none")
+    if len(judged.names) <= LABEL_ROWS:
+        axes.set_yticks(range(len(judged.names)), judged.names, fontsize=7)
+    axes.set_ylabel("feature")
+
+
+def _draw_symbols(axes: Axes, judged: JudgedSequence) -> None:
+    values = np.asarray(judged.item)
+    steps = np.arange(len(values))
+    axes.plot(steps, values, color=COLOURS[0], marker=".", markersize=3, linestyle="none")
+    flagged = judged.is_anomaly[: len(values)]
+    _mark(axes, steps[flagged], values[flagged])
+    axes.set_ylabel("symbol")
+
+
+def _draw_text(axes: Axes, judged: JudgedSequence) -> None:
+    text = str(judged.item)
+    first = _first_shown(judged, len(text))
+    excerpt = text[first : first + TEXT_COLUMNS * TEXT_ROWS]
+    axes.set(xlim=(0, TEXT_COLUMNS), ylim=(TEXT_ROWS, 0), xticks=[], yticks=[])
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    for i, character in enumerate(excerpt):
+        row, column = divmod(i, TEXT_COLUMNS)
+        flagged = judged.is_anomaly[first + i]
+        if flagged:
+            axes.add_patch(Rectangle((column, row), 1, 1, color=FLAGGED, gid="anomaly"))
+        visible = character if character.isprintable() else "·"
+        style: Any = {"ha": "center", "va": "center", "family": "monospace", "fontsize": 7.5}
+        axes.text(column + 0.5, row + 0.5, visible, color="white" if flagged else INK, **style)
+    if len(excerpt) < len(text):
+        axes.set_xlabel(f"characters {first} to {first + len(excerpt) - 1} of {len(text)}", fontsize=8, color=MUTED)
+
+
+def _first_shown(judged: JudgedSequence, n: int) -> int:
+    size = TEXT_COLUMNS * TEXT_ROWS
+    if n <= size:
+        return 0
+    worst = int(np.nanargmin(judged.log_prob[:n]))
+    return int(np.clip(worst // TEXT_COLUMNS * TEXT_COLUMNS - size // 2, 0, n - size))
+
+
+def _draw_log_prob(axes: Axes, judged: JudgedSequence) -> None:
+    steps = np.arange(len(judged.log_prob))
+    finite = np.isfinite(judged.log_prob)
+    axes.plot(steps, np.where(finite, judged.log_prob, np.nan), color=COLOURS[0], linewidth=0.9)
+    flagged = judged.is_anomaly
+    if judged.threshold is not None:
+        axes.axhline(judged.threshold, color=INK, linewidth=0.8, linestyle=(0, (5, 3)), gid="threshold")
+        _mark(axes, steps[flagged & finite], judged.log_prob[flagged & finite])
+    zeros = steps[np.isneginf(judged.log_prob)]
+    if len(zeros):
+        bottom = axes.get_ylim()[0]
+        axes.plot(zeros, np.full(len(zeros), bottom), color=FLAGGED, marker="v", linestyle="none", gid="impossible")
+    axes.set_xlim(-0.5, len(steps) - 0.5)
+    axes.set(xlabel="character" if isinstance(judged.item, str) else "step", ylabel=judged.label)
+
+
+def _mark(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
+    if len(x):
+        axes.plot(x, y, color=FLAGGED, marker="o", markersize=5, linestyle="none", zorder=4, gid="anomaly")

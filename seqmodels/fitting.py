@@ -1,0 +1,159 @@
+"""What every ``fit`` does around a model's own ``_fit``: resolve ``"auto"``, check and hold out data, catch signals.
+
+Under several processes it also makes all end with one model.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from seqmodels import distributed
+from seqmodels.encodings import Encoding
+from seqmodels.fingerprint import check_processes_agree
+from seqmodels.measure import Length
+from seqmodels.observations import Observation
+from seqmodels.parameters import undone_on_failure
+from seqmodels.precision import DTYPES
+from seqmodels.preparation import Data, Setting, Sources, choose_sources, default_encoding, hold_out
+from seqmodels.tagging import check_aligned, check_choices, check_has_targets
+from seqmodels.training import interruption
+
+if TYPE_CHECKING:
+    from seqmodels.model import SequenceModel
+
+
+def fit_model(model: SequenceModel, data: Data, validation: Any, encoding: Encoding | None = None) -> None:
+    """``SequenceModel.fit``; ``fit_encoded`` with an ``encoding`` that is fitted already.
+
+    Warnings name the line that called the method that calls this function.
+    """
+    check_arguments(model)
+    model._check_hyperparameters()
+    check_processes_agree(model, data, validation)
+    train, held_out = hold_out(data, validation, model._uses_validation, model.random_state)
+    setting = learn_setting(model, train, encoding, alphabet=data)
+    for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
+        if part is not None:
+            _check_readable(model, setting, part, model._sums_out_missing and setting.observation.sums_out_missing)
+    held_out_examples = [] if held_out is None else setting.examples(held_out)
+    examples = setting.examples(train, on_disk=model._reads_from_disk)
+    began = time.perf_counter()
+    with undone_on_failure(model):
+        with interruption.interruptible() as interrupted:
+            apply_setting(model, setting)
+            if model._fits_in_parallel or not distributed.is_distributed():
+                model._fit(examples, held_out_examples)
+            else:
+                if not distributed.is_rank_zero():
+                    interrupted.hold()  # a signal here is one to the process that works
+                distributed.run_on_rank_zero(type(model).__name__, lambda: model._fit(examples, held_out_examples))
+        if interrupted.requested and distributed.is_rank_zero():
+            model.history_ = interruption.mark_interrupted(model.history_)
+            model.converged_ = False
+        model.fit_seconds_ = time.perf_counter() - began
+        _load_from_rank_zero(model)
+    if interrupted.requested and interrupted.signal is not None:
+        checkpoint = model.get_params(deep=False).get("checkpoint")
+        interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=3)
+
+
+def _load_from_rank_zero(model: SequenceModel) -> None:
+    """Under several processes all end with the model of the first, to the last bit."""
+    content = distributed.receive_content(model.content)
+    if content is not None:
+        source_encoding = None if content["source_encoding"] is None else model.source_encoding_
+        model._load(content, model.encoding_, model.observation_, source_encoding)
+
+
+# -- hyperparameters and data -> a setting --------------------------------------------------------------------
+
+
+def check_arguments(model: SequenceModel) -> None:
+    """Raise ``ValueError`` for values that cannot be of the constructor's arguments that all models share."""
+    for name, choices in (("length", ("auto", "given", "stop")), ("dtype", tuple(DTYPES))):
+        if getattr(model, name) not in choices:
+            raise ValueError(f"{name} is {getattr(model, name)!r}; pass one of {', '.join(map(repr, choices))}")
+    for name, kind, example in (
+        ("encoding", Encoding, "Characters()"),
+        ("source_encoding", Encoding, "Characters()"),
+        ("observation", Observation, "Categorical()"),
+    ):
+        choice = getattr(model, name)
+        if choice != "auto" and not isinstance(choice, kind):
+            raise ValueError(f"{name} is {choice!r}; pass 'auto' or an object such as {example}")
+    if model._is_tagger:
+        check_choices(type(model).__name__, model.length, model.ignore_source)
+
+
+def learn_setting(
+    model: SequenceModel, train: Data, fitted: Encoding | None = None, *, alphabet: Data | None = None
+) -> Setting:
+    """What the model's ``"auto"`` comes to for these data, with encodings fitted to them.
+
+    Args:
+        model: whose hyperparameters are read; a warm start keeps what it was fitted with.
+        train: training data.
+        fitted: an encoding to take as it is.
+        alphabet: all sequences of the fit, from which alphabets of symbols are learned.
+    """
+    kind = train.scored.kind
+    if model._is_tagger:
+        check_has_targets(type(model).__name__, train)
+    default_length: Length = "given" if kind == "vectors" or model._is_tagger else "stop"
+    length = default_length if model.length == "auto" else model.length
+    is_continued = model.warm_start and model.__sklearn_is_fitted__()
+    if model.observation == "auto":  # a warm start keeps its own, which another version may have chosen
+        observation = model.observation_.clone() if is_continued else model._default_observation(kind)
+    else:
+        observation = model.observation.clone()
+    if is_continued:
+        return Setting.from_fitted(
+            model.encoding_, observation, length, train.y is not None, model.source_encoding_, grid=train.scored.grid
+        )
+    observation.check(train.scored.n_features)
+    if fitted is not None:
+        return Setting.learn(train, fitted, observation, length, fitted=True)
+    values = observation.values(train.scored.n_features)
+    encoding = default_encoding(kind, values) if model.encoding == "auto" else model.encoding
+    sources: Sources = "ignored"
+    if not model.ignore_source:
+        sources = choose_sources(
+            train,
+            model.source_encoding,
+            # Labels and what they label have encodings of their own, also where both are integers.
+            None if model._is_tagger else encoding,
+            model._default_source_encoding(train.X),
+            model=type(model).__name__,
+            shared=model._source_shares_encoding(),
+        )
+    return Setting.learn(train, encoding, observation, length, sources, alphabet=alphabet)
+
+
+def apply_setting(model: SequenceModel, setting: Setting) -> None:
+    """Set the attributes of a fitted model that a setting says."""
+    model.encoding_, model.observation_ = setting.encoding, setting.observation
+    model.source_encoding_ = setting.source_encoding
+    model.measure_, model.length_ = setting.measure, setting.measure.length
+
+
+def resolved_choices(model: SequenceModel) -> dict[str, Any]:
+    """What a checkpoint must agree with, beside the hyperparameters: what ``"auto"`` came to."""
+    encodings = {"encoding": model.encoding_, "source_encoding": model.source_encoding_}
+    return {**encodings, "observation": model.observation_, "length": model.length_}
+
+
+def checked_data(model: SequenceModel, X: Any, y: Any = None) -> Data:
+    """The data, if the fitted ``model`` can read them; raises ``ValueError`` if not, naming the sequence."""
+    setting, data = model._setting(), Data.of(X, y)
+    if (data.y is not None) != setting.measure.conditional:
+        expected = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
+        raise ValueError(f"the model was fitted as {expected}")
+    _check_readable(model, setting, data, model._reads_missing())
+    return data
+
+
+def _check_readable(model: SequenceModel, setting: Setting, data: Data, missing_is_summed_out: bool) -> None:
+    setting.check(data, missing_is_summed_out)
+    if model._is_tagger:
+        check_aligned(setting, data)

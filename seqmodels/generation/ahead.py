@@ -1,0 +1,269 @@
+"""What follows after given steps of sequences: the distribution of each of the next k steps, and paths through them.
+
+``p(x_T+h | x_1 .. x_T) = E[p(x_T+h | x_1 .. x_T+h-1)]``, the expectation being over the steps between. Where a model
+knows it in closed form it is exact; else it is the mean over n paths of the prediction of step h after each path's
+first h - 1 steps. One step ahead there is nothing between, and it is exact for every model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.generation.cursor import ClosedFormCursor, Cursor, CursorState, Prediction, read_steps
+from seqmodels.generation.decoding import ANCESTRAL, draw
+from seqmodels.generation.feature_distributions import (
+    EmpiricalFeatures,
+    FeatureDistributions,
+    feature_distributions,
+)
+from seqmodels.generation.inputs import GenerativeModel, with_enough_precision
+from seqmodels.preparation import Example
+
+ROWS_AT_ONCE = 4096  # paths that are drawn together
+SEQUENCES_AT_ONCE = 64  # that are read together
+
+StepDistribution = FeatureDistributions | np.ndarray  # of a vector, or the probability of each of V symbols
+
+
+@dataclass(frozen=True)
+class Paths:
+    """n draws of the next k steps of a sequence.
+
+    Attributes:
+        x: ``(n, k, D)`` or ``(n, k)``, encoded; what stands after the end of a path means nothing.
+        lasts: ``(n, k)`` bool: whether the path has the step.
+    """
+
+    x: np.ndarray
+    lasts: np.ndarray
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The next k steps of one sequence after its first ``origin`` encoded steps.
+
+    Attributes:
+        sequence: its number.
+        origin: steps that are given.
+        survival: ``(k,)`` probability that there are h more steps at least; ones where ends are no events.
+        steps: the distribution of each step, in raw units, given that there is one; None where there is none.
+        exact: whether each of them, ``(k,)``, is in closed form; else it is a mean over paths.
+        draw_paths: draws the paths; those that the distributions were computed from, where they were.
+    """
+
+    sequence: int
+    origin: int
+    survival: np.ndarray
+    steps: list[StepDistribution | None]
+    exact: np.ndarray
+    draw_paths: Callable[[], Paths]
+
+
+@torch.inference_mode()
+def ahead_of(
+    model: GenerativeModel, examples: Sequence[Example], origins: Sequence[Sequence[int]], k: int, n: int, seed: int
+) -> Iterator[Ahead]:
+    """The next k steps of each example after each of its ``origins``, in the order of origins, not of sequences.
+
+    Each example is read once, however many origins it has.
+
+    Args:
+        model: fitted; not a tagger.
+        examples: encoded.
+        origins: for each example how many of its first steps are given; at least 1.
+        k: steps ahead.
+        n: paths, where there is no closed form.
+        seed: of the draws.
+
+    Raises:
+        ValueError: a sequence whose given steps have probability zero, named.
+    """
+    generator = torch.Generator(model._device()).manual_seed(seed)
+    encoded = [values for e in examples for values in (e.values, e.source) if values is not None]
+    cursor = with_enough_precision(model, *encoded).cursor()
+    sampler = Sampler(cursor, k, n, generator, _affine(model), may_end=model.length_ == "stop")
+    for group in _read_together(model, examples):
+        yield from _after_origins(sampler, [examples[i] for i in group], [origins[i] for i in group], group)
+
+
+def _affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
+    shift, scale = (torch.as_tensor(each, dtype=torch.float64) for each in model.encoding_.affine())
+    return shift.to(model._device()), scale.to(model._device())
+
+
+def _read_together(model: GenerativeModel, examples: Sequence[Example]) -> list[list[int]]:
+    """Numbers of examples that one state can hold: a cursor's sources are of one length, unless it pads them."""
+    lengths = [0 if e.source is None or model._pads_sources else len(e.source) for e in examples]
+    groups: dict[int, list[int]] = {}
+    for i in sorted(range(len(examples)), key=lambda i: len(examples[i].values)):
+        groups.setdefault(lengths[i], []).append(i)
+    return [g[a : a + SEQUENCES_AT_ONCE] for g in groups.values() for a in range(0, len(g), SEQUENCES_AT_ONCE)]
+
+
+def _after_origins(
+    sampler: Sampler, examples: list[Example], origins: list[Sequence[int]], numbers: list[int]
+) -> Iterator[Ahead]:
+    """Reads the examples together, the shorter ones padded with their last step, and stops at each origin."""
+    sources = [e.source for e in examples if e.source is not None]
+    state = sampler.cursor.start(sources or None, len(examples))
+    values = [np.asarray(e.values[: max(each, default=1)]) for e, each in zip(examples, origins, strict=True)]
+    longest = max(map(len, values))
+    padded = [np.concatenate([v, np.repeat(v[-1:], longest - len(v), axis=0)]) for v in values]
+    x, before = torch.as_tensor(np.stack(padded)), 0  # (m, T, ...)
+    for t in sorted({t for each in origins for t in each}):
+        state, before = read_steps(sampler.cursor, state, x[:, before:t]), t
+        here = [i for i, each in enumerate(origins) if t in each]
+        size = max(1, ROWS_AT_ONCE // sampler.n)
+        for a in range(0, len(here), size):
+            part = here[a : a + size]
+            selected = sampler.cursor.select(state, torch.tensor(part, device=sampler.generator.device))
+            yield from sampler.ahead(selected, [numbers[i] for i in part], t)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Continues sequences from a state of the cursor.
+
+    Attributes:
+        cursor: of the model.
+        k: steps ahead.
+        n: paths.
+        generator: of the draws.
+        affine: ``(shift, scale)`` float64, from encoded to raw units.
+        may_end: whether ends are events.
+    """
+
+    cursor: Cursor
+    k: int
+    n: int
+    generator: torch.Generator
+    affine: tuple[Tensor, Tensor]
+    may_end: bool
+
+    def ahead(self, state: CursorState, numbers: list[int], origin: int) -> Iterator[Ahead]:
+        """Of the m sequences of a state, whose ``numbers`` these are."""
+        first = self.cursor.distribution(state)
+        _refuse_impossible(first, numbers)
+        closed = self._in_closed_form(state, first)
+        if closed is None:
+            yield from self._sampled(state, first, numbers, origin)
+            return
+        ones = np.ones((len(numbers), 1))
+        survival = np.cumprod([self._p_continue(p) for p in closed], axis=0)  # (k, m)
+        steps = [self._mixtures(p, ones * lasts[:, None]) for p, lasts in zip(closed, survival, strict=True)]
+        draw_all = cache(partial(self._draw, state, len(numbers)))
+        for i, number in enumerate(numbers):
+            of_sequence, exact = [each[i] for each in steps], np.ones(self.k, dtype=bool)
+            yield Ahead(number, origin, survival[:, i], of_sequence, exact, partial(_one, draw_all, i))
+
+    def _in_closed_form(self, state: CursorState, first: Prediction) -> list[Prediction] | None:
+        if not isinstance(self.cursor, ClosedFormCursor) or not self._has_cdf(first):
+            return None
+        return self.cursor.predictions_ahead(state, self.k)
+
+    def _has_cdf(self, prediction: Prediction) -> bool:
+        """Whether the distribution of a step has a closed form."""
+        if prediction.observation.emits == "symbols":
+            return True
+        usable = np.flatnonzero(~prediction.has_no_next_step.cpu().numpy())
+        rows = slice(usable[0], usable[0] + 1) if len(usable) else slice(0, 1)
+        return feature_distributions(prediction, rows, np.ones(1), *self.affine) is not None
+
+    def _mixtures(self, prediction: Prediction, weights: np.ndarray) -> list[StepDistribution | None]:
+        """For each of m sequences the mixture of its r rows of m r, ``weights (m, r)``; None where all are zero."""
+        m, r = weights.shape
+        if prediction.observation.emits == "vectors":
+            return [
+                feature_distributions(prediction, slice(i * r, (i + 1) * r), weights[i], *self.affine)
+                if weights[i].any()
+                else None
+                for i in range(m)
+            ]
+        probabilities = prediction.log_probs(with_end=False).exp().cpu().numpy().reshape(m, r, -1)
+        probabilities = np.where(weights[..., None] > 0, probabilities, 0.0)
+        sums = np.einsum("mr,mrv->mv", weights, probabilities)
+        return [row / w.sum() if w.any() else None for row, w in zip(sums, weights, strict=True)]
+
+    def _p_continue(self, prediction: Prediction) -> np.ndarray:
+        """``(rows,)`` probability that there is a next step."""
+        n = len(prediction.output_parameters)
+        if not self.may_end:
+            return np.ones(n)
+        return np.broadcast_to(torch.as_tensor(prediction.log_continue).double().exp().cpu().numpy(), n)
+
+    def _paths(self, state: CursorState, m: int) -> Iterator[tuple[Prediction, Tensor, np.ndarray]]:
+        """Step after step: predictions of m n rows, what is drawn from them, and whether it is before the end."""
+        index = torch.arange(m, device=self.generator.device).repeat_interleave(self.n)
+        state, lasts = self.cursor.select(state, index), np.ones(m * self.n, dtype=bool)
+        for h in range(self.k):
+            prediction = self.cursor.distribution(state)
+            drawn = draw(prediction, ANCESTRAL, self.generator, may_end=self.may_end)
+            if drawn.ended is not None:
+                lasts = lasts & ~drawn.ended.cpu().numpy()
+            yield prediction, drawn.x, lasts
+            if h + 1 < self.k:
+                state = self.cursor.advance(state, drawn.x)
+
+    def _draw(self, state: CursorState, m: int) -> list[Paths]:
+        """Paths of m sequences."""
+        with torch.inference_mode():
+            steps = [(x.cpu().numpy(), lasts) for _, x, lasts in self._paths(state, m)]
+        return self._by_sequence(steps, m)
+
+    def _by_sequence(self, steps: list[tuple[np.ndarray, np.ndarray]], m: int) -> list[Paths]:
+        x, lasts = (np.stack([step[j] for step in steps], axis=1) for j in range(2))  # (m n, k, ...)
+        rows = [slice(i * self.n, (i + 1) * self.n) for i in range(m)]
+        return [Paths(x[each], lasts[each]) for each in rows]
+
+    def _sampled(self, state: CursorState, first: Prediction, numbers: list[int], origin: int) -> Iterator[Ahead]:
+        """From paths; the distribution of the first step is that of ``first``, if it has a closed form."""
+        m, has_cdf = len(numbers), self._has_cdf(first)
+        drawn, survival, steps = [], [], []
+        before = np.ones((m, self.n), dtype=bool)
+        for h, (prediction, x, lasts) in enumerate(self._paths(state, m)):
+            drawn.append((x.cpu().numpy(), lasts))
+            weights = before * self._p_continue(prediction).reshape(m, self.n)
+            survival.append(weights.mean(1))
+            if not has_cdf:
+                steps.append(self._empirical(*drawn[-1], m))
+            elif h == 0:
+                steps.append(self._mixtures(first, weights[:, :1]))
+            else:
+                steps.append(self._mixtures(prediction, weights))
+            before = lasts.reshape(m, self.n)
+        paths, exact = self._by_sequence(drawn, m), np.arange(self.k) < int(has_cdf)
+        for i, number in enumerate(numbers):
+            lasting, of_sequence = np.array([p[i] for p in survival]), [each[i] for each in steps]
+            yield Ahead(number, origin, lasting, of_sequence, exact, partial(_the, paths[i]))
+
+    def _empirical(self, x: np.ndarray, lasts: np.ndarray, m: int) -> list[StepDistribution | None]:
+        """Of what the paths of m sequences have at a step, ``x (m n, D)``; None where none of them lasts."""
+        shift, scale = (each.cpu().numpy() for each in self.affine)
+        raw, lasts = shift + scale * x.reshape(m, self.n, -1), lasts.reshape(m, self.n)
+        return [EmpiricalFeatures(each[kept]) if kept.any() else None for each, kept in zip(raw, lasts, strict=True)]
+
+
+def _one(draw_all: Callable[[], list[Paths]], i: int) -> Paths:
+    return draw_all()[i]
+
+
+def _the(paths: Paths) -> Paths:
+    return paths
+
+
+def _refuse_impossible(prediction: Prediction, numbers: list[int]) -> None:
+    """Raise ``ValueError`` where a sequence can neither go on nor end."""
+    impossible = prediction.has_no_next_step
+    if prediction.log_end is not None:
+        impossible = impossible & torch.isneginf(prediction.log_end)
+    if bool(impossible.any()):
+        number = numbers[int(impossible.nonzero()[0])]
+        raise ValueError(
+            f"sequence {number} has probability zero under this model; nothing can be said of what follows"
+        )

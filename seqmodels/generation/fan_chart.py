@@ -1,0 +1,127 @@
+"""Fan charts: the last steps of a sequence and the intervals of those that follow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.generation.feature_distributions import quantile_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from seqmodels.generation.forecast import Forecast
+
+INK, COLOUR = "#222222", "#0072B2"  # Okabe & Ito's blue
+HISTORY_PER_STEP = 3  # steps of the history that are drawn for each of the forecast
+LEAST_HISTORY = 30
+MAX_SYMBOLS = 12
+
+
+def plot_forecast(
+    forecast: Forecast,
+    ax: Axes | None = None,
+    *,
+    sequence: Any = None,
+    feature: int = 0,
+    history: int | None = None,
+    truth: Any = None,
+    paths: int = 0,
+    unit: str = "",
+) -> Axes:
+    """Fan chart of one sequence: its last steps, then median and intervals of those that follow.
+
+    A band lies between each quantile and its counterpart (5 % and 95 %), so levels symmetric about a half make bands;
+    others are left out. Of symbols and text: the probability of each symbol at each step, as a heat map. The fan is
+    that of the Bank of England's inflation reports (Britton, Fisher & Whitley 1998).
+
+    Args:
+        forecast: what ``SequenceModel.forecast`` returned.
+        ax: axes to draw on; None: those of a new figure.
+        sequence: its name; None: the first.
+        feature: of vectors, its number.
+        history: how many of the last steps to draw; None: three for each step of the forecast, at least 30.
+        truth: what came, ``(T, D)`` or ``(T,)``, drawn over the forecast.
+        paths: how many of the forecast's drawn paths to draw, as thin lines.
+        unit: of the feature, for the axis.
+
+    Returns:
+        The axes; their figure is ``ax.figure``.
+
+    Raises:
+        ValueError: a sequence or feature that the forecast has not.
+    """
+    names = forecast.history.names
+    if sequence is not None and sequence not in names:
+        raise ValueError(
+            f"there is no sequence {sequence!r} in the forecast; it has {', '.join(map(repr, names[:10]))}"
+        )
+    i = 0 if sequence is None else names.index(sequence)
+    is_new = ax is None
+    ax = _new_axes() if ax is None else ax
+    rows = forecast.frame[forecast.frame["sequence"] == names[i]]
+    if forecast.history.kind != "vectors":
+        _draw_symbols(ax, rows)
+        return ax
+    if not 0 <= feature < forecast.history.n_features:
+        raise ValueError(f"feature is {feature}, but there are {forecast.history.n_features}, numbered from 0")
+    rows = rows[rows["feature"] == feature]
+    past = np.asarray(forecast.history[i])[:, feature]
+    k = len(rows)
+    n_past = min(len(past), max(LEAST_HISTORY, HISTORY_PER_STEP * k) if history is None else history)
+    ax.plot(np.arange(1 - n_past, 1), past[len(past) - n_past :], color=INK, linewidth=1.1, label="observed")
+    last = past[-1] if n_past else np.nan
+    _draw_fan(ax, rows, forecast.quantiles, last)
+    for path in forecast.paths[i][:paths] if paths else []:
+        ax.plot(np.arange(1, k + 1), path[:, feature], color=COLOUR, linewidth=0.5, alpha=0.5)
+    if truth is not None:
+        came = np.asarray(truth, dtype=float)
+        came = (came[:, feature] if came.ndim == 2 else came)[:k]
+        ax.plot(
+            np.arange(len(came) + 1), [last, *came], color=INK, linewidth=1.1, linestyle=(0, (2, 1.2)), label="actual"
+        )
+    ax.set_xlabel("steps ahead")
+    ax.set_ylabel(unit or (f"feature {feature}" if forecast.history.n_features > 1 else "value"))
+    above: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 6, "handlelength": 1.5}
+    ax.legend(frameon=False, fontsize=9, **(above if is_new else {"loc": "best"}))
+    ax.margins(x=0.01)
+    return ax
+
+
+def _new_axes() -> Axes:
+    from matplotlib.figure import Figure
+
+    ax = Figure(figsize=(6.0, 3.2), dpi=150, layout="constrained").add_subplot()
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _draw_fan(ax: Axes, rows: Any, levels: tuple[float, ...], last: float) -> None:
+    """Bands and median, which begin at the last observed value."""
+    steps = np.arange(len(rows) + 1)
+
+    def line(level: float) -> np.ndarray:
+        return np.array([last, *rows[quantile_name(level)]])
+
+    pairs = [(low, high) for low in levels for high in levels if low < 0.5 and abs(low + high - 1) < 1e-9]
+    for j, (low, high) in enumerate(pairs):
+        shade = 0.18 + 0.32 * j / max(1, len(pairs) - 1) if len(pairs) > 1 else 0.28
+        label = f"{100 * (high - low):.4g} %"
+        ax.fill_between(steps, line(low), line(high), color=COLOUR, alpha=shade, linewidth=0, label=label)
+    middle = line(0.5) if 0.5 in levels else np.array([last, *rows["mean"]])
+    ax.plot(steps, middle, color=COLOUR, linewidth=1.4, label="median" if 0.5 in levels else "mean")
+
+
+def _draw_symbols(ax: Axes, rows: Any) -> None:
+    """A heat map of the symbols that are probable at some step."""
+    largest = rows.groupby("symbol")["probability"].max().sort_values(ascending=False).index[:MAX_SYMBOLS]
+    table = rows.pivot(index="symbol", columns="step", values="probability").loc[sorted(largest)]
+    image = ax.imshow(table.to_numpy(), aspect="auto", cmap="Blues", vmin=0, interpolation="nearest", origin="lower")
+    ax.set_yticks(range(len(table)), [repr(s) if isinstance(s, str) else str(s) for s in table.index], fontsize=8)
+    steps = table.columns.to_numpy()
+    every = max(1, len(steps) // 12)
+    ax.set_xticks(range(0, len(steps), every), [str(s) for s in steps[::every]])
+    ax.set_xlabel("steps ahead")
+    ax.set_ylabel("symbol")
+    ax.figure.colorbar(image, ax=ax, label="probability", pad=0.02)

@@ -1,0 +1,174 @@
+"""``Forecast``: what follows each of some sequences, as a table, as drawn paths and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.encodings import Encoding
+from seqmodels.encodings.text import Text
+from seqmodels.generation.ahead import Ahead, Paths, ahead_of
+from seqmodels.generation.fan_chart import plot_forecast
+from seqmodels.generation.feature_distributions import FeatureDistributions, quantile_name
+from seqmodels.generation.inputs import GenerativeModel
+from seqmodels.preparation import Data
+from seqmodels.sequences import Sequences
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+AFTER_THE_END = -1  # in a path of symbols
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Forecast:
+    """The next k steps of each sequence, 1 to k ahead; printed, it is its ``frame``.
+
+    Attributes:
+        frame: of vectors a row for each ``sequence`` (its name), ``step`` (1 to k) and ``feature`` (its number):
+            ``mean``, and a column for each quantile, named in per cent (``"5%"``), raw units. Of symbols and text a row
+            for each ``sequence``, ``step`` and ``symbol``, the most probable first: ``probability``. Both are given
+            that the sequence lasts so long; where ends are events, ``survival`` is the probability that it does, and
+            where that is 0 the others are NaN. ``method`` is ``"exact"`` (closed form) or ``"sampled"`` (a mean over
+            paths).
+        history: the sequences that the steps follow.
+        quantiles: the levels.
+    """
+
+    frame: pd.DataFrame
+    history: Sequences
+    quantiles: tuple[float, ...]
+    _draw_paths: list[Callable[[], Paths]]
+    _encoding: Encoding = field(repr=False)
+
+    def __repr__(self) -> str:
+        return repr(self.frame)
+
+    def _repr_html_(self) -> str:
+        return str(self.frame._repr_html_())  # type: ignore[operator]
+
+    @cached_property
+    def paths(self) -> list[Any]:
+        """For each sequence n draws of its next k steps together, in raw units.
+
+        Of vectors ``(n, k, D)``, NaN after the end of a path; of symbols ``(n, k)`` integers or strings, -1 after it; of text n
+        strings. Where the frame is a mean over paths, these are the paths.
+        """
+        return [_raw_paths(draw(), self._encoding) for draw in self._draw_paths]
+
+    def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
+        """A fan chart of one sequence and feature: see ``seqmodels.plot_forecast``, whose arguments it takes."""
+        return plot_forecast(self, ax, **options)
+
+
+def forecast(
+    model: GenerativeModel,
+    data: Data,
+    k: int,
+    *,
+    quantiles: Sequence[float],
+    n: int,
+    top_k: int | None,
+    random_state: int | None,
+) -> Forecast:
+    """``SequenceModel.forecast`` of data that the model can read."""
+    import pandas as pd
+
+    levels = check_arguments(model, k, quantiles, n)
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k is {top_k}; pass at least 1, or None for every symbol")
+    examples = model._setting().examples(data)
+    seed = model.random_state if random_state is None else random_state
+    each = list(ahead_of(model, examples, [[len(e.values)] for e in examples], k, n, seed))
+    each.sort(key=lambda ahead: ahead.sequence)
+    history, encoding = data.scored, model.encoding_
+    if history.kind == "vectors":
+        parts = [_rows_of_vectors(a, history, levels, encoding.size) for a in each]
+    else:
+        parts = [_rows_of_symbols(a, history, encoding, top_k) for a in each]
+    frame = pd.concat(parts, ignore_index=True)
+    if model.length_ != "stop":
+        frame = frame.drop(columns="survival")
+    return Forecast(frame, history, tuple(levels.tolist()), [a.draw_paths for a in each], encoding)
+
+
+def check_arguments(
+    model: GenerativeModel, k: int, quantiles: Sequence[float], n: int, *, k_name: str = "k"
+) -> np.ndarray:
+    """``(Q,)`` the quantiles' levels; raises ``ValueError`` for arguments that cannot be, and for taggers."""
+    if model._is_tagger:
+        raise ValueError(
+            f"the targets of a {type(model).__name__} end with their sources, so nothing follows them; take predict"
+        )
+    for name, value in ((k_name, k), ("n", n)):
+        if not (isinstance(value, int | np.integer) and value >= 1):
+            raise ValueError(f"{name} is {value!r}; pass a whole number, at least 1")
+    levels = np.asarray(quantiles, dtype=np.float64)
+    if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all() or (np.diff(levels) <= 0).any():
+        raise ValueError(f"quantiles is {quantiles!r}; pass increasing numbers between 0 and 1, such as (0.05, 0.95)")
+    return levels
+
+
+def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, size: int) -> pd.DataFrame:
+    import pandas as pd
+
+    k = len(ahead.steps)
+    means, quantiles = np.full((k, size), np.nan), np.full((k, len(levels), size), np.nan)
+    for h, step in enumerate(ahead.steps):
+        if isinstance(step, FeatureDistributions):
+            means[h], quantiles[h] = step.mean, step.quantiles(levels)
+    columns = {quantile_name(level): quantiles[:, i].ravel() for i, level in enumerate(levels)}
+    return pd.DataFrame(
+        {
+            "sequence": [history.names[ahead.sequence]] * (k * size),
+            "step": np.repeat(np.arange(1, k + 1), size),
+            "feature": np.tile(np.arange(size), k),
+            "mean": means.ravel(),
+            **columns,
+            "survival": np.repeat(ahead.survival, size),
+            "method": np.repeat(np.where(ahead.exact, "exact", "sampled"), size),
+        }
+    )
+
+
+def _rows_of_symbols(ahead: Ahead, history: Sequences, encoding: Encoding, top_k: int | None) -> pd.DataFrame:
+    import pandas as pd
+
+    symbols = _symbols(encoding)
+    parts = []
+    for h, step in enumerate(ahead.steps):
+        p = step if isinstance(step, np.ndarray) else np.full(encoding.size, np.nan)
+        best = np.argsort(-p, kind="stable")[:top_k]
+        parts.append(
+            pd.DataFrame(
+                {
+                    "sequence": [history.names[ahead.sequence]] * len(best),
+                    "step": h + 1,
+                    "symbol": [symbols[i] for i in best],
+                    "probability": p[best],
+                    "survival": ahead.survival[h],
+                    "method": "exact" if ahead.exact[h] else "sampled",
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def _symbols(encoding: Encoding) -> list[Any]:
+    """Each encoded symbol as the data have it; of text as characters, a byte that is none by itself as ``\\xe9``."""
+    if isinstance(encoding, Text):
+        return [symbol.decode(errors="backslashreplace") for symbol in encoding.spelling()]
+    return list(encoding.decode(np.arange(encoding.size)))
+
+
+def _raw_paths(paths: Paths, encoding: Encoding) -> Any:
+    if encoding.reads == "vectors":
+        return np.where(paths.lasts[..., None], np.asarray(encoding.decode(paths.x)), np.nan)
+    if encoding.reads == "symbols":
+        return np.where(paths.lasts, encoding.decode(paths.x), AFTER_THE_END)
+    return [encoding.decode(x[lasts]) for x, lasts in zip(paths.x, paths.lasts, strict=True)]

@@ -1,0 +1,48 @@
+"""Small matrix products on one thread: to wake a second one takes longer than they do."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+WORTH_SHARING = 200_000  # multiplications in a product, from which a second thread gains
+
+SetThreads = Callable[[int], int]  # a number of threads; some return what it was
+
+
+@contextmanager
+def one_thread_if_small(transition: Tensor, n: int) -> Iterator[None]:
+    """Within, torch uses one thread on this CPU if products of (K, K) with (K, n) are small; after, as many as before.
+
+    Only in the thread that calls: ``torch.set_num_threads`` is for the whole process, and other threads may be at work
+        in it.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or transition.is_cuda or transition.numel() * n >= WORTH_SHARING:
+        yield
+        return
+    set_openmp, set_products = _thread_setters()
+    set_openmp(1)
+    before = set_products(1)
+    try:
+        yield
+    finally:
+        set_openmp(threads)
+        set_products(before)
+
+
+@cache
+def _thread_setters() -> tuple[SetThreads, SetThreads]:
+    """Of the calling thread's number in the OpenMP that torch runs on, and in MKL; where there is neither, nothing is
+    set."""
+    folder = Path(torch.__file__).parent
+    files = [path for path in folder.glob("lib/libtorch_cpu.*") if path.suffix in (".so", ".dylib")]
+    # Loaded already; names are looked up in what it depends on too.
+    library = ctypes.CDLL(str(files[0])) if files else None
+    return getattr(library, "omp_set_num_threads", int), getattr(library, "MKL_Set_Num_Threads_Local", int)

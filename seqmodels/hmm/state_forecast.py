@@ -1,0 +1,148 @@
+"""What follows a sequence: ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, and observations on top of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.inference.log_space import LogProduct
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.observations import AutoregressiveGaussian, Observation
+from seqmodels.preparation import Example
+
+
+@dataclass(frozen=True)
+class StateForecast:
+    """The next k steps of one sequence, h = 1 .. k, given that it lasts so long.
+
+    Attributes:
+        states: ``(k, K)`` probability of each state; zeros where the sequence cannot last so long.
+        survival: ``(k,)`` probability that the sequence has h more steps at least; ones where lengths are given.
+    """
+
+    states: np.ndarray
+    survival: np.ndarray
+    _log_states: Tensor
+    _parameters: Parameters
+    _observation: Observation
+    _values: np.ndarray
+    _shift: Tensor
+    _scale: Tensor
+
+    @classmethod
+    def from_belief(
+        cls,
+        parameters: Parameters,
+        observation: Observation,
+        log_belief: Tensor,
+        values: np.ndarray,
+        k: int,
+        shift: Tensor,
+        scale: Tensor,
+    ) -> Self:
+        """From the ``log_belief (K,)`` after encoded ``values (T, ...)``, in raw units ``shift + scale * encoded``."""
+        step_forward, rows = LogProduct(parameters.transition), []
+        joint = log_belief.log_softmax(0)[None]  # of float32, they sum to one but for rounding
+        for _ in range(k):
+            joint = step_forward(joint)
+            rows.append(joint)
+        log_joint = torch.cat(rows)  # (k, K)
+        log_continue = torch.logsumexp(log_joint, 1, keepdim=True)
+        log_states = log_joint - torch.where(log_continue == -torch.inf, 0.0, log_continue)
+        survival = np.ones(k) if parameters.final is None else log_continue[:, 0].exp().numpy()
+        return cls(log_states.exp().numpy(), survival, log_states, parameters, observation, values, shift, scale)
+
+    def distribution(self, step: int = 1) -> Any:
+        """The Pyro distribution of the raw value ``step`` steps ahead, given that the sequence lasts so long.
+
+        Raises:
+            ValueError: ``step`` out of range; no probability of lasting; or an autoregressive observation more than one
+                step ahead, which has a mean (``mean``) but no closed form.
+        """
+        if not 1 <= step <= len(self.states):
+            raise ValueError(f"step is {step}, but the forecast goes from 1 to {len(self.states)} steps ahead")
+        log_weights = self._log_states[step - 1]
+        if torch.isneginf(log_weights).all():
+            raise ValueError(f"the sequence cannot last {step} more steps, so nothing can be said of the last")
+        past = self._past()
+        if past is not None and step > 1:
+            raise ValueError(
+                "an autoregressive observation has no distribution in closed form more than one step ahead; use mean, "
+                "or draw with sample(prefix=...)"
+            )
+        return self._observation.distribution(
+            self._parameters.table, log_weights=log_weights, past=past, shift=self._shift, scale=self._scale
+        )
+
+    @property
+    def mean(self) -> np.ndarray:
+        """``(k, D)`` expected vectors, raw units. Raises ``ValueError`` for symbols."""
+        if self._observation.emits == "symbols":
+            raise ValueError("symbols have no mean; use distribution(step).probs")
+        if isinstance(self._observation, AutoregressiveGaussian):
+            encoded = _autoregressive_means(self._parameters, self._observation, self._history(), self.states)
+            return (self._shift + self._scale * encoded).numpy()
+        return np.stack([self.distribution(h + 1).mean.numpy() for h in range(len(self.states))])
+
+    def _past(self) -> Tensor | None:
+        return self._history().unsqueeze(0) if self._observation.n_past else None
+
+    def _history(self) -> Tensor:
+        """``(p, D)``: the last p steps, NaN before the first."""
+        p = self._observation.n_past
+        missing = np.full((max(0, p - len(self._values)), self._values.shape[1]), np.nan)
+        return torch.as_tensor(np.concatenate([missing, self._values[len(self._values) - p + len(missing) :]]))
+
+
+def _autoregressive_means(
+    parameters: Parameters, observation: AutoregressiveGaussian, history: Tensor, states: np.ndarray
+) -> Tensor:
+    """``(k, D)`` encoded means, exact: the past enters linearly, so that ``E[past; z_t]`` (K, pD) is enough."""
+    size = history.shape[1]
+    matrix, intercept, _, first_mean, _ = observation.unpack(parameters.table, size)
+    weights = torch.as_tensor(states[0])
+    past = weights[:, None] * history.flatten()  # E[past; z], NaN where there is none yet
+    means = []
+    for _ in range(len(states)):
+        if torch.isnan(past).any():
+            value = weights[:, None] * first_mean
+        else:
+            value = (matrix @ past.unsqueeze(-1)).squeeze(-1) + weights[:, None] * intercept
+        means.append(value.sum(0))
+        past = parameters.transition.T @ torch.cat([past[:, size:], value], 1)
+        weights = parameters.transition.T @ weights
+        past, weights = past / weights.sum(), weights / weights.sum()
+    return torch.stack(means)
+
+
+def state_forecasts(
+    parameters: Parameters,
+    observation: Observation,
+    log_beliefs: Sequence[np.ndarray],
+    examples: Sequence[Example],
+    k: int,
+    affine: tuple[np.ndarray, np.ndarray],
+) -> list[StateForecast]:
+    """What follows each of encoded ``examples``, given the log-probabilities ``(K,)`` of the states of its last step.
+
+    Raises:
+        ValueError: a sequence of probability zero, named.
+    """
+    impossible = [i for i, log_belief in enumerate(log_beliefs) if np.isneginf(log_belief).all()]
+    if impossible:
+        raise ValueError(
+            f"sequence {impossible[0]} has probability zero under this HMM; nothing can be said of what follows"
+        )
+    shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in affine)
+    results = []
+    for log_belief, example in zip(log_beliefs, examples, strict=True):
+        values = example.values if example.source is None else np.concatenate([example.source, example.values])
+        results.append(
+            StateForecast.from_belief(parameters, observation, torch.from_numpy(log_belief), values, k, shift, scale)
+        )
+    return results

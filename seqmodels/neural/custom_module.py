@@ -1,0 +1,168 @@
+"""A model of any causal ``nn.Module``: ``(B, T, d_model)`` in, ``(B, T, d_model)`` out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from seqmodels.neural.batches import Windowing
+from seqmodels.neural.model import NeuralModel
+from seqmodels.neural.network import Network, Source
+from seqmodels.randomness import Dropout, InitialDraws
+
+STEPS_CHECKED = 9  # length of the sequences by which a module is checked
+TOLERANCE = 1e-8  # of float64 outputs of order one
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CausalModel(NeuralModel):
+    """A model whose hidden states are the outputs of a causal module: ``hidden_t = module(input_1 .. input_t)[t]``.
+
+    It is trained and scored on windows of ``context`` steps, as ``Transformer`` is, and streams by computing its window
+    again at every step.
+
+    Args:
+        module: an ``nn.Module``, of which every ``fit`` trains a copy; or a subclass or a function that makes one of
+            ``d_model``, whose weights are then drawn by ``random_state``.
+        d_model: width of its inputs and outputs.
+        context: how many steps it sees at once; longer sequences are read in windows.
+        stride: steps from a window to the next in scoring and generation; None: half the context.
+
+    ``nn.Dropout`` in the module draws from the fit's own generator; what else draws in training draws from torch's
+    global one. A model of an instance cannot be saved; one of a class or function is loaded by ``load(path,
+    classes=[MyModule])``. The other arguments are those of ``NeuralModel``.
+
+    Raises:
+        ValueError: from ``fit``, a module of other shapes, or whose outputs depend on later inputs or on other
+            sequences.
+    """
+
+    module: nn.Module | Callable[[int], nn.Module]
+    context: int = 128
+    stride: int | None = None
+
+    _carries_state: ClassVar[bool] = False
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        with InitialDraws(torch.Generator().manual_seed(self.random_state)):
+            module = self._make()
+        check_causal(module, self.d_model)
+
+    def _windowing(self) -> Windowing:
+        return Windowing(self.context, self.stride)
+
+    def _bptt_steps(self) -> int:
+        return self.context
+
+    def _network(self) -> Network[Any]:
+        return CausalNetwork(self._make(), self.d_model)
+
+    def _make(self) -> nn.Module:
+        if isinstance(self.module, nn.Module):
+            return copy.deepcopy(self.module)
+        made = self.module(self.d_model)
+        if not isinstance(made, nn.Module):
+            raise ValueError(
+                f"module makes a {type(made).__name__}; pass an nn.Module, or a function that makes one of d_model"
+            )
+        return made
+
+
+def from_module(module: nn.Module | Callable[[int], nn.Module], d_model: int, **hyperparameters: Any) -> CausalModel:
+    """A model of a causal module, which is checked at once; the arguments are those of ``CausalModel``.
+
+    >>> class Convolution(nn.Module):
+    ...     def __init__(self, d_model):
+    ...         super().__init__()
+    ...         self.convolution = nn.Conv1d(d_model, d_model, 3)
+    ...
+    ...     def forward(self, x):
+    ...         return torch.relu(self.convolution(nn.functional.pad(x.mT, (2, 0)))).mT
+    >>> model = from_module(Convolution, 8, max_steps=2).fit(["to be or not to be"])
+    >>> model.score(["to be"]) < 0
+    True
+    >>> from_module(nn.LSTM(8, 8, bidirectional=True), 8)
+    Traceback (most recent call last):
+    ValueError: the module returns a tuple; wrap it in one that returns a tensor (B, T, 8)
+    """
+    model = CausalModel(module=module, d_model=d_model, **hyperparameters)
+    model._check_hyperparameters()
+    return model
+
+
+class CausalNetwork(Network[Tensor]):
+    """A causal module as a ``Network``. Its state is all inputs so far ``(n, t, d_model)``, read again at every call.
+
+    Args:
+        module: ``(B, T, d_model)`` -> ``(B, T, d_model)``.
+        d_model: width of both.
+    """
+
+    def __init__(self, module: nn.Module, d_model: int) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.module = module
+        for parent in module.modules():
+            for name, child in parent.named_children():
+                if type(child) is nn.Dropout:
+                    setattr(parent, name, Dropout(child.p))
+
+    def start(self, n: int, source: Source | None = None) -> Tensor:
+        """No inputs; without parameters of its own a module computes in float32."""
+        like = next(self.module.parameters(), torch.zeros(()))
+        return like.new_zeros(n, 0, self.d_model)
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``Network``."""
+        history = torch.cat([state, inputs.to(state.dtype)], 1) if state.shape[1] else inputs
+        outputs: Tensor = self.module(history)
+        return outputs[:, -inputs.shape[1] :], history
+
+
+@torch.no_grad()
+def check_causal(module: nn.Module, d_model: int) -> None:
+    """Raise ``ValueError`` unless outputs of step t depend on steps up to t of their own sequence alone."""
+    module = copy.deepcopy(module).double().cpu().eval()
+    generator = torch.Generator().manual_seed(0)
+    shape = (2, STEPS_CHECKED, d_model)
+    x, other = (torch.randn(shape, dtype=torch.float64, generator=generator) for _ in range(2))
+    outputs = module(x)
+    if not isinstance(outputs, Tensor):
+        raise ValueError(
+            f"the module returns a {type(outputs).__name__}; wrap it in one that returns a tensor (B, T, {d_model})"
+        )
+    if outputs.shape != shape:
+        raise ValueError(
+            f"the module maps inputs of shape {shape} to {tuple(outputs.shape)}; they should be of one shape, "
+            "(B, T, d_model)"
+        )
+    if not torch.equal(module(x), outputs):
+        raise ValueError(
+            "the module gives two outputs for one input in evaluation mode; let eval() turn off what is random"
+        )
+    for t in range(1, STEPS_CHECKED):
+        changed = torch.cat([x[:, :t], other[:, t:]], 1)
+        if not _close(module(changed)[:, :t], outputs[:, :t]):
+            raise ValueError(
+                f"the module is not causal: changing its inputs from step {t} on changes outputs before step {t}; mask "
+                "the future, or pad convolutions on the left only"
+            )
+        if not _close(module(x[:, :t]), outputs[:, :t]):
+            raise ValueError(
+                f"the module's outputs change when its inputs end after {t} steps; let no output depend on the "
+                "number of steps"
+            )
+    if not _close(module(x[:1]), outputs[:1]):
+        raise ValueError(
+            "the module's outputs depend on the other sequences of the batch; let them depend on their own alone"
+        )
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE)

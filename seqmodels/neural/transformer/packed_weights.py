@@ -1,0 +1,173 @@
+"""The weights of a causal Transformer, packed: laid out so that a single step needs few operations on plain tensors.
+
+The entries of queries and keys that rotary embedding rotates together are adjacent, so that a rotation is one product
+of complex numbers (scores are sums over a head's entries, in whatever order); ``1 / √d_head`` is part of the
+projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.layers import RMSNorm
+from seqmodels.neural.transformer.positions import Rotation
+from seqmodels.neural.transformer.stack import TransformerBlock
+
+RowFunction = Callable[[Tensor], Tensor]  # (n, d) -> (n, d')
+
+
+@dataclass(frozen=True)
+class PackedLinear:
+    """``x W + b``, ``weight (in, out)``."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def from_linear(cls, linear: nn.Linear) -> PackedLinear:
+        """The same map, without a copy."""
+        return cls(linear.weight.detach().t(), None if linear.bias is None else linear.bias.detach())
+
+    def rearranged(self, order: Tensor, factor: Tensor) -> PackedLinear:
+        """The map whose output i is output ``order[i]`` of this one times ``factor[i]``."""
+        bias = None if self.bias is None else self.bias[order] * factor
+        return PackedLinear((self.weight.t()[order] * factor.unsqueeze(1)).t(), bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``(n, in)`` -> ``(n, out)``."""
+        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
+    def write(self, x: Tensor, out: Tensor) -> None:
+        """Write the map of ``x (n, in)`` to ``out (n, out)``."""
+        if self.bias is None:
+            torch.mm(x, self.weight, out=out)
+        else:
+            torch.addmm(self.bias, x, self.weight, out=out)
+
+    def add_to(self, total: Tensor, x: Tensor) -> Tensor:
+        """Add the map of ``x (n, in)`` to ``total (n, out)``, in place."""
+        if self.bias is not None:
+            total.add_(self.bias)
+        return total.addmm_(x, self.weight)
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """The order of a packed projection's outputs: ``n_heads`` H of queries, ``n_key_heads`` G of keys, G of values.
+
+    ``paired``: the two entries of a query or key that are rotated together, i and i + d_head / 2, are adjacent.
+    """
+
+    n_heads: int
+    n_key_heads: int
+    d_head: int
+    paired: bool
+
+    @classmethod
+    def from_config(cls, config: TransformerConfig) -> HeadLayout:
+        """The layout of a model's heads."""
+        return cls(config.n_query_heads, config.n_key_heads, config.d_head, config.positions == "rotary")
+
+    @property
+    def n_rotated(self) -> int:
+        """Heads of queries and keys."""
+        return self.n_heads + self.n_key_heads
+
+    def order(self) -> Tensor:
+        """Which output of ``SelfAttention.project`` is at each place."""
+        entries = torch.arange((self.n_rotated + self.n_key_heads) * self.d_head).view(-1, self.d_head)
+        return torch.cat([self.pair(entries[: self.n_rotated]), entries[self.n_rotated :]]).flatten()
+
+    def scales(self, like: Tensor) -> Tensor:
+        """Factors of the outputs with which products of queries and keys are scores: ``1 / √d_head`` for queries."""
+        scales = like.new_ones((self.n_rotated + self.n_key_heads) * self.d_head)
+        scales[: self.n_heads * self.d_head] = self.d_head**-0.5
+        return scales
+
+    def pair(self, x: Tensor) -> Tensor:
+        """``(..., d_head)`` with pairs adjacent, if ``paired``."""
+        return x.unflatten(-1, (2, -1)).mT.flatten(-2) if self.paired else x
+
+    def rotation_factors(self, rotation: Rotation) -> Tensor:
+        """Complex factors ``(T, (H + 2 G) d_head / 2)`` of a rotation ``(T, d_head)``; one for values."""
+        cosine, sine = (part.chunk(2, -1)[1] for part in rotation)
+        factor = torch.complex(cosine, sine)  # (T, d_head / 2)
+        return torch.cat([factor.repeat(1, self.n_rotated), torch.ones_like(factor).repeat(1, self.n_key_heads)], 1)
+
+
+class PackedHeadNorm:
+    """``gain * x / sqrt(mean(x²) + ε)`` of each head of queries and keys, in place."""
+
+    def __init__(self, norm: RMSNorm, layout: HeadLayout, like: Tensor) -> None:
+        self.width = layout.n_rotated * layout.d_head
+        self.epsilon_root = like.new_tensor((layout.d_head * norm.epsilon) ** 0.5)
+        shape = layout.n_rotated, layout.d_head
+        self.gain = layout.scales(like)[: self.width].view(shape) * layout.d_head**0.5
+        if norm.weight is not None:
+            self.gain *= layout.pair(norm.weight.detach().flatten(1))
+
+    def __call__(self, x: Tensor) -> None:
+        """``x (n, (H + 2 G) d_head)``, changed in place."""
+        heads = x.narrow(1, 0, self.width).view(len(x), *self.gain.shape)
+        size = torch.linalg.vector_norm(heads, dim=-1, keepdim=True).hypot_(self.epsilon_root)
+        heads.div_(size).mul_(self.gain)
+
+
+@dataclass(frozen=True)
+class PackedBlock:
+    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))``; ``head_norm`` is None without ``qk_norm``."""
+
+    attention_norm: RowFunction
+    project: PackedLinear
+    head_norm: PackedHeadNorm | None
+    output: PackedLinear
+    feedforward_norm: RowFunction
+    expand: PackedLinear
+    contract: PackedLinear
+
+    @classmethod
+    def from_block(cls, block: TransformerBlock, layout: HeadLayout) -> PackedBlock:
+        """The weights of a block with ``norm="pre"`` and without cross-attention."""
+        attention = block.attention
+        feedforward = block.feedforward
+        like = attention.project.weight.detach()
+        scales = layout.scales(like) if attention.norm is None else like.new_ones(len(like))
+        return cls(
+            packed_norm(block.attention_residual.norm, like),
+            PackedLinear.from_linear(attention.project).rearranged(layout.order().to(like.device), scales),
+            None if attention.norm is None else PackedHeadNorm(attention.norm, layout, like),
+            PackedLinear.from_linear(attention.output),
+            packed_norm(block.feedforward_residual.norm, like),
+            PackedLinear.from_linear(feedforward.expand),
+            PackedLinear.from_linear(feedforward.contract),
+        )
+
+
+def packed_norm(norm: nn.Module, like: Tensor) -> RowFunction:
+    """A ``LayerNorm`` or ``RMSNorm`` as a function of ``(n, d)``, of the type and on the device of ``like``."""
+    if isinstance(norm, nn.LayerNorm):
+        shape, epsilon = list(norm.normalized_shape), norm.eps
+        weight, bias = (None if p is None else p.detach() for p in (norm.weight, norm.bias))
+        return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
+    assert isinstance(norm, RMSNorm), "there are two kinds of norms"
+    return _packed_rms_norm(norm, like)
+
+
+def _packed_rms_norm(norm: RMSNorm, like: Tensor) -> RowFunction:
+    """``sqrt(mean(x²) + ε)`` is ``hypot(|x|, sqrt(d ε)) / sqrt(d)``, in fewer operations."""
+    d = like.shape[1]
+    epsilon_root = like.new_tensor((d * norm.epsilon) ** 0.5)
+    gain = like.new_full((d,), d**0.5)
+    if norm.weight is not None:
+        gain *= norm.weight.detach()
+
+    def normed(x: Tensor) -> Tensor:
+        size = torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(epsilon_root)
+        return x.div(size).mul_(gain)
+
+    return normed

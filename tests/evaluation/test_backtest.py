@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+
+import seqmodels as sm
+from seqmodels.evaluation.backtest import best_var, energy_score, pinball_loss
+from seqmodels.evaluation.baselines import SeasonalNaive
+from seqmodels.generation.feature_distributions import GaussianFeatures
+
+mpl.use("agg")
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+def walk(n: int = 400, size: int = 1, seed: int = 0) -> np.ndarray:
+    return np.cumsum(np.random.default_rng(seed).normal(size=(n, size)), axis=0)
+
+
+def autoregression(n: int, seed: int = 0) -> np.ndarray:
+    rng, x = np.random.default_rng(seed), np.zeros(n)
+    for t in range(2, n):
+        x[t] = 1.2 * x[t - 1] - 0.5 * x[t - 2] + rng.normal()
+    return x[:, None]
+
+
+# -- scores ------------------------------------------------------------------------------------------------------
+
+
+def test_the_energy_score_of_one_feature_is_the_crps_and_of_two_that_of_the_pairs() -> None:
+    rng, y = np.random.default_rng(0), np.array([0.4])
+    expected = GaussianFeatures(np.ones(1), np.zeros((1, 1)), np.ones((1, 1))).crps(y)[0]
+    found = np.array([energy_score(rng.normal(size=(20, 1)), y) for _ in range(4000)])
+    assert abs(found.mean() - expected) < 4 * found.std() / np.sqrt(len(found))
+    draws, y = rng.normal(size=(6, 3)), rng.normal(size=3)
+    pairs = sum(np.linalg.norm(a - b) for a in draws for b in draws) / (6 * 5)
+    assert_allclose(energy_score(draws, y), np.linalg.norm(draws - y, axis=1).mean() - 0.5 * pairs, rtol=1e-12)
+    assert np.isnan(energy_score(draws, np.array([0.0, np.nan, 0.0])))
+
+
+def test_the_mean_pinball_loss_over_many_levels_is_the_crps() -> None:
+    features, y = GaussianFeatures(np.ones(1), np.zeros((1, 1)), np.ones((1, 1))), np.array([0.8])
+    levels = (np.arange(2000) + 0.5) / 2000
+    assert_allclose(pinball_loss(features.quantiles(levels), y, levels).mean(), features.crps(y)[0], rtol=1e-3)
+
+
+# -- baselines ---------------------------------------------------------------------------------------------------
+
+
+def test_naive_forecasts_by_hand() -> None:
+    x = np.array([[1.0], [3.0], [2.0], [6.0]])
+    (ahead,) = SeasonalNaive().fit([x]).ahead([x], [[4]], 3, 10, 0)
+    for h, step in enumerate(ahead.steps, 1):
+        deviation = np.sqrt(h * (4 + 1 + 16) / 3)  # mean square of 2, -1 and 4
+        assert_allclose(step.quantiles(np.array([0.5, 0.95]))[:, 0], [6.0, 6.0 + stats.norm.ppf(0.95) * deviation])
+    seasonal = SeasonalNaive(2).fit([x])
+    (ahead,) = seasonal.ahead([x], [[4]], 5, 10, 0)
+    assert [float(step.mean[0]) for step in ahead.steps] == [2.0, 6.0, 2.0, 6.0, 2.0]
+    variance = (1 + 9) / 2
+    spread = [(step.quantiles(np.array([0.95])) - step.mean).item() for step in ahead.steps]
+    assert_allclose(spread, stats.norm.ppf(0.95) * np.sqrt(variance * np.array([1, 1, 2, 2, 3])))
+
+
+def test_paths_of_naive_forecasts_have_their_distribution() -> None:
+    x = walk(60, size=2) @ np.array([[1.0, 0.8], [0.0, 5.0]])
+    for season in (1, 3):
+        model = SeasonalNaive(season).fit([x])
+        (ahead,) = model.ahead([x], [[50]], 7, 20_000, 0)
+        paths = ahead.draw_paths().x
+        for h, step in enumerate(ahead.steps):
+            assert_allclose(paths[:, h].mean(0), step.mean, atol=5 * (paths[:, h].std(0) / np.sqrt(20_000)).max())
+            assert_allclose((paths[:, h] <= step.quantiles(np.array([0.9]))[0]).mean(0), 0.9, atol=0.01)
+        last = np.cov((paths[:, 0] - ahead.steps[0].mean).T)
+        assert_allclose(last, model.covariance_, rtol=0.1)
+
+
+def test_missing_values_are_taken_from_a_season_before() -> None:
+    x = np.array([[1.0], [2.0], [np.nan], [4.0], [5.0], [np.nan]])
+    for season, expected in ((1, 5.0), (2, 4.0)):
+        (ahead,) = SeasonalNaive(season).fit([x]).ahead([x], [[6]], 1 if season == 1 else 2, 5, 0)
+        assert ahead.steps[-1].mean == [expected]
+    with pytest.raises(ValueError, match="longer than the season of 9"):
+        SeasonalNaive(9).fit([x])
+
+
+def test_bic_finds_the_order_of_an_autoregression() -> None:
+    assert best_var([autoregression(2000)]).observation.order == 2  # type: ignore[union-attr]
+    assert best_var([walk(2000)], (1, 5)).observation.order == 1  # type: ignore[union-attr]
+
+
+# -- the whole ---------------------------------------------------------------------------------------------------
+
+
+def test_scores_are_those_of_the_forecasts() -> None:
+    """Every figure of one origin anew, from ``SequenceModel.forecast``."""
+    x = autoregression(200)
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(2), max_iter=5, dtype="float64").fit([x[:100]])
+    result = sm.backtest({"ar": model}, [x], horizon=4, first=150, every=20, baselines=False)
+    assert sorted(set(result.scores["origin"])) == [150, 170, 190]
+    scale = np.abs(np.diff(x[:150, 0])).mean()
+    for origin in (150, 170, 190):
+        rows = result.scores[result.scores["origin"] == origin]
+        frame = model.forecast([x[:origin]], 4, quantiles=LEVELS).frame
+        actual = x[origin : origin + 4, 0]
+        assert_allclose(rows["actual"], actual)
+        for name in ("mean", "5%", "25%", "50%", "75%", "95%"):
+            assert_allclose(rows[name], frame[name], rtol=1e-9)
+        deviation = (frame["95%"] - frame["50%"]).to_numpy() / stats.norm.ppf(0.95)
+        z = (actual - frame["50%"].to_numpy()) / deviation
+        crps = deviation * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi))
+        assert_allclose(rows["crps"], crps, rtol=1e-6)  # the closed form of one Gaussian (Gneiting & Raftery 2007)
+        assert_allclose(rows["crps_scaled"], crps / scale, rtol=1e-6)
+        assert_allclose(rows["mae"], np.abs(actual - frame["50%"]), rtol=1e-9)
+        assert_allclose(rows["mase"], np.abs(actual - frame["50%"]) / scale, rtol=1e-9)
+        assert (
+            rows["covered 90%"].tolist() == ((frame["5%"] <= actual) & (actual <= frame["95%"])).astype(float).tolist()
+        )
+        assert rows["covered 50%"].tolist() == ((frame["25%"] <= actual) & (actual <= frame["75%"])).tolist()
+    table = result.table()
+    assert_allclose(table["crps"], result.scores["crps"].mean())
+    assert_allclose(result.frame["crps"], result.scores.groupby("step")["crps"].mean())
+    assert table["n"].tolist() == [12]
+    assert "energy" not in table
+    assert "ar" in repr(result)
+
+
+def test_the_true_model_covers_and_beats_the_naive_one() -> None:
+    x = autoregression(3000)
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(2), max_iter=5)
+    result = sm.backtest({"true": model}, [x], horizon=5, first=1000, every=5)
+    table = result.table().set_index("model")
+    assert_allclose(table.loc["true", "covered 90%"], 0.9, atol=0.02)
+    assert_allclose(table.loc["true", "crps"], table.loc["VAR", "crps"], rtol=0.01)
+    assert table.loc["true", "crps"] < 0.8 * table.loc["naive", "crps"]
+
+
+def test_sampled_and_exact_scores_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = [walk(120, 2, seed) @ np.array([[1.0, 0.5], [0.0, 30.0]]) for seed in range(3)]
+    model = sm.HMM(2, observation=sm.GaussianMixture(1, "full"), max_iter=10).fit(x)
+    options = {"horizon": 3, "every": 10, "n": 2000, "baselines": False}
+    exact = sm.backtest({"hmm": model}, x, **options).table()  # type: ignore[arg-type]
+    monkeypatch.setattr("seqmodels.hmm.cursor.HMMCursor.predictions_ahead", lambda *_: None)
+    sampled = sm.backtest({"hmm": model}, x, **options).table()  # type: ignore[arg-type]
+    for column in ("crps", "crps_scaled", "energy", "pinball", "mae", "mase"):
+        assert_allclose(sampled[column], exact[column], rtol=0.02)
+
+
+def test_unfitted_models_see_only_what_is_before_the_first_origin() -> None:
+    x, changed = walk(200), walk(200)
+    changed[120:] += 1000
+    first, second = sm.HMM(2, max_iter=5), sm.HMM(2, max_iter=5)
+    sm.backtest({"hmm": first}, [x], horizon=2, first=120)
+    sm.backtest({"hmm": second}, [changed], horizon=2, first=120)
+    assert_allclose(first.means_, second.means_)
+    trained = sm.HMM(2, max_iter=5)
+    sm.backtest({"hmm": trained}, [x], horizon=2, first=120, train=[x[:120]])
+    assert_allclose(trained.means_, first.means_)
+
+
+def test_a_fitted_model_stays_and_refitting_takes_a_copy() -> None:
+    x = autoregression(300)
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), max_iter=5).fit([x[:50]])
+    before = model.coefficients_.copy()
+    options = {"horizon": 3, "first": 50, "every": 100, "baselines": False}
+    fixed = sm.backtest({"ar": model}, [x], **options)  # type: ignore[arg-type]
+    anew = sm.backtest({"ar": model}, [x], refit=True, **options)  # type: ignore[arg-type]
+    assert_allclose(model.coefficients_, before)
+    for origin, at_once in anew.scores.groupby("origin"):
+        again = model.clone().fit([x[:origin]]).forecast([x[:origin]], 3).frame
+        assert_allclose(at_once["mean"], again["mean"], rtol=1e-6)
+    assert not np.allclose(anew.scores["mean"][3:], fixed.scores["mean"][3:])
+
+
+def test_missing_values_are_not_scored() -> None:
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    x[61, 1] = np.nan
+    result = sm.backtest({"hmm": sm.HMM(2, max_iter=3)}, [x], horizon=4, first=60, every=40, season=5)
+    rows = result.scores[(result.scores["model"] == "hmm") & (result.scores["step"] == 2)]
+    assert rows["crps"].isna().tolist() == [False, True]
+    assert rows["covered 90%"].isna().tolist() == [False, True]
+    assert "VAR" not in result.table()["model"].tolist() or "VAR" not in result.errors
+    assert set(result.table()["model"]) >= {"hmm", "naive", "seasonal naive"}
+
+
+def test_one_that_fails_does_not_lose_the_others() -> None:
+    x = [walk(60), walk(60, seed=1)]
+    result = sm.backtest(
+        {"counts": sm.HMM(2, observation=sm.Poisson()), "hmm": sm.HMM(2, max_iter=3)}, x, horizon=2, n_origins=3
+    )
+    assert list(result.errors) == ["counts"]
+    assert "counts failed: " in repr(result)
+    with pytest.raises(ValueError, match="no model could forecast: counts"):
+        sm.backtest({"counts": sm.HMM(2, observation=sm.Poisson())}, x, horizon=2)
+
+
+def test_short_sequences_are_left_out_and_origins_spread() -> None:
+    x = sm.Sequences([walk(100), walk(9, seed=1), walk(80, seed=2)], names=["long", "short", "other"])
+    result = sm.backtest({"hmm": sm.HMM(2, max_iter=2)}, x, horizon=10, first=40, n_origins=4, baselines=False)
+    origins = result.scores.groupby("sequence")["origin"].unique()
+    assert origins["long"].tolist() == [40, 57, 73, 90]
+    assert origins["other"].tolist() == [40, 50, 60, 70]
+    assert "short" not in origins
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"horizon": 0}, "horizon is 0"),
+        ({"horizon": 90}, "no sequence is long enough: the longest has 100 steps"),
+        ({"every": 2, "n_origins": 3}, "pass one of them"),
+        ({"every": 0}, "every is 0"),
+        ({"season": -1}, "season is -1"),
+        ({"quantiles": (0.1, 0.9)}, "0.5 must be among them"),
+        ({"first": 0}, "first is 0"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(options: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        sm.backtest({"hmm": sm.HMM(2)}, [walk(100)], **({"horizon": 3} | options))  # type: ignore[arg-type]
+
+
+def test_no_models_and_symbols_are_refused() -> None:
+    with pytest.raises(ValueError, match="there are no models"):
+        sm.backtest({}, [walk(100)], horizon=2)
+    with pytest.raises(ValueError, match="these are symbols"):
+        sm.backtest({"hmm": sm.HMM(2)}, [np.array([0, 1])], horizon=2)
+
+
+def test_pictures_of_scores() -> None:
+    result = sm.backtest({"hmm": sm.HMM(2, max_iter=2)}, [walk(100)], horizon=3, first=60, season=4)
+    ax = result.plot()
+    lines = {line.get_label(): line for line in ax.lines}
+    assert set(lines) == {"hmm", "naive", "seasonal naive", "VAR"}
+    of_model = result.frame[result.frame["model"] == "hmm"]
+    assert_allclose(lines["hmm"].get_ydata(), of_model["crps_scaled"])
+    covered = result.plot(score="covered 90%")
+    assert covered.lines[-1].get_ydata()[0] == 0.9
+    assert covered.get_ylabel() == "share inside 90% intervals"
+    with pytest.raises(ValueError, match="no score 'speed'"):
+        result.plot(score="speed")

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from scipy import integrate, stats
+
+import seqmodels as sm
+from seqmodels.generation.cursor import Prediction
+from seqmodels.generation.feature_distributions import (
+    EmpiricalFeatures,
+    FeatureDistributions,
+    GaussianFeatures,
+    JoinedFeatures,
+    WholeNumberFeatures,
+    crps_of_draws,
+    feature_distributions,
+)
+
+LEVELS = np.array([1e-4, 0.05, 0.5, 0.95, 0.9999])
+
+
+def gaussians(n_components: int, seed: int = 0, spread: float = 3.0) -> GaussianFeatures:
+    rng = np.random.default_rng(seed)
+    loc, scale = spread * rng.normal(size=(n_components, 2)), np.exp(rng.normal(size=(n_components, 2)))
+    return GaussianFeatures(rng.dirichlet(np.ones(n_components)), loc, scale)
+
+
+def integrated_crps(features: FeatureDistributions, y: np.ndarray, d: int) -> float:
+    """By its definition, ``∫ (F(x) - 1{x >= y})² dx``, numerically."""
+
+    def squared(x: float) -> float:
+        at = np.full(len(y), x)
+        return float((features.cdf(at)[d] - (x >= y[d])) ** 2)
+
+    low, high = (features.quantiles(np.array([p]))[0, d] for p in (1e-9, 1 - 1e-9))
+    parts = [integrate.quad(squared, a, b, limit=400)[0] for a, b in ((min(low, y[d]), y[d]), (y[d], max(high, y[d])))]
+    return sum(parts)
+
+
+@pytest.mark.parametrize("n_components", [1, 2, 40])
+@pytest.mark.parametrize("spread", [0.1, 3.0, 1000.0])
+def test_quantiles_of_gaussians_are_where_the_cdf_reaches_them(n_components: int, spread: float) -> None:
+    features = gaussians(n_components, spread=spread)
+    by_scipy = sum(
+        w * stats.norm.cdf(1.7, loc, scale)
+        for w, loc, scale in zip(features.weights, features.loc, features.scale, strict=True)
+    )
+    assert_allclose(features.cdf(np.array([1.7, 1.7])), by_scipy, rtol=1e-12)
+    assert_allclose(features.cdf(features.quantiles(LEVELS)), np.tile(LEVELS[:, None], 2), rtol=1e-7)
+
+
+def test_a_quantile_between_two_far_components_is_found() -> None:
+    """The density there is zero in floating point, so Newton's method alone would leave the line."""
+    features = GaussianFeatures(np.array([0.5, 0.5]), np.array([[-1e3], [1e3]]), np.ones((2, 1)))
+    low, middle, high = features.quantiles(np.array([0.49, 0.5, 0.51]))[:, 0]
+    assert_allclose([low, high], [-1e3 + stats.norm.ppf(0.98), 1e3 + stats.norm.ppf(0.02)], rtol=1e-9)
+    assert -1e3 < middle < 1e3
+
+
+@pytest.mark.parametrize("n_components", [1, 3])
+def test_crps_of_gaussians_is_the_integral(n_components: int) -> None:
+    features = gaussians(n_components)
+    for y in (np.array([0.3, -8.0]), np.array([20.0, 1.0])):
+        assert_allclose(features.crps(y), [integrated_crps(features, y, d) for d in range(2)], rtol=1e-6)
+
+
+def test_whole_numbers_have_scipys_cdf_and_the_least_quantile() -> None:
+    rates = np.array([[0.0, 3.5], [2.0, 900.0]])
+    features, weights = WholeNumberFeatures(np.array([0.3, 0.7]), rates, are_bits=False), np.array([0.3, 0.7])
+    for x in (-0.5, 0.0, 2.9, 3.0, 40.0):
+        assert_allclose(features.cdf(np.full(2, x)), weights @ stats.poisson.cdf(x, rates), rtol=1e-12)
+    quantiles = features.quantiles(LEVELS)
+    assert (quantiles == np.rint(quantiles)).all()
+    assert (features.cdf(quantiles) >= LEVELS[:, None]).all()
+    assert (features.cdf(quantiles - 1) < LEVELS[:, None]).all()
+    y = np.array([1.0, 700.0])
+    values = np.arange(1500.0)[:, None]
+    expected = ((weights @ stats.poisson.cdf(values[..., None], rates.T).swapaxes(1, 2) - (values >= y)) ** 2).sum(0)
+    assert_allclose(features.crps(y), expected, rtol=1e-9)
+    assert_allclose(features.mean, weights @ rates)
+
+
+def test_bits() -> None:
+    features = WholeNumberFeatures(np.array([0.5, 0.5]), np.array([[0.1], [0.7]]), are_bits=True)
+    assert_allclose(features.mean, [0.4])
+    assert_allclose(features.cdf(np.array([[-0.1], [0.0], [1.0]])), [[0.0], [0.6], [1.0]])
+    assert_allclose(features.quantiles(np.array([0.5, 0.59, 0.61])), [[0.0], [0.0], [1.0]])
+    assert_allclose([features.crps(np.array([y])) for y in (0.0, 1.0)], [[0.16], [0.36]])  # the Brier score
+
+
+def test_crps_of_draws_has_the_true_mean_for_any_number_of_draws() -> None:
+    rng, y = np.random.default_rng(0), np.array([0.7])
+    expected = GaussianFeatures(np.ones(1), np.zeros((1, 1)), np.ones((1, 1))).crps(y)[0]
+    for n in (2, 3, 10):
+        found = np.array([crps_of_draws(rng.normal(size=(n, 1)), y)[0] for _ in range(20_000)])
+        assert abs(found.mean() - expected) < 4 * found.std() / np.sqrt(len(found))
+    draws = rng.normal(size=(7, 2))
+    pairs = np.abs(draws[:, None] - draws).sum((0, 1)) / (7 * 6)
+    assert_allclose(crps_of_draws(draws, np.zeros(2)), np.abs(draws).mean(0) - 0.5 * pairs, rtol=1e-12)
+    assert np.isnan(crps_of_draws(draws[:1], np.zeros(2))).all()
+
+
+def test_draws_have_their_own_quantiles() -> None:
+    features = EmpiricalFeatures(np.array([[3.0], [1.0], [2.0], [10.0]]))
+    assert features.mean == [4.0]
+    assert_allclose(features.quantiles(np.array([0.25, 0.3, 0.9])), [[1.0], [2.0], [10.0]])
+    assert_allclose(features.cdf(np.array([2.0])), [0.5])
+
+
+OBSERVATIONS = (
+    sm.GaussianMixture(2),
+    sm.GaussianMixture(2, "full"),
+    sm.GaussianMixture(2, "lowrank", rank=1),
+    sm.GaussianMixture(1, "spherical"),
+    sm.AutoregressiveGaussian(2),
+    sm.AutoregressiveGaussian(1, "diag"),
+    sm.Poisson(),
+    sm.Bernoulli(),
+    sm.Columns([(sm.AutoregressiveGaussian(1), 2), (sm.Poisson(), 1)]),
+)
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
+def test_each_feature_has_the_distribution_of_draws(observation: sm.Observation) -> None:
+    """Of a mixture of two rows and three states, against the observation's own draws; in raw units."""
+    generator, size, n = torch.Generator().manual_seed(0), 3, 40_000
+    p = observation.n_output_parameters(size)
+    table = 0.5 * torch.randn(2, 3, p, generator=generator, dtype=torch.float64)
+    log_weights = torch.randn(2, 3, generator=generator, dtype=torch.float64).log_softmax(-1)
+    past = torch.randn(2, observation.n_past, size, generator=generator).double() if observation.n_past else None
+    whole = {"counts", "bits"} & set(observation.values(size))
+    shift, scale = (torch.zeros(3), torch.ones(3)) if whole else (torch.tensor([5.0, 0, -2]), torch.tensor([2, 0.1, 1]))
+    prediction = Prediction(observation, table, log_weights, past, None)
+    weights = np.array([0.25, 0.75])
+    features = feature_distributions(prediction, slice(0, 2), weights, shift.double(), scale.double())
+    assert features is not None
+    joint = (log_weights.exp() * torch.tensor(weights)[:, None]).flatten()
+    chosen = torch.multinomial(joint, n, replacement=True, generator=generator)
+    each = None if past is None else past[chosen // 3]
+    draws = (shift + scale * observation.sample(table.flatten(0, 1)[chosen], each, generator)).double().numpy()
+    assert_allclose(features.mean, draws.mean(0), atol=5 * (draws.std(0) / np.sqrt(n)).max())
+    for x in np.quantile(draws, [0.1, 0.5, 0.9], axis=0):
+        assert_allclose(features.cdf(x), (draws <= x).mean(0), atol=0.012)
+    y = np.quantile(draws, 0.3, axis=0)
+    assert_allclose(features.crps(y), crps_of_draws(draws, y), rtol=0.03)
+    assert isinstance(features, JoinedFeatures) == isinstance(observation, sm.Columns)
+
+
+def test_rows_of_no_weight_and_states_of_none_are_left_out() -> None:
+    table = torch.tensor([[[0.0, 1.0, 0.0], [0.0, 9.0, 0.0]], [[0.0, 5.0, 0.0], [0.0, 5.0, 0.0]]]).double()
+    log_weights = torch.tensor([[0.0, -torch.inf], [-torch.inf, -torch.inf]]).double()
+    prediction = Prediction(sm.GaussianMixture(1), table, log_weights, None, None)
+    one = torch.ones(1).double()
+    features = feature_distributions(prediction, slice(0, 2), np.array([1.0, 0.0]), 0 * one, one)
+    assert features is not None
+    assert_allclose(features.mean, [1.0])

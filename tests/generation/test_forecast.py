@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import itertools
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+
+import seqmodels as sm
+from seqmodels.generation.cursor import ClosedFormCursor, ReadingCursor, read_steps
+from seqmodels.preparation import Data
+from tests.families import Row, fitted, rough, rows
+
+mpl.use("agg")
+MEANS, DEVIATIONS = [[0.0], [5.0]], [1.0, 2.0]
+TRANSITION = np.array([[0.9, 0.1], [0.3, 0.7]])
+CHAIN = sm.HMM.from_parameters(
+    [0.4, 0.6], TRANSITION, means=MEANS, covariances=[[1.0], [4.0]], dtype="float64", random_state=1
+)
+STOPPING = sm.HMM.from_parameters(
+    [0.5, 0.5], [[0.5, 0.2], [0.1, 0.3]], [0.3, 0.6], emission=[[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]], dtype="float64"
+)
+
+
+def one_of_each_family() -> list[Row]:
+    """One row a family and kind, and one of its rows with sources; taggers have no forecast."""
+    found: dict[tuple[str, str], Row] = {}
+    for row in rows():
+        if not row.family.aligned:
+            found.setdefault((row.family.name, "with sources" if row.conditional else row.kind), row)
+    return list(found.values())
+
+
+# -- in closed form ----------------------------------------------------------------------------------------------
+
+
+def test_a_chain_of_gaussians_by_hand() -> None:
+    x = np.array([[0.3], [4.0], [-0.5]])
+    frame = CHAIN.forecast([x], 3, quantiles=(0.1, 0.5, 0.975)).frame
+    belief = np.array([0.4, 0.6])
+    for t, value in enumerate(x[:, 0]):
+        belief = (belief if t == 0 else belief @ TRANSITION) * stats.norm.pdf(value, [0.0, 5.0], DEVIATIONS)
+        belief /= belief.sum()
+    for h in range(3):
+        belief = belief @ TRANSITION
+        row = frame.iloc[h]
+        assert_allclose(row["mean"], belief @ [0.0, 5.0], rtol=1e-9)
+        for name, level in (("10%", 0.1), ("50%", 0.5), ("97.5%", 0.975)):
+            assert_allclose(belief @ stats.norm.cdf(row[name], [0.0, 5.0], DEVIATIONS), level, rtol=1e-7)
+    assert list(frame.columns) == ["sequence", "step", "feature", "mean", "10%", "50%", "97.5%", "method"]
+    assert set(frame["method"]) == {"exact"}
+
+
+def test_symbols_that_may_end_by_enumeration() -> None:
+    """p(the sequence lasts, and has this symbol h steps ahead), from the probabilities of whole beginnings."""
+    word, k = np.array([0, 2]), 3
+    frame = STOPPING.forecast([word], k, top_k=None).frame
+
+    def p_beginning(symbols: tuple[int, ...]) -> float:
+        """Of all sequences that begin so: they end there, or go on."""
+        alpha = np.array([0.5, 0.5]) * STOPPING.emission_[:, symbols[0]]
+        for symbol in symbols[1:]:
+            alpha = (alpha @ STOPPING.transition_) * STOPPING.emission_[:, symbol]
+        return float(alpha.sum())
+
+    for h in range(1, k + 1):
+        joint = np.zeros(3)
+        for tail in itertools.product(range(3), repeat=h):
+            joint[tail[-1]] += p_beginning((*word, *tail)) / p_beginning(tuple(word))
+        rows_of_step = frame[frame["step"] == h].set_index("symbol").sort_index()
+        assert_allclose(rows_of_step["survival"], joint.sum(), rtol=1e-9)
+        assert_allclose(rows_of_step["probability"], joint / joint.sum(), rtol=1e-9)
+        assert frame[frame["step"] == h]["probability"].is_monotonic_decreasing
+
+
+def test_an_autoregression_of_one_state_is_that_of_many_draws() -> None:
+    rng = np.random.default_rng(0)
+    x = [np.cumsum(rng.normal(size=(60, 2)), axis=0) @ np.array([[1.0, 0.6], [0.0, 100.0]]) for _ in range(3)]
+    for covariance_type in ("full", "diag"):
+        observation = sm.AutoregressiveGaussian(2, covariance_type)
+        model = sm.HMM(1, observation=observation, max_iter=3, dtype="float64").fit(x)
+        frame = model.forecast(x[:1], 5).frame
+        assert set(frame["method"]) == {"exact"}
+        drawn = np.stack(model.sample(20_000, prefix=x[0], length=65))[:, 60:]
+        error = drawn.std(0) / np.sqrt(20_000)
+        assert (np.abs(frame["mean"].to_numpy().reshape(5, 2) - drawn.mean(0)) < 4.5 * error).all()
+        inside = (drawn >= frame["5%"].to_numpy().reshape(5, 2)) & (drawn <= frame["95%"].to_numpy().reshape(5, 2))
+        assert_allclose(inside.mean(0), 0.9, atol=0.01)
+
+
+def test_a_random_walk_has_the_variance_of_its_steps() -> None:
+    rng = np.random.default_rng(1)
+    walk = [np.cumsum(rng.normal(size=(4000, 1)), axis=0)]
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), max_iter=3, dtype="float64").fit(walk)
+    frame = model.forecast(walk, 9).frame
+    width = (frame["95%"] - frame["5%"]).to_numpy() / (2 * stats.norm.ppf(0.95))
+    phi, noise = model.coefficients_[0, 0, 0], width[0]
+    assert_allclose(width**2, noise**2 * np.cumsum(phi ** (2 * np.arange(9))), rtol=1e-6)
+    assert_allclose(noise, 1.0, rtol=0.05)
+
+
+# -- every family ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", one_of_each_family(), ids=str)
+def test_one_step_ahead_is_predict_next(row: Row) -> None:
+    model, (X, y) = rough(row), row.data
+    frame = model.forecast(X[:4], 2, y=None if y is None else y[:4], n=30, top_k=None).frame
+    for i in range(4):
+        source = {} if y is None else {"source": X[i]}
+        ahead = model.predict_next(X[i] if y is None else y[i], **source)
+        first = frame[(frame["sequence"] == i) & (frame["step"] == 1)]
+        if model.length_ == "stop":
+            assert_allclose(first["survival"], 1 - ahead.p_end, rtol=1e-6)
+        if "symbol" in frame:
+            assert_allclose(first["probability"].sum(), 1.0, rtol=1e-6)
+            expected = np.sort(ahead.probs.numpy()[: len(first)])[::-1] / (1 - ahead.p_end)
+            assert_allclose(first["probability"], expected, rtol=1e-5, atol=1e-7)
+        elif first["method"].iloc[0] == "exact":
+            assert_allclose(first["mean"], ahead.mean.detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert np.isfinite(frame[frame["step"] == 1].select_dtypes("number")).all(axis=None)
+
+
+@pytest.mark.parametrize("row", one_of_each_family(), ids=str)
+def test_reading_at_once_is_reading_step_by_step(row: Row) -> None:
+    model, cursor = fitted(row), fitted(row).cursor()
+    if not isinstance(cursor, ReadingCursor):
+        pytest.skip("it reads step by step")
+    example = max(model._setting().examples(Data.of(*row.data)), key=lambda e: len(e.values))
+    x = torch.as_tensor(np.stack([example.values, example.values[::-1].copy()]))
+    source = None if example.source is None else [example.source] * 2
+    stepwise = cursor.start(source, 2)
+    for step in x.unbind(1):
+        stepwise = cursor.advance(stepwise, step)
+    at_once = read_steps(cursor, read_steps(cursor, cursor.start(source, 2), x[:, :3]), x[:, 3:])
+    for _ in range(3):
+        values = x[:, 1]
+        expected = cursor.distribution(stepwise).log_prob(values)
+        assert_allclose(cursor.distribution(at_once).log_prob(values), expected, rtol=1e-9)
+        stepwise, at_once = cursor.advance(stepwise, values), cursor.advance(at_once, values)
+
+
+def test_far_ahead_paths_agree_with_the_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same HMM with and without its closed form; its own noise says how far they may be apart."""
+    x = [np.array([[0.3], [4.0]]), np.array([[6.0]])]
+    words = [np.array([0, 2]), np.array([1])]
+    exact = CHAIN.forecast(x, 6).frame, STOPPING.forecast(words, 4, top_k=None).frame
+    monkeypatch.setattr("seqmodels.hmm.cursor.HMMCursor.predictions_ahead", lambda *_: None)
+    sampled = CHAIN.forecast(x, 6, n=4000).frame, STOPPING.forecast(words, 4, n=4000, top_k=None).frame
+    assert sampled[0]["method"].tolist() == (["exact"] + ["sampled"] * 5) * 2
+    for column in ("mean", "5%", "50%", "95%"):
+        assert_allclose(sampled[0][column], exact[0][column], atol=0.25)
+    first, second = (f.sort_values(["sequence", "step", "symbol"], ignore_index=True) for f in (exact[1], sampled[1]))
+    assert_allclose(second["probability"], first["probability"], atol=0.03)
+    assert_allclose(second["survival"], first["survival"], atol=0.03)
+
+
+@pytest.mark.parametrize("observation", [sm.AutoregressiveGaussian(1), sm.GaussianMixture(2)], ids=repr)
+def test_the_frame_agrees_with_its_paths(observation: sm.Observation) -> None:
+    rng = np.random.default_rng(2)
+    x = [3 + 0.1 * np.cumsum(rng.normal(size=(40, 2)), axis=0) for _ in range(4)]
+    model = sm.HMM(2, observation=observation, max_iter=5, dtype="float64").fit(x)
+    forecast = model.forecast(x[:3], 6, n=3000)
+    for i, paths in enumerate(forecast.paths):
+        assert paths.shape == (3000, 6, 2)
+        of_sequence = forecast.frame[forecast.frame["sequence"] == i]
+        mean = of_sequence["mean"].to_numpy().reshape(6, 2)
+        assert (np.abs(mean - paths.mean(0)) < 5 * paths.std(0) / np.sqrt(3000)).all()
+        for name, level in (("5%", 0.05), ("50%", 0.5), ("95%", 0.95)):
+            at = of_sequence[name].to_numpy().reshape(6, 2)
+            assert_allclose((paths <= at).mean(0), level, atol=0.025)
+
+
+def test_paths_of_symbols_and_text_end() -> None:
+    forecast = STOPPING.forecast([np.array([0]), np.array([2, 2])], 4, n=4000)
+    for i, paths in enumerate(forecast.paths):
+        assert paths.shape == (4000, 4)
+        ended = paths == -1
+        assert (ended[:, 1:] >= ended[:, :-1]).all()
+        lasts = forecast.frame[forecast.frame["sequence"] == i].drop_duplicates("step")["survival"]
+        assert_allclose((~ended).mean(0), lasts, atol=0.04)
+    model = sm.NGram(3).fit(["to be or not to be"] * 3)
+    continued = model.forecast(["to b", "no"], 5, n=20)
+    assert [len(paths) for paths in continued.paths] == [20, 20]
+    assert all(isinstance(path, str) and len(path) <= 5 for path in continued.paths[0])
+    first = continued.frame[(continued.frame["sequence"] == 0) & (continued.frame["step"] == 1)]
+    assert first["symbol"].iloc[0] == "e"
+
+
+def test_a_sequence_that_cannot_last_has_no_values() -> None:
+    model = sm.HMM.from_parameters([1.0, 0.0], [[0, 0.5], [0, 0]], [0.5, 1.0], emission=[[0.5, 0.5]] * 2)
+    frame = model.forecast([np.array([0])], 3, top_k=None).frame
+    assert_allclose(frame.drop_duplicates("step")["survival"], [0.5, 0, 0])
+    assert frame["probability"].isna().tolist() == [False] * 2 + [True] * 4
+
+
+def test_draws_repeat_by_seed_and_sequences_keep_their_names() -> None:
+    rng = np.random.default_rng(3)
+    x = sm.Sequences([rng.normal(size=(n, 2)) for n in (9, 3, 30)], names=["b", "a", "c"])
+    model = sm.GRU(d_model=4, max_steps=2).fit(x)
+    first, again = model.forecast(x, 3, n=20), model.forecast(x, 3, n=20)
+    pd.testing.assert_frame_equal(first.frame, again.frame)
+    assert not first.frame.equals(model.forecast(x, 3, n=20, random_state=7).frame)
+    assert first.frame["sequence"].drop_duplicates().tolist() == ["b", "a", "c"]
+    alone = model.forecast(x.take([2]), 1).frame
+    assert_allclose(alone["mean"], first.frame[first.frame["sequence"] == "c"]["mean"][:2], rtol=1e-5)
+
+
+def test_missing_values_are_summed_out() -> None:
+    x = np.array([[0.3], [np.nan], [np.nan]])
+    two_ahead = CHAIN.forecast([x[:1]], 3).frame["mean"].iloc[2]
+    assert_allclose(CHAIN.forecast([x], 1).frame["mean"].iloc[0], two_ahead, rtol=1e-9)
+
+
+def test_only_cursors_with_a_closed_form_say_so() -> None:
+    assert isinstance(CHAIN.cursor(), ClosedFormCursor)
+    rng = np.random.default_rng(4)
+    network = sm.GRU(d_model=4, max_steps=1).fit([rng.normal(size=(9, 1)) for _ in range(3)])
+    assert not isinstance(network.cursor(), ClosedFormCursor)
+
+
+# -- refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"k": 0}, "k is 0; pass a whole number"),
+        ({"k": 2.5}, "k is 2.5"),
+        ({"n": 0}, "n is 0"),
+        ({"quantiles": (0.5, 0.1)}, "increasing numbers between 0 and 1"),
+        ({"quantiles": (0.0, 0.5)}, "increasing numbers"),
+        ({"top_k": 0}, "top_k is 0"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(options: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        CHAIN.forecast([np.zeros((2, 1))], **({"k": 1} | options))  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_forecast_is_refused() -> None:
+    impossible = sm.HMM.from_parameters([1.0, 0.0], np.eye(2), emission=np.eye(2), dtype="float64")
+    with pytest.raises(ValueError, match="sequence 1 has probability zero"):
+        impossible.forecast([np.array([0, 0]), np.array([0, 1])], 2)
+    tagger = sm.HMMTagger(max_iter=2).fit([np.array([0, 1, 2])] * 3, [np.array([0, 1, 0])] * 3)
+    with pytest.raises(ValueError, match="nothing follows"):
+        tagger.forecast([np.array([0, 1])], 1, y=[np.array([0, 1])])
+    with pytest.raises(ValueError, match="has 2 features but the model was fitted on 1"):
+        CHAIN.forecast([np.zeros((2, 2))], 1)
+
+
+# -- the picture -------------------------------------------------------------------------------------------------
+
+
+def test_a_fan_chart_has_the_bands_of_the_frame() -> None:
+    x = [np.random.default_rng(5).normal(size=(50, 1))]
+    forecast = CHAIN.forecast(x, 4, quantiles=(0.05, 0.25, 0.5, 0.75, 0.95))
+    ax = sm.plot_forecast(forecast, truth=np.ones(9), paths=3, unit="metres")
+    observed, *_paths, actual = [line for line in ax.lines if line.get_label() in ("observed", "actual")]
+    assert_array_equal(observed.get_xdata(), np.arange(-29, 1))
+    assert_array_equal(observed.get_ydata(), x[0][-30:, 0])
+    assert_array_equal(actual.get_ydata(), [x[0][-1, 0], 1, 1, 1, 1])
+    (median,) = [line for line in ax.lines if line.get_label() == "median"]
+    assert_allclose(median.get_ydata()[1:], forecast.frame["50%"])
+    assert [band.get_label() for band in ax.collections] == ["90 %", "50 %"]
+    upper = ax.collections[0].get_paths()[0].vertices[:, 1].max()
+    assert_allclose(upper, max(forecast.frame["95%"].max(), x[0][-1, 0]))
+    assert len(ax.lines) == 3 + 3
+    assert ax.get_ylabel() == "metres"
+    ax.figure.savefig("/dev/null", format="png")
+
+
+def test_a_picture_of_symbols_is_a_map_of_probabilities() -> None:
+    forecast = STOPPING.forecast([np.array([0])], 4, top_k=None)
+    (image,) = forecast.plot().images
+    assert image.get_array().shape == (3, 4)
+    assert_allclose(image.get_array().sum(0), 1.0)
+
+
+def test_a_picture_of_what_is_not_there_is_refused() -> None:
+    forecast = CHAIN.forecast([np.zeros((3, 1))], 2)
+    with pytest.raises(ValueError, match="no sequence 'x'"):
+        forecast.plot(sequence="x")
+    with pytest.raises(ValueError, match="feature is 1, but there are 1"):
+        forecast.plot(feature=1)
