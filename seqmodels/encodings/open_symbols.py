@@ -28,8 +28,8 @@ class OpenSymbols(Encoding):
     with a fixed q, the same for every model: ``1 / (n_symbols - K)`` where the alphabet is stated, else
     ``q = 1 / (k (k + 1))`` for the k-th of the non-negative integers that are not known, in their order. Both sum to
     one, so the probabilities of all raw symbols do, and figures are comparable with those of ``Symbols``. ``log q`` is
-    the log-determinant of a step. In what is drawn, searched or forecast the class stands as the smallest symbol that is not
-    known. ``predict_next`` is over raw symbols; where the alphabet is not stated, all that are larger than the known
+    the log-determinant of a step. In what is drawn, searched or forecast the class stands as the smallest unknown
+    symbol. ``predict_next`` is over raw symbols; where the alphabet is not stated, all that are larger than the known
     ones are its last category (before the end).
 
     Args:

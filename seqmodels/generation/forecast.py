@@ -56,8 +56,8 @@ class Forecast:
     def paths(self) -> list[Any]:
         """For each sequence n draws of its next k steps together, in raw units.
 
-        Of vectors ``(n, k, D)``, NaN after the end of a path; of symbols ``(n, k)`` integers or strings, -1 after it; of text n
-        strings. Where the frame is a mean over paths, these are the paths.
+        Of vectors ``(n, k, D)``, NaN after the end of a path; of symbols ``(n, k)`` integers or strings, -1 after it;
+        of text n strings. Where the frame is a mean over paths, these are the paths.
         """
         return [_raw_paths(draw(), self._encoding) for draw in self._draw_paths]
 
