@@ -1,8 +1,9 @@
 """Two checkouts of seqmodels side by side in one run, row by row: ``python benchmarks/before_after.py --before DIR``.
 
 A change that should leave speed as it was is held to this: each row is a process of either checkout, on one core,
-taking turns; the figure is the median over rounds of the ratio of a turn before to the turn after beside it (above 1:
-faster now).
+taking turns; the ratio is that of a turn before to the turn after beside it (above 1: faster now). How a process lies
+in memory makes it some per cent faster or slower as long as it lives, so every row is started anew several times: the
+figure is the median over starts of the median over rounds, beside the lowest and the highest start.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def seconds(process: Process, n: int) -> float:
     return float(answer["seconds"])
 
 
-def compare(row: Row, before: Path, rounds: int) -> dict[str, object]:
-    """A line of the table."""
+def turns(row: Row, before: Path, rounds: int) -> list[tuple[float, float]]:
+    """Seconds before and after, of each round of one pair of processes."""
     python = Path(sys.executable)
     processes = [Process(python, row.module, *row.arguments, root=root) for root in (before, HERE.parent)]
     try:
@@ -67,17 +68,24 @@ def compare(row: Row, before: Path, rounds: int) -> dict[str, object]:
             order = (0, 1) if number % 2 == 0 else (1, 0)  # whoever comes second finds other caches
             turn = {i: seconds(processes[i], row.n) for i in order}
             pairs.append((turn[0], turn[1]))
+        return pairs
     finally:
         for process in processes:
             process.close()
-    ratios = [b / a for b, a in pairs]
+
+
+def compare(row: Row, before: Path, starts: int, rounds: int) -> dict[str, object]:
+    """A line of the table."""
+    pairs_of_starts = [turns(row, before, rounds) for _ in range(starts)]
+    ratios = [statistics.median(b / a for b, a in pairs) for pairs in pairs_of_starts]
     return {
         "row": row.name,
-        "before": statistics.median(b for b, _ in pairs),
-        "after": statistics.median(a for _, a in pairs),
+        "before": statistics.median(b for pairs in pairs_of_starts for b, _ in pairs),
+        "after": statistics.median(a for pairs in pairs_of_starts for _, a in pairs),
         "ratio": statistics.median(ratios),
         "lowest": min(ratios),
         "highest": max(ratios),
+        "starts": starts,
         "rounds": rounds,
     }
 
@@ -87,7 +95,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, required=True, metavar="DIR", help="the other checkout")
     parser.add_argument("--only", default="", help="rows whose names begin so")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--starts", type=int, default=5, help="pairs of processes a row")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each process")
     parser.add_argument("--core", type=int, default=min(os.sched_getaffinity(0)), help="the one all run on")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "before_after.csv")
     options = parser.parse_args()
@@ -96,7 +105,7 @@ def main() -> None:
     lines = []
     for row in ROWS:
         if row.name.startswith(options.only):
-            lines.append(compare(row, options.before.resolve(), options.rounds))
+            lines.append(compare(row, options.before.resolve(), options.starts, options.rounds))
             print(pd.DataFrame(lines[-1:]).to_string(index=False, header=len(lines) == 1), flush=True)
             write(pd.DataFrame(lines), options.out, shlex.join(["python", *words]))
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import seqmodels as sm
+from seqmodels.encodings import OpenSymbols
 
 GAUSSIAN = sm.GaussianMixture(1)
 
@@ -183,6 +184,22 @@ def test_unknown_and_impossible_symbols_leave_the_others_their_probability(lengt
     np.testing.assert_allclose(frame["log_prob"][kept], expected[kept], rtol=1e-6)
     assert len(frame) == 6 + (length == "stop")
     detector.plot(item)[0].figure.savefig(io.BytesIO())
+
+
+def test_words_are_scored_by_their_own_names():
+    """Of words a new one has probability zero; with a class for unknown symbols the symbols of training do not."""
+    words = [["sit", "walk", "sit", "run"] * 5] * 8
+    detector = sm.Anomalies(sm.NGram(2), quantile=0.9).fit(words)
+    frame = detector.predict([["sit", "fly", "sit"]])
+    assert frame["reason"].tolist()[1] == "unknown symbol fly"
+    assert np.isneginf(frame["log_prob"][1])
+    assert np.isfinite(frame["log_prob"][[0, 2]]).all()
+    detector.plot(["sit", "fly", "sit"])[0].figure.savefig(io.BytesIO())
+    symbols = [np.array([3, 30, 3, 700] * 5)] * 8
+    model = sm.NGram(2, encoding=OpenSymbols()).fit(symbols)
+    frame = sm.Anomalies(model, quantile=0.9).calibrate(symbols).predict([np.array([3, 30, 3, 700, 5, 3])])
+    assert "".join(frame["reason"]) == ""
+    np.testing.assert_allclose(frame["log_prob"].sum(), model.log_prob([np.array([3, 30, 3, 700, 5, 3])])[0], rtol=1e-9)
 
 
 def test_held_out_zeros_are_warned_of():

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 import seqmodels as sm
+from seqmodels.encodings import OpenSymbols
 from seqmodels.generation.cursor import ClosedFormCursor, ReadingCursor, read_steps
 from seqmodels.preparation import Data
 from tests.families import Row, fitted, rough, rows
@@ -189,6 +190,18 @@ def test_paths_of_symbols_and_text_end() -> None:
     assert all(isinstance(path, str) and len(path) <= 5 for path in continued.paths[0])
     first = continued.frame[(continued.frame["sequence"] == 0) & (continued.frame["step"] == 1)]
     assert first["symbol"].iloc[0] == "e"
+
+
+def test_symbols_are_named_as_in_the_data() -> None:
+    words = [["sit", "walk", "run"] * 6] * 4
+    forecast = sm.NGram(3).fit(words).forecast([["sit", "walk"]], 2, n=20)
+    assert forecast.frame["symbol"].iloc[0] == "run"
+    assert set(forecast.frame["symbol"]) <= {"sit", "walk", "run"}
+    assert (forecast.paths[0][:, 0] == "run").mean() > 0.5
+    model = sm.NGram(3, encoding=OpenSymbols()).fit([np.array([3, 30, 700] * 6)] * 4)
+    forecast = model.forecast([np.array([3, 30])], 2, n=20)
+    assert forecast.frame["symbol"].iloc[0] == 700
+    assert set(np.unique(forecast.paths[0])) <= {-1, 0, 3, 30, 700}  # 0 stands for all that are unknown
 
 
 def test_a_sequence_that_cannot_last_has_no_values() -> None:
