@@ -32,7 +32,7 @@ test: lint types
 lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) $$($(PYTHON) tools/lowest.py text audio translation) \
-		setuptools pytest pytest-xdist hypothesis scikit-learn hmmlearn safetensors
+		setuptools pytest pytest-timeout pytest-xdist hypothesis scikit-learn hmmlearn safetensors
 	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
 	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_sequences.py \
 		tests/test_storage.py tests/test_preparation.py tests/encodings tests/observations

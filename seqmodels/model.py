@@ -137,7 +137,7 @@ class SequenceModel(Configurable, ABC):
 
     @abstractmethod
     def _default_observation(self, kind: Kind) -> Observation:
-        """What ``observation="auto"`` means."""
+        """The observation that ``observation="auto"`` stands for, by the kind of the data."""
 
     @abstractmethod
     def _check_hyperparameters(self) -> None:

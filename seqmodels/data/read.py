@@ -91,7 +91,7 @@ class Options:
     unit: Unit
 
     def of_table(self, source: Path | pd.DataFrame) -> Sequences:
-        """Read a table."""
+        """The sequences of a table, of a file or in memory, by the options of ``read``."""
         return table(
             source,
             kind=self.kind,

@@ -57,7 +57,7 @@ class SeasonalNaive:
                     for h in range(k)
                 ]
                 paths = self._paths(phases, n, rng)
-                yield Ahead(i, t, np.ones(k), list(steps), np.ones(k, dtype=bool), partial(_the, paths))
+                yield Ahead(i, t, np.ones(k), list(steps), np.ones(k, dtype=bool), partial(_already_drawn, paths))
 
     def _paths(self, phases: np.ndarray, n: int, rng: np.random.Generator) -> Paths:
         k, size = phases.shape
@@ -75,5 +75,5 @@ def _filled(x: np.ndarray, season: int) -> np.ndarray:
     return filled
 
 
-def _the(paths: Paths) -> Paths:
+def _already_drawn(paths: Paths) -> Paths:
     return paths

@@ -240,7 +240,7 @@ class Sampler:
         paths, exact = self._by_sequence(drawn, m), np.arange(self.k) < int(has_cdf)
         for i, number in enumerate(numbers):
             lasting, of_sequence = np.array([p[i] for p in survival]), [each[i] for each in steps]
-            yield Ahead(number, origin, lasting, of_sequence, exact, partial(_the, paths[i]))
+            yield Ahead(number, origin, lasting, of_sequence, exact, partial(paths.__getitem__, i))
 
     def _empirical(self, x: np.ndarray, lasts: np.ndarray, m: int) -> list[StepDistribution | None]:
         """Of what the paths of m sequences have at a step, ``x (m n, D)``; None where none of them lasts."""
@@ -251,10 +251,6 @@ class Sampler:
 
 def _one(draw_all: Callable[[], list[Paths]], i: int) -> Paths:
     return draw_all()[i]
-
-
-def _the(paths: Paths) -> Paths:
-    return paths
 
 
 def _refuse_impossible(prediction: Prediction, numbers: list[int]) -> None:

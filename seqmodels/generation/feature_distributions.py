@@ -30,7 +30,7 @@ class FeatureDistributions(ABC):
     @property
     @abstractmethod
     def mean(self) -> np.ndarray:
-        """``(D,)``."""
+        """``(D,)``: the mean of each feature, in raw units."""
 
     @abstractmethod
     def cdf(self, x: np.ndarray) -> np.ndarray:

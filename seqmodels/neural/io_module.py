@@ -113,7 +113,7 @@ class SequenceModule(nn.Module, Generic[State]):
         def __call__(
             self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor, state: State
         ) -> tuple[Tensor, State]:
-            """By ``forward``."""
+            """Calls ``forward``, after the hooks of the module."""
 
     def __init__(
         self, network: Network[State], observation: Observation, spec: IOSpec, generator: torch.Generator

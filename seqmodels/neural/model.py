@@ -85,7 +85,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @abstractmethod
     def _network(self) -> Network[Any]:
-        """The untrained network."""
+        """The network that the hyperparameters describe, with weights drawn anew."""
 
     @abstractmethod
     def _windowing(self) -> Windowing:

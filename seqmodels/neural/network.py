@@ -76,7 +76,7 @@ class Network(nn.Module, ABC, Generic[State]):
     if TYPE_CHECKING:  # nn.Module's own takes and returns anything
 
         def __call__(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-            """By ``forward``."""
+            """Calls ``forward``, after the hooks of the module."""
 
     @abstractmethod
     def start(self, n: int, source: Source | None = None) -> State:

@@ -53,7 +53,7 @@ class NGramCursor:
         return NGramState(self._last(symbols), True)
 
     def advance(self, state: NGramState, x: Tensor) -> NGramState:
-        """After ``x (n,)``."""
+        """The contexts of what comes after symbols ``x (n,)``."""
         symbols = x.cpu().numpy().astype(np.int64)
         return NGramState(self._last(np.column_stack([state.recent, symbols])), False)
 

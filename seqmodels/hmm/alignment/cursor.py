@@ -71,7 +71,7 @@ class AlignmentCursor:
         return AlignmentState(chains, chains.initial.log(), chains.initial.new_full((n,), -torch.inf), previous)
 
     def advance(self, state: AlignmentState, x: Tensor) -> AlignmentState:
-        """After ``x (n,)``."""
+        """The belief over positions after symbols ``x (n,)``, and the log-probability of an end there."""
         x, chains = x.to(self.device), state.chains
         p = self._emission(state).gather(2, x.view(-1, 1, 1).expand(-1, chains.windows.shape[1], 1))[..., 0]
         joint = state.log_predicted + self._of_states(p.log(), chains)

@@ -230,7 +230,7 @@ class RunningStatistics:
 
     @classmethod
     def first(cls, expectations: Expectations, n_frames: float) -> RunningStatistics:
-        """Of one batch."""
+        """The averages over the frames of a first batch."""
         return cls(expectations.scaled(1 / n_frames), 1, n_frames)
 
     def add(

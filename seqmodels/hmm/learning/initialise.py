@@ -50,7 +50,7 @@ def start(
     topology: Topology | None = None,
     tying: Tying | None = None,
 ) -> Parameters:
-    """One of ``starts``."""
+    """Parameters to begin EM from, drawn once; arguments as of ``starts``."""
     return next(
         starts(
             emission,

@@ -48,7 +48,7 @@ class Cell(nn.Module, ABC, Generic[CellState]):
     if TYPE_CHECKING:  # nn.Module's own takes and returns anything
 
         def __call__(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-            """By ``forward``."""
+            """Calls ``forward``, after the hooks of the module."""
 
     @abstractmethod
     def initial_state(self, n: int) -> CellState:
