@@ -23,6 +23,10 @@ class AutoregressiveGaussian(Observation):
         covariance_type: of the innovations and of the first steps: ``"full"`` or ``"diag"``.
         min_covariance: floor of the innovations' variances (eigenvalues under ``full`` in EM), in standardised units.
         ridge: strength of a Gaussian prior on the coefficients in an M-step (``ridge`` pseudo-frames of unit variance).
+        unit_root: strength of a prior that the coefficients ``A_1 + ... + A_p`` sum to the identity, in such
+            pseudo-frames too: what a level that drifts does, where least squares draws forecasts to the mean of the
+            training data (Doan, Litterman and Sims 1984, *Forecasting and conditional projection using realistic prior
+            distributions*). Far more than there are frames (1e6) makes it a regression of differences.
 
     The output parameters of a state are the coefficients (D, pD), the intercept (D), the innovations' shape, and mean
     and shape of the first steps. Reference: Hamilton (1990), *Analysis of time series subject to changes in regime*.
@@ -36,11 +40,14 @@ class AutoregressiveGaussian(Observation):
     covariance_type: Literal["diag", "full"] = "full"
     min_covariance: float = 1e-6
     ridge: float = 1e-3
+    unit_root: float = 0.0
     emits = "vectors"
 
     def check(self, size: int) -> None:
         if self.covariance_type not in ("diag", "full"):
             raise ValueError(f"covariance_type is {self.covariance_type!r}; pass 'diag' or 'full'")
+        if not 0 <= self.unit_root < float("inf"):
+            raise ValueError(f"unit_root is {self.unit_root}; pass a finite number, 0 or more")
 
     @property
     def n_past(self) -> int:

@@ -157,6 +157,16 @@ class AutoregressiveEmission(Emission):
         last = torch.cat([sums[:, :q], counts.unsqueeze(1)], dim=1).unsqueeze(-1)  # (K, q + 1, 1): products with the 1
         gram = torch.cat([torch.cat([products[:, :q, :q], last[:, :q].transpose(-1, -2)], dim=1), last], dim=2)
         cross = torch.cat([products[:, q:, :q], sums[:, q:].unsqueeze(-1)], dim=-1)  # (K, D, q + 1)
+        scatter = products[:, q:, q:]
+        if self.observation.unit_root:
+            # Pseudo-frames whose steps are all alike, each of one feature, and no intercept in their regression.
+            ones = self._all_lags(table)  # (D, q)
+            extra = torch.nn.functional.pad(self.observation.unit_root * (ones.T @ ones), (0, 1, 0, 1))
+            gram = gram + extra
+            cross = cross + torch.nn.functional.pad(self.observation.unit_root * ones, (0, 1))
+            scatter = scatter + self.observation.unit_root * torch.eye(
+                self.size, dtype=table.dtype, device=table.device
+            )
         penalty = torch.full((q + 1,), self.observation.ridge, dtype=torch.float64, device=table.device)
         penalty[q] = 0.0
         visited = counts > 1e-10
@@ -164,7 +174,7 @@ class AutoregressiveEmission(Emission):
         ridged = torch.where(visited[:, None, None], gram + torch.diag(penalty), identity)
         weights = cross @ torch.linalg.pinv(ridged, hermitian=True)
         # At the optimum (cross terms included) the residual scatter plus the penalty is Σxx - W crossᵀ.
-        scatter = products[:, q:, q:] - weights @ cross.transpose(-1, -2)
+        scatter = scatter - weights @ cross.transpose(-1, -2)
         covariance = 0.5 * (scatter + scatter.transpose(-1, -2)) / torch.where(visited, counts, 1.0)[:, None, None]
         shape = self._shape(torch.where(visited[:, None, None], covariance, identity[: self.size, : self.size]))
         _, _, _, first_mean, first_shape = self.observation.unpack(table, self.size)
@@ -177,14 +187,26 @@ class AutoregressiveEmission(Emission):
         return gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, self.observation.min_covariance))
 
     def log_prior(self, table: Tensor) -> Tensor:
-        """The ridge: ``-½ ridge tr(Σ⁻¹ A Aᵀ)``, coefficients in units of the innovations."""
+        """``-½ ridge tr(Σ⁻¹ A Aᵀ) - ½ unit_root tr(Σ⁻¹ R Rᵀ)``, ``R = I - A_1 - ... - A_p``, standardised."""
         matrix, _, shape, *_ = self.observation.unpack(table, self.size)
+        log_prior = -0.5 * self.observation.ridge * self._scaled_squares(matrix, shape)
+        if self.observation.unit_root:
+            ones = self._all_lags(table)
+            rest = torch.eye(self.size, dtype=table.dtype, device=table.device) - matrix @ ones.T
+            log_prior = log_prior - 0.5 * self.observation.unit_root * self._scaled_squares(rest, shape)
+        return log_prior
+
+    def _scaled_squares(self, matrix: Tensor, shape: Tensor) -> Tensor:
+        """``Σ_k tr(Σ⁻¹ M Mᵀ)``: a matrix ``(K, D, n)`` in units of the innovations."""
         if self.diagonal:
-            scaled = matrix.square() / gaussian.variances_of_shape(shape, self.observation.min_covariance).unsqueeze(-1)
-        else:
-            factor = gaussian.precision_cholesky(shape, self.size, self.observation.min_covariance)
-            scaled = (factor.transpose(-1, -2) @ matrix).square()
-        return -0.5 * self.observation.ridge * scaled.sum()
+            variances = gaussian.variances_of_shape(shape, self.observation.min_covariance)
+            return (matrix.square() / variances.unsqueeze(-1)).sum()
+        factor = gaussian.precision_cholesky(shape, self.size, self.observation.min_covariance)
+        return (factor.transpose(-1, -2) @ matrix).square().sum()
+
+    def _all_lags(self, table: Tensor) -> Tensor:
+        """``(I, ..., I)``, ``(D, pD)``."""
+        return torch.eye(self.size, dtype=table.dtype, device=table.device).repeat(1, self.observation.order)
 
     def floor_hits(self, table: Tensor) -> Tensor:
         _, _, shape, *_ = self.observation.unpack(table, self.size)
