@@ -188,7 +188,11 @@ class SequenceModel(Configurable, ABC):
 
     def _reads_missing(self) -> bool:
         """Whether the fitted model reads, and sums out, missing values."""
-        return self._sums_out_missing and self.observation_.sums_out_missing
+        return self._sums_out(self.observation_)
+
+    def _sums_out(self, observation: Observation) -> bool:
+        """Whether the model sums out missing values of frames that this observation emits."""
+        return self._sums_out_missing and observation.sums_out_missing
 
     def _source_shares_encoding(self) -> bool:
         """Whether sources and targets are read by one encoding."""

@@ -81,6 +81,7 @@ ORDER = {
         "topology",
         "from_parameters",
         "emissions",
+        "missing_past",
         "corpus",
         "cursor",
         "state_forecast",

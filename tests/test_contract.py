@@ -201,7 +201,7 @@ def test_missing_values_are_summed_out_batched_and_one_by_one_or_refused(row: Ro
         scored[i][t, feature] = np.nan
     scored[3][5] = np.nan  # a whole frame
     data = (scored, None) if y is None else (X, scored)
-    if not (row.model._sums_out_missing and fitted(row).observation_.sums_out_missing):
+    if not (row.model._sums_out(fitted(row).observation_)):
         with pytest.raises(ValueError, match="has a NaN at frame 3, and this model cannot sum out"):
             row.model.fit(*data, validation=None)
         return

@@ -7,6 +7,7 @@ from seqmodels.data.huggingface import from_rows
 from seqmodels.data.jsonl import jsonl
 from seqmodels.data.known_hmm import KnownHMM, hmm_draws
 from seqmodels.data.mfcc import MFCC, deltas
+from seqmodels.data.midi import midi
 from seqmodels.data.npy import npy
 from seqmodels.data.parallel import pairs
 from seqmodels.data.read import is_recordings, is_table, is_text, read
@@ -34,6 +35,7 @@ __all__ = [
     "is_table",
     "is_text",
     "jsonl",
+    "midi",
     "npy",
     "pairs",
     "read",

@@ -11,6 +11,7 @@ from seqmodels.data.audio import audio
 from seqmodels.data.fasta import fasta
 from seqmodels.data.jsonl import jsonl
 from seqmodels.data.kinds import as_kind, check_kind, suffix_of
+from seqmodels.data.midi import midi
 from seqmodels.data.npy import npy
 from seqmodels.data.tables import read_table, table
 from seqmodels.data.text import NUMBERS, Unit, read_text, text
@@ -26,8 +27,9 @@ FASTA = (".fasta", ".fa", ".fna", ".faa", ".ffn")
 JSON = (".jsonl", ".ndjson", ".json")
 SERIES = (".ts",)
 RECORDINGS = (".wav",)
+MUSIC = (".mid", ".midi")
 TEXTS = (".txt", ".md")
-FORMATS = (TABLES, ARRAYS, FASTA, JSON, SERIES, RECORDINGS, TEXTS)
+FORMATS = (TABLES, ARRAYS, FASTA, JSON, SERIES, RECORDINGS, MUSIC, TEXTS)
 FILE = "file"  # the column of a folder's tables that names the file of a row
 Folders = Literal["label", "cluster"]
 
@@ -49,7 +51,7 @@ def read(
     - ``.csv``, ``.tsv``, ``.parquet``: ``data.table``, whose arguments are ``by``, ``columns``, ``time``, ``label``,
       ``cluster``;
     - ``.npy``, ``.npz``: ``data.npy``; ``.ts``: ``data.ts``; ``.fasta``, ``.fa``, ``.fna``, ``.faa``: ``data.fasta``;
-    - ``.jsonl``, ``.ndjson``, ``.json``: ``data.jsonl``; ``.wav``: ``data.audio``;
+    - ``.jsonl``, ``.ndjson``, ``.json``: ``data.jsonl``; ``.wav``: ``data.audio``; ``.mid``, ``.midi``: ``data.midi``;
     - anything else: UTF-8 text, ``data.text``; numbers, if ``kind`` says so: ``data.table``.
 
     ``.gz`` is unpacked. ``print(read(path).describe())`` says what was understood.
@@ -119,12 +121,14 @@ def _read_file(file: Path, options: Options) -> Sequences:
         if not isinstance(options.columns, str | None):
             raise ValueError(f"{file}: a sequence is the value of one key; pass columns as one str")
         return jsonl(file, columns=options.columns, kind=options.kind)
-    if suffix in SERIES + RECORDINGS and options.kind not in (None, "vectors"):
+    if suffix in SERIES + RECORDINGS + MUSIC and options.kind not in (None, "vectors"):
         raise ValueError(f"{file} holds vectors, so its kind is not {options.kind!r}; leave kind out")
     if suffix in SERIES:
         return ts(file)
     if suffix in RECORDINGS:
         return audio(file)
+    if suffix in MUSIC:
+        return midi(file)
     if options.kind in ("vectors", "symbols") and NUMBERS.fullmatch(read_text(file)):
         return options.of_table(file)
     texts = text(file, options.unit)

@@ -66,6 +66,9 @@ def _joined_conditionals(steps: list[tuple[Prediction, torch.Tensor]]) -> np.nda
 
     def joined(name: str) -> Any:
         parts = [getattr(prediction, name) for prediction, _ in steps]
+        if name == "past" and parts[0] is not None:  # from the first missing value on a past has more rows
+            rows = max(part.shape[1] for part in parts)
+            parts = [torch.nn.functional.pad(part, (0, 0, 0, rows - part.shape[1])) for part in parts]
         return None if parts[0] is None else torch.cat(parts)
 
     many = Prediction(first.observation, joined("output_parameters"), joined("log_weights"), joined("past"), None)

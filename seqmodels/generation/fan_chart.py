@@ -24,7 +24,7 @@ def plot_forecast(
     ax: Axes | None = None,
     *,
     sequence: Any = None,
-    feature: int = 0,
+    feature: int | str = 0,
     history: int | None = None,
     truth: Any = None,
     paths: int = 0,
@@ -40,7 +40,7 @@ def plot_forecast(
         forecast: what ``SequenceModel.forecast`` returned.
         ax: axes to draw on; None: those of a new figure.
         sequence: its name; None: the first.
-        feature: of vectors, its number.
+        feature: of vectors, its number or name.
         history: how many of the last steps to draw; None: three for each step of the forecast, at least 30.
         truth: what came, ``(T, D)`` or ``(T,)``, drawn over the forecast.
         paths: how many of the forecast's drawn paths to draw, as thin lines.
@@ -64,29 +64,38 @@ def plot_forecast(
     if forecast.history.kind != "vectors":
         _draw_symbols(ax, rows)
         return ax
-    if not 0 <= feature < forecast.history.n_features:
-        raise ValueError(f"feature is {feature}, but there are {forecast.history.n_features}, numbered from 0")
-    rows = rows[rows["feature"] == feature]
-    past = np.asarray(forecast.history[i])[:, feature]
+    features = list(dict.fromkeys(rows["feature"]))
+    number = features.index(feature) if feature in features else feature
+    if not (isinstance(number, int | np.integer) and 0 <= number < len(features)):
+        known = "" if features == list(range(len(features))) else f": {', '.join(map(str, features))}"
+        raise ValueError(f"feature is {feature!r}, but there are {len(features)}, numbered from 0{known}")
+    rows = rows[rows["feature"] == features[number]]
+    past = np.asarray(forecast.history[i])[:, number]
     k = len(rows)
     n_past = min(len(past), max(LEAST_HISTORY, HISTORY_PER_STEP * k) if history is None else history)
     ax.plot(np.arange(1 - n_past, 1), past[len(past) - n_past :], color=INK, linewidth=1.1, label="observed")
     last = past[-1] if n_past else np.nan
     _draw_fan(ax, rows, forecast.quantiles, last)
     for path in forecast.paths[i][:paths] if paths else []:
-        ax.plot(np.arange(1, k + 1), path[:, feature], color=COLOUR, linewidth=0.5, alpha=0.5)
+        ax.plot(np.arange(1, k + 1), path[:, number], color=COLOUR, linewidth=0.5, alpha=0.5)
     if truth is not None:
         came = np.asarray(truth, dtype=float)
-        came = (came[:, feature] if came.ndim == 2 else came)[:k]
+        came = (came[:, number] if came.ndim == 2 else came)[:k]
         ax.plot(
             np.arange(len(came) + 1), [last, *came], color=INK, linewidth=1.1, linestyle=(0, (2, 1.2)), label="actual"
         )
     ax.set_xlabel("steps ahead")
-    ax.set_ylabel(unit or (f"feature {feature}" if forecast.history.n_features > 1 else "value"))
+    ax.set_ylabel(unit or _label(features, number))
     above: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 6, "handlelength": 1.5}
     ax.legend(frameon=False, fontsize=9, **(above if is_new else {"loc": "best"}))
     ax.margins(x=0.01)
     return ax
+
+
+def _label(features: list[Any], number: int) -> str:
+    if isinstance(features[number], str):
+        return str(features[number])
+    return f"feature {number}" if len(features) > 1 else "value"
 
 
 def _new_axes() -> Axes:

@@ -25,6 +25,7 @@ from seqmodels.hmm.inference.densities import Densities, clamped, possible_state
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Trellis
+from seqmodels.hmm.missing_past import Beliefs, PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.preparation import Example
 
@@ -42,7 +43,8 @@ class PackedBatch:
 
     Attributes:
         x: (N, D) or (N,) encoded frames.
-        past: (N, p, D) the frames before each, where the observation needs them.
+        past: (N, p, D) the frames before each, where the observation needs them; (N, p + p²D, D) where some of their
+            values are missing, as ``AutoregressiveGaussian`` takes it.
         segments: how the N rows make up the sequences.
         weight: what each sequence counts.
         indices: which sequences of the corpus they are.
@@ -126,6 +128,7 @@ class Corpus:
         n_densities: of a frame, over all states and components.
         device, dtype: of the computation.
         scratch: memory to compute in.
+        beliefs: of each sequence what is known of missing values of the past; None: none are missing.
     """
 
     sequences: Sequence[np.ndarray]
@@ -137,6 +140,7 @@ class Corpus:
     device: torch.device
     dtype: torch.dtype
     scratch: Scratch = field(default_factory=Scratch)
+    beliefs: Sequence[Beliefs | None] | None = None
 
     # -- whole sequences -------------------------------------------------------------------------------------
 
@@ -201,10 +205,14 @@ class Corpus:
         past = states = None
         if self.n_past:
             past_frames = np.concatenate([_past(self.sequences[p.sequence], p, self.n_past) for p in parts])
-            past = pack(torch.as_tensor(past_frames, device=self.device, dtype=self.dtype))
+            if self.beliefs is None:
+                past = pack(torch.as_tensor(past_frames, device=self.device, dtype=self.dtype))
+            else:
+                known = [(self.beliefs[p.sequence], p.first, p.stop) for p in parts]
+                past = pack(with_beliefs(torch.as_tensor(past_frames), known).to(self.device))
         if self.states is not None:
-            known = np.concatenate([self.states[p.sequence][p.first : p.stop] for p in parts])
-            states = pack(torch.as_tensor(known, device=self.device))
+            labels = np.concatenate([self.states[p.sequence][p.first : p.stop] for p in parts])
+            states = pack(torch.as_tensor(labels, device=self.device))
         indices = [p.sequence for p in parts]
         common_weight = self.weights[indices[0]]
         return PackedBatch(x, past, segments, common_weight, indices, scratch, states)
@@ -258,17 +266,35 @@ def _past(frames: np.ndarray, part: Subsequence, n_past: int) -> np.ndarray:
 
 
 def corpus_of(
-    examples: Sequence[Example], emission: Emission, n_states: int, device: torch.device, dtype: torch.dtype
+    examples: Sequence[Example],
+    emission: Emission,
+    n_states: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    past_filter: PastFilter | None = None,
 ) -> Corpus:
-    """Sources and what follows them joined; the states of each where any sequence has some."""
+    """Sources and what follows them joined; the states of each where any sequence has some.
+
+    ``past_filter`` tells what is known of missing values of the past, where there are any.
+    """
     n_past, n_densities = emission.observation.n_past, emission.n_densities(n_states)
-    joined = [e.values if e.source is None else np.concatenate([e.source, e.values]) for e in examples]
+    joined = joined_values(examples)
+    beliefs = None
+    if past_filter is not None:
+        beliefs = past_filter.beliefs(joined)
+        n_densities = max(n_densities, (n_past + n_past**2 * emission.size) * emission.size)
     states = None
     if any(e.states is not None for e in examples):
         states = [np.full(len(x), -1) if e.states is None else e.states for x, e in zip(joined, examples, strict=True)]
         if any(known.ndim == 2 for known in states):
             states = [possible_states(torch.from_numpy(known), n_states).numpy() for known in states]
-    return Corpus(joined, [e.weight for e in examples], states, n_past, n_states, n_densities, device, dtype)
+    weights = [e.weight for e in examples]
+    return Corpus(joined, weights, states, n_past, n_states, n_densities, device, dtype, beliefs=beliefs)
+
+
+def joined_values(examples: Sequence[Example]) -> list[np.ndarray]:
+    """The encoded steps of each source and what follows it."""
+    return [e.values if e.source is None else np.concatenate([e.source, e.values]) for e in examples]
 
 
 def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:

@@ -5,6 +5,7 @@ It never leaves the logarithms: a state that lies 10^5 nats behind may explain a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Trellis
+from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, Observation
 from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covariance, variances_of_shape
@@ -31,7 +33,7 @@ class HMMState:
     Attributes:
         log_alpha: (n, K) float64: log p(state of the last step | all steps so far), None before the first.
         log_predicted: (n, K) float64: log p(there is a next step, in this state | the same).
-        past: (n, p, D) the last p steps.
+        past: (n, p, D) the last p steps; once values were missing (n, p + p²D, D), what is known of them.
         n_scored: the number of steps after the source.
 
     Both log-probabilities are -inf in all states once the steps are impossible.
@@ -60,12 +62,16 @@ def merged_states(log_weights: list[float], states: list[HMMState]) -> MergedSta
 
 @dataclass(frozen=True)
 class HMMCursor:
-    """Parameters and observation as a chain of one-step predictions, in ``dtype``; beliefs are float64."""
+    """Parameters and observation as a chain of one-step predictions, in ``dtype``; beliefs are float64.
+
+    ``make_past_filter`` returns what follows missing values of the past, where the observation looks at it.
+    """
 
     parameters: Parameters
     observation: Observation
     size: int
     dtype: torch.dtype
+    make_past_filter: Callable[[], PastFilter] | None = None
 
     def start(self, source: Source = None, n: int = 1) -> HMMState:
         """The state before the first scored step of ``n`` sequences; a ``source`` runs through the same chain."""
@@ -88,16 +94,33 @@ class HMMCursor:
         total = torch.logsumexp(joint, -1, keepdim=True)
         # After an impossible step all that follows is impossible too, as in the evaluation in batches.
         log_alpha = joint - torch.where(total == -torch.inf, 0.0, total)
-        past = state.past
-        if self.observation.n_past:
-            past = torch.cat([past[:, 1:], x.unsqueeze(1)], dim=1)
-        return HMMState(log_alpha, self._predict(log_alpha), past, state.n_scored + 1)
+        return HMMState(log_alpha, self._predict(log_alpha), self._past_after(state.past, x), state.n_scored + 1)
+
+    def _past_after(self, past: Tensor, x: Tensor) -> Tensor:
+        if not self.observation.n_past:
+            return past
+        if self.make_past_filter is not None and self._is_uncertain(past, x):
+            return self._past_filter.advance(past, x)
+        return torch.cat([past[:, 1:], x.unsqueeze(1)], dim=1)
+
+    def _is_uncertain(self, past: Tensor, x: Tensor) -> bool:
+        """Whether values are missing, or were."""
+        return past.shape[1] > self.observation.n_past or bool(torch.isnan(x).any())
+
+    @cached_property
+    def _past_filter(self) -> PastFilter:
+        assert self.make_past_filter is not None, "asked where the observation looks at the past"
+        return self.make_past_filter()
 
     def read(self, state: HMMState, x: Tensor) -> HMMState:
         """The state after ``x (n, T, D)`` or ``(n, T)``: the forward pass over many steps at once."""
         x = x.to(self.parameters.initial.device)
         if self.observation.emits == "vectors":
             x = x.to(self.dtype)
+        if self.observation.n_past and self._is_uncertain(state.past, x):
+            for step in x.unbind(1):
+                state = self.advance(state, step)
+            return state
         size = max(1, TERMS_AT_ONCE // (len(x) * self.parameters.table.numel()))
         for part in x.split(size, dim=1):
             state = self._read(state, part)
@@ -151,8 +174,10 @@ class HMMCursor:
         return predictions
 
     def _autoregression_ahead(self, state: HMMState, k: int) -> list[Prediction] | None:
-        has_one_state = len(self.parameters.initial) == 1
-        if not isinstance(self.observation, AutoregressiveGaussian) or not has_one_state or state.past.isnan().any():
+        has_one_state, is_known = len(self.parameters.initial) == 1, state.past.shape[1] == self.observation.n_past
+        if not isinstance(self.observation, AutoregressiveGaussian) or not has_one_state:
+            return None
+        if not is_known or state.past.isnan().any():
             return None
         first, mixture = self.distribution(state), GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
         means, covariances = gaussian_steps(self.observation, self.parameters.table[0], state.past.double(), k)

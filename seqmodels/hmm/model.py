@@ -12,14 +12,16 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import torch
 
+from seqmodels.array_checks import array_of
 from seqmodels.distributed import propagate_errors
 from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.fingerprint import check_processes_agree
 from seqmodels.fitting import apply_setting, check_arguments, checked_data, fit_model, learn_setting, resolved_choices
 from seqmodels.generation import CursorState, MergedStates
-from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, raw_size, validation_score
+from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values, raw_size, validation_score
 from seqmodels.hmm.cursor import HMMCursor, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
 from seqmodels.hmm.learning.constraints import Frozen
@@ -41,6 +43,7 @@ from seqmodels.hmm.learning.restarts import (
     starts_table,
     warn_of_disagreement,
 )
+from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.queries import (
     StateAlgorithm,
@@ -62,7 +65,7 @@ from seqmodels.hmm.scoring import score_steps
 from seqmodels.hmm.state_forecast import StateForecast, state_forecasts
 from seqmodels.measure import Length
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.parameters import undone_on_failure
 from seqmodels.precision import DTYPES, in_float64
@@ -109,7 +112,8 @@ class HMM(SequenceModel):
     ``transition_.sum(1) + final_ == 1``) and those of the observation: ``weights_ (K, M)``, ``means_ (K, M, D)``,
     ``covariances_ (K, M, D)``, ``(K, M, D, D)`` (full) or ``(D, D)`` (tied); ``emission_ (K, V)``;
     ``coefficients_ (K, D, pD)``, ``intercepts_``, ``covariances_``. ``starts_``: a frame with a row for each start:
-    ``start``, ``objective``, ``log_prob`` (both nats per unit), ``floor_hits``, ``chosen``.
+    ``start``, ``objective``, ``log_prob`` (both nats per unit), ``floor_hits``, ``chosen``. ``shared_autoregression_``:
+    what an autoregressive observation was fitted with to missing values (``hmm.missing_past``), encoded; None: nothing.
 
     >>> x = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0])]
     >>> model = HMM(2, length="given").fit(x)
@@ -176,6 +180,9 @@ class HMM(SequenceModel):
         is_open = kind == "text" or isinstance(self.encoding, OpenSymbols)
         return Categorical(pseudocount=0.01 if is_open else 0.0)
 
+    def _sums_out(self, observation: Observation) -> bool:
+        return super()._sums_out(observation) or isinstance(observation, AutoregressiveGaussian)
+
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
@@ -215,6 +222,7 @@ class HMM(SequenceModel):
             began = time.perf_counter()
             with undone_on_failure(self):
                 if not self.__sklearn_is_fitted__():
+                    self.shared_autoregression_: torch.Tensor | None = None
                     apply_setting(self, learn_setting(self, data))
                     self.history_, self.fit_seconds_, self.starts_ = pd.DataFrame(), 0.0, starts_table([], None)
                 checked_data(self, data.X, data.y)
@@ -238,6 +246,8 @@ class HMM(SequenceModel):
         check_states(train, self.n_states)
         check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
+        if not _is_warm_start(self):
+            self.shared_autoregression_ = None
         fitting, corpus = _fitting_and_corpus(self, train)
         run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
         groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
@@ -278,7 +288,8 @@ class HMM(SequenceModel):
 
     def cursor(self, n_steps: int | None = None) -> HMMCursor:
         setting, parameters = self._setting(), self.parameters_.to(self._device())
-        return HMMCursor(parameters, setting.observation, setting.encoding.size, DTYPES[self.dtype])
+        make_filter = partial(_past_filter, self) if isinstance(setting.observation, AutoregressiveGaussian) else None
+        return HMMCursor(parameters, setting.observation, setting.encoding.size, DTYPES[self.dtype], make_filter)
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
         return merged_states(log_weights, states)
@@ -361,7 +372,9 @@ class HMM(SequenceModel):
             raise ValueError(f"k is {k}; pass at least 1")
         log_beliefs = _run_on_each(self, X, y, batch_last_log_beliefs)
         examples = self._setting().examples(checked_data(self, X, y))
-        return state_forecasts(self.parameters_, self.observation_, log_beliefs, examples, k, self.encoding_.affine())
+        past_filter = _past_filter(self) if _misses_past(self, examples) else None
+        affine = self.encoding_.affine()
+        return state_forecasts(self.parameters_, self.observation_, log_beliefs, examples, k, affine, past_filter)
 
     def as_pyro(self, length: int, *, source: Any = None) -> Any:
         """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.pyro_distribution``)."""
@@ -501,17 +514,25 @@ class HMM(SequenceModel):
         length: Length = "given" if final is None else "stop"
         model = cls(k, observation=observation, length=length, **options)
         apply_setting(model, Setting.from_fitted(encoding, observation.clone(), length, conditional=False))
-        model.parameters_ = parameters
+        model.parameters_, model.shared_autoregression_ = parameters, None
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         model.starts_ = starts_table([], None)
         return model
 
     def _state(self) -> dict[str, Any]:
-        return {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_)}
+        shared = self.shared_autoregression_
+        state = {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_)}
+        return state if shared is None else {**state, "shared_autoregression": shared.numpy()}
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.starts_ = starts_from_arrays(state.get("starts"))
-        state = {name: array for name, array in state.items() if name != "starts"}
+        self.shared_autoregression_ = None
+        if "shared_autoregression" in state:
+            n_numbers = self.observation_.n_output_parameters(self.encoding_.size)
+            row = torch.tensor(array_of(state, "shared_autoregression", np.float64, (n_numbers,)))
+            self.observation_.check_table(row[None], self.encoding_.size)
+            self.shared_autoregression_ = row
+        state = {name: array for name, array in state.items() if name not in ("starts", "shared_autoregression")}
         check_arrays(state, self.n_states, has_end=self.length_ == "stop")
         self.parameters_ = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)
@@ -555,7 +576,31 @@ def _raw_parameters(model: HMM) -> Mapping[str, np.ndarray]:
 
 
 def _corpus(model: HMM, emission: Emission, examples: list[Example], n_states: int) -> Corpus:
-    return corpus_of(examples, emission, n_states, model._device(), DTYPES[model.dtype])
+    past_filter = _past_filter(model) if _misses_past(model, examples) else None
+    return corpus_of(examples, emission, n_states, model._device(), DTYPES[model.dtype], past_filter)
+
+
+def _misses_past(model: HMM, examples: list[Example]) -> bool:
+    """Whether frames that the observation looks back at have missing values."""
+    return isinstance(model.observation_, AutoregressiveGaussian) and has_missing(joined_values(examples))
+
+
+def _past_filter(model: HMM) -> PastFilter:
+    """The one that the model was fitted with, or where it was fitted to complete data, that of its states' mean."""
+    assert isinstance(model.observation_, AutoregressiveGaussian)
+    if model.shared_autoregression_ is not None:
+        return PastFilter(model.observation_, model.shared_autoregression_)
+    return mean_filter(model.observation_, model.parameters_.table, model.stationary_)
+
+
+def _learn_past_filter(model: HMM, emission: Emission, examples: list[Example]) -> None:
+    """Fix what says what is known of missing past values: EM leaves it as it is, so that its objective only rises."""
+    if model.shared_autoregression_ is None and _misses_past(model, examples):
+        assert isinstance(emission, AutoregressiveEmission)
+        goes_on = model.warm_start and "parameters_" in vars(model)
+        model.shared_autoregression_ = (
+            _past_filter(model) if goes_on else fitted_filter(emission, joined_values(examples))
+        ).row
 
 
 def _fitting_and_corpus(model: HMM, examples: list[Example]) -> tuple[Fitting, Corpus]:
@@ -563,6 +608,7 @@ def _fitting_and_corpus(model: HMM, examples: list[Example]) -> tuple[Fitting, C
     options, emission = _chain_options(model, model.n_states, model.length_), _emission(model)
     options.check_together(model.algorithm, model.observation_)
     n_units, log_det = raw_size(examples, model.encoding_)
+    _learn_past_filter(model, emission, examples)
     corpus = _corpus(model, emission, examples, model.n_states)
     n_init = 1 if _is_warm_start(model) else n_starts(model.n_init, model.algorithm, options.topology, corpus)
     fitting = Fitting(

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.corpus import joined_values
 from seqmodels.hmm.inference.log_space import LogProduct
+from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Observation
 from seqmodels.preparation import Example
@@ -33,6 +35,7 @@ class StateForecast:
     _values: np.ndarray
     _shift: Tensor
     _scale: Tensor
+    _uncertain_past: Tensor | None = None
 
     @classmethod
     def from_belief(
@@ -44,8 +47,12 @@ class StateForecast:
         k: int,
         shift: Tensor,
         scale: Tensor,
+        past: Tensor | None = None,
     ) -> Self:
-        """From the ``log_belief (K,)`` after encoded ``values (T, ...)``, in raw units ``shift + scale * encoded``."""
+        """From the ``log_belief (K,)`` after encoded ``values (T, ...)``, in raw units ``shift + scale * encoded``.
+
+        ``past (p + p²D, D)``: what is known of the last steps, where values of them are missing.
+        """
         step_forward, rows = LogProduct(parameters.transition), []
         joint = log_belief.log_softmax(0)[None]  # of float32, they sum to one but for rounding
         for _ in range(k):
@@ -55,7 +62,8 @@ class StateForecast:
         log_continue = torch.logsumexp(log_joint, 1, keepdim=True)
         log_states = log_joint - torch.where(log_continue == -torch.inf, 0.0, log_continue)
         survival = np.ones(k) if parameters.final is None else log_continue[:, 0].exp().numpy()
-        return cls(log_states.exp().numpy(), survival, log_states, parameters, observation, values, shift, scale)
+        states = log_states.exp().numpy()
+        return cls(states, survival, log_states, parameters, observation, values, shift, scale, past)
 
     def distribution(self, step: int = 1) -> Any:
         """The Pyro distribution of the raw value ``step`` steps ahead, given that the sequence lasts so long.
@@ -93,7 +101,9 @@ class StateForecast:
         return self._history().unsqueeze(0) if self._observation.n_past else None
 
     def _history(self) -> Tensor:
-        """``(p, D)``: the last p steps, NaN before the first."""
+        """``(p, D)``: the last p steps, NaN before the first; or what is known of them, ``(p + p²D, D)``."""
+        if self._uncertain_past is not None:
+            return self._uncertain_past
         p = self._observation.n_past
         missing = np.full((max(0, p - len(self._values)), self._values.shape[1]), np.nan)
         return torch.as_tensor(np.concatenate([missing, self._values[len(self._values) - p + len(missing) :]]))
@@ -106,7 +116,8 @@ def _autoregressive_means(
     size = history.shape[1]
     matrix, intercept, _, first_mean, _ = observation.unpack(parameters.table, size)
     weights = torch.as_tensor(states[0])
-    past = weights[:, None] * history.flatten()  # E[past; z], NaN where there is none yet
+    known, _ = observation.split_past(history)
+    past = weights[:, None] * known  # E[past; z], NaN where there is none yet
     means = []
     for _ in range(len(states)):
         if torch.isnan(past).any():
@@ -127,8 +138,11 @@ def state_forecasts(
     examples: Sequence[Example],
     k: int,
     affine: tuple[np.ndarray, np.ndarray],
+    past_filter: PastFilter | None = None,
 ) -> list[StateForecast]:
     """What follows each of encoded ``examples``, given the log-probabilities ``(K,)`` of the states of its last step.
+
+    ``past_filter`` tells what is known of missing values of the past, where there are any.
 
     Raises:
         ValueError: a sequence of probability zero, named.
@@ -139,10 +153,13 @@ def state_forecasts(
             f"sequence {impossible[0]} has probability zero under this HMM; nothing can be said of what follows"
         )
     shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in affine)
-    results = []
-    for log_belief, example in zip(log_beliefs, examples, strict=True):
-        values = example.values if example.source is None else np.concatenate([example.source, example.values])
-        results.append(
-            StateForecast.from_belief(parameters, observation, torch.from_numpy(log_belief), values, k, shift, scale)
-        )
-    return results
+    joined = joined_values(examples)
+    pasts: list[Tensor | None] = [None] * len(joined)
+    if past_filter is not None:
+        for i, beliefs in enumerate(past_filter.beliefs(joined)):
+            if beliefs is not None and beliefs.steps[-1] == len(joined[i]):
+                pasts[i] = beliefs.past[-1]
+    return [
+        StateForecast.from_belief(parameters, observation, torch.from_numpy(belief), values, k, shift, scale, past)
+        for belief, values, past in zip(log_beliefs, joined, pasts, strict=True)
+    ]

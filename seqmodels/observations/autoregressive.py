@@ -23,20 +23,31 @@ class AutoregressiveGaussian(Observation):
         covariance_type: of the innovations and of the first steps: ``"full"`` or ``"diag"``.
         min_covariance: floor of the innovations' variances (eigenvalues under ``full`` in EM), in standardised units.
         ridge: strength of a Gaussian prior on the coefficients in an M-step (``ridge`` pseudo-frames of unit variance).
+        unit_root: strength of a prior that the coefficients ``A_1 + ... + A_p`` sum to the identity, in such
+            pseudo-frames too: what a level that drifts does, where least squares draws forecasts to the mean of the
+            training data (Doan, Litterman and Sims 1984, *Forecasting and conditional projection using realistic prior
+            distributions*). Far more than there are frames (1e6) makes it a regression of differences.
 
     The output parameters of a state are the coefficients (D, pD), the intercept (D), the innovations' shape, and mean
     and shape of the first steps. Reference: Hamilton (1990), *Analysis of time series subject to changes in regime*.
+
+    Missing values (NaN) of x are summed out. Where past values are missing, ``past`` is ``(..., p + p²D, D)``: what is
+    expected of the p steps, then, row by row, the covariance ``P (pD, pD)`` of their values, so that x is Gaussian with
+    covariance ``A P Aᵀ + Σ``. An HMM computes both from what was observed before (``hmm.missing_past``).
     """
 
     order: int = 1
     covariance_type: Literal["diag", "full"] = "full"
     min_covariance: float = 1e-6
     ridge: float = 1e-3
+    unit_root: float = 0.0
     emits = "vectors"
 
     def check(self, size: int) -> None:
         if self.covariance_type not in ("diag", "full"):
             raise ValueError(f"covariance_type is {self.covariance_type!r}; pass 'diag' or 'full'")
+        if not 0 <= self.unit_root < float("inf"):
+            raise ValueError(f"unit_root is {self.unit_root}; pass a finite number, 0 or more")
 
     @property
     def n_past(self) -> int:
@@ -64,23 +75,93 @@ class AutoregressiveGaussian(Observation):
         return torch.cat([coefficients.flatten(-2), *rest], dim=-1)
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        mean, shape = self._conditional(output_parameters, x.shape[-1], past)
-        return gaussian.log_density(x, mean, shape, self.covariance_type, self.min_covariance)
+        mean, shape, covariance_type = self._conditional(output_parameters, x.shape[-1], past)
+        return gaussian.log_density(x.to(mean.dtype), mean, shape, covariance_type, self.min_covariance)
 
     def has_full_conditionals(self, size: int) -> bool:
         return True
 
     def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
-        mean, shape = self._conditional(output_parameters, x.shape[-1], past)
-        return gaussian.full_conditionals(x, mean, shape, self.covariance_type, self.min_covariance)
+        mean, shape, covariance_type = self._conditional(output_parameters, x.shape[-1], past)
+        return gaussian.full_conditionals(x, mean, shape, covariance_type, self.min_covariance)
 
-    def _conditional(self, output_parameters: Tensor, size: int, past: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _conditional(
+        self, output_parameters: Tensor, size: int, past: Tensor | None
+    ) -> tuple[Tensor, Tensor, Literal["diag", "full"]]:
+        """Mean, shape and type of the covariance of x given its past; float64 where past values are missing."""
         assert past is not None, "an autoregressive observation is always given its past"
+        history, spread = self.split_past(past)
+        if spread is not None:
+            mean, covariance = self.joint(output_parameters, history, spread)
+            covariance = covariance[..., -size:, -size:]
+            return mean[..., -size:], gaussian.shape_of_covariance(covariance), "full"
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
-        history = past.flatten(-2)  # (..., pD)
         has_past = ~torch.isnan(history).any(-1, keepdim=True)
         predicted = intercept + torch.einsum("...ij,...j->...i", coefficients, torch.where(has_past, history, 0.0))
-        return torch.where(has_past, predicted, first_mean), torch.where(has_past, shape, first_shape)
+        mean, shape = torch.where(has_past, predicted, first_mean), torch.where(has_past, shape, first_shape)
+        return mean, shape, self.covariance_type
+
+    # -- missing values of the past ------------------------------------------------------------------------
+
+    def split_past(self, past: Tensor) -> tuple[Tensor, Tensor | None]:
+        """``(..., p, D)`` -> ``(..., pD)`` values of the past; of ``(..., p + p²D, D)`` their covariance too.
+
+        The covariance is ``(..., pD, pD)``, None where all values are known. Both are NaN and 0 before the start.
+        """
+        history = past[..., : self.order, :].flatten(-2)
+        if past.shape[-2] == self.order:
+            return history, None
+        return history, past[..., self.order :, :].flatten(-2).unflatten(-1, (history.shape[-1], -1))
+
+    def join_past(self, history: Tensor, spread: Tensor) -> Tensor:
+        """The inverse of ``split_past``."""
+        size = history.shape[-1] // self.order
+        rows = spread.flatten(-2).unflatten(-1, (-1, size))
+        return torch.cat([history.unflatten(-1, (-1, size)), rows], dim=-2)
+
+    def joint(self, output_parameters: Tensor, history: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean ``(..., pD + D)`` and covariance of the past and x together, float64, from those of the past alone.
+
+        Before the first p steps are over, x has a Gaussian of its own and does not depend on the past.
+        """
+        history, spread, output_parameters = history.double(), spread.double(), output_parameters.double()
+        size = history.shape[-1] // self.order
+        matrix, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
+        has_past = ~torch.isnan(history).any(-1, keepdim=True)  # (..., 1)
+        predicted = intercept + torch.einsum("...ij,...j->...i", matrix, torch.where(has_past, history, 0.0))
+        mean = torch.where(has_past, predicted, first_mean)
+        cross = torch.where(has_past.unsqueeze(-1), matrix @ spread, 0.0)  # (..., D, pD)
+        noise = torch.where(has_past.unsqueeze(-1), self._covariance(shape, size), self._covariance(first_shape, size))
+        covariance = cross @ matrix.mT + noise
+        lead = torch.broadcast_shapes(mean.shape[:-1], history.shape[:-1])
+        spread = spread.expand(*lead, *spread.shape[-2:])
+        top = torch.cat([spread, cross.mT.expand(*lead, *cross.mT.shape[-2:])], dim=-1)
+        bottom = torch.cat([cross, covariance], dim=-1)
+        joint = torch.cat([top, bottom.expand(*lead, *bottom.shape[-2:])], dim=-2)
+        mean = torch.cat([history.expand(*lead, -1), mean.expand(*lead, -1)], dim=-1)
+        return mean, 0.5 * (joint + joint.mT)
+
+    def mean_parameters(self, table: Tensor, share: Tensor) -> Tensor:
+        """``(P,)``: regressions and covariances of ``table (K, P)`` averaged with weights ``share (K,)``."""
+        size = self._size(table.shape[-1])
+        matrix, intercept, shape, first_mean, first_shape = self.unpack(table, size)
+
+        def mean(values: Tensor) -> Tensor:
+            return (share.unsqueeze(-1) * values.flatten(1)).sum(0).view(values.shape[1:])
+
+        def mean_shape(shape: Tensor) -> Tensor:
+            covariance = mean(self._covariance(shape, size))
+            is_diagonal = self.covariance_type == "diag"
+            return covariance.diagonal().log() if is_diagonal else gaussian.shape_of_covariance(covariance)
+
+        if len(table) == 1:
+            return table[0]
+        return self.pack(mean(matrix), mean(intercept), mean_shape(shape), mean(first_mean), mean_shape(first_shape))
+
+    def _covariance(self, shape: Tensor, size: int) -> Tensor:
+        if self.covariance_type == "diag":
+            return torch.diag_embed(gaussian.variances_of_shape(shape, self.min_covariance))
+        return gaussian.covariance_of_shape(shape, size, self.min_covariance)
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
         """Covariances times the temperature, but at least the floor."""
@@ -92,18 +173,19 @@ class AutoregressiveGaussian(Observation):
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         assert past is not None
-        mean, shape = self._conditional(output_parameters, past.shape[-1], past)
+        mean, shape, covariance_type = self._conditional(output_parameters, past.shape[-1], past)
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
-        return gaussian.draw(mean, shape, self.covariance_type, self.min_covariance, noise)
+        drawn = gaussian.draw(mean, shape, covariance_type, self.min_covariance, noise)
+        return drawn.to(output_parameters.dtype)
 
     def distribution(
         self, output_parameters: Tensor, *, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
         import pyro.distributions as dist
 
-        mean, shape = self._conditional(output_parameters, len(shift), past)  # (K, D), (K, S)
+        mean, shape, covariance_type = self._conditional(output_parameters, len(shift), past)  # (K, D), (K, S)
         loc = shift + scale * mean
-        if self.covariance_type == "diag":
+        if covariance_type == "diag":
             deviation = scale * gaussian.variances_of_shape(shape, self.min_covariance).sqrt()
             return dist.MixtureSameFamily(
                 dist.Categorical(logits=log_weights, validate_args=True),

@@ -163,6 +163,28 @@ def full_conditionals(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeT
     return FullConditionals(each, joint - each)
 
 
+def given_last(mean: Tensor, covariance: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of a Gaussian ``(..., n)``, given its last D values ``x (..., D)``, those that are not NaN.
+
+    What is given has itself for its mean and covariances of exactly zero (Bishop 2006, 2.3.1).
+    """
+    size = x.shape[-1]
+    observed = ~torch.isnan(x)
+    together = observed.unsqueeze(-1) & observed.unsqueeze(-2)
+    identity = torch.eye(size, dtype=covariance.dtype, device=covariance.device)
+    factor = torch.linalg.cholesky(torch.where(together, covariance[..., -size:, -size:], identity))
+    cross = torch.where(observed.unsqueeze(-2), covariance[..., -size:], 0.0)  # (..., n, D)
+    gain = torch.cholesky_solve(cross.mT, factor).mT
+    values = torch.where(observed, x, 0.0)
+    deviation = torch.where(observed, values - mean[..., -size:], 0.0)
+    mean = mean + (gain @ deviation.unsqueeze(-1)).squeeze(-1)
+    left = covariance - gain @ cross.mT
+    rest = mean.shape[-1] - size
+    known, values = torch.nn.functional.pad(observed, (rest, 0)), torch.nn.functional.pad(values, (rest, 0))
+    left = torch.where(known.unsqueeze(-1) | known.unsqueeze(-2), 0.0, left)
+    return torch.where(known, values, mean), 0.5 * (left + left.mT)
+
+
 def n_noise(shape_type: ShapeType, size: int, rank: int = 0) -> int:
     """How many standard normal numbers one draw takes."""
     return size + rank if shape_type == "lowrank" else size

@@ -287,6 +287,19 @@ def test_a_fan_chart_has_the_bands_of_the_frame() -> None:
     ax.figure.savefig("/dev/null", format="png")
 
 
+def test_features_go_by_their_names() -> None:
+    x = sm.Sequences([np.random.default_rng(6).normal(size=(40, 2))], features=["pulse", "pressure"])
+    model = sm.HMM(1, observation=sm.GaussianMixture(1)).fit(x)
+    for history in (x, [np.asarray(x[0])]):  # the model knows the names, too
+        forecast = model.forecast(history, 2)
+        assert forecast.frame["feature"].tolist() == ["pulse", "pressure"] * 2
+        named, numbered = forecast.plot(feature="pressure"), forecast.plot(feature=1)
+        assert named.get_ylabel() == numbered.get_ylabel() == "pressure"
+        assert_array_equal(named.lines[0].get_ydata(), x[0][-30:, 1])
+    with pytest.raises(ValueError, match="feature is 'weight', but there are 2, numbered from 0: pulse, pressure"):
+        forecast.plot(feature="weight")
+
+
 def test_a_picture_of_symbols_is_a_map_of_probabilities() -> None:
     forecast = STOPPING.forecast([np.array([0])], 4, top_k=None)
     (image,) = forecast.plot().images

@@ -304,28 +304,6 @@ def test_a_missing_frame_says_nothing() -> None:
     assert_allclose(np.eye(3)[model.sample_states([x], 20_000)[0]].mean(0), expected.gamma, atol=0.02)
 
 
-def test_an_autoregression_refuses_missing_values_wherever_they_come_in() -> None:
-    x = frames(np.random.default_rng(8), lengths=[20, 15])
-    model = HMM(2, observation=AutoregressiveGaussian(1), max_iter=2).fit(x)
-    holed = [x[0], x[1].copy()]
-    holed[1][4, 1] = np.nan
-    for ask in (
-        model.fit,
-        model.log_prob,
-        model.posterior,
-        model.filter,
-        model.decode,
-        model.forecast_states,
-        model.sample_states,
-    ):
-        with pytest.raises(ValueError, match=r"sequence 1 of X has a NaN at frame 4.*cannot sum out"):
-            ask(holed)
-    with pytest.raises(ValueError, match="cannot sum out"):
-        model.stream().update(holed[1][4])
-    with pytest.raises(ValueError, match="cannot sum out"):
-        model.predict_next(holed[1][:6])
-
-
 # -- the chain, and criteria -----------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+import seqmodels as sm
 from seqmodels.observations import AutoregressiveGaussian, gaussian, past_steps
 from seqmodels.observations.gaussian import CovarianceType
 
@@ -132,3 +133,20 @@ def test_past_steps_are_oldest_first_and_nan_before_the_start() -> None:
     torch.testing.assert_close(past[0], torch.tensor(expected), equal_nan=True)
     assert past_steps(values, 0) is None
     assert past_steps(values[:, :1], 2).shape == (1, 1, 2, 2)  # type: ignore[union-attr]
+
+
+def test_a_unit_root_keeps_the_level_of_a_walk() -> None:
+    """Least squares draws a walk to the mean of what it saw."""
+    rng = np.random.default_rng(0)
+    walk = [100 + np.cumsum(rng.normal(size=(300, 1)), axis=0)]
+    free, fixed = (
+        sm.HMM(1, observation=AutoregressiveGaussian(3, unit_root=u), dtype="float64", max_iter=5).fit(walk)
+        for u in (0.0, 1e6)
+    )
+    assert float(fixed.coefficients_[0].sum()) == pytest.approx(1.0, abs=1e-3)
+    assert float(free.coefficients_[0].sum()) < 0.995
+    far = np.full((5, 1), 200.0)  # a level that was not in the training data
+    assert fixed.forecast([far], 20).frame["mean"].iloc[-1] == pytest.approx(200, abs=5)
+    assert free.forecast([far], 20).frame["mean"].iloc[-1] < 190
+    with pytest.raises(ValueError, match="unit_root is -1"):
+        sm.HMM(1, observation=AutoregressiveGaussian(unit_root=-1.0)).fit(walk)

@@ -4,6 +4,9 @@ With ``w = (past, x)`` the log-density is quadratic in w, so all states are one 
 small residuals, differences of large terms: the products are in float64 whatever the precision of the rest. The
 Gaussian of the first ``order`` steps is shared by all states and estimated once, from those steps and a little of all
 frames: EM leaves it as it is.
+
+Where values are missing, of a frame or of its past, ``(past, x)`` is Gaussian in each state given what is observed of
+x, and its expected products take the place of the products.
 """
 
 from __future__ import annotations
@@ -17,9 +20,19 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.emissions import quadratic
-from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empty_by_state, row_blocks
-from seqmodels.hmm.emissions.kmeans import kmeans_labels
+from seqmodels.hmm.emissions.base import (
+    IN_CACHE,
+    ON_GPU,
+    Emission,
+    Statistics,
+    emission_of,
+    empty_by_state,
+    row_blocks,
+)
+from seqmodels.hmm.emissions.kmeans import in_comparable_units, kmeans_labels
 from seqmodels.observations import AutoregressiveGaussian, gaussian
+
+START_ROUNDS = 10  # of EM on one state, from which a start with missing values is made
 
 
 @emission_of.register(AutoregressiveGaussian)
@@ -47,6 +60,18 @@ class AutoregressiveEmission(Emission):
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         assert past is not None
+        incomplete = self._incomplete(x, past)
+        if not incomplete.any():
+            return self._log_prob_of_complete(table, x, past[:, : self.observation.order], dtype)
+        result = empty_by_state(len(table), len(x), dtype, x.device)
+        complete = past[~incomplete, : self.observation.order]
+        result[~incomplete] = self._log_prob_of_complete(table, x[~incomplete], complete, dtype)
+        for part in incomplete.nonzero().squeeze(1).split(self._rows_at_once(len(table), x.device)):
+            log_prob = self.observation.log_prob(table.unsqueeze(1), x[part].double(), past[part].double())
+            result[part] = log_prob.T.to(dtype)
+        return result
+
+    def _log_prob_of_complete(self, table: Tensor, x: Tensor, past: Tensor, dtype: torch.dtype) -> Tensor:
         theta = self._coefficients(table)
         result = empty_by_state(len(table), len(x), dtype, x.device)
         for rows in row_blocks(len(x), theta.shape[1], x.device):
@@ -58,6 +83,14 @@ class AutoregressiveEmission(Emission):
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         assert past is not None
+        incomplete = self._incomplete(x, past)
+        if incomplete.any():
+            order = self.observation.order
+            (sums,) = self.statistics(table, x[~incomplete], past[~incomplete, :order], gamma[~incomplete])
+            for part in incomplete.nonzero().squeeze(1).split(self._rows_at_once(len(table), x.device)):
+                sums += self._expected_statistics(table, x[part], past[part], gamma[part])
+            return (sums,)
+        past = past[:, : self.observation.order]
         width = self.n_regressors + self.size
         n_features = width * (width + 1) // 2 + width + 1
         sums = torch.zeros(gamma.shape[1], n_features, dtype=torch.float64, device=x.device)
@@ -65,6 +98,30 @@ class AutoregressiveEmission(Emission):
             features, has_past = self._features(x[rows], past[rows])
             sums += (gamma[rows].double() * has_past).T @ features
         return (sums,)
+
+    def _incomplete(self, x: Tensor, past: Tensor) -> Tensor:
+        """``(N,)`` whether a value of the frame or of its past is missing; the past before the start is not."""
+        missing = torch.isnan(x).any(1)
+        _, spread = self.observation.split_past(past)
+        return missing if spread is None else missing | (spread != 0).flatten(1).any(1)
+
+    def _rows_at_once(self, n_states: int, device: torch.device) -> int:
+        width = self.n_regressors + self.size
+        return max(1, (IN_CACHE if device.type == "cpu" else ON_GPU) // (n_states * width * width))
+
+    def _expected_statistics(self, table: Tensor, x: Tensor, past: Tensor, gamma: Tensor) -> Tensor:
+        """``(K, F)``: expected quadratic features of ``(past, x)``, given the past and what x has of values."""
+        history, spread = self.observation.split_past(past.double())
+        if spread is None:
+            spread = history.new_zeros(*history.shape, history.shape[-1])
+        has_past = ~torch.isnan(history).any(1)
+        history, spread, x = history[has_past], spread[has_past], x[has_past].double()
+        weights = gamma[has_past].double().T  # (K, n)
+        mean, covariance = self.observation.joint(table.unsqueeze(1), history, spread)  # (K, n, pD + D)
+        mean, covariance = gaussian.given_last(mean, covariance, x.expand(len(table), -1, -1))
+        weighted = weights.unsqueeze(-1) * mean
+        products = weighted.mT @ mean + torch.einsum("kn,knij->kij", weights, covariance)
+        return quadratic.sums_of_moments(products, weighted.sum(1), weights.sum(1))
 
     def _features(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
         """Quadratic features of ``(past, x)``, float64, and ``(N, 1)`` whether the past is complete."""
@@ -100,6 +157,16 @@ class AutoregressiveEmission(Emission):
         last = torch.cat([sums[:, :q], counts.unsqueeze(1)], dim=1).unsqueeze(-1)  # (K, q + 1, 1): products with the 1
         gram = torch.cat([torch.cat([products[:, :q, :q], last[:, :q].transpose(-1, -2)], dim=1), last], dim=2)
         cross = torch.cat([products[:, q:, :q], sums[:, q:].unsqueeze(-1)], dim=-1)  # (K, D, q + 1)
+        scatter = products[:, q:, q:]
+        if self.observation.unit_root:
+            # Pseudo-frames whose steps are all alike, each of one feature, and no intercept in their regression.
+            ones = self._all_lags(table)  # (D, q)
+            extra = torch.nn.functional.pad(self.observation.unit_root * (ones.T @ ones), (0, 1, 0, 1))
+            gram = gram + extra
+            cross = cross + torch.nn.functional.pad(self.observation.unit_root * ones, (0, 1))
+            scatter = scatter + self.observation.unit_root * torch.eye(
+                self.size, dtype=table.dtype, device=table.device
+            )
         penalty = torch.full((q + 1,), self.observation.ridge, dtype=torch.float64, device=table.device)
         penalty[q] = 0.0
         visited = counts > 1e-10
@@ -107,7 +174,7 @@ class AutoregressiveEmission(Emission):
         ridged = torch.where(visited[:, None, None], gram + torch.diag(penalty), identity)
         weights = cross @ torch.linalg.pinv(ridged, hermitian=True)
         # At the optimum (cross terms included) the residual scatter plus the penalty is Σxx - W crossᵀ.
-        scatter = products[:, q:, q:] - weights @ cross.transpose(-1, -2)
+        scatter = scatter - weights @ cross.transpose(-1, -2)
         covariance = 0.5 * (scatter + scatter.transpose(-1, -2)) / torch.where(visited, counts, 1.0)[:, None, None]
         shape = self._shape(torch.where(visited[:, None, None], covariance, identity[: self.size, : self.size]))
         _, _, _, first_mean, first_shape = self.observation.unpack(table, self.size)
@@ -120,14 +187,26 @@ class AutoregressiveEmission(Emission):
         return gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, self.observation.min_covariance))
 
     def log_prior(self, table: Tensor) -> Tensor:
-        """The ridge: ``-½ ridge tr(Σ⁻¹ A Aᵀ)``, coefficients in units of the innovations."""
+        """``-½ ridge tr(Σ⁻¹ A Aᵀ) - ½ unit_root tr(Σ⁻¹ R Rᵀ)``, ``R = I - A_1 - ... - A_p``, standardised."""
         matrix, _, shape, *_ = self.observation.unpack(table, self.size)
+        log_prior = -0.5 * self.observation.ridge * self._scaled_squares(matrix, shape)
+        if self.observation.unit_root:
+            ones = self._all_lags(table)
+            rest = torch.eye(self.size, dtype=table.dtype, device=table.device) - matrix @ ones.T
+            log_prior = log_prior - 0.5 * self.observation.unit_root * self._scaled_squares(rest, shape)
+        return log_prior
+
+    def _scaled_squares(self, matrix: Tensor, shape: Tensor) -> Tensor:
+        """``Σ_k tr(Σ⁻¹ M Mᵀ)``: a matrix ``(K, D, n)`` in units of the innovations."""
         if self.diagonal:
-            scaled = matrix.square() / gaussian.variances_of_shape(shape, self.observation.min_covariance).unsqueeze(-1)
-        else:
-            factor = gaussian.precision_cholesky(shape, self.size, self.observation.min_covariance)
-            scaled = (factor.transpose(-1, -2) @ matrix).square()
-        return -0.5 * self.observation.ridge * scaled.sum()
+            variances = gaussian.variances_of_shape(shape, self.observation.min_covariance)
+            return (matrix.square() / variances.unsqueeze(-1)).sum()
+        factor = gaussian.precision_cholesky(shape, self.size, self.observation.min_covariance)
+        return (factor.transpose(-1, -2) @ matrix).square().sum()
+
+    def _all_lags(self, table: Tensor) -> Tensor:
+        """``(I, ..., I)``, ``(D, pD)``."""
+        return torch.eye(self.size, dtype=table.dtype, device=table.device).repeat(1, self.observation.order)
 
     def floor_hits(self, table: Tensor) -> Tensor:
         _, _, shape, *_ = self.observation.unpack(table, self.size)
@@ -139,30 +218,56 @@ class AutoregressiveEmission(Emission):
     # -- the start -----------------------------------------------------------------------------------------
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        return kmeans_labels(x, n_states, generator)
+        return kmeans_labels(in_comparable_units(x, self.observation.values(self.size)), n_states, generator)
 
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
         assert past is not None
-        mean, covariance = x.double().mean(0), torch.cov(x.double().T, correction=0).view(self.size, self.size)
-        early = x[torch.isnan(past).flatten(1).any(1)].double()
+        gamma = torch.nn.functional.one_hot(labels, n_states)
+        is_early = torch.isnan(past).flatten(1).any(1)
+        if torch.isnan(x).any():
+            # Expected statistics need a regression to begin with: that of all frames as one state.
+            table = self.white_noise(x, is_early, 1)
+            for _ in range(START_ROUNDS):
+                table = self.maximise(self.statistics(table, x, past, torch.ones_like(gamma[:, :1])), table)
+            table = table.expand(n_states, -1)
+        else:
+            table = self.white_noise(x, is_early, n_states)
+        (sums,) = self.statistics(table, x, past, gamma)
+        # A regression from few frames starts near the one of all frames.
+        mean = sums.sum(0) / sums.sum(0)[-1].clamp(min=1)
+        return self.maximise((sums + 2 * (self.n_regressors + 1) * mean,), table)
+
+    def white_noise(self, x: Tensor, is_early: Tensor, n_states: int) -> Tensor:
+        """``(K, P)``: states that predict nothing, and the Gaussian of the first steps, of frames ``is_early (N,)``.
+
+        Covariances with missing values: each feature's own variance, and a covariance that counts them as means.
+        """
+        x = x.double()
+        observed = ~torch.isnan(x)
+        if observed.all():
+            mean, covariance = x.mean(0), torch.cov(x.T, correction=0).view(self.size, self.size)
+        else:
+            mean = x.nanmean(0)
+            centred = torch.where(observed, x - mean, 0.0)
+            covariance = centred.T @ centred / len(x)
+            covariance.diagonal().copy_(centred.square().sum(0) / observed.sum(0))
+        early, is_observed = torch.where(observed, x, mean)[is_early], observed[is_early]
+        n_early = is_observed.sum(0)  # (D,)
         extra = self.size + 1  # pseudo-frames of the whole data: a few first frames cannot tell a covariance
-        first_mean = (early.sum(0) + extra * mean) / (len(early) + extra)
-        centred = early - first_mean
+        first_mean = (torch.where(is_observed, early, 0.0).sum(0) + extra * mean) / (n_early + extra)
+        centred = torch.where(is_observed, early - first_mean, 0.0)
         first = (centred.T @ centred + extra * covariance) / (len(early) + extra)
-        table = self.observation.pack(
+        own = (centred.square().sum(0) + extra * covariance.diagonal()) / (n_early + extra)
+        first.diagonal().copy_(torch.where(n_early < len(early), own, first.diagonal()))
+        return self.observation.pack(
             torch.zeros(n_states, self.size, self.n_regressors, dtype=torch.float64, device=x.device),
             mean.expand(n_states, -1),
             self._shape(covariance).expand(n_states, -1),
             first_mean.expand(n_states, -1),
             self._shape(first).expand(n_states, -1),
         )
-        gamma = torch.nn.functional.one_hot(labels, n_states)
-        (sums,) = self.statistics(table, x, past, gamma)
-        # A regression from few frames starts near the one of all frames.
-        mean = sums.sum(0) / sums.sum(0)[-1].clamp(min=1)
-        return self.maximise((sums + 2 * (self.n_regressors + 1) * mean,), table)
 
     # -- for users -----------------------------------------------------------------------------------------
 

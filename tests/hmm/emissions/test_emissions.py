@@ -26,7 +26,7 @@ OBSERVATIONS: list[Observation] = [
     GaussianMixture(3, "full"),
     AutoregressiveGaussian(1, "full"),
     AutoregressiveGaussian(2, "diag"),
-    AutoregressiveGaussian(3, "full"),
+    AutoregressiveGaussian(3, "full", unit_root=5.0),
     Categorical(0.5),
     GaussianMixture(1, "spherical"),
     GaussianMixture(3, "spherical"),
@@ -169,9 +169,10 @@ def test_mixture_m_step_by_hand(kind: Any) -> None:
             assert_allclose(raw["covariances_"][k, m], wanted, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.parametrize("unit_root", [0.0, 0.7])
 @pytest.mark.parametrize("kind", ["diag", "full"])
-def test_autoregressive_m_step_by_hand(kind: Any) -> None:
-    emission, table, x, past, gamma = random_case(AutoregressiveGaussian(2, kind, ridge=0.3))
+def test_autoregressive_m_step_by_hand(kind: Any, unit_root: float) -> None:
+    emission, table, x, past, gamma = random_case(AutoregressiveGaussian(2, kind, ridge=0.3, unit_root=unit_root))
     assert past is not None
     new = emission.maximise(statistics(emission, table, x, past, gamma), table)
     raw = emission.raw_parameters(new, np.zeros(D), np.ones(D))
@@ -179,9 +180,10 @@ def test_autoregressive_m_step_by_hand(kind: Any) -> None:
     for k in range(K):
         g = gamma[2:, k].numpy()
         root = np.sqrt(g)[:, None]
-        # the ridge, as pseudo-frames: regressors sqrt(0.3) e_i, target zero
-        regressors = np.vstack([root * z, np.sqrt(0.3) * np.eye(4, 5)])
-        target = np.vstack([root * x[2:].numpy(), np.zeros((4, D))])
+        # pseudo-frames: of the ridge sqrt(0.3) e_i, target zero; of the unit root both steps alike, no constant
+        alike = np.sqrt(unit_root) * np.hstack([np.eye(D), np.eye(D), np.zeros((D, 1))])
+        regressors = np.vstack([root * z, np.sqrt(0.3) * np.eye(4, 5), alike])
+        target = np.vstack([root * x[2:].numpy(), np.zeros((4, D)), np.sqrt(unit_root) * np.eye(D)])
         solution = np.linalg.lstsq(regressors, target, rcond=None)[0]
         residual = target - regressors @ solution
         covariance = residual.T @ residual / g.sum()

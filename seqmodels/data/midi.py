@@ -1,0 +1,107 @@
+"""MIDI files: a piece as a piano roll, which of 88 keys sound at each step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqmodels.sequences import Sequences
+
+LOWEST, N_KEYS = 21, 88  # of a piano: A0, the MIDI number 21, to C8
+DRUMS = 9  # the channel whose notes are instruments, not pitches
+PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
+KEYS = tuple(f"{PITCH_CLASSES[n % 12]}{n // 12 - 1}" for n in range(LOWEST, LOWEST + N_KEYS))
+
+Note = tuple[int, int, int]  # MIDI number, first tick, tick of the release
+
+
+def midi(path: str | Path, *, steps_per_beat: int = 4) -> Sequences:
+    """A MIDI file as one sequence ``(T, 88)`` of zeros and ones: which keys sound, for ``Bernoulli`` or ``Chords``.
+
+    All tracks and channels together, without drums. A note sounds from the step nearest to its beginning to the step
+    nearest to its release, one step at least; tempo and loudness are left out, and a note that is struck again at once
+    looks like one that is held. The pedal does not lengthen notes.
+
+    Args:
+        path: of the file.
+        steps_per_beat: steps to a quarter note.
+
+    Returns:
+        Features named by their keys, ``"A0"`` to ``"C8"``; times are beats.
+
+    Raises:
+        ImportError: mido is not installed.
+        ValueError: no MIDI file; one without notes, with notes that no piano has, or whose tracks are pieces of their
+            own (type 2).
+    """
+    if steps_per_beat < 1:
+        raise ValueError(f"steps_per_beat is {steps_per_beat}; pass at least 1")
+    path = Path(path)
+    file = _read(path)
+    if file.type == 2:
+        raise ValueError(f"{path} is a MIDI file of type 2, whose tracks are pieces of their own; save each by itself")
+    if file.ticks_per_beat < 1:
+        raise ValueError(f"{path} counts time in frames of film, not in beats; save it with ticks per quarter note")
+    notes = list(_notes(file.tracks))
+    if not notes:
+        raise ValueError(f"{path} has no notes, apart from drums; there is nothing to model")
+    outside = [number for number, _, _ in notes if not LOWEST <= number < LOWEST + N_KEYS]
+    if outside:
+        raise ValueError(
+            f"{path} has the note {outside[0]}, but a piano has {LOWEST} to {LOWEST + N_KEYS - 1}; leave it out, or "
+            "move it by octaves"
+        )
+    scale = steps_per_beat / file.ticks_per_beat
+    bounds = [(number - LOWEST, _nearest(a * scale), _nearest(b * scale)) for number, a, b in notes]
+    bounds = [(key, first, max(stop, first + 1)) for key, first, stop in bounds]
+    roll = np.zeros((max(stop for _, _, stop in bounds), N_KEYS))
+    for key, first, stop in bounds:
+        roll[first:stop, key] = 1.0
+    beats = np.arange(len(roll)) / steps_per_beat
+    return Sequences([roll], names=[path.stem], features=KEYS, times=[beats], time_unit="beat")
+
+
+def _nearest(step: float) -> int:
+    return int(np.floor(step + 0.5))
+
+
+def _notes(tracks: list[Any]) -> Iterator[Note]:
+    """In the order of their releases; a note that is never released lasts until the end of its track."""
+    for track in tracks:
+        tick, began, held = 0, {}, Counter[tuple[int, int]]()
+        for message in track:
+            tick += message.time
+            if message.type not in ("note_on", "note_off") or message.channel == DRUMS:
+                continue
+            key = (message.channel, message.note)
+            if message.type == "note_on" and message.velocity > 0:
+                if not held[key]:
+                    began[key] = tick
+                held[key] += 1
+            elif held[key]:
+                held[key] -= 1
+                if not held[key]:
+                    yield message.note, began[key], tick
+        yield from ((number, began[channel, number], tick) for (channel, number), n in held.items() if n)
+
+
+def _read(path: Path) -> Any:
+    mido = _mido()
+    try:
+        return mido.MidiFile(path)
+    except (OSError, EOFError, ValueError, IndexError, KeyError, mido.KeySignatureError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise ValueError(f"{path} cannot be read as a MIDI file: {str(error) or type(error).__name__}") from error
+
+
+def _mido() -> Any:
+    try:
+        import mido
+    except ImportError as error:
+        raise ImportError("reading MIDI needs mido: pip install 'seqmodels[music]'") from error
+    return mido

@@ -1,0 +1,165 @@
+"""Missing values under autoregressions: a Kalman filter written out, one probability, and EM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from scipy.integrate import quad
+from scipy.stats import multivariate_normal
+
+import seqmodels as sm
+
+A = np.array([[0.7, 0.2], [-0.3, 0.5]])
+NOISE = np.array([[1.0, 0.4], [0.4, 0.6]])
+
+
+def simulated(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    sequences = []
+    for n in lengths:
+        x = np.zeros((n, 2))
+        for t in range(1, n):
+            x[t] = A @ x[t - 1] + [1.0, -0.5] + np.linalg.cholesky(NOISE) @ rng.normal(size=2)
+        sequences.append(x)
+    return sequences
+
+
+def with_holes(sequences: list[np.ndarray], share: float = 0.2, seed: int = 1) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [np.where(rng.random(x.shape) < share, np.nan, x) for x in sequences]
+
+
+WHOLE = simulated([30, 20, 25, 12])
+HOLES = with_holes(WHOLE)
+HOLES[1][7:10] = np.nan  # a gap of whole frames
+HOLES[2][0] = np.nan
+OBSERVATIONS = [sm.AutoregressiveGaussian(1), sm.AutoregressiveGaussian(2, "diag"), sm.AutoregressiveGaussian(3)]
+
+
+def kalman_steps(model: sm.HMM, x: np.ndarray) -> np.ndarray:
+    """log p(x_t observed | all observed before) of a VAR: the joint Gaussian of all frames, written out."""
+    observation, table = model.observation_, model.parameters_.table
+    p, d, n = observation.order, x.shape[1], len(x)
+    matrix, intercept, shape, first_mean, first_shape = (t[0].numpy() for t in observation.unpack(table, d))
+    covariances = [observation._covariance(torch.as_tensor(s), d).numpy() for s in (first_shape, shape)]
+    # x = L e + m with independent innovations e, so the covariance of all values is L Cov[e] Lᵀ.
+    mean, weights, noise = np.zeros(n * d), np.zeros((n * d, n * d)), np.zeros((n * d, n * d))
+    for t in range(n):
+        rows = slice(t * d, (t + 1) * d)
+        noise[rows, rows], mean[rows] = covariances[t >= p], first_mean
+        weights[rows, rows] = np.eye(d)
+        if t >= p:
+            past = slice((t - p) * d, t * d)
+            mean[rows] = matrix @ mean[past] + intercept
+            weights[rows] += matrix @ weights[past]
+    shift, scale = model.encoding_.affine()
+    covariance = weights @ noise @ weights.T * np.outer(np.tile(scale, n), np.tile(scale, n))
+    mean, values = mean * np.tile(scale, n) + np.tile(shift, n), x.ravel()
+    log_probs = [0.0]
+    for t in range(1, n + 1):
+        seen = np.flatnonzero(~np.isnan(values[: t * d]))
+        log_probs.append(
+            multivariate_normal(mean[seen], covariance[np.ix_(seen, seen)]).logpdf(values[seen]) if len(seen) else 0.0
+        )
+    return np.diff(log_probs)
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
+def test_one_state_is_the_joint_gaussian_of_all_frames(observation: sm.AutoregressiveGaussian) -> None:
+    model = sm.HMM(1, observation=observation, dtype="float64", max_iter=3).fit(WHOLE)  # learned without holes
+    for x, steps in zip(HOLES, model.log_prob_steps(HOLES), strict=True):
+        assert_allclose(steps, kalman_steps(model, x), atol=1e-9)
+
+
+def test_one_state_fitted_with_missing_values_is_nearly_so() -> None:
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), dtype="float64", tol=0).fit(HOLES)
+    assert_allclose(model.log_prob_steps(HOLES)[0], kalman_steps(model, HOLES[0]), atol=1e-3)
+    moved = model.shared_autoregression_ - model.parameters_.table[0]
+    assert float(moved.abs().max()) < 1e-3  # EM stays where the filter was fitted
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
+@pytest.mark.parametrize("n_states", [1, 3])
+def test_batch_stream_and_prefix_agree(observation: sm.AutoregressiveGaussian, n_states: int) -> None:
+    for data in (WHOLE, HOLES):
+        model = sm.HMM(n_states, observation=observation, dtype="float64", max_iter=4).fit(data)
+        together = model.log_prob_steps(HOLES)
+        for i, x in enumerate(HOLES):
+            stream = model.stream()
+            assert_allclose([stream.update(frame) for frame in x], together[i], atol=1e-9)
+            assert_allclose(model.log_prob_steps([x])[0], together[i], atol=1e-10)
+        future = [HOLES[0].copy()]
+        future[0][15:] += 100.0
+        assert_allclose(model.log_prob_steps(future)[0][:15], together[0][:15], atol=1e-10)
+
+
+def test_the_density_of_what_is_observed_integrates_to_one() -> None:
+    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(2), dtype="float64", max_iter=4).fit(HOLES)
+    for prefix in (HOLES[1][:9], HOLES[1][:10], HOLES[0][:1], HOLES[2][:1]):
+
+        def density(value: float, before: np.ndarray = prefix) -> float:
+            return float(np.exp(model.log_prob_steps([np.vstack([before, [value, np.nan]])])[0][-1]))
+
+        assert_allclose(quad(density, -30, 30, epsabs=1e-9, limit=200)[0], 1.0, atol=1e-6)
+        predicted = model.predict_next(prefix)
+        whole = model.log_prob_steps([np.vstack([prefix, [0.5, -1.0]])])[0][-1]
+        assert_allclose(float(predicted.log_prob(torch.tensor([0.5, -1.0]).double())), whole, atol=1e-9)
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
+def test_em_never_falls(observation: sm.AutoregressiveGaussian) -> None:
+    model = sm.HMM(3, observation=observation, dtype="float64", tol=0, max_iter=15).fit(HOLES)
+    objective = model.history_["objective"].to_numpy()
+    assert len(objective) > 5
+    assert (np.diff(objective) > -1e-10).all()
+    assert objective[-1] > objective[0] + 1e-4
+    # What the last row says is the score: without a prior worth a digit.
+    assert_allclose(model.history_["log_prob"].iloc[-1], model.score(HOLES), rtol=1e-6)
+
+
+def test_the_coefficients_are_found_where_a_fifth_is_missing() -> None:
+    whole = simulated([500] * 8, seed=3)
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1)).fit(with_holes(whole))
+    assert_allclose(model.coefficients_[0], A, atol=0.04)
+    assert_allclose(model.covariances_[0], NOISE, atol=0.05)
+    filled = [np.where(np.isnan(x), np.nanmean(x, 0), x) for x in with_holes(whole)]
+    biased = sm.HMM(1, observation=sm.AutoregressiveGaussian(1)).fit(filled)
+    assert np.abs(biased.coefficients_[0] - A).max() > 0.06  # so a regression on means would not pass
+
+
+def test_after_a_gap_the_variance_is_that_of_the_process() -> None:
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), dtype="float64").fit(simulated([2000]))
+    gap = np.vstack([simulated([20], 5)[0], np.full((60, 2), np.nan)])
+    stationary = np.linalg.solve(np.eye(4) - np.kron(A, A), NOISE.ravel()).reshape(2, 2)
+    assert_allclose(model.predict_next(gap).variance.numpy(), np.diag(stationary), rtol=0.15)
+    assert_allclose(model.predict_next(gap).mean.numpy(), np.linalg.solve(np.eye(2) - A, [1.0, -0.5]), atol=0.3)
+
+
+def test_every_question_takes_missing_values(tmp_path: Path) -> None:
+    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), max_iter=3).fit(HOLES)
+    for ask in (model.posterior, model.filter, model.decode):
+        assert [len(answer) for answer in ask(HOLES)] == [30, 20, 25, 12]
+    assert [paths.shape for paths in model.sample_states(HOLES, 2)] == [(2, 30), (2, 20), (2, 25), (2, 12)]
+    ends_in_a_hole = [np.vstack([WHOLE[0], [[np.nan, 1.0]]])]
+    forecast = model.forecast_states(ends_in_a_hole, 3)[0]
+    assert_allclose(forecast.mean[0], forecast.distribution(1).mean, rtol=1e-5)
+    assert_allclose(forecast.mean[0], model.predict_next(ends_in_a_hole[0]).mean, rtol=1e-4)
+    assert np.isfinite(model.forecast(ends_in_a_hole, 2).frame["mean"]).all()
+    drawn = model.sample(prefix=ends_in_a_hole[0], length=35, random_state=0)[0]
+    assert np.isfinite(drawn[31:]).all()
+    model.save(tmp_path / "model.safetensors")
+    again = sm.load(tmp_path / "model.safetensors")
+    assert np.array_equal(again.log_prob(HOLES), model.log_prob(HOLES))
+    order = model.reorder([1, 0])
+    assert_allclose(order.log_prob(HOLES), model.log_prob(HOLES), rtol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["stepwise", "gradient"])
+def test_other_algorithms_learn_from_missing_values(algorithm: str) -> None:
+    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), algorithm=algorithm, max_iter=8).fit(HOLES)
+    start = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), max_iter=0).fit(HOLES)
+    assert model.score(HOLES) > start.score(HOLES)
