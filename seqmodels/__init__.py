@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         Series,
         Topology,
     )
-    from seqmodels.loading import load
     from seqmodels.measure import IncomparableError, Measure
     from seqmodels.model import NotFittedError, SequenceModel
     from seqmodels.neural import (
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
         Poisson,
         PseudoFrames,
     )
+    from seqmodels.saved_files import load
     from seqmodels.sequences import Sequences, as_sequences
     from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
 
@@ -94,7 +94,7 @@ _PACKAGES = (
     "hmm",
     "neural",
     "classification",
-    "loading",
+    "saved_files",
     "evaluation",
     "anomalies",
 )
@@ -188,6 +188,7 @@ __all__ = [
     "from_module",
     "load",
     "plot_alignment",
+    "plot_confusion",
     "plot_durations",
     "plot_forecast",
     "plot_frames",

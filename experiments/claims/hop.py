@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 
 import seqmodels as sm
 from seqmodels.data.mfcc import MFCC
-from seqmodels.evaluation.plots.style import INK
+from seqmodels.plot_style import INK
 
 CLAIM = (
     "Most of a network's lead over an HMM on frames of speech of 25 ms every 10 ms is the overlap of the windows, "

@@ -17,6 +17,8 @@ COMMANDS = {
     "fit": "Fit one model to one set of data, and save it.",
     "score": "Score files by a saved model.",
     "decode": "Segment sequences: the most probable path of hidden states (Viterbi) through each.",
+    "classify": "Fit a classifier to labelled sequences and say how often it is right, or label files by one that was "
+    "saved.",
     "anomalies": "Find what is improbable under a saved model: steps given all before them, or whole sequences.",
     "sample": "Draw sequences from a saved model.",
     "forecast": "Forecast the next steps of each sequence of a file: mean and quantiles, or probabilities.",

@@ -215,3 +215,43 @@ def test_speakers_are_held_out_whole() -> None:
     unknown = GenerativeClassifier(density).fit(sm.Sequences(X, clusters=speakers), y)
     assert unknown.temperature_ > 2 * known.temperature_
     np.testing.assert_array_equal(known.predict(X), unknown.predict(X))
+
+
+def test_labels_of_held_out_parts_are_those_of_classifiers_fitted_to_the_rest() -> None:
+    from seqmodels.classification.calibration import folds
+
+    X, y = walks()
+    classifier = GenerativeClassifier(DENSITY, random_state=3)
+    predicted = classifier.cross_val_predict(X, y, n_folds=4)
+    parts = folds(np.unique(y, return_inverse=True)[1], None, 4, 3)
+    assert len(parts) == 4
+    for part in parts:
+        rest = [x for x, out in zip(X, part, strict=True) if not out]
+        others = GenerativeClassifier(DENSITY, calibrate=False).fit(rest, y[~part])
+        held_out = [x for x, out in zip(X, part, strict=True) if out]
+        np.testing.assert_array_equal(predicted[part], others.predict(held_out))
+    assert not classifier.__sklearn_is_fitted__()
+    assert classifier.calibrate
+
+
+def test_whole_clusters_are_held_out_to_count_errors() -> None:
+    """Each speaker has a level of its own, by which speakers, but not labels, can be told apart."""
+    rng = np.random.default_rng(0)
+    speakers = np.arange(48) % 8
+    labels = np.array(["a", "b"])[np.arange(48) // 8 % 2]
+    X = [rng.normal(10.0 * speaker, 0.1, size=(5, 1)) for speaker in speakers]
+    shifted = [x + (label == "a") * 0.5 for x, label in zip(X, labels, strict=True)]
+    model = sm.HMM(8, observation=sm.GaussianMixture(1), max_iter=10, random_state=1)
+    classifier = GenerativeClassifier(model)
+    known = (classifier.cross_val_predict(shifted, labels) == labels).mean()
+    unknown = (classifier.cross_val_predict(sm.Sequences(shifted, clusters=speakers), labels) == labels).mean()
+    assert known > 0.9
+    assert unknown < 0.8
+
+
+def test_what_cannot_be_held_out_is_refused() -> None:
+    X, y = walks()
+    with pytest.raises(ValueError, match="n_folds is 1"):
+        GenerativeClassifier(DENSITY).cross_val_predict(X, y, n_folds=1)
+    with pytest.raises(ValueError, match="the label 'other' has one sequence only"):
+        GenerativeClassifier(DENSITY).cross_val_predict(X, ["other", *y[1:]])
