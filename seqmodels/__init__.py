@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         choose,
         evaluate,
         plot_alignment,
+        plot_confusion,
         plot_durations,
         plot_frames,
         plot_posterior,
