@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         choose,
         evaluate,
         plot_alignment,
+        plot_confusion,
         plot_durations,
         plot_frames,
         plot_posterior,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
         Series,
         Topology,
     )
-    from seqmodels.loading import load
     from seqmodels.measure import IncomparableError, Measure
     from seqmodels.model import NotFittedError, SequenceModel
     from seqmodels.neural import (
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         Poisson,
         PseudoFrames,
     )
+    from seqmodels.saved_files import load
     from seqmodels.sequences import Sequences, as_sequences
     from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
 
@@ -94,7 +95,7 @@ _PACKAGES = (
     "hmm",
     "neural",
     "classification",
-    "loading",
+    "saved_files",
     "evaluation",
     "anomalies",
 )
@@ -188,6 +189,7 @@ __all__ = [
     "from_module",
     "load",
     "plot_alignment",
+    "plot_confusion",
     "plot_durations",
     "plot_forecast",
     "plot_frames",

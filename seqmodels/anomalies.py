@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import torch
 
+from seqmodels import storage
+from seqmodels.array_checks import array_of, check_between
 from seqmodels.encodings import Encoding
 from seqmodels.evaluation.full_conditionals import feature_log_probs
 from seqmodels.generation import Prediction
@@ -205,7 +208,8 @@ class Anomalies(Configurable):
         Args:
             sequence: one sequence; ``y`` of a model of p(y | x), whose x is ``source``.
             title: what the sequence is; how much of it is flagged is added.
-            ax: two axes to draw on, above and below; None: those of a new figure, ``plot(x)[0].figure``.
+            ax: two axes to draw on, above and below; None: those of a new figure of pyplot,
+                ``plot(x)[0].figure``.
         """
         import pandas as pd
 
@@ -242,6 +246,55 @@ class Anomalies(Configurable):
         n = int(frame["is_anomaly"].sum())
         by_chance = (1 - self.quantile) * frame["score"].notna().sum()
         return f"{n:,} of {len(frame):,} steps flagged; {by_chance:.2g} would be by chance"
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model and the threshold to one safetensors file; ``seqmodels.load`` reads it.
+
+        Warns of classes that are not seqmodels' own, which ``load`` must be given: ``load(path, classes=[MyModel])``.
+
+        Raises:
+            NotFittedError: neither ``fit`` nor ``calibrate`` was called.
+        """
+        content = self.content()
+        fitted = self.model_
+        storage.warn_of_classes_to_give(
+            self, fitted, fitted.encoding_, fitted._setting().source_encoding, fitted.observation_
+        )
+        storage.write(path, content)
+
+    def content(self) -> dict[str, Any]:
+        """What ``save`` writes: nested dictionaries of arrays and JSON values."""
+        fitted, described = self._fitted(), storage.describe(self)
+        if self.feature_names is not None:  # any sequence of them, an index of pandas too
+            described["params"]["feature_names"] = [str(name) for name in self.feature_names]
+        return {
+            "model": described,
+            "fitted": fitted.content(),
+            "is_calibrated": self.model is fitted,
+            "scores": self.scores_,
+            "threshold": np.array(self.threshold_),
+            "usual_of_features": self._usual_of_features,
+        }
+
+    def _load(self, content: dict[str, Any], fitted: Any) -> Self:
+        if not isinstance(fitted, SequenceModel):
+            raise ValueError(f"the file holds a {type(fitted).__name__}, which has no likelihood, as the fitted model")
+        self._check()
+        scores = array_of(content, "scores", np.float64, (None,))
+        threshold = array_of(content, "threshold", np.float64, ())
+        if np.isnan(scores).any() or (scores[1:] < scores[:-1]).any():
+            raise ValueError("'scores' should rise")
+        if threshold not in scores:
+            raise ValueError(f"'threshold' is {threshold}, which is none of the held-out scores")
+        self.model_, self.scores_, self.threshold_ = fitted, scores, float(threshold)
+        self.model = fitted if content["is_calibrated"] else self.model
+        self._usual_of_features = None
+        if self._has_features():
+            usual = array_of(content, "usual_of_features", np.float64, (fitted.encoding_.size,))
+            self._usual_of_features = check_between("usual_of_features", usual, -np.inf)
+        return self
 
     def __repr__(self) -> str:
         settings = super().__repr__()

@@ -1,10 +1,11 @@
-"""``load``: a saved model, of whichever class it was."""
+"""A model from the content of its file, of whichever class it was; ``saved_files.load`` reads the file."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from seqmodels import classification, encodings, hmm, neural, ngram, observations, storage, training
@@ -41,30 +42,18 @@ CLASSES: dict[str, type[Configurable]] = {
 MODELS = tuple(cls for cls in CLASSES.values() if issubclass(cls, SequenceModel | MaskedTransformer))
 
 
-def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Any:
-    """The fitted model that ``save`` wrote, by this version or an older one; the same figures to the last bit.
-
-    A ``SequenceModel``, or a ``MaskedTransformer`` or a ``GenerativeClassifier``, which are none: only the file knows.
-    Files from strangers may be loaded: nothing in one can run code, take much more memory than it has bytes, or say
-    where the next ``fit`` writes: ``checkpoint``, ``resume_from`` and ``callbacks`` are at their defaults.
-
-    Args:
-        path: of the file.
-        classes: classes of one's own that the file holds: a model, an observation, an encoding, an optimizer, ... A
-            file names them; they are found here and nowhere else.
-
-    Raises:
-        ValueError: another file, a damaged one, one of a newer version, one that holds a class which is not known, or
-            one whose numbers no fit could have found.
-    """
-    return restored(storage.read(path), path, classes)
-
-
 def restored(content: dict[str, Any], path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Any:
     """The model of what ``storage.read`` found in a file; ``ValueError``, naming it, where there is none."""
     known = {**PUBLIC, **storage.given_classes(classes)}
+    with errors_of(path):
+        return restored_model(content, known)
+
+
+@contextmanager
+def errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Context in which what is raised for malformed content is a ``ValueError`` that names the file."""
     try:
-        return _restored(content, known)
+        yield
     except ValueError as error:
         raise ValueError(f"{path} cannot be loaded: {error}") from error
     except MALFORMED as error:
@@ -73,10 +62,11 @@ def restored(content: dict[str, Any], path: str | os.PathLike[str], classes: Ite
         ) from error
 
 
-def _restored(content: dict[str, Any], known: Mapping[str, type]) -> Any:
+def restored_model(content: dict[str, Any], known: Mapping[str, type]) -> Any:
+    """The model of this content, of classes that are known by name; raises ``ValueError`` or any of ``MALFORMED``."""
     model = storage.build(content["model"], known)
     if isinstance(model, GenerativeClassifier):
-        return model._load(content, [_restored(part, known) for part in content["models"].values()])
+        return model._load(content, [restored_model(part, known) for part in content["models"].values()])
     if not isinstance(model, SequenceModel | MaskedTransformer):
         raise ValueError(f"the file holds a {type(model).__name__}, which is no model")
     encoding = _of(Encoding, storage.build(content["encoding"], known))

@@ -36,7 +36,7 @@ from seqmodels.generation import (
 )
 from seqmodels.measure import Length, Measure
 from seqmodels.observations import Observation
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, argument_names
 from seqmodels.precision import checked_log_prob_steps, in_float64
 from seqmodels.preparation import Data, Example, Setting, default_encoding
 from seqmodels.sequences import Item, Kind, Sequences
@@ -181,6 +181,19 @@ class SequenceModel(Configurable, ABC):
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None:
         """Take back what ``_state`` returned; ``encoding_``, ``observation_`` and ``length_`` are set before."""
+
+    def _value_with(self, name: str, inner: str) -> Any:
+        """Of ``observation="auto"`` the default that has a parameter ``inner``, so that it can be set and searched."""
+        value = getattr(self, name)
+        kinds: tuple[Kind, ...] = ("vectors", "symbols") if name == "observation" and value == "auto" else ()
+        for kind in kinds:
+            try:
+                default = self._default_observation(kind)
+            except ValueError:  # a family that has none for this kind
+                continue
+            if inner in argument_names(type(default)):
+                return default
+        return value
 
     def _default_source_encoding(self, X: Sequences) -> Encoding:
         """What ``source_encoding="auto"`` means where sources are not read as targets are."""

@@ -48,8 +48,16 @@ class Configurable:
             if not inner:
                 setattr(self, outer, value)
                 continue
-            setattr(self, outer, _with(getattr(self, outer), outer, inner, value))
+            setattr(self, outer, _with(self._value_with(outer, inner.partition("__")[0]), outer, inner, value))
         return self
+
+    def _value_with(self, name: str, inner: str) -> Any:
+        """The value of a hyperparameter whose own parameter ``inner`` is named.
+
+        To be defined by a class of which a hyperparameter may be a word, such as ``"auto"``, that stands for something
+        with parameters.
+        """
+        return getattr(self, name)
 
     def clone(self) -> Self:
         """An unfitted copy with the same hyperparameters."""

@@ -1,13 +1,17 @@
 """Anomalies: the rate of false alarms, what is found, per step, window, sequence; zeros, unknown symbols, features."""
 
 import io
+from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from matplotlib import pyplot
 
 import seqmodels as sm
+from seqmodels import storage
 from seqmodels.encodings import OpenSymbols
 
 GAUSSIAN = sm.GaussianMixture(1)
@@ -337,6 +341,90 @@ def test_what_it_says(anomalies, hmm):
     assert sm.Anomalies(hmm).get_params()["model__n_states"] == 2
 
 
+# -- keeping -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("per", ["step", "sequence", 4])
+def test_a_saved_detector_judges_as_before(hmm, tmp_path, per):
+    new = vectors(3, seed=4)
+    new[1][20, 1] += 30
+    detector = sm.Anomalies(hmm, quantile=0.9, per=per, feature_names=pd.Index(["flow", "heat"]))
+    detector.calibrate(vectors(25, seed=1)).save(tmp_path / "detector")
+    loaded = sm.load(tmp_path / "detector")
+    assert type(loaded) is sm.Anomalies
+    assert (loaded.threshold_, loaded.per, loaded.feature_names) == (detector.threshold_, per, ["flow", "heat"])
+    pd.testing.assert_frame_equal(loaded.predict(new), detector.predict(new), check_exact=True)
+    again = loaded.calibrate(vectors(40, seed=5))  # the fitted model is what is saved, and may get another threshold
+    assert again.threshold_ != detector.threshold_
+
+
+def test_a_saved_detector_may_be_fitted_again(tmp_path):
+    x = [np.arange(40) % 3 for _ in range(20)]
+    detector = sm.Anomalies(sm.NGram(2), quantile=0.99).fit(x)
+    detector.save(tmp_path / "detector")
+    loaded = sm.load(tmp_path / "detector")
+    assert not loaded.model.__sklearn_is_fitted__()
+    pd.testing.assert_frame_equal(loaded.predict(x[:2]), detector.predict(x[:2]), check_exact=True)
+    assert loaded.fit(x).threshold_ == detector.threshold_
+
+
+def test_a_threshold_of_infinity_is_kept(tmp_path):
+    model = sm.HMM(1, observation=sm.Categorical(pseudocount=0.0), length="given", max_iter=2)
+    model.fit([np.array([0, 0, 2, 0, 0])] * 3, validation=None)
+    with pytest.warns(UserWarning, match="probability zero"):
+        detector = sm.Anomalies(model, quantile=0.9).calibrate([np.tile([0, 1], 20)])
+    detector.save(tmp_path / "detector")
+    assert sm.load(tmp_path / "detector").threshold_ == detector.threshold_ == np.inf
+
+
+def test_nothing_without_a_threshold_is_saved(hmm, tmp_path):
+    with pytest.raises(sm.NotFittedError, match="no threshold"):
+        sm.Anomalies(hmm).save(tmp_path / "detector")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_classes_of_ones_own_are_named(tmp_path):
+    @dataclass(kw_only=True, eq=False, repr=False)
+    class OwnNGram(sm.NGram):
+        """A model that the library does not know."""
+
+    with pytest.warns(UserWarning, match=r"classes=\[OwnNGram\]"):
+        sm.Anomalies(OwnNGram(order=2), quantile=0.9).fit([np.arange(40) % 3] * 5).save(tmp_path / "detector")
+    assert type(sm.load(tmp_path / "detector", classes=[OwnNGram]).model_) is OwnNGram
+    with pytest.raises(ValueError, match=r"classes=\[OwnNGram\]"):
+        sm.load(tmp_path / "detector")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda content: content.update(scores=content["scores"][::-1].copy()), "should rise"),
+        (lambda content: content["scores"].put(0, np.nan), "should rise"),
+        (lambda content: content.update(threshold=np.array(1e9)), "none of the held-out scores"),
+        (lambda content: content.update(threshold=np.array(np.nan)), "none of the held-out scores"),
+        (lambda content: content.update(scores=content["scores"].astype(np.float32)), "should be of float64"),
+        (lambda content: content.update(usual_of_features=np.zeros(3)), "shape"),
+        (lambda content: content.update(usual_of_features=None), "no array"),
+        (lambda content: content["usual_of_features"].put(0, np.nan), "usual_of_features"),
+        (lambda content: content.pop("fitted"), "not a saved model"),
+        (lambda content: content.update(fitted=dict(content)), "Anomalies"),
+        (lambda content: content.update(model=[]), "not a saved model"),
+        (lambda content: content["model"]["params"].update(quantile=2.0), "between 0 and 1"),
+        (lambda content: content["model"]["params"].update(per="day"), "per"),
+        (lambda content: content["model"]["params"].update(model=3), "model"),
+        (lambda content: content["model"]["params"].update(feature_names=3), "feature_names"),
+        (lambda content: content["fitted"]["state"]["transition"].put(0, 7.0), "sum to one"),
+    ],
+)
+def test_a_detector_that_no_fit_could_have_made_is_refused(anomalies, tmp_path, change, said):
+    anomalies.save(tmp_path / "detector")
+    content = storage.read(tmp_path / "detector")
+    change(content)
+    storage.write(tmp_path / "detector", content)
+    with pytest.raises(ValueError, match=f"detector.*{said}"):
+        sm.load(tmp_path / "detector")
+
+
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
 
@@ -361,6 +449,11 @@ def test_the_plot_marks_what_predict_flags(anomalies):
     figure = matplotlib.figure.Figure()
     mine = figure.subplots(2)
     assert anomalies.plot(x, ax=mine) == tuple(mine)
+    assert pyplot.get_fignums() == [above.figure.number]
+    for form, start in (("pdf", b"%PDF"), ("svg", b"<?xml")):
+        buffer = io.BytesIO()
+        above.figure.savefig(buffer, format=form)
+        assert buffer.getvalue().startswith(start)
 
 
 def test_texts_many_features_and_sequences_are_drawn(hmm):

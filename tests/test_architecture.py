@@ -16,7 +16,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"version", "files", "profile", "display", "sequences", "measure", "parameters", "array_checks"}
+GROUND = {"version", "files", "profile", "display", "sequences", "measure", "parameters", "array_checks", "plot_style"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {
     *PREPARED,
@@ -37,6 +37,7 @@ LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "display": set(),
+    "plot_style": set(),
     "sequences": {"profile", "display"},
     "measure": set(),
     "parameters": set(),
@@ -69,7 +70,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "presets": {*MODEL, "hmm", "neural"},
     "evaluation": {*LOADED, "data"},
     "anomalies": {*LOADED, "evaluation"},
-    "cli": {*LOADED, "data", "evaluation", "anomalies"},
+    "saved_files": {"loading", "storage", "anomalies"},
+    "cli": {*LOADED, "data", "evaluation", "anomalies", "saved_files"},
     "__main__": {"cli"},
 }
 # The parts of a wing, each of which may import those before it.

@@ -88,6 +88,27 @@ def test_code_of_a_page(page: Path, files: Path, tmp_path: Path, monkeypatch: py
     for name, smallest in WRITTEN.items():
         if any(name in code for code in CODE.findall(text)):
             assert Path(name).stat().st_size > smallest
+    for name in re.findall(r'savefig\("([\w.-]+)"\)', "".join(CODE.findall(text))):
+        assert Path(name).stat().st_size > 1_000
+
+
+JOBS = sorted((ROOT / "docs/jobs").glob("*.md"))
+MAX_LINES = 12  # of Python, to the picture of a job
+
+
+def test_there_are_ten_jobs() -> None:
+    assert len(JOBS) == 10
+
+
+@pytest.mark.parametrize("page", JOBS, ids=name_of)
+def test_a_job_is_a_dozen_lines_to_its_picture_and_a_command(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    (block, *_) = CODE.findall(text)
+    lines = [line for line in block.splitlines() if line.strip()]
+    until_written = next(i for i, line in enumerate(lines, 1) if ".savefig(" in line)
+    assert until_written <= MAX_LINES
+    assert f"]({page.stem}.png)" in text
+    assert any(line.startswith("seqmodels ") for shell in SHELL.findall(text) for line in shell.splitlines())
 
 
 def run(page: Path) -> None:

@@ -2,7 +2,7 @@
 
 A script defines ``measure(given) -> Finding`` and ends in ``main(__doc__, measure)``. ``python
 experiments/claims/NAME.py [--quick]`` writes ``NAME.csv`` (the figures, with command, date and hardware), ``NAME.png``
-and ``NAME.json`` (the claim, whether it held, and a sentence).
+and ``NAME.json`` (the claim, its parts with their verdicts, and a sentence).
 """
 
 import argparse
@@ -10,11 +10,12 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
+from verdict import Part
 
 from seqmodels.evaluation.provenance import provenance, stamped
 from seqmodels.files import replaced, write_text
@@ -26,14 +27,14 @@ class Finding:
 
     Attributes:
         claim: one sentence, as a textbook has it, with its source.
-        held: whether it held here, by the rule the script's docstring states before any figure.
+        parts: its statements, each with a verdict by the rule that the script's docstring states.
         sentence: what was seen, with its figures.
         frame: everything measured, a row each.
         figure: the picture.
     """
 
     claim: str
-    held: bool
+    parts: list[Part]
     sentence: str
     frame: pd.DataFrame
     figure: Figure
@@ -52,9 +53,7 @@ def main(
         arguments: adds options beside ``--quick`` and ``--out`` to the parser.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--quick", action="store_true", help="small sizes: whether it runs, not whether the claim holds"
-    )
+    parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs, not what comes out")
     parser.add_argument("--out", type=Path, default=Path("experiments/results/claims"), help="folder of the results")
     arguments(parser)
     given = parser.parse_args()
@@ -69,8 +68,10 @@ def written(finding: Finding, stem: Path, *, quick: bool, began: float) -> None:
         stamped(finding.frame).to_csv(partial, index=False, float_format="%.6g")
     with replaced(stem.with_suffix(".png")) as partial:
         finding.figure.savefig(partial, dpi=160)
-    said = {"claim": finding.claim, "held": finding.held, "sentence": finding.sentence, "quick": quick}
+    parts = [asdict(part) for part in finding.parts]
+    said = {"claim": finding.claim, "parts": parts, "sentence": finding.sentence, "quick": quick}
     said |= {"seconds": round(time.perf_counter() - began, 1), **provenance()}
     write_text(stem.with_suffix(".json"), json.dumps(said, indent=2) + "\n")
     print(finding.frame.to_string(index=False, float_format="%.4g"))
-    print(f"\n{finding.claim}\n{'Held' if finding.held else 'Did not hold'} here: {finding.sentence}")
+    verdicts = "\n".join(f"{part.verdict}: {part.claim}, {part.seen}" for part in finding.parts)
+    print(f"\n{finding.claim}\n{finding.sentence}\n{verdicts}")

@@ -4,9 +4,11 @@ Claim: the true model's own log-probability is a floor that no model passes, fam
 it as data grow (Cover & Thomas 2006, chapters 4 and 5; Shannon 1948), and the family of the source with the fewest
 symbols (Bishop 2006, section 1.3).
 
-Rule: it holds if (a) no model is better than the truth: no interval of the excess, 95 % corrected for how many there
-are, lies below zero; (b) each family's excess is smaller with the most data than with the least; (c) the HMM of the
-right size has the least excess at every amount of data, and with the most less than 0.01 nats per symbol.
+Rule: four parts. (a) No model is better than the truth: contradicted if an interval of the excess, 95 % corrected for
+how many there are, lies below zero. (b) Each family's excess is smaller with the most data than with the least: held if
+the two intervals lie apart in this order. (c) The HMM of the right size has the least excess at every amount of data:
+held if its interval lies below those of all others, contradicted if above one. (d) With the most data its excess is
+less than 0.01 nats per symbol.
 
 Excess: nats per symbol, the true HMM's log-probability minus the model's, on the same 400 held-out sequences of 128
 symbols: its mean is the Kullback-Leibler divergence. Source: 8 states, 16 symbols, a state kept with probability 0.8.
@@ -22,6 +24,7 @@ from claim import Finding, main
 from contrasts import difference, interval
 from curves import Panel, drawn
 from matplotlib.figure import Figure
+from verdict import Part, Verdict, of_all, of_interval
 
 import seqmodels as sm
 
@@ -81,7 +84,35 @@ def measure(given: argparse.Namespace) -> Finding:
         f"Floor {'kept' if floor else 'passed'}; each excess {'falls' if falls else 'does not fall'}; "
         f"the source's own family is {arrives}."
     )
-    return Finding(CLAIM, bool(floor and falls and first), sentence, frame, picture(frame))
+    return Finding(CLAIM, parts(frame), sentence, frame, picture(frame))
+
+
+def parts(frame: pd.DataFrame) -> list[Part]:
+    """The verdicts by the rule in the docstring of this script."""
+    low, high = (frame.pivot(index="n_symbols", columns="family", values=name) for name in ("ci_low", "ci_high"))
+    excess = frame.pivot(index="n_symbols", columns="family", values="difference")
+    own = "hmm of the right size"
+    others = [family for family in low if family != own]
+    passed: Verdict = "contradicted" if (frame["ci_high"] < 0).any() else "held"
+    falls = [of_interval(low[f].iloc[0] - high[f].iloc[-1], high[f].iloc[0] - low[f].iloc[-1]) for f in low]
+    first = [of_interval(low[f][n] - high[own][n], high[f][n] - low[own][n]) for f in others for n in low.index]
+    arrived = of_interval(NEAR - high[own].iloc[-1], NEAR - low[own].iloc[-1])
+    least = f"{frame['difference'].min():+.4f} nats per symbol is the least excess"
+    ratio = (excess.iloc[0] / excess.iloc[-1]).round(1)
+    clear = (
+        f"clearly in {first.count('held')} of {len(first)} comparisons, clearly not in {first.count('contradicted')}"
+    )
+    last = excess[own].iloc[-1], low[own].iloc[-1], high[own].iloc[-1]
+    return [
+        Part("no model passes the truth", passed, least),
+        Part(
+            "each family's excess falls with data", of_all(falls), f"by factors of {ratio.min():g} to {ratio.max():g}"
+        ),
+        Part("the source's own family is first at every size", of_all(first), clear),
+        Part(
+            "the source's own family arrives", arrived, "excess {:.4f} [{:.4f}, {:.4f}] nats per symbol".format(*last)
+        ),
+    ]
 
 
 def picture(frame: pd.DataFrame) -> Figure:

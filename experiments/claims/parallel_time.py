@@ -6,9 +6,10 @@ many steps in all, where there are other sequences to be done at once. All take 
 compared; on a CPU it is the time of the one thread that computes, whatever else the machine does. There "parallel"
 means that many steps are one matrix product; on a GPU (``--device cuda``) they are also done at the same time.
 
-Held, if one sequence of as many steps as the network is wide (up to where self-attention is the cheaper, by Vaswani et
-al.'s table 1) takes the Transformer less time than each recurrent network, and if from the shortest sequence to this
-one its time per step falls by a larger factor than theirs.
+Rule: two parts. One sequence of as many steps as the network is wide (up to where self-attention is the cheaper, by
+Vaswani et al.'s table 1) takes the Transformer less time than each recurrent network; and from the shortest sequence to
+this one its time per step falls by a larger factor than theirs. On a GPU a part held if it is so by a tenth, and was
+contradicted if the reverse is. One thread of a CPU does nothing in parallel, so its times decide nothing: undecided.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import pandas as pd
 import torch
 from claim import Finding, main
 from curves import Panel, drawn
+from verdict import Part, of_one_run
 
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.elman import ElmanNetwork
@@ -83,7 +85,7 @@ def measure(given: argparse.Namespace) -> Finding:
             times = timed(candidates, (n, length, width), repeats, given.device)
             rows += [{"name": k, "batch": batch, "length": length, "microseconds": v} for k, v in times.items()]
     frame = pd.DataFrame(rows).assign(width=width, device=given.device)
-    held, sentence = judged(frame, lengths[0], width)
+    sentence = told(frame, lengths[0], width)
     labels = ("steps of the sequence", "microseconds a step, forward and backward")
     panels = [
         Panel(
@@ -91,21 +93,36 @@ def measure(given: argparse.Namespace) -> Finding:
         )
         for batch in (ALONE, TOGETHER)
     ]
-    return Finding(CLAIM, held, sentence, frame, drawn(panels, list(candidates), alike=True))
+    return Finding(CLAIM, parts(frame, lengths[0], width), sentence, frame, drawn(panels, list(candidates), alike=True))
 
 
-def judged(frame: pd.DataFrame, shortest: int, width: int) -> tuple[bool, str]:
-    """Whether the claim holds by the rule in the docstring of this script, and a sentence with the figures."""
+def parts(frame: pd.DataFrame, shortest: int, width: int) -> list[Part]:
+    """The verdicts by the rule in the docstring of this script."""
     alone = frame[frame["batch"] == ALONE].pivot(index="name", columns="length", values="microseconds")
     at, gain = alone[width], alone[shortest] / alone[width]
-    held = bool(
-        at["Transformer"] < at.drop("Transformer").min() and gain["Transformer"] > gain.drop("Transformer").max()
-    )
+    faster = float(at.drop("Transformer").min() / at["Transformer"])
+    larger = float(gain["Transformer"] / gain.drop("Transformer").max())
+    on_gpu = bool((frame["device"] == "cuda").all())
+    where = "on a GPU" if on_gpu else "on one thread of a CPU"
+    claims = {
+        "a long sequence takes a Transformer less time than recurrent networks": (faster, "the speed of the fastest"),
+        "its time per step falls more with the length": (larger, "the largest factor of theirs"),
+    }
+    return [
+        Part(claim, of_one_run(ratio - 1, 0.1) if on_gpu else "undecided", f"{ratio:.2f} times {of_what} {where}")
+        for claim, (ratio, of_what) in claims.items()
+    ]
+
+
+def told(frame: pd.DataFrame, shortest: int, width: int) -> str:
+    """The figures in a sentence."""
+    alone = frame[frame["batch"] == ALONE].pivot(index="name", columns="length", values="microseconds")
+    at, gain = alone[width], alone[shortest] / alone[width]
     times = ", ".join(f"{name} {at[name]:.0f} (fell {gain[name]:.1f}-fold)" for name in at.index)
     longest = alone.columns.max()
     ratio = alone.loc[["Elman RNN", "LSTM", "GRU"], longest] / alone.loc["Transformer", longest]
     where = "a GPU" if (frame["device"] == "cuda").all() else "one thread of a CPU"
-    return held, (
+    return (
         f"on {where}, microseconds a step of one sequence of {width}, and how far they fell from {shortest} steps: "
         f"{times}; at {longest} steps the recurrent ones take {', '.join(f'{r:.1f}' for r in ratio)} times as long "
         "(Elman, LSTM, GRU)."

@@ -171,6 +171,44 @@ class GenerativeClassifier(Configurable):
         sequences = as_sequences(X)
         return float((self.predict(sequences) == _labels(sequences, y)).mean())
 
+    def cross_val_predict(self, X: Any, y: Any = None, *, n_folds: int = 5, validation: Any = "auto") -> np.ndarray:
+        """``(n,)`` the label of each sequence under a classifier that was fitted to other parts of the data.
+
+        To count errors where there are no further data. This classifier stays as it is, fitted or not; its
+        temperature, which changes no label, is not learned.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+            y: ``(n,)`` labels; None: those that ``X`` carries.
+            n_folds: parts, each held out once: of the clusters that ``X`` carries (speakers, documents), unless every
+                label lies within one; otherwise of the sequences, with about the same share of each label.
+            validation: as of ``fit``.
+
+        Raises:
+            ValueError: a label that is not in two parts, so that none of its sequences can be held out; what ``fit``
+                raises.
+        """
+        if n_folds < 2:
+            raise ValueError(f"n_folds is {n_folds}; pass at least 2")
+        sequences = as_sequences(X)
+        labels = _labels(sequences, y)
+        _, index = np.unique(labels, return_inverse=True)
+        clusters = None if sequences.clusters is None else np.asarray(sequences.clusters)
+        parts = folds(index, clusters, n_folds, self.random_state)
+        never = ~np.any([np.zeros(len(labels), dtype=bool), *parts], axis=0)
+        if never.any():
+            within = "sequence" if clusters is None else "part of the clusters"
+            raise ValueError(
+                f"the label {labels[never].tolist()[0]!r} has one {within} only, which cannot be held out; pass more, "
+                "or leave that label out"
+            )
+        predicted = np.empty_like(labels)
+        for part in parts:
+            others = self.clone().set_params(calibrate=False)
+            others.fit(sequences.take(~part), labels[~part], validation=validation)
+            predicted[part] = others.predict(sequences.take(part))
+        return predicted
+
     def _fitted_log_joint(self, X: Any) -> np.ndarray:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
@@ -191,20 +229,22 @@ class GenerativeClassifier(Configurable):
 
         Warns of classes that are not seqmodels' own, which ``load`` must be given: ``load(path, classes=[MyModel])``.
         """
+        content = self.content()
+        storage.warn_of_classes_to_give(self, self.encoding_, *(model.observation_ for model in self.models_))
+        storage.write(path, content)
+
+    def content(self) -> dict[str, Any]:
+        """What ``save`` writes: nested dictionaries of arrays and JSON values."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
-        storage.warn_of_classes_to_give(self, self.encoding_, *(model.observation_ for model in self.models_))
-        storage.write(
-            path,
-            {
-                "model": storage.describe(self),
-                "classes": {"values": self.classes_.tolist(), "dtype": self.classes_.dtype.str},
-                "priors": self.priors_,
-                "temperature": float(self.temperature_),
-                "fit_seconds": float(self.fit_seconds_),
-                "models": {str(c): model.content() for c, model in enumerate(self.models_)},
-            },
-        )
+        return {
+            "model": storage.describe(self),
+            "classes": {"values": self.classes_.tolist(), "dtype": self.classes_.dtype.str},
+            "priors": self.priors_,
+            "temperature": float(self.temperature_),
+            "fit_seconds": float(self.fit_seconds_),
+            "models": {str(c): model.content() for c, model in enumerate(self.models_)},
+        }
 
     def _load(self, content: dict[str, Any], models: list[SequenceModel]) -> Self:
         self.classes_ = _restored_labels(content["classes"]["values"], content["classes"]["dtype"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,23 +13,37 @@ from seqmodels.anomalies import Anomalies
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
 from seqmodels.files import replaced
+from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
 
 MAX_LISTED = 10  # anomalies that are printed
 
 
 def anomalies(
-    model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
-    calibration: Annotated[
-        str, typer.Argument(help="Normal data that the model was not fitted to: they give the threshold.")
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A file that seqmodels fit (or model.save) wrote; or that --save wrote, with a threshold.",
+            metavar="MODEL",
+        ),
     ],
-    files: Annotated[list[str], typer.Argument(help="Files or folders to judge; read as the data of the fit were.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="First, unless MODEL has a threshold, normal data that it was not fitted to, which give one; then the "
+            "files or folders to judge, read as the data of the fit were."
+        ),
+    ],
     quantile: Annotated[
-        float, typer.Option(help="Of normal scores, above which there is an anomaly: 0.999 has 1 false alarm in 1000.")
-    ] = 0.999,
-    per: Annotated[str, typer.Option(help="What is judged: step, sequence, or a number: means of as many steps.")] = (
-        "step"
-    ),
+        float | None,
+        typer.Option(
+            help="Of normal scores, above which there is an anomaly: 0.999, the default, has 1 false alarm in 1000."
+        ),
+    ] = None,
+    per: Annotated[
+        str | None, typer.Option(help="What is judged: step (the default), sequence, or a number: means of as many.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="A file to write the model and the threshold to.")] = None,
     out: Annotated[Path, typer.Option(help="The CSV to write, a row a step or sequence.")] = Path("anomalies.csv"),
     plot: Annotated[
         Path | None, typer.Option(help="A picture (.png, .svg, .pdf) of the sequence with the worst step.")
@@ -38,7 +53,9 @@ def anomalies(
 ) -> None:
     """Find what is improbable under a saved model: steps given all before them, or whole sequences.
 
-    Example: seqmodels anomalies model.safetensors normal.csv new.csv --plot worst.png
+    Example: seqmodels anomalies model.safetensors normal.csv new.csv --plot worst.png --save detector.safetensors
+
+    Then, without the normal data: seqmodels anomalies detector.safetensors newer.csv
 
     The figures: log_prob is log p of a step given all before it, in nats; score is -log_prob, of a sequence per byte,
     frame or symbol; p_value is the share of the normal data's scores that are as high, and is_anomaly says whether
@@ -47,23 +64,46 @@ def anomalies(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        saved = SavedModel.read(model)
-        if saved.model.measure_.conditional:
-            raise ValueError(f"{model} is p(y | x); use seqmodels.Anomalies from Python for pairs")
-        for path in (out, plot):
+        saved = SavedModel.read_any(model)
+        for path in (save, out, plot):
             if path is not None and not path.parent.is_dir():
                 raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to; make it first")
-        detector = Anomalies(saved.model, quantile=quantile, per=_per(per))
-        detector.calibrate(_read(saved, calibration))
-        data = {file: _read(saved, file) for file in files}
+        detector = _detector(model, saved, files, quantile, per)
+        judged = files if saved.model is detector else files[1:]
+        data = {file: _read(saved, file) for file in judged}
         table = pd.concat([_judged(detector, file, X) for file, X in data.items()], ignore_index=True)
     with console.errors(FAILED):
+        if save is not None:
+            replace(saved, model=detector).write(save)
         with replaced(out) as partial:
             table.to_csv(partial, index=False)
         if plot is not None:
             _draw(detector, data, table, plot)
-        facts = _facts(detector, table, out, plot)
+        facts = _facts(detector, table, [path for path in (out, plot, save) if path is not None])
         console.result(facts, _in_words(facts))
+
+
+def _detector(
+    path: str, saved: SavedModel[Any], files: list[str], quantile: float | None, per: str | None
+) -> Anomalies:
+    """The saved one, or the saved model with a threshold from the first of the files."""
+    detector = saved.model if isinstance(saved.model, Anomalies) else None
+    model = saved.model if detector is None else detector.model_
+    if not isinstance(model, SequenceModel):
+        raise ValueError(f"{path} holds a {type(model).__name__}, which has no likelihood of sequences")
+    if model.measure_.conditional:
+        raise ValueError(f"{path} is p(y | x); use seqmodels.Anomalies from Python for pairs")
+    if detector is not None:
+        if quantile is not None or per is not None:
+            option = "--per" if quantile is None else "--quantile"
+            raise ValueError(f"{path} has its threshold already; leave {option} out, or take the model and normal data")
+        return detector
+    if len(files) < 2:
+        raise ValueError(
+            f"{path} has no threshold, so two files are needed: normal data that it was not fitted to, and others"
+        )
+    detector = Anomalies(model, quantile=0.999 if quantile is None else quantile, per=_per(per or "step"))
+    return detector.calibrate(_read(saved, files[0]))
 
 
 def _per(per: str) -> Literal["step", "sequence"] | int:
@@ -74,7 +114,7 @@ def _per(per: str) -> Literal["step", "sequence"] | int:
     return int(per) if per.isdecimal() else "step"
 
 
-def _read(saved: SavedModel, file: str) -> Sequences:
+def _read(saved: SavedModel[Any], file: str) -> Sequences:
     X, _ = saved.like(file).read()
     saved.check_sample_rate(file, X)
     return X
@@ -90,6 +130,8 @@ def _judged(detector: Anomalies, file: str, X: Sequences) -> pd.DataFrame:
 
 
 def _draw(detector: Anomalies, data: dict[str, Sequences], table: pd.DataFrame, path: Path) -> None:
+    from matplotlib import pyplot
+
     worst = table.iloc[int(table["score"].argmax())]
     X = data[worst["file"]]
     title = f"{Path(worst['file']).name}, {worst['sequence']}"
@@ -97,10 +139,11 @@ def _draw(detector: Anomalies, data: dict[str, Sequences], table: pd.DataFrame, 
     figure = above.get_figure(root=True)
     assert figure is not None, "the detector drew on a figure"
     with replaced(path) as partial:
-        figure.savefig(partial, format=path.suffix.removeprefix(".") or "png")
+        figure.savefig(partial, format=path.suffix.removeprefix(".") or "png", dpi=150)
+    pyplot.close(figure)
 
 
-def _facts(detector: Anomalies, table: pd.DataFrame, out: Path, plot: Path | None) -> dict[str, Any]:
+def _facts(detector: Anomalies, table: pd.DataFrame, written: list[Path]) -> dict[str, Any]:
     judged = table[table["score"].notna()]
     worst = judged[judged["is_anomaly"]].sort_values("score", ascending=False, kind="stable").head(MAX_LISTED)
     return {
@@ -113,8 +156,7 @@ def _facts(detector: Anomalies, table: pd.DataFrame, out: Path, plot: Path | Non
         "by_chance": (1 - detector.quantile) * len(judged),
         "files": judged.groupby("file", sort=False)["is_anomaly"].sum().to_dict(),
         "worst": worst.to_dict("records"),
-        "out": str(out),
-        "plot": None if plot is None else str(plot),
+        "written": [str(path) for path in written],
     }
 
 
@@ -131,5 +173,5 @@ def _in_words(facts: dict[str, Any]) -> str:
         table = pd.DataFrame(facts["worst"])
         table = table[[c for c in columns if c in table and not (c == "reason" and table[c].eq("").all())]]
         lines += ["", table.to_string(index=False, float_format=lambda x: f"{x:.4g}")]
-    lines += ["", f"Written to {facts['out']}" + (f" and {facts['plot']}" if facts["plot"] else "")]
+    lines += ["", f"Written to {', '.join(facts['written'])}"]
     return "\n".join(lines)

@@ -15,8 +15,11 @@ from seqmodels.version import __version__
 COMMANDS = {
     "compare": "Fit every family of models to the same data, and say which explains what was held out best.",
     "fit": "Fit one model to one set of data, and save it.",
+    "choose": "Choose a value of one hyperparameter: by cross-validation, with BIC and AIC beside it.",
     "score": "Score files by a saved model.",
     "decode": "Segment sequences: the most probable path of hidden states (Viterbi) through each.",
+    "classify": "Fit a classifier to labelled sequences and say how often it is right, or label files by one that was "
+    "saved.",
     "anomalies": "Find what is improbable under a saved model: steps given all before them, or whole sequences.",
     "sample": "Draw sequences from a saved model.",
     "forecast": "Forecast the next steps of each sequence of a file: mean and quantiles, or probabilities.",

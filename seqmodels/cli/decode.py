@@ -15,6 +15,7 @@ from seqmodels.evaluation.datasets import Pair
 from seqmodels.evaluation.states import plot_states
 from seqmodels.files import replaced
 from seqmodels.hmm import HMM
+from seqmodels.model import SequenceModel
 
 PICTURES = ".png", ".pdf", ".svg"
 
@@ -57,7 +58,7 @@ def decode(
 
 def _checked_model(
     path: str, files: list[str], target: str | None, out: Path | None, plot: Path | None
-) -> tuple[SavedModel, HMM]:
+) -> tuple[SavedModel[SequenceModel], HMM]:
     """The model; raises for what cannot be, before any work."""
     saved = SavedModel.read(path)
     if not isinstance(saved.model, HMM):

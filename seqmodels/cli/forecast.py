@@ -25,7 +25,7 @@ def forecast(
     out: Annotated[Path | None, typer.Option(help="A CSV to write to, instead of printing it.")] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture (.png, .svg, .pdf) of one sequence to write.")] = None,
     sequence: Annotated[str | None, typer.Option(help="In the picture: its name; by default the first.")] = None,
-    feature: Annotated[int, typer.Option(help="In the picture: its number, from 0.")] = 0,
+    feature: Annotated[str, typer.Option(help="In the picture: its name, or its number, from 0.")] = "0",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -45,10 +45,14 @@ def forecast(
         X, y = saved.like(file, target).read()
         result = saved.model.forecast(X, k, y=y, quantiles=levels, n=n, top_k=top_k, random_state=seed)
         if plot is not None:
+            from matplotlib import pyplot
+
             names = {str(name): name for name in result.history.names}
-            ax = result.plot(sequence=None if sequence is None else names.get(sequence, sequence), feature=feature)
+            chosen: int | str = int(feature) if feature.isdecimal() else feature
+            ax = result.plot(sequence=None if sequence is None else names.get(sequence, sequence), feature=chosen)
             with replaced(plot) as partial:
-                ax.figure.savefig(partial, format=plot.suffix.lstrip(".") or "png")  # type: ignore[union-attr]
+                ax.figure.savefig(partial, format=plot.suffix.lstrip(".") or "png", dpi=150)  # type: ignore[union-attr]
+            pyplot.close(ax.figure)  # type: ignore[arg-type]
         if out is not None:
             with replaced(out) as partial:
                 result.frame.to_csv(partial, index=False, float_format="%.8g")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import typer
 
@@ -14,8 +14,9 @@ from seqmodels.data import is_recordings, is_text
 from seqmodels.data.text import Unit
 from seqmodels.evaluation.datasets import DATASETS, Dataset, Files, Pair, Parallel, Recordings, TextFiles, hashed
 from seqmodels.evaluation.toml import from_table, to_table
-from seqmodels.loading import MALFORMED, restored
+from seqmodels.loading import MALFORMED
 from seqmodels.model import SequenceModel
+from seqmodels.saved_files import restored
 from seqmodels.sequences import Kind, Sequences
 
 
@@ -68,8 +69,19 @@ def understood(dataset: Dataset, read: Pair) -> str:
     return "\n".join(f"Read {Path(path).name or path}: {part.describe()}" for path, part in named)
 
 
+class Saveable(Protocol):
+    """What has a file: a model, a classifier, anomalies."""
+
+    def content(self) -> dict[str, Any]:
+        """What ``save`` writes."""
+        ...
+
+
+M = TypeVar("M", bound=Saveable)
+
+
 @dataclass(frozen=True)
-class SavedModel:
+class SavedModel(Generic[M]):
     """A model and, where the command line saved it, how its data were read.
 
     Args:
@@ -79,13 +91,13 @@ class SavedModel:
         about: further facts about the data, as JSON.
     """
 
-    model: SequenceModel
+    model: M
     data: Dataset | None = None
     sample_rate: int | None = None
     about: dict[str, Any] | None = None
 
-    @classmethod
-    def of(cls, model: SequenceModel, data: Dataset, read: Pair) -> Self:
+    @staticmethod
+    def of(model: M, data: Dataset, read: Pair) -> SavedModel[M]:
         """A model that was just fitted to these data."""
         X, y = read
         scored = X if y is None else y
@@ -99,29 +111,35 @@ class SavedModel:
             "description": X.describe(),
         }
         data = data.understood(read)
-        return cls(model, data.at([Path(path).name for path in data.paths()]), rate, about)
+        return SavedModel(model, data.at([Path(path).name for path in data.paths()]), rate, about)
 
-    @classmethod
-    def read(cls, path: str) -> Self:
+    @staticmethod
+    def read(path: str) -> SavedModel[SequenceModel]:
         """From a file; ``ValueError`` if it has no sequence model, ``FileNotFoundError`` if there is none."""
+        saved = SavedModel.read_any(path)
+        if not isinstance(saved.model, SequenceModel):
+            raise ValueError(f"{path} holds a {type(saved.model).__name__}, which has no likelihood of sequences")
+        return saved
+
+    @staticmethod
+    def read_any(path: str) -> SavedModel[Any]:
+        """As ``read``, of whatever ``seqmodels.load`` loads."""
         if not Path(path).is_file():
             raise FileNotFoundError(f"there is no file {path}; seqmodels fit writes one")
         content = storage.read(path)
         model = restored(content, path)
-        if not isinstance(model, SequenceModel):
-            raise ValueError(f"{path} holds a {type(model).__name__}, which has no likelihood of sequences")
         kept = content.get("data")
         if kept is None:
-            return cls(model)
+            return SavedModel(model)
         try:
-            return cls(model, from_table(kept["read"], DATASETS), kept["sample_rate"], kept["about"])
+            return SavedModel(model, from_table(kept["read"], DATASETS), kept["sample_rate"], kept["about"])
         except MALFORMED as error:
             raise ValueError(f"{path} does not say how its data were read: {error}") from error
 
     def write(self, path: Path) -> None:
         """One file, which ``seqmodels.load`` reads as it does any other."""
-        assert self.data is not None
-        kept = {"read": to_table(self.data, DATASETS), "sample_rate": self.sample_rate, "about": self.about}
+        read = None if self.data is None else to_table(self.data, DATASETS)
+        kept = None if read is None else {"read": read, "sample_rate": self.sample_rate, "about": self.about}
         storage.write(path, {**self.model.content(), "data": kept})
 
     def like(self, path: str, target: str | None = None) -> Dataset:

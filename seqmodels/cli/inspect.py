@@ -14,6 +14,7 @@ from seqmodels.encodings.text import Text
 from seqmodels.evaluation import toml
 from seqmodels.evaluation.toml import to_table
 from seqmodels.hmm import HMM
+from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, GaussianMixture
 
 MAX_LISTED = 5  # symbols of a state, and features of its mean
@@ -40,7 +41,7 @@ def inspect(
         console.result(facts, _in_words(facts))
 
 
-def _facts(saved: SavedModel) -> dict[str, Any]:
+def _facts(saved: SavedModel[SequenceModel]) -> dict[str, Any]:
     model = saved.model
     table = to_table(model)
     return {

@@ -16,6 +16,7 @@ from seqmodels.cli.inputs import SavedModel
 from seqmodels.data import from_mfcc
 from seqmodels.evaluation.datasets import Files, Recordings
 from seqmodels.files import replaced, write_text
+from seqmodels.model import SequenceModel
 from seqmodels.sequences import Item
 
 SEPARATOR = "\n" + "-" * 40 + "\n"  # between texts
@@ -73,18 +74,18 @@ def sample(
             _write(items, _columns(saved, items), out, console)
 
 
-def _prefix(saved: SavedModel, prefix: str) -> Item:
+def _prefix(saved: SavedModel[SequenceModel], prefix: str) -> Item:
     if saved.model.measure_.space == "text":
         return prefix
     return saved.like(prefix).read()[0][0]
 
 
-def _is_sound(saved: SavedModel, sample_rate: int | None) -> bool:
+def _is_sound(saved: SavedModel[SequenceModel], sample_rate: int | None) -> bool:
     return isinstance(saved.data, Recordings) or sample_rate is not None
 
 
 def _write_sounds(
-    saved: SavedModel, items: list[Item], out: Path, sample_rate: int | None, seed: int, console: Console
+    saved: SavedModel[SequenceModel], items: list[Item], out: Path, sample_rate: int | None, seed: int, console: Console
 ) -> None:
     mfcc = saved.data.mfcc if isinstance(saved.data, Recordings) else None
     rate = sample_rate or saved.sample_rate
@@ -103,7 +104,7 @@ def _numbered(out: Path, n: int) -> list[Path]:
     return [out] if n == 1 else [out.with_name(f"{out.stem}-{i}{out.suffix}") for i in range(1, n + 1)]
 
 
-def _columns(saved: SavedModel, items: list[Item]) -> list[str]:
+def _columns(saved: SavedModel[SequenceModel], items: list[Item]) -> list[str]:
     """The names of the features, or that of the column of symbols that the model was fitted to."""
     steps = np.asarray(items[0])
     n = steps.shape[1] if steps.ndim == 2 else 1

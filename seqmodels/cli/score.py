@@ -13,6 +13,7 @@ from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
 from seqmodels.evaluation.datasets import Pair
 from seqmodels.files import replaced
+from seqmodels.model import SequenceModel
 
 
 def score(
@@ -48,7 +49,7 @@ def score(
         console.result(facts, _in_words(facts))
 
 
-def _score_steps(saved: SavedModel, file: str, pair: Pair) -> pd.DataFrame:
+def _score_steps(saved: SavedModel[SequenceModel], file: str, pair: Pair) -> pd.DataFrame:
     """A row for each step; an error names the file."""
     X, y = pair
     saved.check_sample_rate(file, X)
@@ -69,7 +70,7 @@ def _score_steps(saved: SavedModel, file: str, pair: Pair) -> pd.DataFrame:
     return table
 
 
-def _facts(saved: SavedModel, pairs: dict[str, Pair], table: pd.DataFrame) -> dict[str, Any]:
+def _facts(saved: SavedModel[SequenceModel], pairs: dict[str, Pair], table: pd.DataFrame) -> dict[str, Any]:
     units = {file: int((X if y is None else y).n_units.sum()) for file, (X, y) in pairs.items()}
     sums = table.groupby("file", sort=False)["log_prob"].sum()
     measure = saved.model.measure_

@@ -8,6 +8,7 @@ from seqmodels.evaluation.frames import plot_frames
 from seqmodels.evaluation.metrics import bleu, chrf, error_rate, evaluate, exact_match, window_loss
 from seqmodels.evaluation.model_selection import ModelSelection, choose
 from seqmodels.evaluation.plots.alignment import plot_alignment
+from seqmodels.evaluation.plots.confusion import plot_confusion
 from seqmodels.evaluation.search import Search
 from seqmodels.evaluation.states import plot_durations, plot_posterior, plot_states, plot_transitions
 
@@ -26,6 +27,7 @@ __all__ = [
     "evaluate",
     "exact_match",
     "plot_alignment",
+    "plot_confusion",
     "plot_durations",
     "plot_frames",
     "plot_posterior",

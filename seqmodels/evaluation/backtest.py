@@ -354,7 +354,7 @@ class OriginScorer:
                 "sequence": [self.sequences.names[ahead.sequence]] * (k * size),
                 "origin": ahead.origin,
                 "step": np.repeat(np.arange(1, k + 1), size),
-                "feature": np.tile(np.arange(size), k),
+                "feature": list(range(size) if self.sequences.features is None else self.sequences.features) * k,
                 **{name: values.ravel() for name, values in columns.items()},
             }
         )

@@ -150,7 +150,7 @@ class Comparison:
     def plot_ranking(self, ax: Axes | None = None) -> Axes:
         """Each model's difference to the baseline with its interval, best first, on ``ax`` or a new figure."""
         from seqmodels.evaluation.plots.forest import draw_forest, height_of
-        from seqmodels.evaluation.plots.style import axes_or_new, in_style, note_in_label
+        from seqmodels.plot_style import axes_or_new, in_style, note_in_label
 
         with in_style():
             axes = axes_or_new(ax, height_of(len(self._scored_rows)), self._title)
@@ -172,7 +172,7 @@ class Comparison:
     def plot_curves(self, ax: Axes | None = None) -> Axes:
         """Nats per unit against seconds of training, on ``ax`` or a new figure."""
         from seqmodels.evaluation.plots.curves import draw_learning_curves, height_of
-        from seqmodels.evaluation.plots.style import axes_or_new, in_style, note_in_label
+        from seqmodels.plot_style import axes_or_new, in_style, note_in_label
 
         with in_style():
             axes = axes_or_new(ax, height_of(len(self.histories)), self._title)
@@ -193,7 +193,7 @@ class Comparison:
     def plot_by_position(self, ax: Axes | None = None) -> Axes:
         """Nats per unit against position in the sequence, on ``ax`` or a new figure."""
         from seqmodels.evaluation.plots.curves import draw_by_position, height_of
-        from seqmodels.evaluation.plots.style import axes_or_new, in_style, note_in_label
+        from seqmodels.plot_style import axes_or_new, in_style, note_in_label
 
         with in_style():
             axes = axes_or_new(ax, height_of(len(self.log_prob_steps)), self._title)

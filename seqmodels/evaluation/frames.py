@@ -52,7 +52,7 @@ def plot_frames(
 
     from seqmodels.evaluation.plots import states as drawing
     from seqmodels.evaluation.plots.frames import Scale
-    from seqmodels.evaluation.plots.style import axes_or_new, in_style
+    from seqmodels.plot_style import axes_or_new, in_style
 
     with in_style():
         axes = axes_or_new(ax, 1.6 + 0.12 * min(n_features, 24))

@@ -24,7 +24,7 @@ import numpy as np
 
 from seqmodels import storage
 from seqmodels.files import new_folder, remove_folders, write_text
-from seqmodels.loading import MALFORMED, load
+from seqmodels.loading import MALFORMED, restored
 from seqmodels.measure import Measure
 from seqmodels.parameters import Configurable, check_argument
 from seqmodels.sequences import Sequences
@@ -369,4 +369,4 @@ def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
 
 def read_models(folder: Path, files: Mapping[str, str], classes: Iterable[type] = ()) -> dict[str, Any]:
     """The inverse of ``write_models``; ``classes`` as of ``load``."""
-    return {name: load(folder / file, classes=classes) for name, file in files.items()}
+    return {name: restored(storage.read(folder / file), folder / file, classes) for name, file in files.items()}

@@ -72,7 +72,7 @@ def plot_states(
     t = times_of(time, n_steps)[selected]
 
     from seqmodels.evaluation.plots import states as drawing
-    from seqmodels.evaluation.plots.style import axes_or_new, in_style
+    from seqmodels.plot_style import axes_or_new, in_style
 
     with in_style():
         if isinstance(item, str):
@@ -122,7 +122,7 @@ def plot_posterior(
     posterior = model.posterior(X, Y)[0][-n_steps:][selected]
 
     from seqmodels.evaluation.plots import states as drawing
-    from seqmodels.evaluation.plots.style import axes_or_new, in_style
+    from seqmodels.plot_style import axes_or_new, in_style
 
     with in_style():
         axes = axes_or_new(ax, 1.0 + 0.25 * min(max(len(names), 4), 16))
@@ -159,7 +159,7 @@ def plot_transitions(
         raise ValueError(f"threshold is {threshold}; pass a share above 0, such as 0.1")
 
     from seqmodels.evaluation.plots import transitions as drawing
-    from seqmodels.evaluation.plots.style import axes_or_new, in_style
+    from seqmodels.plot_style import axes_or_new, in_style
 
     with in_style():
         if len(names) > drawing.MAX_NODES:
@@ -212,7 +212,7 @@ def plot_durations(
     observed = duration_shares(paths, are_cut_off=model.length_ == "given")
 
     from seqmodels.evaluation.plots import transitions as drawing
-    from seqmodels.evaluation.plots.style import axes_or_new, in_style
+    from seqmodels.plot_style import axes_or_new, in_style
 
     with in_style():
         axes = axes_or_new(ax, 3.2)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqmodels.generation.feature_distributions import quantile_name
+from seqmodels.sequences import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from seqmodels.generation.forecast import Forecast
 
-INK, COLOUR = "#222222", "#0072B2"  # Okabe & Ito's blue
 HISTORY_PER_STEP = 3  # steps of the history that are drawn for each of the forecast
 LEAST_HISTORY = 30
 MAX_SYMBOLS = 12
@@ -38,16 +39,16 @@ def plot_forecast(
 
     Args:
         forecast: what ``SequenceModel.forecast`` returned.
-        ax: axes to draw on; None: those of a new figure.
+        ax: axes to draw on; None: those of a new figure of pyplot.
         sequence: its name; None: the first.
-        feature: of vectors, its number or name.
+        feature: of vectors, its number, or its name.
         history: how many of the last steps to draw; None: three for each step of the forecast, at least 30.
         truth: what came, ``(T, D)`` or ``(T,)``, drawn over the forecast.
         paths: how many of the forecast's drawn paths to draw, as thin lines.
-        unit: of the feature, for the axis.
+        unit: of the feature, for the axis; empty: the feature's name.
 
     Returns:
-        The axes; their figure is ``ax.figure``.
+        The axes; ``ax.figure.savefig("forecast.pdf")`` writes them.
 
     Raises:
         ValueError: a sequence or feature that the forecast has not.
@@ -58,56 +59,62 @@ def plot_forecast(
             f"there is no sequence {sequence!r} in the forecast; it has {', '.join(map(repr, names[:10]))}"
         )
     i = 0 if sequence is None else names.index(sequence)
-    is_new = ax is None
-    ax = _new_axes() if ax is None else ax
     rows = forecast.frame[forecast.frame["sequence"] == names[i]]
-    if forecast.history.kind != "vectors":
-        _draw_symbols(ax, rows)
-        return ax
-    features = list(dict.fromkeys(rows["feature"]))
-    number = features.index(feature) if feature in features else feature
-    if not (isinstance(number, int | np.integer) and 0 <= number < len(features)):
-        known = "" if features == list(range(len(features))) else f": {', '.join(map(str, features))}"
-        raise ValueError(f"feature is {feature!r}, but there are {len(features)}, numbered from 0{known}")
-    rows = rows[rows["feature"] == features[number]]
-    past = np.asarray(forecast.history[i])[:, number]
+    is_of_vectors = forecast.history.kind == "vectors"
+    d = _number_of_feature(forecast.features, feature) if is_of_vectors else 0
+
+    from seqmodels.plot_style import axes_or_new, in_style  # imports matplotlib, which takes a second
+
+    with in_style():
+        axes = axes_or_new(ax, 3.2)
+        if is_of_vectors:
+            drawn = rows.iloc[d :: len(forecast.features)]
+            _draw_vectors(axes, forecast, drawn, i, d, history=history, truth=truth, paths=paths, unit=unit)
+            above: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 6, "handlelength": 1.5}
+            axes.legend(frameon=False, **(above if ax is None else {"loc": "best"}))
+        else:
+            _draw_symbols(axes, rows)
+    return axes
+
+
+def _number_of_feature(features: Sequence[Any], feature: int | str) -> int:
+    if isinstance(feature, str) and feature in features:
+        return features.index(feature)
+    if isinstance(feature, str) or not 0 <= feature < len(features):
+        raise ValueError(f"feature is {feature!r}, but there are {len(features)}, numbered from 0: {listed(features)}")
+    return int(feature)
+
+
+def _draw_vectors(
+    ax: Axes, forecast: Forecast, rows: Any, i: int, d: int, *, history: int | None, truth: Any, paths: int, unit: str
+) -> None:
+    """The end of one feature of the i-th sequence, the fan of what follows, and what came; ``rows``: a step each."""
+    from seqmodels.plot_style import COLOURS, INK
+
+    past = np.asarray(forecast.history[i])[:, d]
     k = len(rows)
     n_past = min(len(past), max(LEAST_HISTORY, HISTORY_PER_STEP * k) if history is None else history)
     ax.plot(np.arange(1 - n_past, 1), past[len(past) - n_past :], color=INK, linewidth=1.1, label="observed")
     last = past[-1] if n_past else np.nan
     _draw_fan(ax, rows, forecast.quantiles, last)
     for path in forecast.paths[i][:paths] if paths else []:
-        ax.plot(np.arange(1, k + 1), path[:, number], color=COLOUR, linewidth=0.5, alpha=0.5)
+        ax.plot(np.arange(1, k + 1), path[:, d], color=COLOURS[0], linewidth=0.5, alpha=0.5)
     if truth is not None:
         came = np.asarray(truth, dtype=float)
-        came = (came[:, number] if came.ndim == 2 else came)[:k]
-        ax.plot(
-            np.arange(len(came) + 1), [last, *came], color=INK, linewidth=1.1, linestyle=(0, (2, 1.2)), label="actual"
-        )
+        came = (came[:, d] if came.ndim == 2 else came)[:k]
+        dashed: Any = {"color": INK, "linewidth": 1.1, "linestyle": (0, (2, 1.2)), "label": "actual"}
+        ax.plot(np.arange(len(came) + 1), [last, *came], **dashed)
     ax.set_xlabel("steps ahead")
-    ax.set_ylabel(unit or _label(features, number))
-    above: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 6, "handlelength": 1.5}
-    ax.legend(frameon=False, fontsize=9, **(above if is_new else {"loc": "best"}))
+    name = forecast.features[d]
+    number = f"feature {d}" if len(forecast.features) > 1 else "value"
+    ax.set_ylabel(unit or (name if isinstance(name, str) else number))
     ax.margins(x=0.01)
-    return ax
-
-
-def _label(features: list[Any], number: int) -> str:
-    if isinstance(features[number], str):
-        return str(features[number])
-    return f"feature {number}" if len(features) > 1 else "value"
-
-
-def _new_axes() -> Axes:
-    from matplotlib.figure import Figure
-
-    ax = Figure(figsize=(6.0, 3.2), dpi=150, layout="constrained").add_subplot()
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
 
 
 def _draw_fan(ax: Axes, rows: Any, levels: tuple[float, ...], last: float) -> None:
     """Bands and median, which begin at the last observed value."""
+    from seqmodels.plot_style import COLOURS
+
     steps = np.arange(len(rows) + 1)
 
     def line(level: float) -> np.ndarray:
@@ -117,16 +124,19 @@ def _draw_fan(ax: Axes, rows: Any, levels: tuple[float, ...], last: float) -> No
     for j, (low, high) in enumerate(pairs):
         shade = 0.18 + 0.32 * j / max(1, len(pairs) - 1) if len(pairs) > 1 else 0.28
         label = f"{100 * (high - low):.4g} %"
-        ax.fill_between(steps, line(low), line(high), color=COLOUR, alpha=shade, linewidth=0, label=label)
+        ax.fill_between(steps, line(low), line(high), color=COLOURS[0], alpha=shade, linewidth=0, label=label)
     middle = line(0.5) if 0.5 in levels else np.array([last, *rows["mean"]])
-    ax.plot(steps, middle, color=COLOUR, linewidth=1.4, label="median" if 0.5 in levels else "mean")
+    ax.plot(steps, middle, color=COLOURS[0], linewidth=1.4, label="median" if 0.5 in levels else "mean")
 
 
 def _draw_symbols(ax: Axes, rows: Any) -> None:
     """A heat map of the symbols that are probable at some step."""
     largest = rows.groupby("symbol")["probability"].max().sort_values(ascending=False).index[:MAX_SYMBOLS]
     table = rows.pivot(index="symbol", columns="step", values="probability").loc[sorted(largest)]
-    image = ax.imshow(table.to_numpy(), aspect="auto", cmap="Blues", vmin=0, interpolation="nearest", origin="lower")
+    from seqmodels.plot_style import shades
+
+    ax.grid(visible=False)
+    image = ax.imshow(table.to_numpy(), aspect="auto", cmap=shades(), vmin=0, interpolation="nearest", origin="lower")
     ax.set_yticks(range(len(table)), [repr(s) if isinstance(s, str) else str(s) for s in table.index], fontsize=8)
     steps = table.columns.to_numpy()
     every = max(1, len(steps) // 12)

@@ -30,12 +30,12 @@ class Forecast:
     """The next k steps of each sequence, 1 to k ahead; printed, it is its ``frame``.
 
     Attributes:
-        frame: of vectors a row for each ``sequence`` (its name), ``step`` (1 to k) and ``feature`` (its name, or number
-            where it has none): ``mean``, and a column for each quantile, named in per cent (``"5%"``), raw units. Of
-            symbols and text a row for each ``sequence``, ``step`` and ``symbol``, the most probable first:
-            ``probability``. Both are given that the sequence lasts so long; where ends are events, ``survival`` is the
-            probability that it does, and where that is 0 the others are NaN. ``method`` is ``"exact"`` (closed form) or
-            ``"sampled"`` (a mean over paths).
+        frame: of vectors a row for each ``sequence`` (its name), ``step`` (1 to k) and ``feature`` (its name, or its
+            number where the features have none): ``mean``, and a column for each quantile, named in per cent
+            (``"5%"``), raw units. Of symbols and text a row for each ``sequence``, ``step`` and ``symbol``, the most
+            probable first: ``probability``. Both are given that the sequence lasts so long; where ends are events,
+            ``survival`` is the probability that it does, and where that is 0 the others are NaN. ``method`` is
+            ``"exact"`` (closed form) or ``"sampled"`` (a mean over paths).
         history: the sequences that the steps follow.
         quantiles: the levels.
     """
@@ -51,6 +51,11 @@ class Forecast:
 
     def _repr_html_(self) -> str:
         return str(self.frame._repr_html_())  # type: ignore[operator]
+
+    @property
+    def features(self) -> tuple[Any, ...]:
+        """Of vectors, the names of the features, or their numbers; of symbols and text none."""
+        return tuple(feature_names(self.history, self._encoding)) if self.history.kind == "vectors" else ()
 
     @cached_property
     def paths(self) -> list[Any]:
@@ -88,9 +93,7 @@ def forecast(
     each.sort(key=lambda ahead: ahead.sequence)
     history, encoding = data.scored, model.encoding_
     if history.kind == "vectors":
-        names = encoding.names or history.features
-        features = list(range(encoding.size)) if names is None else list(names)
-        parts = [_rows_of_vectors(a, history, levels, features) for a in each]
+        parts = [_rows_of_vectors(a, history, levels, feature_names(history, encoding)) for a in each]
     else:
         parts = [_rows_of_symbols(a, history, encoding, top_k) for a in each]
     frame = pd.concat(parts, ignore_index=True)
@@ -116,7 +119,13 @@ def check_arguments(
     return levels
 
 
-def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, features: list[Any]) -> pd.DataFrame:
+def feature_names(history: Sequences, encoding: Encoding) -> Sequence[Any]:
+    """What a frame calls the features: by the names of the data, those the model was fitted to, or their numbers."""
+    names = encoding.names if history.features is None else history.features
+    return range(encoding.size) if names is None else names
+
+
+def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, features: Sequence[Any]) -> pd.DataFrame:
     import pandas as pd
 
     k, size = len(ahead.steps), len(features)
@@ -129,7 +138,7 @@ def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, featu
         {
             "sequence": [history.names[ahead.sequence]] * (k * size),
             "step": np.repeat(np.arange(1, k + 1), size),
-            "feature": features * k,
+            "feature": [*features] * k,
             "mean": means.ravel(),
             **columns,
             "survival": np.repeat(ahead.survival, size),

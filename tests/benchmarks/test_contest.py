@@ -58,5 +58,5 @@ def test_a_ratio_above_one_is_faster_now(monkeypatch: pytest.MonkeyPatch, tmp_pa
         def close(self) -> None: ...
 
     monkeypatch.setattr("before_after.Process", Fake)
-    line = before_after.compare(before_after.Row("hmm_seqmodels", 10, ("score",)), tmp_path, rounds=2)
+    line = before_after.compare(before_after.Row("hmm_seqmodels", 10, ("score",)), tmp_path, starts=2, rounds=2)
     assert (line["row"], line["before"], line["after"], line["ratio"]) == ("hmm score", 30.0, 20.0, 1.5)

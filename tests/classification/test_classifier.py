@@ -215,3 +215,46 @@ def test_speakers_are_held_out_whole() -> None:
     unknown = GenerativeClassifier(density).fit(sm.Sequences(X, clusters=speakers), y)
     assert unknown.temperature_ > 2 * known.temperature_
     np.testing.assert_array_equal(known.predict(X), unknown.predict(X))
+
+
+def test_labels_of_held_out_parts_are_those_of_classifiers_fitted_to_the_rest() -> None:
+    from seqmodels.classification.calibration import folds
+
+    X, y = walks()
+    classifier = GenerativeClassifier(DENSITY, random_state=3)
+    predicted = classifier.cross_val_predict(X, y, n_folds=4)
+    parts = folds(np.unique(y, return_inverse=True)[1], None, 4, 3)
+    assert len(parts) == 4
+    for part in parts:
+        rest = [x for x, out in zip(X, part, strict=True) if not out]
+        others = GenerativeClassifier(DENSITY, calibrate=False).fit(rest, y[~part])
+        held_out = [x for x, out in zip(X, part, strict=True) if out]
+        np.testing.assert_array_equal(predicted[part], others.predict(held_out))
+    assert not classifier.__sklearn_is_fitted__()
+    assert classifier.calibrate
+
+
+def test_whole_clusters_are_held_out_to_count_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = walks()
+    speakers = np.arange(len(X)) % 7
+    fitted_to: list[set[int]] = []
+    fit = GenerativeClassifier.fit
+
+    def noted(self: GenerativeClassifier, part: sm.Sequences, *arguments: Any, **options: Any) -> GenerativeClassifier:
+        assert part.clusters is not None
+        fitted_to.append(set(part.clusters))
+        return fit(self, part, *arguments, **options)
+
+    monkeypatch.setattr(GenerativeClassifier, "fit", noted)
+    predicted = GenerativeClassifier(DENSITY).cross_val_predict(sm.Sequences(X, clusters=speakers), y, n_folds=3)
+    held_out = [set(range(7)) - each for each in fitted_to]
+    assert sorted(speaker for part in held_out for speaker in part) == list(range(7))
+    assert (predicted == y).mean() > 0.7
+
+
+def test_what_cannot_be_held_out_is_refused() -> None:
+    X, y = walks()
+    with pytest.raises(ValueError, match="n_folds is 1"):
+        GenerativeClassifier(DENSITY).cross_val_predict(X, y, n_folds=1)
+    with pytest.raises(ValueError, match="the label 'other' has one sequence only"):
+        GenerativeClassifier(DENSITY).cross_val_predict(X, ["other", *y[1:]])

@@ -77,6 +77,29 @@ def test_text(call, book, tmp_path):
     assert "q" in frame.loc[frame["is_anomaly"].astype(str) == "True", "value"].tolist()
 
 
+def test_a_saved_threshold_needs_no_normal_data(call, model, tmp_path):
+    normal, new = table(tmp_path / "normal.csv", 10, 1), table(tmp_path / "new.csv", 3, 2, spike=47)
+    file, first, second = tmp_path / "detector.safetensors", tmp_path / "1.csv", tmp_path / "2.csv"
+    given = ["--quantile", 0.99, "--per", "3"]
+    done = call("anomalies", model, normal, new, *given, "--out", first, "--save", file, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["written"] == [str(first), str(file)]
+    done = call("anomalies", file, new, "--out", second, "--plot", tmp_path / "p.pdf")
+    assert done.exit_code == 0, done.output
+    assert "the 0.99 quantile of 180 steps of normal data" in done.stdout
+    assert second.read_text() == first.read_text()
+    assert (tmp_path / "p.pdf").read_bytes()[:4] == b"%PDF"
+    loaded = sm.load(file)
+    assert (loaded.quantile, loaded.per) == (0.99, 3)
+    loaded.save(tmp_path / "by hand.safetensors")  # without how the data were read
+    values = tmp_path / "values.csv"
+    pd.read_csv(new)[["flow", "heat"]].to_csv(values, index=False)
+    assert call("anomalies", tmp_path / "by hand.safetensors", values, "--out", second).exit_code == 0
+    refused = call("anomalies", file, new, "--per", "step")
+    assert refused.exit_code == 2
+    assert "has its threshold already; leave --per out" in refused.stderr
+
+
 def test_what_cannot_be_is_refused(call, model, tmp_path):
     normal = table(tmp_path / "normal.csv", 10, 1)
     out = ["--out", tmp_path / "out.csv"]
@@ -87,6 +110,7 @@ def test_what_cannot_be_is_refused(call, model, tmp_path):
         ([model, normal, normal, "--out", tmp_path / "none" / "out.csv"], "there is no folder"),
         ([model, normal, tmp_path / "none.csv", *out, "--quantile", 0.9], "none.csv"),
         ([tmp_path / "none", normal, normal, *out], "there is no file"),
+        ([model, normal, *out], "has no threshold, so two files are needed"),
     ):
         done = call("anomalies", *arguments)
         assert done.exit_code == 2, done.output

@@ -41,12 +41,15 @@ def test_settings_are_typed_and_nested(call, book, tmp_path):
     done = call("fit", "hmm", book, *given, "--set", "observation__pseudocount=0.5", "--out", out)
     assert done.exit_code == 0, done.output
     assert sm.load(out).observation.pseudocount == 0.5
+    given = ["--set", "max_iter=1", "--set", "n_states=2", "--set", "observation__pseudocount=0.25"]
+    assert call("fit", "hmm", book, *given, "--out", out).exit_code == 0  # of the default
+    assert sm.load(out).observation_.pseudocount == 0.25
     for setting, said in (
         ("n_states=many", "n_states of HMM is 'many'; pass an integer"),
         ("states=3", "HMM has no parameter 'states'"),
         ("algorithm=magic", 'pass "em", "stepwise", "gradient"'),
         ("n_states", "is not key=value"),
-        ("observation__pseudocount=1", "has no pseudocount to set"),
+        ("observation__order=1", "observation is 'auto', which has no order to set"),
     ):
         refused = call("fit", "hmm", book, "--set", setting, "--out", out)
         assert refused.exit_code == 2

@@ -49,6 +49,12 @@ def test_a_picture_of_one_sequence(call, fitted, walks, tmp_path):
     done = call("forecast", fitted, walks, "--plot", picture, "--sequence", "b", "--out", tmp_path / "f.csv")
     assert done.exit_code == 0, done.output
     assert picture.stat().st_size > 5000
+    for name in ("0", "v"):
+        told = call("forecast", fitted, walks, "--plot", tmp_path / "fan.svg", "--feature", name)
+        assert told.exit_code == 0, told.output
+        assert (tmp_path / "fan.svg").read_text().startswith("<?xml")
+    refused = call("forecast", fitted, walks, "--plot", picture, "--feature", "w")
+    assert "feature is 'w', but there are 1, numbered from 0: v" in refused.stderr
     refused = call("forecast", fitted, walks, "--plot", picture, "--sequence", "c")
     assert refused.exit_code == 2
     assert "no sequence 'c'" in refused.stderr

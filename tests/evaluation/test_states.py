@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import seqmodels as sm
-from seqmodels.evaluation.plots.style import state_colour
 from seqmodels.evaluation.states import MAX_CHARACTERS, duration_shares
+from seqmodels.plot_style import state_colour
 
 TRANSITION = np.array([[0.9, 0.08, 0.02], [0.03, 0.95, 0.02], [0.0, 0.2, 0.8]])
 CHAIN = {"initial": [0.5, 0.3, 0.2], "transition": TRANSITION}

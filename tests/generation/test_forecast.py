@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import itertools
 
 import matplotlib as mpl
@@ -7,12 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib import pyplot
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 import seqmodels as sm
 from seqmodels.encodings import OpenSymbols
 from seqmodels.generation.cursor import ClosedFormCursor, ReadingCursor, read_steps
+from seqmodels.plot_style import WIDTH
 from seqmodels.preparation import Data
 from tests.families import Row, fitted, rough, rows
 
@@ -284,7 +287,46 @@ def test_a_fan_chart_has_the_bands_of_the_frame() -> None:
     assert_allclose(upper, max(forecast.frame["95%"].max(), x[0][-1, 0]))
     assert len(ax.lines) == 3 + 3
     assert ax.get_ylabel() == "metres"
-    ax.figure.savefig("/dev/null", format="png")
+    for form, start in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")):
+        buffer = io.BytesIO()
+        ax.figure.savefig(buffer, format=form)
+        assert buffer.getvalue().startswith(start)
+
+
+def test_a_fan_chart_is_drawn_as_other_plots_are() -> None:
+    """On a figure of pyplot, or on what is given; matplotlib's settings stay as they are."""
+    before = dict(mpl.rcParams)
+    forecast = CHAIN.forecast([np.zeros((9, 1))], 4)
+    ax = forecast.plot()
+    assert pyplot.get_fignums() == [ax.figure.number]
+    assert ax.figure.get_figwidth() == WIDTH
+    mine = mpl.figure.Figure().subplots()
+    assert forecast.plot(mine) is mine
+    assert len(pyplot.get_fignums()) == 1
+    assert dict(mpl.rcParams) == before
+
+
+def test_features_are_called_by_their_names() -> None:
+    rng = np.random.default_rng(0)
+    named = sm.Sequences([rng.normal(size=(20, 2)) for _ in range(3)], features=["flow", "heat"])
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian()).fit(named)
+    by_name = model.forecast(named, 2)
+    assert by_name.frame["feature"].tolist() == ["flow", "heat"] * 6
+    assert by_name.features == ("flow", "heat")
+    plain = model.forecast(named.items, 2)  # the names that the model was fitted to
+    assert plain.frame["feature"].tolist() == ["flow", "heat"] * 6
+    number = by_name.plot(feature=1, sequence=1)
+    name = plain.plot(feature="heat", sequence=1)
+    assert number.get_ylabel() == name.get_ylabel() == "heat"
+    medians = [next(line.get_ydata() for line in ax.lines if line.get_label() == "median") for ax in (number, name)]
+    assert_array_equal(medians[0], medians[1])
+    rows = by_name.frame[(by_name.frame["sequence"] == 1) & (by_name.frame["feature"] == "heat")]
+    assert_array_equal(medians[0], [named[1][-1, 1], *rows["50%"]])
+    unnamed = sm.HMM(1, observation=sm.AutoregressiveGaussian()).fit(named.items).forecast(named.items, 1)
+    assert unnamed.frame["feature"].tolist() == [0, 1] * 3
+    assert unnamed.plot(feature=1).get_ylabel() == "feature 1"
+    with pytest.raises(ValueError, match="feature is 'cold', but there are 2, numbered from 0: flow, heat"):
+        by_name.plot(feature="cold")
 
 
 def test_features_go_by_their_names() -> None:

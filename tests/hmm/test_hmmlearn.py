@@ -59,3 +59,32 @@ def test_states_are_decoded_not_predicted():
     with pytest.raises(ValueError, match=r"the states of an HMM are decode\(X\)"):
         MODEL.predict([X])
     np.testing.assert_array_equal(MODEL.predict_proba([X])[0], MODEL.posterior([X])[0])
+
+
+def test_the_default_observation_can_be_searched():
+    """Its parameters are named although ``observation`` is ``"auto"``, as hmmlearn's ``n_mix`` would be."""
+    selection = pytest.importorskip("sklearn.model_selection")
+    rng = np.random.default_rng(0)
+    two_levels = [rng.choice([-5.0, 5.0], (40, 1)) + rng.normal(size=(40, 1)) for _ in range(12)]
+    grid = {"observation__n_components": [1, 2]}
+    search = selection.GridSearchCV(sm.HMM(1, max_iter=20), grid, cv=3).fit(two_levels)
+    assert search.best_params_ == {"observation__n_components": 2}
+    assert search.best_estimator_.observation_.n_components == 2
+    by_hand = sm.HMM(1, max_iter=20, observation=sm.HMM()._default_observation("vectors"))
+    by_hand.set_params(observation__n_components=2)
+    assert search.best_estimator_.score(two_levels) == by_hand.fit(two_levels).score(two_levels)
+
+
+def test_a_parameter_of_the_default_observation_is_that_of_the_family():
+    assert sm.HMM().set_params(observation__covariance_type="full").observation.covariance_type == "full"
+    assert sm.HMM().set_params(observation__pseudocount=2.0).observation.pseudocount == 2.0
+    network = sm.GRU().set_params(observation__n_components=3)
+    default = sm.GRU()._default_observation("vectors")
+    assert network.observation.get_params() == {**default.get_params(), "n_components": 3}
+    assert sm.NGram(2).set_params(observation__pseudocount=0.5).observation.pseudocount == 0.5
+    with pytest.raises(ValueError, match="'observation' is 'auto', which has no parameters of its own to set"):
+        sm.HMM().set_params(observation__order=2)
+    with pytest.raises(ValueError, match="'observation' is 'auto'"):
+        sm.NGram(2).set_params(observation__n_components=2)
+    with pytest.raises(ValueError, match="'encoding' is 'auto'"):
+        sm.HMM().set_params(encoding__size=2)

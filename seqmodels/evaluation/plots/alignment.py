@@ -49,7 +49,7 @@ def plot_alignment(
         raise ValueError(f"weights have shape {weights.shape}; pass those of one pair, (steps of y, steps of x)")
     rows, columns = (_labels(name, given, n) for name, given, n in zip("yx", (y, x), weights.shape, strict=True))
 
-    from seqmodels.evaluation.plots.style import WIDTH, axes_or_new, figure_of, in_style, shades
+    from seqmodels.plot_style import WIDTH, axes_or_new, figure_of, in_style, shades
 
     with in_style():
         axes = axes_or_new(ax, float(np.clip(1.2 + CELL_SIZE * len(weights), 2.0, 9.0)))

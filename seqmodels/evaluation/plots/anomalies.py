@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from seqmodels.evaluation.plots.style import COLOURS, GRID, INK, MUTED, STYLE, WIDTH
+from seqmodels.plot_style import COLOURS, GRID, INK, MUTED, WIDTH, in_style
 from seqmodels.sequences import Item
 
 FLAGGED = COLOURS[1]
@@ -56,9 +54,9 @@ def plot_anomalies(judged: JudgedSequence, ax: Sequence[Axes] | None = None) -> 
 
     Args:
         judged: what is drawn.
-        ax: two axes, above and below; None: those of a new figure.
+        ax: two axes, above and below; None: those of a new figure of pyplot.
     """
-    with matplotlib.rc_context(STYLE):
+    with in_style():
         above, below = _new_pair() if ax is None else ax
         above.set_title(judged.title, wrap=True)
         if isinstance(judged.item, str):
@@ -77,8 +75,9 @@ def plot_anomalies(judged: JudgedSequence, ax: Sequence[Axes] | None = None) -> 
 
 
 def _new_pair() -> tuple[Axes, Axes]:
-    figure = Figure(figsize=(WIDTH, 4.2), dpi=150, layout="constrained")
-    above, below = figure.subplots(2, 1)
+    from matplotlib import pyplot  # only here: where there is a display, it shows what is drawn
+
+    _, (above, below) = pyplot.subplots(2, 1, figsize=(WIDTH, 4.2), layout="constrained")
     for axes in (above, below):
         axes.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=8.5)
         axes.grid(color=GRID, linewidth=0.7)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import matplotlib
 from matplotlib.ticker import MaxNLocator
 
-from seqmodels.evaluation.plots.style import INK, STYLE, colour_of, dash_of, new_axes, short
+from seqmodels.plot_style import INK, axes_or_new, colour_of, dash_of, in_style, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,15 +28,15 @@ def plot_scores_by_step(frame: pd.DataFrame, score: str, ax: Axes | None = None)
     Args:
         frame: ``model``, ``step`` and the scores (``Backtest.frame``).
         score: a column of it.
-        ax: axes to draw on; None: those of a new figure.
+        ax: axes to draw on; None: those of a new figure of pyplot.
 
     Raises:
         ValueError: a score that is not there.
     """
     if score not in frame or score in ("model", "step", "n"):
         raise ValueError(f"there is no score {score!r}; there are {', '.join(map(str, frame.columns[3:]))}")
-    with matplotlib.rc_context(STYLE):
-        axes = new_axes(3.4, "")[1] if ax is None else ax
+    with in_style():
+        axes = axes_or_new(ax, 3.4)
         for i, (name, rows) in enumerate(frame.groupby("model", sort=False)):
             style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "label": short(name)}
             axes.plot(rows["step"], rows[score], marker="o", markersize=3, **style)

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from seqmodels.evaluation.calibration import Reliability, histogram, pit, reliability
-from seqmodels.evaluation.plots.style import (
+from seqmodels.model import SequenceModel
+from seqmodels.plot_style import (
     INK,
     MUTED,
     STYLE,
@@ -27,7 +28,6 @@ from seqmodels.evaluation.plots.style import (
     note_in_label,
     short,
 )
-from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
 
 MIN_PROBABILITY = 1e-3  # at the corner of the axes

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
-from seqmodels.evaluation.plots.style import (
+from seqmodels.plot_style import (
     MUTED,
     STYLE,
     colour_of,

@@ -12,7 +12,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from seqmodels.evaluation.plots.style import (
+from seqmodels.evaluation.table import format_context
+from seqmodels.plot_style import (
     COLOURS,
     INK,
     MUTED,
@@ -22,7 +23,6 @@ from seqmodels.evaluation.plots.style import (
     short,
     width_of,
 )
-from seqmodels.evaluation.table import format_context
 
 OUTLIER_RATIO = 6.0  # a row that stretches the axis this many times is written at the edge instead
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
-from seqmodels.evaluation.plots.style import COLOURS, GRID, INK, MUTED, STYLE, WIDTH, short
+from seqmodels.plot_style import COLOURS, GRID, INK, MUTED, STYLE, WIDTH, short
 
 CLIP = 3.0  # standard deviations at the ends of the colour scale
 IMAGES_PER_ROW = 3

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 
-from seqmodels.evaluation.plots.style import COLOURS, INK, MUTED, STYLE, new_axes
+from seqmodels.plot_style import COLOURS, INK, MUTED, axes_or_new, in_style
 
 if TYPE_CHECKING:
     from seqmodels.evaluation.model_selection import ModelSelection
@@ -23,13 +22,13 @@ def plot_selection(selection: ModelSelection, ax: Axes | None = None) -> Axes:
 
     Args:
         selection: what ``choose`` returned.
-        ax: axes to draw on; None: those of a new figure.
+        ax: axes to draw on; None: those of a new figure of pyplot.
     """
     frame = selection.frame
     at = np.arange(len(frame))
     scale = 2.0 * selection.n_units
-    with matplotlib.rc_context(STYLE):
-        axes = new_axes(3.6, f"{selection.parameter} = {selection.chosen!r}")[1] if ax is None else ax
+    with in_style():
+        axes = axes_or_new(ax, 3.6, f"{selection.parameter} = {selection.chosen!r}")
         axes.plot(at, frame["train"], color=MUTED, linewidth=1.0, linestyle=(0, (1.2, 1.2)), label="training")
         for i, name in enumerate(("aic", "bic"), 1):
             axes.plot(

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from seqmodels.evaluation.plots.frames import CLIP, COLOUR_MAP, Scale, image_of, runs, two_rows
-from seqmodels.evaluation.plots.style import (
+from seqmodels.plot_style import (
     GRID,
     INK,
     MUTED,

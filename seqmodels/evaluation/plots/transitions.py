@@ -14,7 +14,7 @@ from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
 
 from seqmodels.evaluation.plots.states import colour_bar
-from seqmodels.evaluation.plots.style import INK, MUTED, figure_of, ink_on, shades, short, state_colour, width_of
+from seqmodels.plot_style import INK, MUTED, figure_of, ink_on, shades, short, state_colour, width_of
 
 MAX_NODES = 12  # of a graph; more states are drawn as a matrix
 MAX_TICKS = 40  # names beside a matrix; of more some are left out

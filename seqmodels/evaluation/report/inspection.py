@@ -13,13 +13,13 @@ from seqmodels.encodings.text import encoded_steps
 from seqmodels.evaluation.plots.alignment import plot_alignment
 from seqmodels.evaluation.plots.frames import runs
 from seqmodels.evaluation.plots.states import state_strip
-from seqmodels.evaluation.plots.style import in_style, new_axes
 from seqmodels.evaluation.report.data import pair_of, scale_of, sequence_label
 from seqmodels.evaluation.report.html import Section, details, escape, paragraph, picture, table
 from seqmodels.hmm import HMM
 from seqmodels.hmm.alignment import AlignmentHMM
 from seqmodels.model import SequenceModel
 from seqmodels.neural import LSTMSeq2Seq, TransformerSeq2Seq
+from seqmodels.plot_style import in_style, new_axes
 from seqmodels.sequences import Item, Sequences
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from seqmodels.evaluation.plots.curves import bin_edges, bin_means, by_position, learning_curves, spread
 from seqmodels.evaluation.plots.forest import forest
-from seqmodels.evaluation.plots.style import COLOURS
+from seqmodels.plot_style import COLOURS
 
 SIZES = pytest.mark.parametrize("n", [1, 3, 9, 14])
 

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from seqmodels.evaluation.plots.frames import Scale
 from seqmodels.evaluation.plots.states import MAX_SHAPES, draw_strip, edges_of, state_strip
-from seqmodels.evaluation.plots.style import COLOURS, ink_on, state_colour
+from seqmodels.plot_style import COLOURS, ink_on, state_colour
 
 FRAMES = np.random.default_rng(0).normal(3, 2, (50, 4))
 

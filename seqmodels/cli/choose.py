@@ -1,0 +1,144 @@
+"""``seqmodels choose``: one hyperparameter of a model by cross-validation, BIC and AIC."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from seqmodels.cli.console import FAILED, Console, Json, Quiet
+from seqmodels.cli.fit import complete_family, model_of, parse_setting
+from seqmodels.cli.inputs import Kinds, ReadOptions, SavedModel, dataset_of, understood
+from seqmodels.evaluation import model_selection
+from seqmodels.evaluation.budget import within_budget
+from seqmodels.files import replaced
+
+PICTURES = ".png", ".pdf", ".svg"
+RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+
+
+def choose(
+    model: Annotated[
+        str, typer.Argument(help="A family: hmm, ngram, lstm, gru, transformer, ...", autocompletion=complete_family)
+    ],
+    data: Annotated[str, typer.Argument(help="A file or a folder, as seqmodels fit reads it.")],
+    values: Annotated[
+        str,
+        typer.Option(help="A hyperparameter and its values: n_states=1..8, or d_model=32,64.", metavar="KEY=VALUES"),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Another hyperparameter, key=value; may be repeated.", metavar="KEY=VALUE"),
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Train each for this long.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Train each for so many steps (EM: iterations at most).")] = None,
+    folds: Annotated[int, typer.Option(help="Parts of the data, each held out once; 0: no cross-validation.")] = 5,
+    criterion: Annotated[Literal["cv", "bic", "aic"], typer.Option(help="What decides.")] = "cv",
+    rule: Annotated[
+        Literal["one_se", "paired_se", "best"],
+        typer.Option(help="Of cv: the fewest parameters within a standard error of the best, or the best."),
+    ] = "one_se",
+    target: Annotated[
+        str | None, typer.Option(help="Line i of this file given line i of DATA: p(target | data).")
+    ] = None,
+    by: Annotated[
+        str, typer.Option(help="A table's column that says which sequence a row is of; without it all rows are one.")
+    ] = "",
+    columns: Annotated[str, typer.Option(help="A table's features, a,b,c; by default all other numeric columns.")] = "",
+    time: Annotated[
+        str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
+    ] = "",
+    kind: Kinds = None,
+    cut: Annotated[
+        Literal["whole", "line", "paragraph"], typer.Option(help="What one sequence of a text is.")
+    ] = "whole",
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    save: Annotated[Path | None, typer.Option(help="A file to write the chosen model to, fitted to all data.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A CSV to write, a row a value.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="A picture of the curves to write: .png, .pdf or .svg.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Choose a value of one hyperparameter: by cross-validation, with BIC and AIC beside it.
+
+    Example: seqmodels choose hmm series.csv --by subject --values n_states=1..8 --plot states.png
+
+    A row of the table is a value: cv, the mean log-probability of what was held out, in nats per byte, frame or symbol,
+    higher is better, and cv_se, its standard error over the folds; train, of the data that it was fitted to; bic and
+    aic, lower is better. Whole clusters (speakers, documents) are held out where the data have them.
+    """
+    console = Console(as_json, quiet)
+    with console.errors():
+        parameter, tried = parse_values(values)
+        unfitted = within_budget(model_of(model, settings or (), seed), seconds=seconds, steps=steps)
+        for path in (save, out, plot):
+            if path is not None and not path.parent.is_dir():
+                raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to; make it first")
+        if plot is not None and plot.suffix.lower() not in PICTURES:
+            raise ValueError(f"--plot is {plot}; its name should end in {', '.join(PICTURES)}")
+        options = ReadOptions(by, [name for name in columns.split(",") if name], time, cut, kind)
+        dataset = dataset_of(data, target, options)
+        pair = dataset.read()
+        if not quiet:
+            console.say(understood(dataset, pair))
+        choice = model_selection.choose(
+            unfitted,
+            *pair,
+            folds=folds or None,
+            criterion=criterion,
+            rule=rule,
+            random_state=seed,
+            progress=(lambda line: typer.echo(line, err=True)) if console.shows_progress else None,
+            **{parameter: tried},
+        )
+    with console.errors(FAILED):
+        if save is not None:
+            SavedModel.of(choice.model, dataset, pair).write(save)
+        if out is not None:
+            with replaced(out) as partial:
+                choice.frame.to_csv(partial, index=False, float_format="%.8g")
+        if plot is not None:
+            _draw(choice, plot)
+        written = [str(path) for path in (save, out, plot) if path is not None]
+        facts = {"parameter": parameter, "chosen": choice.chosen, "best": choice.best, "written": written}
+        console.result({**facts, "values": choice.frame.to_dict("records")}, _in_words(choice, written))
+
+
+def parse_values(text: str) -> tuple[str, list[Any]]:
+    """The hyperparameter and its values of ``key=a,b,c`` or ``key=1..8``, each as ``--set`` takes one.
+
+    >>> parse_values("n_states=1..3"), parse_values("rule=best,none"), parse_values("lr=[0.1, 0.01]")
+    (('n_states', [1, 2, 3]), ('rule', ['best', None]), ('lr', [0.1, 0.01]))
+    """
+    key, equals, listed = text.partition("=")
+    if not equals or not key.strip() or not listed.strip():
+        raise ValueError(f"--values {text} is not key=values; write for example --values n_states=1..8")
+    whole_range = RANGE.fullmatch(listed.strip())
+    if whole_range is not None:
+        first, last = map(int, whole_range.groups())
+        if first > last:
+            raise ValueError(f"--values {text} has no values; write the smaller one first")
+        return key.strip(), list(range(first, last + 1))
+    _, value = parse_setting(text)
+    if isinstance(value, list):
+        return key.strip(), value
+    return key.strip(), [parse_setting(f"{key}={each}")[1] for each in listed.split(",")]
+
+
+def _draw(choice: model_selection.ModelSelection, path: Path) -> None:
+    from matplotlib import pyplot
+
+    axes = choice.plot()
+    with replaced(path) as partial:
+        axes.figure.savefig(partial, format=path.suffix[1:].lower(), dpi=150)  # type: ignore[union-attr]
+    pyplot.close(axes.figure)  # type: ignore[arg-type]
+
+
+def _in_words(choice: model_selection.ModelSelection, written: list[str]) -> str:
+    columns = ["value", "cv", "cv_se", "train", "bic", "aic", "n_parameters"]
+    table = choice.frame[[column for column in columns if column in choice.frame]]
+    table = table.dropna(axis=1, how="all")
+    lines = [repr(choice), "", table.to_string(index=False, float_format=lambda x: f"{x:,.4f}")]
+    return "\n".join(lines + ([f"Written to {', '.join(written)}"] if written else []))
