@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import io
+
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib import pyplot
 from numpy.testing import assert_allclose
 from scipy import stats
 
@@ -231,6 +234,11 @@ def test_no_models_and_symbols_are_refused() -> None:
 def test_pictures_of_scores() -> None:
     result = sm.backtest({"hmm": sm.HMM(2, max_iter=2)}, [walk(100)], horizon=3, first=60, season=4)
     ax = result.plot()
+    assert ax.figure.number in pyplot.get_fignums()
+    for form, start in (("pdf", b"%PDF"), ("svg", b"<?xml")):
+        buffer = io.BytesIO()
+        ax.figure.savefig(buffer, format=form)
+        assert buffer.getvalue().startswith(start)
     lines = {line.get_label(): line for line in ax.lines}
     assert set(lines) == {"hmm", "naive", "seasonal naive", "VAR"}
     of_model = result.frame[result.frame["model"] == "hmm"]

@@ -6,6 +6,7 @@ import math
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
 import seqmodels as sm
 from seqmodels.evaluation.model_selection import standard_error
@@ -189,6 +190,11 @@ def test_what_cannot_be_chosen_is_refused_before_any_work(hmm, chain):
 def test_the_plot_shows_every_criterion(selection):
     before = dict(matplotlib.rcParams)
     axes = selection.plot()
+    assert axes.figure.number in pyplot.get_fignums()
+    for form, start in (("pdf", b"%PDF"), ("svg", b"<?xml")):
+        buffer = io.BytesIO()
+        axes.figure.savefig(buffer, format=form)
+        assert buffer.getvalue().startswith(start)
     axes.figure.savefig(io.BytesIO(), format="png")
     assert dict(matplotlib.rcParams) == before
     lines = {line.get_gid(): line for line in axes.lines if line.get_gid()}
