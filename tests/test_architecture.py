@@ -16,7 +16,7 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"version", "files", "profile", "display", "sequences", "measure", "parameters", "array_checks"}
+GROUND = {"version", "files", "html", "profile", "display", "sequences", "measure", "parameters", "array_checks"}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {
     *PREPARED,
@@ -36,7 +36,8 @@ MODEL = {
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
-    "display": set(),
+    "html": set(),
+    "display": {"html"},
     "sequences": {"profile", "display"},
     "measure": set(),
     "parameters": set(),

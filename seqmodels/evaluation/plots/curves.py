@@ -16,13 +16,14 @@ from scipy.optimize import isotonic_regression
 from seqmodels.evaluation.plots.style import (
     MUTED,
     STYLE,
+    WIDTH,
     colour_of,
     dash_of,
     figure_of,
     logarithmic,
     new_axes,
     note_below,
-    short,
+    short_in,
 )
 
 FEW_SEQUENCES = 20  # below which a mean by position is marked with their number
@@ -33,10 +34,12 @@ def height_of(n_models: int) -> float:
     return max(3.6, 1.0 + 0.2 * n_models)
 
 
-def learning_curves(histories: Mapping[str, pd.DataFrame], *, unit: str = "unit", title: str = "") -> Figure:
+def learning_curves(
+    histories: Mapping[str, pd.DataFrame], *, unit: str = "unit", title: str = "", width: float = WIDTH
+) -> Figure:
     """A titled figure of ``draw_learning_curves``, with a note on how to read it."""
     with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(height_of(len(histories)), title)
+        figure, axes = new_axes(height_of(len(histories)), title, width)
         note_below(figure, draw_learning_curves(axes, histories, unit=unit))
     return figure
 
@@ -95,10 +98,12 @@ def _set_limits(axes: Axes, curves: Sequence[np.ndarray]) -> None:
 # -- against position -----------------------------------------------------------------------------------------
 
 
-def by_position(steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit", title: str = "") -> Figure:
+def by_position(
+    steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit", title: str = "", width: float = WIDTH
+) -> Figure:
     """A titled figure of ``draw_by_position``, with a note of what was left out."""
     with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(height_of(len(steps)), title)
+        figure, axes = new_axes(height_of(len(steps)), title, width)
         note_below(figure, draw_by_position(axes, steps, unit=unit))
     return figure
 
@@ -188,7 +193,8 @@ def labels_at_right(axes: Axes, ends: Mapping[str, float], names: Sequence[str],
         i = names.index(name)
         style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "transform": axes.transAxes}
         axes.add_artist(Line2D([1.01, 1.05], [height, height], clip_on=False, **style))
-        axes.text(1.06, height, short(name), transform=axes.transAxes, va="center_baseline", fontsize=size, gid="label")
+        label = short_in(figure_of(axes), name)
+        axes.text(1.06, height, label, transform=axes.transAxes, va="center_baseline", fontsize=size, gid="label")
 
 
 def spread(heights: np.ndarray, gap: float) -> np.ndarray:
