@@ -16,6 +16,7 @@ from matplotlib.font_manager import FontProperties
 from seqmodels.evaluation.calibration import Reliability, histogram, pit, reliability
 from seqmodels.evaluation.plots.style import (
     INK,
+    MIN_FULL_WIDTH,
     MUTED,
     STYLE,
     WIDTH,
@@ -27,7 +28,6 @@ from seqmodels.evaluation.plots.style import (
     new_axes,
     note_below,
     note_in_label,
-    short,
     short_in,
 )
 from seqmodels.model import SequenceModel
@@ -137,7 +137,8 @@ def reliability_diagram(
 ) -> Figure:
     """A titled figure of ``draw_reliability``, with a note on how to read it."""
     with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(max(4.2, 1.0 + 0.2 * len(tables)), title, width)
+        below = 0.0 if width >= MIN_FULL_WIDTH else 0.3 + 0.2 * len(tables)  # of a legend that stands there
+        figure, axes = new_axes(max(4.2, 1.0 + 0.2 * len(tables)) + below, title, width)
         note_below(figure, draw_reliability(axes, tables, errors))
     return figure
 
@@ -157,7 +158,11 @@ def draw_reliability(axes: Axes, tables: Mapping[str, pd.DataFrame], errors: Map
     axes.plot([MIN_PROBABILITY, 1], [MIN_PROBABILITY, 1], color=INK, linewidth=0.9, zorder=1, gid="diagonal")
     for i, (name, table) in enumerate(tables.items()):
         kept = table[(table["predicted"] >= MIN_PROBABILITY) & (table["observed"] > 0)]
-        style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "label": f"{short(name)}  ({errors[name]:.3f})"}
+        style: Any = {
+            "color": colour_of(i),
+            "linestyle": dash_of(i),
+            "label": f"{short_in(figure_of(axes), name)}  ({errors[name]:.3f})",
+        }
         axes.plot(kept["predicted"], kept["observed"], marker="o", markersize=3.5, gid="model", **style)
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
@@ -172,7 +177,11 @@ def draw_transforms(axes: Axes, heights: Mapping[str, np.ndarray], errors: Mappi
     """The histograms of ``transform_histograms`` as steps over one another; returns a note on how to read them."""
     axes.axhline(1, color=INK, linewidth=0.9)
     for i, (name, height) in enumerate(heights.items()):
-        style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "label": f"{short(name)}  ({errors[name]:.3f})"}
+        style: Any = {
+            "color": colour_of(i),
+            "linestyle": dash_of(i),
+            "label": f"{short_in(figure_of(axes), name)}  ({errors[name]:.3f})",
+        }
         axes.stairs(height, np.linspace(0, 1, len(height) + 1), baseline=None, linewidth=1.5, gid="model", **style)
     axes.set(xlim=(0, 1), xlabel="P(X ≤ x | past)", ylabel="density")
     axes.set_ylim(bottom=0)
@@ -181,7 +190,7 @@ def draw_transforms(axes: Axes, heights: Mapping[str, np.ndarray], errors: Mappi
 
 
 def _legend_of_errors(axes: Axes) -> None:
-    beside_or_below = (0, -0.2) if is_narrow(figure_of(axes)) else (1.01, 1)
+    beside_or_below = (0, -0.18) if is_narrow(figure_of(axes)) else (1.01, 1)
     legend = axes.legend(
         loc="upper left", bbox_to_anchor=beside_or_below, frameon=False, fontsize=8.5, handlelength=2.4
     )

@@ -20,6 +20,7 @@ from seqmodels.evaluation.plots.style import (
     colour_of,
     dash_of,
     figure_of,
+    is_narrow,
     logarithmic,
     new_axes,
     note_below,
@@ -165,7 +166,8 @@ def bin_means(sequences: Sequence[np.ndarray], edges: np.ndarray) -> tuple[np.nd
 def _mark_counts(axes: Axes, centres: np.ndarray, edges: np.ndarray, sequences: Sequence[np.ndarray]) -> None:
     """Above bins that fewer than ``FEW_SEQUENCES`` reach, write their number wherever it falls."""
     lengths = np.array([len(sequence) for sequence in sequences])
-    min_ratio = (centres[-1] / centres[0]) ** 0.07  # so that numbers do not touch
+    width_of_number = 0.16 if is_narrow(figure_of(axes)) else 0.07  # of the axes
+    min_ratio = (centres[-1] / centres[0]) ** width_of_number  # so that numbers do not touch
     last_n = FEW_SEQUENCES
     last_centre = 0.0
     for centre, first in zip(centres, edges, strict=False):

@@ -29,6 +29,7 @@ from seqmodels.evaluation.plots.style import (
 )
 from seqmodels.evaluation.table import format_context
 
+NAME_ABOVE = 0.38  # of a row of a narrow figure, nearer to its own interval than to the one above
 OUTLIER_RATIO = 6.0  # a row that stretches the axis this many times is written at the edge instead
 
 
@@ -73,7 +74,7 @@ def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
     left, right = _limits(low, mid, high)
     axes.set_xlim(left, right)
     above = is_narrow(figure_of(axes))
-    axes.set_ylim(len(names) - 0.4, -0.9 if above else -0.6)
+    axes.set_ylim(len(names) - 0.4, -0.8 if above else -0.6)
     axes.axvline(0, color=INK, linewidth=0.9, zorder=1)
     for row, name in enumerate(names):
         is_bound = frame["kind"].iloc[row] == "bound"
@@ -81,8 +82,8 @@ def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
         _draw_row(axes, _Row(row, low[row], mid[row], high[row], scores[row], is_bound, is_grey))
         if unranked[row] and np.isfinite(mid[row]):
             axes.annotate(
-                "set by the floor", (np.clip(mid[row], left, right), row), (0, 5), textcoords="offset points",
-                ha="center", color=MUTED, fontsize=7.5, style="italic", gid="floor",
+                "set by the floor", (np.clip(mid[row], left, right), row), (0, -12 if above else 5),
+                textcoords="offset points", ha="center", color=MUTED, fontsize=7.5, style="italic", gid="floor",
             )  # fmt: skip
     axes.spines["left"].set_visible(False)
     axes.grid(visible=False, axis="y")
@@ -184,7 +185,7 @@ def _names_above(axes: Axes, names: Sequence[str], scores: Sequence[str]) -> Non
         weight = "bold" if row == 0 else "normal"
         for x, side, text, gid in ((0.0, "left", name, "name"), (1.0, "right", score, "score")):
             axes.text(
-                x, row - 0.5, text, transform=axes.get_yaxis_transform(), ha=side, va="center_baseline",
+                x, row - NAME_ABOVE, text, transform=axes.get_yaxis_transform(), ha=side, va="center_baseline",
                 color=INK, fontsize=9, fontweight=weight, gid=gid,
             )  # fmt: skip
 

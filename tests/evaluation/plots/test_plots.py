@@ -209,10 +209,11 @@ class TestByPosition:
         assert [text.get_text() for text in texts(figure, "few")] == ["n = 3", "2", "1"]
         assert not texts(by_position(steps(2, lengths=[50] * 20)), "few")
 
-    def test_numbers_of_sequences_do_not_touch(self):
-        figure = by_position(steps(1, lengths=[int(10 * 1.35**i) for i in range(19)]))
+    @pytest.mark.parametrize(("width", "least"), [(WIDTH, 5), (NARROW, 2)])
+    def test_numbers_of_sequences_do_not_touch(self, width, least):
+        figure = by_position(steps(1, lengths=[int(10 * 1.35**i) for i in range(19)]), width=width)
         check_layout(figure)
-        assert 5 < len(texts(figure, "few")) < 19
+        assert least < len(texts(figure, "few")) < 19
 
     def test_infinite_steps_are_counted_below(self):
         made = steps(2)
