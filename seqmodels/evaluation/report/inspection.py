@@ -156,8 +156,8 @@ def attention(comparison: Comparison) -> Section | None:
     assert data is not None
     alignments = [_alignment(name, model, *data) for name, model in models.items()]
     caption = (
-        f"One test pair ({sequence_label(comparison.test, index)}): a row for each step of the target, darker where it "
-        "looked."
+        f"One test pair ({sequence_label(comparison.test, index)}): a row for each step of the target, with "
+        "the more colour the more it looked there."
     )
     rest = element("details", "The other models", together(*alignments[1:])) if len(alignments) > 1 else None
     return Section("attention", "Attention", together(element("paragraph", caption), alignments[0], rest))
