@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from seqmodels.html import render
+
 if TYPE_CHECKING:
     import pandas as pd
+    from markupsafe import Markup
 
     from seqmodels.model import SequenceModel
 
@@ -15,36 +17,30 @@ MAX_VALUE_LENGTH = 200  # characters of a hyperparameter
 NOTEBOOK_STYLE = "text-align:left;white-space:nowrap;padding:0.15em 0.8em 0.15em 0"
 
 
-def html_table(frame: pd.DataFrame, caption: str = "") -> str:
-    """The frame's rows as a ``<table>`` that scrolls where it is wider than the page; ``caption`` stands above it.
+def html_table(frame: pd.DataFrame, caption: str = "", *, label: str = "", cell_style: str = NOTEBOOK_STYLE) -> Markup:
+    """The frame's rows as a ``<table>`` that scrolls where it is wider than the page, its first column as headings.
+
+    Args:
+        frame: its cells are shown as ``str``.
+        caption: stands above it.
+        label: describes it to screen readers; the caption does where there is one.
+        cell_style: CSS of each cell, for a page without a style sheet.
 
     >>> import pandas as pd
     >>> html_table(pd.DataFrame({"a<b": ["&"]})).count("&lt;"), "&amp;" in html_table(pd.DataFrame({"a": ["&"]}))
     (1, True)
     """
-    head = "".join(f"<th scope='col' style='{NOTEBOOK_STYLE}'>{html.escape(str(name))}</th>" for name in frame.columns)
-    rows = "\n".join(
-        "<tr>" + "".join(f"<td style='{NOTEBOOK_STYLE}'>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-        for row in frame.astype(str).to_numpy().tolist()
-    )
-    title = f"<caption style='text-align:left'>{html.escape(caption)}</caption>" if caption else ""
-    table = f"<table>{title}<thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>"
-    return f"<div style='overflow-x:auto'>{table}</div>"
+    rows = frame.astype(str).to_numpy().tolist()
+    return render("table.html", frame=frame, rows=rows, caption=caption, label=label or caption, cell=cell_style)
 
 
-def html_facts(title: str, facts: Mapping[str, Any]) -> str:
+def html_facts(title: str, facts: Mapping[str, Any]) -> Markup:
     """A two-column ``<table>`` of names and values, under a title.
 
     >>> html_facts("HMM", {"states": "<3>"}).count("&lt;3&gt;")
     1
     """
-    rows = "\n".join(
-        f"<tr><th scope='row' style='{NOTEBOOK_STYLE}'>{html.escape(str(name))}</th>"
-        f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
-        for name, value in facts.items()
-    )
-    caption = f"<caption style='text-align:left'><b>{html.escape(title)}</b></caption>"
-    return f"<table>{caption}<tbody>\n{rows}\n</tbody></table>"
+    return render("facts.html", title=title, facts=facts, cell=NOTEBOOK_STYLE)
 
 
 def text_facts(title: str, facts: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,11 +15,18 @@ from matplotlib.textpath import TextPath
 from matplotlib.ticker import NullFormatter
 
 INK, MUTED, GRID = "#222222", "#6b6b6b", "#e3e3e3"
-# Okabe & Ito's palette, without its yellow, which is hard to see on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+INK_ON_LIGHT = "#202020"  # on light colours, which stay light on a dark page
+# Okabe & Ito's palette, without its yellow, which is hard to see on white; then five more, of other lightness.
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000"),
+    *("#882255", "#999933", "#332288", "#8C510A", "#888888"),
+)
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)))
-WIDTH = 7.0  # inches
+WIDTH, NARROW = 7.0, 3.75  # inches: of a page, and of a telephone
 MAX_NAME_LENGTH = 40  # characters of a model's name
+MAX_NARROW_NAME_LENGTH = 18  # in a figure that is narrower than MIN_FULL_WIDTH
+MIN_FULL_WIDTH = 5.0  # inches
+CHARACTERS_PER_INCH = 15  # of a note, 8 points high
 # Settings that artists read when they are made; ticks and grids are made when drawn, so ``new_axes`` sets theirs.
 STYLE: Any = (
     {"font.family": ["sans-serif"], "font.size": 9.0, "axes.labelsize": 9.0, "axes.titlesize": 10.0}
@@ -30,9 +38,9 @@ STYLE: Any = (
 )
 
 
-def new_axes(height: float, title: str) -> tuple[Figure, Axes]:
-    """A figure as wide as a page and its one axes, titled, with ticks and grid in this style."""
-    figure = Figure(figsize=(WIDTH, height), dpi=150, layout="constrained")
+def new_axes(height: float, title: str, width: float = WIDTH) -> tuple[Figure, Axes]:
+    """A figure of these inches and its one axes, titled, with ticks and grid in this style."""
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(title, wrap=True, pad=14)
     axes.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=8.5)
@@ -57,16 +65,27 @@ def logarithmic(axes: Axes) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
+def is_narrow(figure: Figure) -> bool:
+    """Whether a figure has no room for names of full length beside its axes."""
+    return float(figure.get_figwidth()) < MIN_FULL_WIDTH
+
+
 def note_below(figure: Figure, text: str) -> None:
-    """Write a note on how to read the plot under it."""
+    """Write a note on how to read the plot under it, in lines that fit its width."""
     if text:
-        figure.supxlabel(text, x=0.01, ha="left", fontsize=8, color=MUTED)
+        lines = textwrap.wrap(text, int(CHARACTERS_PER_INCH * figure.get_figwidth()))
+        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8, color=MUTED)
 
 
-def short(name: Any) -> str:
+def short(name: Any, longest: int = MAX_NAME_LENGTH) -> str:
     """A name short enough to stand beside a plot."""
     text = str(name)
-    return text if len(text) <= MAX_NAME_LENGTH else text[: MAX_NAME_LENGTH - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def short_in(figure: Figure, name: Any) -> str:
+    """A name short enough to stand beside the axes of this figure."""
+    return short(name, MAX_NARROW_NAME_LENGTH if is_narrow(figure) else MAX_NAME_LENGTH)
 
 
 def width_of(text: str, size: float) -> float:
@@ -105,7 +124,7 @@ def figure_of(ax: Axes) -> Figure:
 
 
 def state_colour(state: int) -> str:
-    """The colour of a hidden state, the same in every plot: seven, then the same seven half as strong."""
+    """The colour of a hidden state, the same in every plot: all of ``COLOURS``, then all of them half as strong."""
     strength = 1.0 if state // len(COLOURS) % 2 == 0 else 0.5
     red, green, blue = (1 - strength * (1 - part) for part in to_rgb(COLOURS[state % len(COLOURS)]))
     return to_hex((red, green, blue))
@@ -114,7 +133,7 @@ def state_colour(state: int) -> str:
 def ink_on(state: int) -> str:
     """The colour of text on the colour of a state: white where that is dark."""
     luminance = float(np.dot((0.2126, 0.7152, 0.0722), to_rgb(state_colour(state))))
-    return INK if luminance > 0.55 else "white"
+    return INK_ON_LIGHT if luminance > 0.55 else "white"
 
 
 def shades() -> LinearSegmentedColormap:

@@ -16,7 +16,18 @@ PACKAGE = ROOT / "seqmodels"
 OWN_PATHS = re.compile(r"/(?:work|home|root|tmp|mnt|Users)/")
 
 # What each part may import, from the ground up (besides itself). Parts not here yet may not be imported.
-GROUND = {"version", "files", "profile", "display", "sequences", "measure", "parameters", "array_checks", "plot_style"}
+GROUND = {
+    "version",
+    "files",
+    "html",
+    "profile",
+    "display",
+    "sequences",
+    "measure",
+    "parameters",
+    "array_checks",
+    "plot_style",
+}
 PREPARED = {*GROUND, "storage", "observations", "encodings", "preparation"}
 MODEL = {
     *PREPARED,
@@ -36,7 +47,8 @@ MODEL = {
 LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
-    "display": set(),
+    "html": set(),
+    "display": {"html"},
     "plot_style": set(),
     "sequences": {"profile", "display"},
     "measure": set(),

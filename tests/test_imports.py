@@ -10,7 +10,18 @@ import pytest
 
 import seqmodels
 
-LATER = ("matplotlib", "pandas", "pyro", "safetensors", "scipy", "sklearn", "tokenizers", "transformers", "typer")
+LATER = (
+    "jinja2",
+    "matplotlib",
+    "pandas",
+    "pyro",
+    "safetensors",
+    "scipy",
+    "sklearn",
+    "tokenizers",
+    "transformers",
+    "typer",
+)
 
 
 def test_other_packages_are_loaded_where_they_are_needed() -> None:

@@ -32,7 +32,7 @@ def test_types_are_shipped_and_an_editable_install_is_a_path() -> None:
     """Type checkers do not follow the import hooks that setuptools makes without ``package-dir``."""
     setuptools = PYPROJECT["tool"]["setuptools"]
     assert (ROOT / "seqmodels/py.typed").exists()
-    assert setuptools["package-data"] == {"seqmodels": ["py.typed"]}
+    assert "py.typed" in setuptools["package-data"]["seqmodels"]
     assert setuptools["package-dir"] == {"": "."}
 
 

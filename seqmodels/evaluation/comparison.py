@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from seqmodels.evaluation import saved
 from seqmodels.evaluation.search import trials_frame
 from seqmodels.evaluation.table import formatted_table, how_to_read
 from seqmodels.files import replaced, write_text
+from seqmodels.html import element
 from seqmodels.measure import Measure
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
@@ -141,9 +141,12 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the table, and how to read it."""
+        from markupsafe import Markup
+
         errors = zip(self.frame["model"], self.frame["error"], strict=True)
         notes = [self.how_to_read(), *(f"{name} failed: {error}" for name, error in errors if error)]
-        return html_table(self.table(), self._title) + "".join(f"<p>{escape(note)}</p>" for note in notes)
+        parts = [html_table(self.table(), self._title), *(element("paragraph", note) for note in notes)]
+        return str(Markup("").join(parts))
 
     # Plots and the report import matplotlib, which takes a second, when they are made.
 
@@ -157,11 +160,11 @@ class Comparison:
             note_in_label(axes, draw_forest(axes, self._scored_rows))
         return axes
 
-    def plot_forest(self) -> Figure:
-        """The figure of ``plot_ranking`` that stands in the report."""
+    def plot_forest(self, *, width: float = 7.0, title: str | None = None) -> Figure:
+        """A figure of ``plot_ranking``, so many inches wide; the title is that of the comparison."""
         from seqmodels.evaluation.plots.forest import forest
 
-        return forest(self._scored_rows)
+        return forest(self._scored_rows, width=width, title=self._title if title is None else title)
 
     @property
     def _scored_rows(self) -> pd.DataFrame:
@@ -179,11 +182,12 @@ class Comparison:
             note_in_label(axes, draw_learning_curves(axes, self._curves, unit=self.measure.unit))
         return axes
 
-    def plot_learning_curves(self) -> Figure:
-        """The figure of ``plot_curves`` that stands in the report."""
+    def plot_learning_curves(self, *, width: float = 7.0, title: str | None = None) -> Figure:
+        """A figure of ``plot_curves``, so many inches wide; the title is that of the comparison."""
         from seqmodels.evaluation.plots.curves import learning_curves
 
-        return learning_curves(self._curves, unit=self.measure.unit, title=self._title)
+        title = self._title if title is None else title
+        return learning_curves(self._curves, unit=self.measure.unit, title=title, width=width)
 
     @property
     def _curves(self) -> dict[str, pd.DataFrame]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,29 +17,32 @@ from seqmodels.evaluation.calibration import Reliability, histogram, pit, reliab
 from seqmodels.model import SequenceModel
 from seqmodels.plot_style import (
     INK,
+    MIN_FULL_WIDTH,
     MUTED,
     STYLE,
     WIDTH,
     axes_or_new,
     colour_of,
     dash_of,
+    figure_of,
+    is_narrow,
     new_axes,
     note_below,
     note_in_label,
-    short,
+    short_in,
 )
 from seqmodels.sequences import Sequences
 
 MIN_PROBABILITY = 1e-3  # at the corner of the axes
-HISTOGRAMS_PER_ROW = 4
+HISTOGRAM_WIDTH = 1.7  # inches, at least
 TRANSFORMS_IN_WORDS = "flat: calibrated; humped: predictions too wide; hollow: too narrow"
 
 
 @dataclass(frozen=True)
 class CalibrationPlot:
-    """A figure, what was measured, how to read it, and each model's calibration error."""
+    """How to draw it as wide as this, what was measured, how to read it, and each model's calibration error."""
 
-    figure: Figure
+    draw: Callable[[float], Figure]
     description: str
     caption: str
     errors: dict[str, float]
@@ -96,7 +99,7 @@ def _transforms(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences 
 def _plot_of_symbols(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> CalibrationPlot:
     measured = _reliabilities(models, X, y)
     errors = {name: each.error for name, each in measured.items()}
-    figure = reliability_diagram({name: each.table for name, each in measured.items()}, errors)
+    tables = {name: each.table for name, each in measured.items()}
     caption = "On the diagonal a model means what it says; the calibration error is in brackets."
     chance = [each.by_chance for each in measured.values()]
     steps = max(each.n_steps for each in measured.values())
@@ -105,7 +108,7 @@ def _plot_of_symbols(models: Mapping[str, SequenceModel], X: Sequences, y: Seque
         "calibration error adds up, over bins of p, by how many per step the symbols that came differ from those "
         f"expected. For models that were right it would be {min(chance):.3f} to {max(chance):.3f}, by chance alone."
     )
-    return CalibrationPlot(figure, description, caption, errors)
+    return CalibrationPlot(lambda w: reliability_diagram(tables, errors, width=w), description, caption, errors)
 
 
 def _plot_of_vectors(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> CalibrationPlot | None:
@@ -114,7 +117,7 @@ def _plot_of_vectors(models: Mapping[str, SequenceModel], X: Sequences, y: Seque
         return None
     histograms = {name: histogram(values) for name, values in transforms.items()}
     errors = {name: error for name, (_, error) in histograms.items()}
-    figure = transform_histograms({name: heights for name, (heights, _) in histograms.items()}, errors)
+    heights = {name: of_bins for name, (of_bins, _) in histograms.items()}
     n = max(len(values) for values in transforms.values())
     description = (
         f"Where did each feature of {n:,} test frames fall in what the model said of it, given the past (the "
@@ -123,16 +126,19 @@ def _plot_of_vectors(models: Mapping[str, SequenceModel], X: Sequences, y: Seque
     caption = (
         "A flat histogram: calibrated. In brackets the share of all values that would have to move to make it flat."
     )
-    return CalibrationPlot(figure, description, caption, errors)
+    return CalibrationPlot(lambda w: transform_histograms(heights, errors, width=w), description, caption, errors)
 
 
 # -- the figures ----------------------------------------------------------------------------------------------
 
 
-def reliability_diagram(tables: Mapping[str, pd.DataFrame], errors: Mapping[str, float], *, title: str = "") -> Figure:
+def reliability_diagram(
+    tables: Mapping[str, pd.DataFrame], errors: Mapping[str, float], *, title: str = "", width: float = WIDTH
+) -> Figure:
     """A titled figure of ``draw_reliability``, with a note on how to read it."""
     with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(max(4.2, 1.0 + 0.2 * len(tables)), title)
+        below = 0.0 if width >= MIN_FULL_WIDTH else 0.3 + 0.2 * len(tables)  # of a legend that stands there
+        figure, axes = new_axes(max(4.2, 1.0 + 0.2 * len(tables)) + below, title, width)
         note_below(figure, draw_reliability(axes, tables, errors))
     return figure
 
@@ -152,7 +158,11 @@ def draw_reliability(axes: Axes, tables: Mapping[str, pd.DataFrame], errors: Map
     axes.plot([MIN_PROBABILITY, 1], [MIN_PROBABILITY, 1], color=INK, linewidth=0.9, zorder=1, gid="diagonal")
     for i, (name, table) in enumerate(tables.items()):
         kept = table[(table["predicted"] >= MIN_PROBABILITY) & (table["observed"] > 0)]
-        style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "label": f"{short(name)}  ({errors[name]:.3f})"}
+        style: Any = {
+            "color": colour_of(i),
+            "linestyle": dash_of(i),
+            "label": f"{short_in(figure_of(axes), name)}  ({errors[name]:.3f})",
+        }
         axes.plot(kept["predicted"], kept["observed"], marker="o", markersize=3.5, gid="model", **style)
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
@@ -167,7 +177,11 @@ def draw_transforms(axes: Axes, heights: Mapping[str, np.ndarray], errors: Mappi
     """The histograms of ``transform_histograms`` as steps over one another; returns a note on how to read them."""
     axes.axhline(1, color=INK, linewidth=0.9)
     for i, (name, height) in enumerate(heights.items()):
-        style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "label": f"{short(name)}  ({errors[name]:.3f})"}
+        style: Any = {
+            "color": colour_of(i),
+            "linestyle": dash_of(i),
+            "label": f"{short_in(figure_of(axes), name)}  ({errors[name]:.3f})",
+        }
         axes.stairs(height, np.linspace(0, 1, len(height) + 1), baseline=None, linewidth=1.5, gid="model", **style)
     axes.set(xlim=(0, 1), xlabel="P(X ≤ x | past)", ylabel="density")
     axes.set_ylim(bottom=0)
@@ -176,27 +190,33 @@ def draw_transforms(axes: Axes, heights: Mapping[str, np.ndarray], errors: Mappi
 
 
 def _legend_of_errors(axes: Axes) -> None:
-    legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8.5, handlelength=2.4)
+    beside_or_below = (0, -0.18) if is_narrow(figure_of(axes)) else (1.01, 1)
+    legend = axes.legend(
+        loc="upper left", bbox_to_anchor=beside_or_below, frameon=False, fontsize=8.5, handlelength=2.4
+    )
     legend.set_title("model (calibration error)", prop=FontProperties(size=8))
 
 
-def transform_histograms(heights: Mapping[str, np.ndarray], errors: Mapping[str, float], *, title: str = "") -> Figure:
+def transform_histograms(
+    heights: Mapping[str, np.ndarray], errors: Mapping[str, float], *, title: str = "", width: float = WIDTH
+) -> Figure:
     """A histogram of each model's probability integral transforms; that of a calibrated model is flat.
 
     Args:
         heights: for each model densities of equal bins of 0..1, with mean 1 (``evaluation.calibration.histogram``).
         errors: for each model the share that would have to move to make it flat, in its title.
         title: of the figure.
+        width: inches.
     """
-    columns = min(HISTOGRAMS_PER_ROW, len(heights))
+    columns = min(max(1, int(width / HISTOGRAM_WIDTH)), len(heights))
     rows = -(-len(heights) // columns)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 0.9 + 1.45 * rows), dpi=150, layout="constrained")
+        figure = Figure(figsize=(width, 0.9 + 1.45 * rows), dpi=150, layout="constrained")
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for i, axes in enumerate(grid.flat):
             axes.set_visible(i < len(heights))
         for i, (name, height) in enumerate(heights.items()):
-            _histogram(grid.flat[i], i, height, f"{short(name)}  ({errors[name]:.3f})")
+            _histogram(grid.flat[i], i, height, f"{short_in(figure, name)}  ({errors[name]:.3f})")
         figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold", color=INK)
         note_below(figure, f"P(X ≤ x | past); {TRANSFORMS_IN_WORDS}")
     return figure

@@ -16,13 +16,15 @@ from scipy.optimize import isotonic_regression
 from seqmodels.plot_style import (
     MUTED,
     STYLE,
+    WIDTH,
     colour_of,
     dash_of,
     figure_of,
+    is_narrow,
     logarithmic,
     new_axes,
     note_below,
-    short,
+    short_in,
 )
 
 FEW_SEQUENCES = 20  # below which a mean by position is marked with their number
@@ -33,10 +35,12 @@ def height_of(n_models: int) -> float:
     return max(3.6, 1.0 + 0.2 * n_models)
 
 
-def learning_curves(histories: Mapping[str, pd.DataFrame], *, unit: str = "unit", title: str = "") -> Figure:
+def learning_curves(
+    histories: Mapping[str, pd.DataFrame], *, unit: str = "unit", title: str = "", width: float = WIDTH
+) -> Figure:
     """A titled figure of ``draw_learning_curves``, with a note on how to read it."""
     with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(height_of(len(histories)), title)
+        figure, axes = new_axes(height_of(len(histories)), title, width)
         note_below(figure, draw_learning_curves(axes, histories, unit=unit))
     return figure
 
@@ -95,10 +99,12 @@ def _set_limits(axes: Axes, curves: Sequence[np.ndarray]) -> None:
 # -- against position -----------------------------------------------------------------------------------------
 
 
-def by_position(steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit", title: str = "") -> Figure:
+def by_position(
+    steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit", title: str = "", width: float = WIDTH
+) -> Figure:
     """A titled figure of ``draw_by_position``, with a note of what was left out."""
     with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(height_of(len(steps)), title)
+        figure, axes = new_axes(height_of(len(steps)), title, width)
         note_below(figure, draw_by_position(axes, steps, unit=unit))
     return figure
 
@@ -160,7 +166,8 @@ def bin_means(sequences: Sequence[np.ndarray], edges: np.ndarray) -> tuple[np.nd
 def _mark_counts(axes: Axes, centres: np.ndarray, edges: np.ndarray, sequences: Sequence[np.ndarray]) -> None:
     """Above bins that fewer than ``FEW_SEQUENCES`` reach, write their number wherever it falls."""
     lengths = np.array([len(sequence) for sequence in sequences])
-    min_ratio = (centres[-1] / centres[0]) ** 0.07  # so that numbers do not touch
+    width_of_number = 0.16 if is_narrow(figure_of(axes)) else 0.07  # of the axes
+    min_ratio = (centres[-1] / centres[0]) ** width_of_number  # so that numbers do not touch
     last_n = FEW_SEQUENCES
     last_centre = 0.0
     for centre, first in zip(centres, edges, strict=False):
@@ -188,7 +195,8 @@ def labels_at_right(axes: Axes, ends: Mapping[str, float], names: Sequence[str],
         i = names.index(name)
         style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "transform": axes.transAxes}
         axes.add_artist(Line2D([1.01, 1.05], [height, height], clip_on=False, **style))
-        axes.text(1.06, height, short(name), transform=axes.transAxes, va="center_baseline", fontsize=size, gid="label")
+        label = short_in(figure_of(axes), name)
+        axes.text(1.06, height, label, transform=axes.transAxes, va="center_baseline", fontsize=size, gid="label")
 
 
 def spread(heights: np.ndarray, gap: float) -> np.ndarray:

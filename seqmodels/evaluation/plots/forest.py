@@ -16,32 +16,41 @@ from seqmodels.evaluation.table import format_context
 from seqmodels.plot_style import (
     COLOURS,
     INK,
+    MIN_FULL_WIDTH,
     MUTED,
     STYLE,
+    WIDTH,
+    figure_of,
+    is_narrow,
     new_axes,
     note_below,
     short,
+    short_in,
     width_of,
 )
 
+NAME_ABOVE = 0.38  # of a row of a narrow figure, nearer to its own interval than to the one above
 OUTLIER_RATIO = 6.0  # a row that stretches the axis this many times is written at the edge instead
 
 
-def forest(frame: pd.DataFrame) -> Figure:
-    """A figure of ``draw_forest``, titled by ``frame.attrs["title"]``, with a note on how to read it."""
+def forest(frame: pd.DataFrame, *, width: float = WIDTH, title: str | None = None) -> Figure:
+    """A figure of ``draw_forest``, titled by ``frame.attrs["title"]`` or ``title``, with a note on how to read it."""
     with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(height_of(len(frame)), str(frame.attrs.get("title", "")))
+        title = str(frame.attrs.get("title", "")) if title is None else title
+        figure, axes = new_axes(height_of(len(frame), width), title, width)
         note_below(figure, draw_forest(axes, frame))
     return figure
 
 
-def height_of(n_models: int) -> float:
-    """Of a figure of so many rows, in inches."""
-    return 1.5 + 0.27 * n_models
+def height_of(n_models: int, width: float = WIDTH) -> float:
+    """Of a figure of so many rows, in inches: names stand above the rows of a narrow one."""
+    return 1.5 + 0.27 * n_models if width >= MIN_FULL_WIDTH else 1.4 + 0.44 * n_models
 
 
 def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
     """Each model's difference to the baseline with its interval, best first; its score stands at the right.
+
+    In a narrow figure name and score stand above a row, so that the axes have all of its width.
 
     A hollow marker is a lower bound of the likelihood, a grey one the baseline or a score that a variance floor made.
     Rows without an interval have a marker alone, rows without a finite difference say why in words, and a row far from
@@ -64,7 +73,8 @@ def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
     scores = frame["score"].to_numpy(dtype=float)
     left, right = _limits(low, mid, high)
     axes.set_xlim(left, right)
-    axes.set_ylim(len(names) - 0.4, -0.6)
+    above = is_narrow(figure_of(axes))
+    axes.set_ylim(len(names) - 0.4, -0.8 if above else -0.6)
     axes.axvline(0, color=INK, linewidth=0.9, zorder=1)
     for row, name in enumerate(names):
         is_bound = frame["kind"].iloc[row] == "bound"
@@ -72,18 +82,22 @@ def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
         _draw_row(axes, _Row(row, low[row], mid[row], high[row], scores[row], is_bound, is_grey))
         if unranked[row] and np.isfinite(mid[row]):
             axes.annotate(
-                "set by the floor", (np.clip(mid[row], left, right), row), (0, 5), textcoords="offset points",
-                ha="center", color=MUTED, fontsize=7.5, style="italic", gid="floor",
+                "set by the floor", (np.clip(mid[row], left, right), row), (0, -12 if above else 5),
+                textcoords="offset points", ha="center", color=MUTED, fontsize=7.5, style="italic", gid="floor",
             )  # fmt: skip
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", length=0, labelsize=9)
     axes.spines["left"].set_visible(False)
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel(f"difference to {short(baseline)}\nnats per {unit}, higher is better")
-    columns = {"score": _numbers(scores)}
-    if "context" in frame and frame["context"].astype(str).nunique() > 1:
-        columns["context"] = list(map(format_context, frame["context"]))
-    _columns_at_right(axes, columns)
+    axes.set_xlabel(f"difference to {short_in(figure_of(axes), baseline)}\nnats per {unit}, higher is better")
+    if above:
+        axes.set_yticks([])
+        _names_above(axes, [short_in(figure_of(axes), name) for name in frame["model"]], _numbers(scores))
+    else:
+        axes.set_yticks(range(len(names)), names)
+        axes.tick_params(axis="y", length=0, labelsize=9)
+        columns = {"score": _numbers(scores)}
+        if "context" in frame and frame["context"].astype(str).nunique() > 1:
+            columns["context"] = list(map(format_context, frame["context"]))
+        _columns_at_right(axes, columns)
     intervals = f"lines: {frame.attrs.get('level', 0.95):.0%} intervals"
     bounds = "; hollow: a lower bound of the log-probability" if (frame["kind"] == "bound").any() else ""
     return intervals + bounds
@@ -163,6 +177,16 @@ def _columns_at_right(axes: Axes, columns: Mapping[str, Sequence[str]]) -> None:
             axes.annotate(
                 text, (1, y), (at, 0), ("axes fraction", "data"), "offset points", annotation_clip=False,
                 ha="right", va="center_baseline", color=MUTED if text == header else INK, gid=header,
+            )  # fmt: skip
+
+
+def _names_above(axes: Axes, names: Sequence[str], scores: Sequence[str]) -> None:
+    for row, (name, score) in enumerate(zip(names, scores, strict=True)):
+        weight = "bold" if row == 0 else "normal"
+        for x, side, text, gid in ((0.0, "left", name, "name"), (1.0, "right", score, "score")):
+            axes.text(
+                x, row - NAME_ABOVE, text, transform=axes.get_yaxis_transform(), ha=side, va="center_baseline",
+                color=INK, fontsize=9, fontweight=weight, gid=gid,
             )  # fmt: skip
 
 

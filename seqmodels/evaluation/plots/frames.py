@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
-from seqmodels.plot_style import COLOURS, GRID, INK, MUTED, STYLE, WIDTH, short
+from seqmodels.plot_style import COLOURS, GRID, INK, MUTED, STYLE, WIDTH, short, short_in
 
 CLIP = 3.0  # standard deviations at the ends of the colour scale
-IMAGES_PER_ROW = 3
+IMAGE_WIDTH = 1.8  # inches, at least, of one of several side by side
 MAX_NAMED = 8  # features whose names have room at the axis
 COLOUR_MAP = "cividis"  # legible to the colour-blind, and in grey
 
@@ -41,7 +41,14 @@ class Scale:
 
 
 def frame_differences(
-    frames: np.ndarray, difference: np.ndarray, *, scale: Scale, better: str, worse: str, title: str = ""
+    frames: np.ndarray,
+    difference: np.ndarray,
+    *,
+    scale: Scale,
+    better: str,
+    worse: str,
+    title: str = "",
+    width: float = WIDTH,
 ) -> Figure:
     """The features of one sequence over time, and below them the difference of two models on each frame.
 
@@ -51,9 +58,10 @@ def frame_differences(
         scale: of all test frames.
         better, worse: the models' names.
         title: names the sequence.
+        width: inches.
     """
     with matplotlib.rc_context(STYLE):
-        figure, (above, below) = two_rows(title)
+        figure, (above, below) = two_rows(title, width)
         image = image_of(above, frames, scale)
         figure.colorbar(image, ax=above, label="sd", pad=0.01, aspect=12)
         t = np.arange(len(frames))
@@ -63,28 +71,30 @@ def frame_differences(
         below.fill_between(t, values, 0, where=values <= 0, step="mid", color=COLOURS[1], linewidth=0, gid="worse")
         below.set(xlabel="frame", ylabel="nats")
         below.grid(color=GRID, linewidth=0.7)
-        below.set_title(f"blue: {short(better)} better; orange: {short(worse)} better", fontsize=8, fontweight="normal")
+        words = f"blue: {short_in(figure, better)} better; orange: {short_in(figure, worse)} better"
+        below.set_title(words, fontsize=8, fontweight="normal", wrap=True)
     return figure
 
 
-def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, title: str = "") -> Figure:
+def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, title: str = "", width: float = WIDTH) -> Figure:
     """Sequences of vectors as images with one colour scale.
 
     Args:
         images: (T, D) by name.
         scale: of all test frames.
         title: of the figure.
+        width: inches.
     """
-    columns = min(IMAGES_PER_ROW, len(images))
+    columns = min(max(1, int(width / IMAGE_WIDTH)), len(images))
     rows = -(-len(images) // columns)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 0.7 + 1.35 * rows), dpi=150, layout="constrained")
+        figure = Figure(figsize=(width, 0.7 + 1.35 * rows), dpi=150, layout="constrained")
         grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
         for axes in grid.flat[len(images) :]:
             axes.set_visible(False)
         drawn = [image_of(axes, f, scale) for axes, f in zip(grid.flat, images.values(), strict=False)]
         for axes, name in zip(grid.flat, images, strict=False):
-            axes.set_title(short(name), fontsize=8.5, fontweight="normal")
+            axes.set_title(short_in(figure, name), fontsize=8.5, fontweight="normal")
         figure.colorbar(drawn[0], ax=grid, label="sd from the mean", pad=0.01, aspect=30)
         figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold", color=INK)
     return figure
@@ -100,11 +110,11 @@ def runs(path: np.ndarray) -> list[tuple[int, int, int]]:
     return [(a, b, int(path[a])) for a, b in pairwise(cuts)]
 
 
-def two_rows(title: str) -> tuple[Figure, tuple[Axes, Axes]]:
+def two_rows(title: str, width: float = WIDTH) -> tuple[Figure, tuple[Axes, Axes]]:
     """A titled figure of two axes with one time axis, the upper one twice as high."""
-    figure = Figure(figsize=(WIDTH, 3.1), dpi=150, layout="constrained")
+    figure = Figure(figsize=(width, 3.1), dpi=150, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-    above.set_title(title)
+    above.set_title(title, wrap=True)
     below.tick_params(color=MUTED, labelcolor=INK, labelsize=8)
     return figure, (above, below)
 

@@ -9,7 +9,8 @@ import numpy as np
 from seqmodels.evaluation.plots.calibration import calibration_plot
 from seqmodels.evaluation.plots.curves import by_position
 from seqmodels.evaluation.report.data import pair_of
-from seqmodels.evaluation.report.html import Section, number, paragraph, picture
+from seqmodels.evaluation.report.elements import Section, number, picture, together
+from seqmodels.html import element
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,12 +27,11 @@ def position(comparison: Comparison) -> Section | None:
         return None
     caption = _position_in_words(comparison)
     alt = f"Mean nats per {comparison.measure.unit} of each model against position in the sequence. {caption}"
-    return Section("position", "Likelihood by position", picture(_by_position(comparison), alt, caption))
 
+    def draw(width: float) -> Figure:
+        return by_position(comparison.log_prob_steps, unit=comparison.measure.unit, width=width)
 
-def _by_position(comparison: Comparison) -> Figure:
-    title = str(comparison.frame.attrs.get("title", ""))
-    return by_position(comparison.log_prob_steps, unit=comparison.measure.unit, title=title)
+    return Section("position", "Likelihood by position", picture(draw, alt, caption))
 
 
 def _position_in_words(comparison: Comparison) -> str:
@@ -73,7 +73,8 @@ def calibration(comparison: Comparison) -> Section | None:
         return None
     errors = "; ".join(f"{name} {error:.3f}" for name, error in plot.errors.items())
     alt = f"{plot.caption} Errors: {errors}"
-    return Section("calibration", "Calibration", paragraph(plot.description) + picture(plot.figure, alt, plot.caption))
+    body = together(element("paragraph", plot.description), picture(plot.draw, alt, plot.caption))
+    return Section("calibration", "Calibration", body)
 
 
 def learning(comparison: Comparison) -> Section | None:
@@ -89,4 +90,8 @@ def learning(comparison: Comparison) -> Section | None:
             ends.append(f"{name} ends at {last} in training after {history['seconds'].iloc[-1]:.0f} s")
     alt = f"Nats per {unit} against seconds of fitting: {'; '.join(ends)}"
     caption = "A curve that still rises at its end would have gained by a larger budget."
-    return Section("learning", "Learning curves", picture(comparison.plot_learning_curves(), alt, caption))
+
+    def draw(width: float) -> Figure:
+        return comparison.plot_learning_curves(width=width, title="")
+
+    return Section("learning", "Learning curves", picture(draw, alt, caption))

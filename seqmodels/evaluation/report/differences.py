@@ -9,9 +9,13 @@ import numpy as np
 
 from seqmodels.evaluation.plots.frames import frame_differences
 from seqmodels.evaluation.report.data import readable_nats, readable_steps, scale_of, sequence_label
-from seqmodels.evaluation.report.html import Section, details, escape, number, paragraph, picture
+from seqmodels.evaluation.report.elements import Section, number, picture, together
+from seqmodels.html import element
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
     from seqmodels.evaluation.comparison import Comparison
 
 PASSAGE_LENGTH = 240  # characters, or symbols
@@ -87,15 +91,20 @@ def bounded_difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 # -- text and symbols -----------------------------------------------------------------------------------------
 
 
-def _text(comparison: Comparison, a: str, b: str) -> str:
+def _text(comparison: Comparison, a: str, b: str) -> Markup:
     drawn = [_coloured(passage, a, b) for passage in passages(comparison, a, b)[: N_OPEN + N_FOLDED]]
     what = "character" if comparison.test.kind == "text" else "symbol"
     words = (
         f"The test data cut into passages of {PASSAGE_LENGTH} {what}s, those first on which the two models differ "
         f"most. Every {what} is coloured by the difference of its log-probability; point at one for the figures."
     )
-    rest = details(f"{len(drawn) - N_OPEN} more passages", "\n".join(drawn[N_OPEN:])) if len(drawn) > N_OPEN else ""
-    return "\n".join([paragraph(words), _legend(a, b), *drawn[:N_OPEN], rest])
+    folded = drawn[N_OPEN:]
+    return together(
+        element("paragraph", words),
+        element("legend", [f"{level:g}" for level in COLOUR_LEVELS], a, b),
+        *drawn[:N_OPEN],
+        element("details", f"{len(folded)} more passages", together(*folded)) if folded else None,
+    )
 
 
 def passages(comparison: Comparison, a: str, b: str) -> list[Passage]:
@@ -113,14 +122,7 @@ def passages(comparison: Comparison, a: str, b: str) -> list[Passage]:
     return sorted(every_passage, key=lambda passage: -abs(passage.total))
 
 
-def _legend(a: str, b: str) -> str:
-    blue = "".join(f'<span class="b{i + 1}">{low:g}</span>' for i, low in enumerate(COLOUR_LEVELS))
-    orange = "".join(f'<span class="w{i + 1}">{low:g}</span>' for i, low in enumerate(COLOUR_LEVELS))
-    text = f"Nats from which: {blue} {escape(a)} better (blue); {orange} {escape(b)} better (orange)"
-    return f'<p class="legend quiet">{text}</p>'
-
-
-def _coloured(passage: Passage, a: str, b: str) -> str:
+def _coloured(passage: Passage, a: str, b: str) -> Markup:
     """The passage under a heading, each step coloured by the difference, with the figures as its title."""
     better = a if passage.total > 0 else b
     end = passage.start + len(passage.steps)
@@ -128,27 +130,24 @@ def _coloured(passage: Passage, a: str, b: str) -> str:
     where = passage.sequence if is_whole else f"{passage.sequence}, {passage.start + 1:,} to {end:,}"
     heading = f"{where}: {better} ahead by {abs(passage.total):.1f} nats"
     gap = "" if all(len(step) == 1 for step in passage.steps) else " "
-    spans = []
+    runs = []
     for step, nats_a, nats_b, difference in zip(
         passage.steps, passage.nats_a, passage.nats_b, passage.difference, strict=True
     ):
-        text = escape({"\n": "↵\n", "\t": "⇥\t"}.get(step, step))
         level = int(np.searchsorted(COLOUR_LEVELS, abs(difference), side="right"))
-        if level:
-            title = f"{a} {number(nats_a, '.2f')}, {b} {number(nats_b, '.2f')}: {number(difference, '+.2f')} nats"
-            colour = f"{'b' if difference > 0 else 'w'}{level}"
-            text = f'<span class="{colour}" title="{escape(title)}">{text}</span>'
-        spans.append(text)
-    return f'<h3>{escape(heading)}</h3>\n<p class="passage">{gap.join(spans)}</p>'
+        title = f"{a} {number(nats_a, '.2f')}, {b} {number(nats_b, '.2f')}: {number(difference, '+.2f')} nats"
+        colour = f"{'b' if difference > 0 else 'w'}{level}" if level else ""
+        runs.append(({"\n": "↵\n", "\t": "⇥\t"}.get(step, step), colour, title))
+    return together(element("heading", heading), element("passage", [runs], gap))
 
 
 # -- vectors --------------------------------------------------------------------------------------------------
 
 
-def _vectors(comparison: Comparison, a: str, b: str) -> str:
+def _vectors(comparison: Comparison, a: str, b: str) -> Markup:
     images = [_image(comparison, clip, a, b) for clip in clips(comparison, a, b)[:N_IMAGES]]
     words = "The test sequences on which the two models differ most, and the frames where they do."
-    return "\n".join([paragraph(words), *images])
+    return together(element("paragraph", words), *images)
 
 
 @dataclass(frozen=True)
@@ -171,15 +170,19 @@ def clips(comparison: Comparison, a: str, b: str) -> list[Clip]:
     return sorted(every_clip, key=lambda clip: -abs(float(clip.difference.sum())))
 
 
-def _image(comparison: Comparison, clip: Clip, a: str, b: str) -> str:
+def _image(comparison: Comparison, clip: Clip, a: str, b: str) -> Markup:
     test = comparison.test
     frames = np.asarray(test.items[clip.sequence][clip.start : clip.start + IMAGE_FRAMES])
     total = float(clip.difference.sum())
     name = sequence_label(test, clip.sequence) + (f", from frame {clip.start}" if clip.start else "")
     title = f"{name}: {a if total > 0 else b} ahead by {abs(total):.1f} nats"
-    figure = frame_differences(frames, clip.difference, scale=scale_of(test), better=a, worse=b, title=title)
+    scale = scale_of(test)
     alt = (
         f"{frames.shape[1]} features over {len(frames)} frames, and under them the difference of log-probability; "
         f"{title}"
     )
-    return picture(figure, alt, f"{title}. Above: features in standard deviations; below: {a} minus {b}.")
+
+    def draw(width: float) -> Figure:
+        return frame_differences(frames, clip.difference, scale=scale, better=a, worse=b, width=width)
+
+    return picture(draw, alt, f"{title}. Above: features in standard deviations; below: {a} minus {b}.")

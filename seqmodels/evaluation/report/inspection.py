@@ -14,21 +14,24 @@ from seqmodels.evaluation.plots.alignment import plot_alignment
 from seqmodels.evaluation.plots.frames import runs
 from seqmodels.evaluation.plots.states import state_strip
 from seqmodels.evaluation.report.data import pair_of, scale_of, sequence_label
-from seqmodels.evaluation.report.html import Section, details, escape, paragraph, picture, table
+from seqmodels.evaluation.report.elements import Section, picture, table, together
 from seqmodels.hmm import HMM
 from seqmodels.hmm.alignment import AlignmentHMM
+from seqmodels.html import element
 from seqmodels.model import SequenceModel
 from seqmodels.neural import LSTMSeq2Seq, TransformerSeq2Seq
-from seqmodels.plot_style import in_style, new_axes
+from seqmodels.plot_style import COLOURS, in_style, new_axes
 from seqmodels.sequences import Item, Sequences
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
     from seqmodels.evaluation.comparison import Comparison
 
 N_DECODED_UNITS = 4000  # about
 MAX_STEPS, MAX_FRAMES = 400, 400  # of a text, and of vectors, that are drawn
 MAX_ROWS = 16  # states in the table
-N_COLOURS = 7  # of the style sheet's classes s0 to s6
 N_SYMBOLS = 6  # that are listed for each state
 MAX_TARGET_STEPS = 48  # of an alignment, that are drawn
 MAX_READABLE_STEPS = 30  # of the pair that is aligned
@@ -45,9 +48,9 @@ def hidden_states(comparison: Comparison) -> Section | None:
     if not hmms or data is None:
         return None
     sections = [_states_of(name, model, *data) for name, model in hmms.items()]
-    rest = [details("The other HMMs", "\n".join(sections[1:]))] if len(sections) > 1 else []
+    rest = element("details", "The other HMMs", together(*sections[1:])) if len(sections) > 1 else None
     caption = "The most probable path of hidden states (Viterbi) through some of the test data."
-    return Section("states", "Hidden states", "\n".join([paragraph(caption), sections[0], *rest]))
+    return Section("states", "Hidden states", together(element("paragraph", caption), sections[0], rest))
 
 
 def decoded_part(comparison: Comparison) -> tuple[Sequences, Sequences | None] | None:
@@ -58,11 +61,11 @@ def decoded_part(comparison: Comparison) -> tuple[Sequences, Sequences | None] |
     return pair_of(comparison, np.arange(min(n_sequences, len(comparison.test))))
 
 
-def _states_of(name: str, model: HMM, X: Sequences, y: Sequences | None) -> str:
+def _states_of(name: str, model: HMM, X: Sequences, y: Sequences | None) -> Markup:
     try:
         joint_paths = model.decode(X, y)
     except ValueError as error:  # no path can explain a sequence
-        return paragraph(f"{name}: {error}")
+        return element("paragraph", f"{name}: {error}")
     scored = X if y is None else y
     n_steps = [len(model.encoding_.encode(item)) for item in scored]
     paths = [path[len(path) - n :] for path, n in zip(joint_paths, n_steps, strict=True)]
@@ -73,7 +76,7 @@ def _states_of(name: str, model: HMM, X: Sequences, y: Sequences | None) -> str:
     strip = _image(name, scored, paths) if scored.kind == "vectors" else coloured_steps_html(model, scored, paths)
     visited["share"] = [f"{share:.1%}" for share in visited["share"]]
     visited["mean duration"] = [f"{steps:.1f}" for steps in visited["mean duration"]]
-    return f"<h3>{escape(name)}</h3>{strip}{paragraph(label, quiet=True)}{table(visited, label)}"
+    return together(element("heading", name), strip, element("paragraph", label, quiet=True), table(visited, label))
 
 
 def visits(paths: list[np.ndarray]) -> pd.DataFrame:
@@ -86,42 +89,42 @@ def visits(paths: list[np.ndarray]) -> pd.DataFrame:
     return table.sort_values("share", ascending=False, kind="stable").head(MAX_ROWS).reset_index(drop=True)
 
 
-def _image(name: str, scored: Sequences, paths: list[np.ndarray]) -> str:
+def _image(name: str, scored: Sequences, paths: list[np.ndarray]) -> Markup:
     """The sequence of median length over its states."""
     i = int(np.argsort(scored.n_units, kind="stable")[len(scored) // 2])
     title = f"{name}: {sequence_label(scored, i)}"
     frames = np.asarray(scored.items[i][:MAX_FRAMES])
     path = paths[i][:MAX_FRAMES]
-    figure = state_strip(frames, path, scale=scale_of(scored), title=title)
+    scale = scale_of(scored)
     n_states = len(set(path.tolist()))
     alt = (
         f"The features of {title} over {len(frames)} frames, and under them its {n_states} hidden states in their order"
     )
-    caption = "Above: features in standard deviations; below: the state of each frame, colours repeat."
-    return picture(figure, alt, caption)
+    caption = f"{title}. Above: features in standard deviations; below: the state of each frame, colours repeat."
+    return picture(lambda width: state_strip(frames, path, scale=scale, width=width), alt, caption)
 
 
-def coloured_steps_html(model: HMM, scored: Sequences, paths: list[np.ndarray]) -> str:
+def coloured_steps_html(model: HMM, scored: Sequences, paths: list[np.ndarray]) -> Markup:
     """The first steps of the sequences, coloured by state."""
     separator = "" if scored.kind == "text" else " "
     steps_left = MAX_STEPS
     lines = []
     for item, path in zip(scored, paths, strict=True):
         if steps_left > 0:
-            lines.append(
-                _coloured_runs_html(encoded_steps(model.encoding_, item)[:steps_left], path[:steps_left], separator)
-            )
+            steps = encoded_steps(model.encoding_, item)[:steps_left]
+            lines.append(_coloured_runs(steps, path[:steps_left], separator))
             steps_left -= len(path)
     n_shown = MAX_STEPS - max(steps_left, 0)
     caption = f"The first {n_shown} steps, coloured by state; colours repeat, point at a run for its number."
-    return f'<p class="passage">{"<br>".join(lines)}</p>' + paragraph(caption, quiet=True)
+    return together(element("passage", lines, separator), element("paragraph", caption, quiet=True))
 
 
-def _coloured_runs_html(steps: list[str], path: np.ndarray, separator: str) -> str:
-    return separator.join(
-        f'<span class="s{state % N_COLOURS}" title="state {state}">{escape(separator.join(steps[first:stop]))}</span>'
+def _coloured_runs(steps: list[str], path: np.ndarray, separator: str) -> list[tuple[str, str, str]]:
+    """``(text, class, title)`` of each run of one state."""
+    return [
+        (separator.join(steps[first:stop]), f"s{state % len(COLOURS)}", f"state {state}")
         for first, stop, state in runs(path)
-    )
+    ]
 
 
 def _emitted(model: HMM, scored: Sequences, paths: list[np.ndarray], states: list[int]) -> list[str]:
@@ -153,11 +156,11 @@ def attention(comparison: Comparison) -> Section | None:
     assert data is not None
     alignments = [_alignment(name, model, *data) for name, model in models.items()]
     caption = (
-        f"One test pair ({sequence_label(comparison.test, index)}): a row for each step of the target, darker where it "
-        "looked."
+        f"One test pair ({sequence_label(comparison.test, index)}): a row for each step of the target, with "
+        "the more colour the more it looked there."
     )
-    rest = [details("The other models", "\n".join(alignments[1:]))] if len(alignments) > 1 else []
-    return Section("attention", "Attention", "\n".join([paragraph(caption), alignments[0], *rest]))
+    rest = element("details", "The other models", together(*alignments[1:])) if len(alignments) > 1 else None
+    return Section("attention", "Attention", together(element("paragraph", caption), alignments[0], rest))
 
 
 def readable_pair(sources: np.ndarray, targets: np.ndarray) -> int:
@@ -174,7 +177,7 @@ def aligns(model: SequenceModel) -> bool:
     return isinstance(model, (TransformerSeq2Seq, AlignmentHMM))
 
 
-def _alignment(name: str, model: SequenceModel, X: Sequences, y: Sequences | None) -> str:
+def _alignment(name: str, model: SequenceModel, X: Sequences, y: Sequences | None) -> Markup:
     assert isinstance(model, (LSTMSeq2Seq, TransformerSeq2Seq, AlignmentHMM))
     assert y is not None
     assert model.source_encoding_ is not None
@@ -184,12 +187,16 @@ def _alignment(name: str, model: SequenceModel, X: Sequences, y: Sequences | Non
     if source is not None and weights.shape[1] > len(source):
         source = [*source, NULL]
     target = target and target[:MAX_TARGET_STEPS]
-    with in_style():
-        figure, axes = new_axes(ALIGNMENT_HEIGHT, name)
-    plot_alignment(weights, source, target, full=float(weights.max()), ax=axes)
     peaks = ", ".join(map(str, weights.argmax(1)[:12].tolist()))
     alt = f"Alignment weights of {name}. The first target steps look most at source steps {peaks}, counted from 0"
-    return picture(figure, alt, f"{name}: target steps downwards, source steps across.")
+
+    def draw(width: float) -> Figure:
+        with in_style():
+            figure, axes = new_axes(ALIGNMENT_HEIGHT, "", width)
+        plot_alignment(weights, source, target, full=float(weights.max()), ax=axes)
+        return figure
+
+    return picture(draw, alt, f"{name}: target steps downwards, source steps across.", invert=True)
 
 
 def _step_labels(encoding: Encoding, item: Item) -> list[str] | None:

@@ -6,13 +6,19 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from matplotlib.colors import to_rgb
+
 from seqmodels.data import sha256
 from seqmodels.evaluation.provenance import provenance
 from seqmodels.evaluation.report import curves, differences, inspection, ranking, samples
-from seqmodels.evaluation.report.html import STYLE, Section, definitions, details, escape, paragraph
+from seqmodels.evaluation.report.elements import Section, together
+from seqmodels.html import element, render
+from seqmodels.plot_style import COLOURS
 from seqmodels.storage import describe
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from seqmodels.evaluation.comparison import Comparison
 
 # Nothing is fetched, and the browser is told to fetch nothing.
@@ -40,23 +46,18 @@ def html_report(comparison: Comparison) -> str:
         ranking.trials(comparison),
         provenance_section(comparison),
     ]
-    sections = [section for section in in_order if section is not None]  # None where it does not apply
-    contents = "".join(f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in sections)
-    body = "\n".join(section.html() for section in sections)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{escape(title)}</title>
-<style>{STYLE}</style></head><body>
-<header><h1>{escape(title)}</h1>
-<p class="quiet">{escape(_subtitle(comparison))}</p>
-<p class="summary">{escape(ranking.summary(comparison))}</p>
-<nav aria-label="Contents"><ul>{contents}</ul></nav></header>
-<main>
-{body}
-</main>
-</body></html>
-"""
+    from markupsafe import Markup
+
+    page = render(
+        "report.html",
+        title=title,
+        subtitle=_subtitle(comparison),
+        summary=ranking.summary(comparison),
+        sections=[section for section in in_order if section is not None],  # None where it does not apply
+        policy=Markup(POLICY),
+        state_colours=[tuple(round(255 * part) for part in to_rgb(colour)) for colour in COLOURS],
+    )
+    return str(page)
 
 
 def _subtitle(comparison: Comparison) -> str:
@@ -79,13 +80,14 @@ def provenance_section(comparison: Comparison) -> Section:
     entries |= {"seconds of fitting": _fit_seconds(comparison)}
     command = str(record.get("command", ""))
     again = "To have these figures again: the same data (compare the hashes), versions and command"
-    body = [
-        paragraph(f"{again}; budgets in steps repeat exactly, budgets in seconds depend on the machine."),
-        f"<pre><code>python {escape(command)}</code></pre>" if command else "",
-        definitions({name: value for name, value in entries.items() if name != "command"}),
-        *(details(name.capitalize(), _json_block(record[name])) for name in FOLDED if record.get(name)),
-    ]
-    return Section("provenance", "How to have it again", "\n".join(body))
+    words = f"{again}; budgets in steps repeat exactly, budgets in seconds depend on the machine."
+    body = together(
+        element("paragraph", words),
+        element("preformatted", f"python {command}", code=True) if command else None,
+        element("definitions", {name: value for name, value in entries.items() if name != "command"}),
+        *(element("details", name.capitalize(), _json_block(record[name])) for name in FOLDED if record.get(name)),
+    )
+    return Section("provenance", "How to have it again", body)
 
 
 def known_provenance(comparison: Comparison) -> dict[str, Any]:
@@ -115,5 +117,5 @@ def _fit_seconds(comparison: Comparison) -> str:
     return "; ".join(f"{name}: {seconds:.1f}" for name, seconds in rows if seconds == seconds)
 
 
-def _json_block(value: Any) -> str:
-    return f"<pre>{escape(json.dumps(value, indent=2, ensure_ascii=False, default=str))}</pre>"
+def _json_block(value: Any) -> Markup:
+    return element("preformatted", json.dumps(value, indent=2, ensure_ascii=False, default=str))

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqmodels.evaluation.report.html import Section, details, number, paragraph, picture, table
+from seqmodels.evaluation.report.elements import Section, number, picture, table, together
 from seqmodels.evaluation.statistics import Difference, moving_block_difference, paired_difference
 from seqmodels.evaluation.table import models_below_reference, unranked_models
+from seqmodels.html import element
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from seqmodels.evaluation.comparison import Comparison
 
 SIGNIFICANCE = 0.05
@@ -24,13 +27,17 @@ def section(comparison: Comparison) -> Section:
     differences = "; ".join(_difference_in_words(*part) for part in parts)
     alt = f"Difference to the baseline of each model, best first: {differences}"
     failed = [f"{name} failed: {error}" for name, error in zip(frame["model"], frame["error"], strict=True) if error]
-    body = [
+
+    def draw(width: float) -> Figure:
+        return comparison.plot_forest(width=width, title="")
+
+    body = together(
         table(comparison.table(), "Ranking of the models"),
-        picture(comparison.plot_forest(), alt, "Each model's difference to the baseline with its interval."),
-        details("How to read the figures", paragraph(comparison.how_to_read())),
-        *map(paragraph, failed),
-    ]
-    return Section("ranking", "Ranking", "\n".join(body))
+        picture(draw, alt, "Each model's difference to the baseline with its interval."),
+        element("details", "How to read the figures", element("paragraph", comparison.how_to_read())),
+        *(element("paragraph", sentence) for sentence in failed),
+    )
+    return Section("ranking", "Ranking", body)
 
 
 def _difference_in_words(name: str, difference: float, low: float, high: float) -> str:
@@ -50,8 +57,8 @@ def trials(comparison: Comparison) -> Section | None:
     formatted = tried.copy()
     for column in formatted.select_dtypes("float"):
         formatted[column] = [f"{x:.4f}" if np.isfinite(x) else "" for x in formatted[column]]
-    body = paragraph(words) + details(f"All {len(tried)} trials", table(formatted, "Trials of the search"))
-    return Section("trials", "Search for settings", body)
+    every_trial = element("details", f"All {len(tried)} trials", table(formatted, "Trials of the search"))
+    return Section("trials", "Search for settings", together(element("paragraph", words), every_trial))
 
 
 # -- the summary ----------------------------------------------------------------------------------------------

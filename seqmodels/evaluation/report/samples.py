@@ -8,11 +8,14 @@ import numpy as np
 
 from seqmodels.evaluation.plots.frames import side_by_side
 from seqmodels.evaluation.report.data import pair_of, readable_steps, scale_of
-from seqmodels.evaluation.report.html import Section, escape, paragraph, picture
+from seqmodels.evaluation.report.elements import Section, picture, together
+from seqmodels.html import element
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Item
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from seqmodels.evaluation.comparison import Comparison
 
 MAX_LENGTHS = {"text": 280, "symbols": 100, "vectors": 120}  # characters, symbols, frames
@@ -30,12 +33,15 @@ def section(comparison: Comparison) -> Section | None:
     target = test.items[index]
     drawn, failed = draws(comparison, target, source)
     given = ", given the same source" if source is not None else ""
-    body = [paragraph(f"One draw from each model (random_state 0){given}; nothing was chosen.")]
-    if source is not None and not (isinstance(source, np.ndarray) and source.ndim == 2):
-        body.append(_text("the source", source))
-    format_items = _images if test.kind == "vectors" else _texts
-    body += [format_items(comparison, {REAL: _truncated(target), **drawn}), *map(paragraph, failed)]
-    return Section("samples", "Samples", "\n".join(body))
+    items = {REAL: _truncated(target), **drawn}
+    is_readable = source is not None and not (isinstance(source, np.ndarray) and source.ndim == 2)
+    body = together(
+        element("paragraph", f"One draw from each model (random_state 0){given}; nothing was chosen."),
+        _texts({"the source": source}) if source is not None and is_readable else None,
+        _images(comparison, items) if test.kind == "vectors" else _texts(items),
+        *(element("paragraph", sentence) for sentence in failed),
+    )
+    return Section("samples", "Samples", body)
 
 
 def draws(comparison: Comparison, target: Item, source: Item | None) -> tuple[dict[str, Item], list[str]]:
@@ -65,18 +71,17 @@ def _truncated(item: Item) -> Item:
     return item[: MAX_LENGTHS["vectors" if item.ndim == 2 else "symbols"]]
 
 
-def _texts(comparison: Comparison, items: dict[str, Item]) -> str:
-    return '<div class="columns">' + "\n".join(_text(name, item) for name, item in items.items()) + "</div>"
+def _texts(items: dict[str, Item]) -> Markup:
+    return element("columns", [(name, _text(item)) for name, item in items.items()])
 
 
-def _text(name: str, item: Item) -> str:
-    text = item if isinstance(item, str) else " ".join(readable_steps(item[: MAX_LENGTHS["symbols"]]))
-    return f'<div><h3>{escape(name)}</h3><p class="passage">{escape(text)}</p></div>'
+def _text(item: Item) -> str:
+    return item if isinstance(item, str) else " ".join(readable_steps(item[: MAX_LENGTHS["symbols"]]))
 
 
-def _images(comparison: Comparison, items: dict[str, Item]) -> str:
+def _images(comparison: Comparison, items: dict[str, Item]) -> Markup:
     images = {name: np.asarray(item) for name, item in items.items()}
-    figure = side_by_side(images, scale=scale_of(comparison.test))
+    scale = scale_of(comparison.test)
     alt = f"Images over time of one real sequence and of one draw from each of {', '.join(list(images)[1:])}"
     caption = "Features over time, all with one colour scale: what really came, and a draw from each model."
-    return picture(figure, alt, caption)
+    return picture(lambda width: side_by_side(images, scale=scale, width=width), alt, caption)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from seqmodels.evaluation.plots.curves import bin_edges, bin_means, by_position, learning_curves, spread
 from seqmodels.evaluation.plots.forest import forest
-from seqmodels.plot_style import COLOURS
+from seqmodels.plot_style import COLOURS, NARROW, WIDTH, short_in
 
 SIZES = pytest.mark.parametrize("n", [1, 3, 9, 14])
 
@@ -65,7 +65,7 @@ def check_layout(figure):
     """Texts outside the curves lie within the figure and do not touch each other."""
     pixels(figure)
     axes = figure.axes[0]
-    wanted = ("label", "score", "context", "few", "excluded", "outlier")
+    wanted = ("label", "name", "score", "context", "few", "excluded", "outlier")
     shown = [text for text in axes.texts if text.get_gid() in wanted] + [axes._left_title, axes.xaxis.label]
     shown += [label for label in axes.get_yticklabels() if label.get_text()[:1].isalpha()]  # models, not numbers
     shown += [figure._supxlabel] if figure._supxlabel else []
@@ -92,6 +92,16 @@ class TestForest:
         scores = [text.get_text() for text in texts(figure, "score")]
         assert scores == ["score", *(f"{score:.3f}".replace("-", "−") for score in frame["score"])]
         assert figure.axes[0].yaxis_inverted()
+
+    @SIZES
+    def test_a_narrow_one_has_names_and_scores_above_the_rows(self, n):
+        figure = forest(table(n), width=NARROW)
+        check_layout(figure)
+        axes = figure.axes[0]
+        assert [text.get_text() for text in texts(figure, "name")] == [short_in(figure, name) for name in names(n)]
+        assert [text.get_text()[-5:] for text in texts(figure, "score")] == [f"{s:.3f}"[-5:] for s in table(n)["score"]]
+        assert texts(figure, "name")[0].get_fontweight() == "bold"
+        assert axes.get_window_extent().width > 0.8 * figure.bbox.width
 
     def test_bounds_are_hollow_and_explained(self):
         frame = table(4)
@@ -199,10 +209,11 @@ class TestByPosition:
         assert [text.get_text() for text in texts(figure, "few")] == ["n = 3", "2", "1"]
         assert not texts(by_position(steps(2, lengths=[50] * 20)), "few")
 
-    def test_numbers_of_sequences_do_not_touch(self):
-        figure = by_position(steps(1, lengths=[int(10 * 1.35**i) for i in range(19)]))
+    @pytest.mark.parametrize(("width", "least"), [(WIDTH, 5), (NARROW, 2)])
+    def test_numbers_of_sequences_do_not_touch(self, width, least):
+        figure = by_position(steps(1, lengths=[int(10 * 1.35**i) for i in range(19)]), width=width)
         check_layout(figure)
-        assert 5 < len(texts(figure, "few")) < 19
+        assert least < len(texts(figure, "few")) < 19
 
     def test_infinite_steps_are_counted_below(self):
         made = steps(2)
@@ -233,11 +244,19 @@ class TestStyle:
         assert len({to_hex(line.get_color()) for line in drawn}) == len(COLOURS)
         assert len(looks) == 14
 
-    def test_a_very_long_name_is_cut(self):
+    @pytest.mark.parametrize("width", [WIDTH, NARROW])
+    def test_a_very_long_name_is_cut(self, width):
         frame = table(3)
         frame.loc[0, "model"] = "x" * 300
-        check_layout(forest(frame))
-        check_layout(by_position({"x" * 300: steps(1)["model-0"]}))
+        check_layout(forest(frame, width=width))
+        check_layout(by_position({"x" * 300: steps(1)["model-0"]}, width=width))
+
+    @pytest.mark.parametrize("draw", [learning_curves, by_position])
+    def test_in_narrow_figures_curves_keep_half_of_the_width(self, draw):
+        data = histories(9) if draw is learning_curves else steps(9)
+        figure = draw(data, width=NARROW)
+        check_layout(figure)
+        assert figure.axes[0].get_window_extent().width > 0.4 * figure.bbox.width
 
     def test_spread_keeps_labels_apart_and_inside(self):
         heights = spread(np.array([0.0, 0.5, 0.51, 0.52, 1.0]), 0.1)

@@ -40,10 +40,11 @@ def test_steps_reach_half_way_to_their_neighbours():
     np.testing.assert_array_equal(edges_of(np.array([7.0])), [6.5, 7.5])
 
 
-def test_fourteen_states_have_colours_of_their_own_and_text_that_is_legible():
-    colours = [state_colour(state) for state in range(15)]
-    assert len(set(colours[:14])) == 14
-    assert colours[14] == colours[0]
-    assert colours[:7] == [to_hex(colour) for colour in COLOURS]
+def test_states_have_colours_of_their_own_and_text_that_is_legible():
+    n = len(COLOURS)
+    colours = [state_colour(state) for state in range(2 * n + 1)]
+    assert len(set(colours[: 2 * n])) == 2 * n
+    assert colours[2 * n] == colours[0]
+    assert colours[:n] == [to_hex(colour) for colour in COLOURS]
     assert ink_on(6) == "white"  # on black
-    assert ink_on(11) != "white"  # on light blue
+    assert ink_on(n + 4) != "white"  # on light blue

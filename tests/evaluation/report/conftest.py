@@ -7,7 +7,7 @@ import pytest
 
 import seqmodels as sm
 
-VOID = {"meta", "img", "br", "link", "input"}
+VOID = {"meta", "img", "br", "link", "input", "source"}
 POEM = "the cat sat on the mat & ate <it>\nthen the cat sat down – naïve\n" * 12
 
 
@@ -17,7 +17,7 @@ class Page(HTMLParser):
     def __init__(self, source):
         super().__init__()
         self.source, self.open = source, []
-        self.ids, self.links, self.images, self.headings, self.texts = [], [], [], [], []
+        self.ids, self.links, self.images, self.narrow, self.headings, self.texts = [], [], [], [], [], []
         self.feed(source)
         self.close()
         assert self.open == []
@@ -27,6 +27,7 @@ class Page(HTMLParser):
         self.ids += [found["id"]] if "id" in found else []
         self.links += [found["href"]] if tag == "a" else []
         self.images += [found] if tag == "img" else []
+        self.narrow += [found["srcset"]] if tag == "source" else []
         if tag not in VOID:
             self.open.append(tag)
 

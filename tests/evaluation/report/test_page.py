@@ -38,6 +38,8 @@ def test_it_is_whole_and_fetches_nothing(kind, request, read, pages):
     assert [link.removeprefix("#") for link in page.links if link.removeprefix("#") not in page.ids] == []
     assert all(image["src"].startswith("data:image/") for image in page.images)
     assert all(len(image["alt"]) > 30 for image in page.images)
+    assert len(page.narrow) == len(page.images)
+    assert all(source.startswith("data:image/") for source in page.narrow)
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page.source)
     assert "url(" not in page.source
     assert len(page.source) < 3_000_000

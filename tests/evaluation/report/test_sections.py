@@ -1,16 +1,21 @@
 """What the sections say, by hand."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 import seqmodels as sm
 from seqmodels.encodings.text import encoded_steps
 from seqmodels.evaluation.report import curves, differences, inspection, page, ranking, samples
 from seqmodels.evaluation.report.data import pair_of, readable_nats, sequence_label
-from seqmodels.evaluation.report.html import data_url, number, paragraph, table
+from seqmodels.evaluation.report.elements import MAX_SVG_SIZE, ON_DARK, as_svg, number, picture, table, with_dark
+from seqmodels.html import element
+from seqmodels.plot_style import COLOURS, INK, MUTED
 
 BEST = "3-gram <b>"
 
@@ -200,7 +205,7 @@ class TestProvenance:
         assert "python seqmodels compare" in body
         assert "<dt>random state</dt><dd>3</dd>" in body
         assert "test: ab12" in body
-        assert "&quot;n&quot;: 1" in body
+        assert "&#34;n&#34;: 1" in body
 
     def test_without_provenance_the_page_says_what_it_can(self, symbols):
         known = page.known_provenance(replace(symbols, provenance={}))
@@ -210,17 +215,61 @@ class TestProvenance:
 
 
 def test_elements_of_html():
-    assert paragraph("a < b", quiet=True) == '<p class="quiet">a &lt; b</p>'
+    assert element("paragraph", "a < b", quiet=True) == '<p class="quiet">a &lt; b</p>'
     assert number(-1.25, "+.1f") == "−1.2"
     drawn = table(pd.DataFrame({"model": ["<x>"], "n": [3]}), "A <table>")
     assert '<th scope="row">&lt;x&gt;</th><td>3</td>' in drawn
     assert 'aria-label="A &lt;table&gt;"' in drawn
 
 
-def test_large_pictures_are_png_and_small_ones_svg(vectors):
-    from matplotlib.figure import Figure
+def test_a_table_of_many_columns_says_that_it_scrolls():
+    assert "Scroll the table" not in table(pd.DataFrame({"a": [1], "b": [2]}), "few")
+    assert "Scroll the table" in table(pd.DataFrame([range(5)]), "many")
 
-    assert data_url(vectors.plot_forest()).startswith("data:image/svg+xml;base64,")
-    figure = Figure()
-    figure.add_subplot().plot(np.random.default_rng(0).normal(size=20_000))
-    assert data_url(figure).startswith("data:image/png;base64,")
+
+class TestPictures:
+    def test_small_ones_are_svg_for_both_widths_and_large_ones_png(self, vectors):
+        widths = []
+
+        def draw(width):
+            widths.append(width)
+            return vectors.plot_forest(width=width)
+
+        drawn = picture(draw, "What it <shows>", "How to read it")
+        assert widths == [7.0, 3.75]
+        assert drawn.count("data:image/svg+xml;base64,") == 2
+        assert 'class="themed"' in drawn
+        assert 'alt="What it &lt;shows&gt;"' in drawn
+
+        def large(width):
+            figure = Figure(figsize=(width, 3))
+            figure.add_subplot().plot(np.random.default_rng(0).normal(size=20_000))
+            return figure
+
+        assert len(as_svg(large(7.0))) > MAX_SVG_SIZE
+        assert picture(large, "", "").count("data:image/png;base64,") == 2
+        assert 'class="inverted"' in picture(large, "", "")
+
+    def test_every_colour_of_the_style_has_another_on_a_dark_page(self, vectors):
+        svg = as_svg(vectors.plot_forest())
+        assert "fill: #ffffff" in svg
+        themed = with_dark(svg)
+        light, dark = themed.split("@media(prefers-color-scheme:dark)")
+        assert "--cffffff:#ffffff" in light
+        assert f"--cffffff:{ON_DARK['#ffffff']}" in dark
+        assert "fill: var(--cffffff)" in themed
+        assert not [colour for colour in ON_DARK if f": {colour}" in themed]
+        before, after = (re.sub(r"#[0-9a-f]{6}|var[(]--c[0-9a-f]{6}[)]", "", each) for each in (svg, themed))
+        assert re.sub("<style>.*?</style>", "", after, count=1) == before  # nothing but colours differs
+
+    def test_dark_colours_are_distinct_and_legible_on_the_card(self):
+        card = luminance(ON_DARK["#ffffff"])
+        assert len({ON_DARK[colour.lower()] for colour in COLOURS}) == len(COLOURS)
+        for colour in (*COLOURS, INK, MUTED):
+            assert (luminance(ON_DARK[colour.lower()]) + 0.05) / (card + 0.05) > 4.5  # WCAG 2.1, text
+
+
+def luminance(colour):
+    """Relative luminance by WCAG 2.1."""
+    parts = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour))
+    return float(np.dot((0.2126, 0.7152, 0.0722), list(parts)))
