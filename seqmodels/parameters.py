@@ -48,8 +48,14 @@ class Configurable:
             if not inner:
                 setattr(self, outer, value)
                 continue
-            setattr(self, outer, _with(getattr(self, outer), outer, inner, value))
+            setattr(self, outer, _with(self._with_parameter(outer, inner), outer, inner, value))
         return self
+
+    def _with_parameter(self, name: str, inner: str) -> Any:
+        """The value of a hyperparameter whose own parameter ``inner`` is to be set; a class may have what its
+        ``"auto"`` stands for here.
+        """
+        return getattr(self, name)
 
     def clone(self) -> Self:
         """An unfitted copy with the same hyperparameters."""

@@ -151,7 +151,7 @@ def model_of(family: str, settings: Sequence[str], random_state: int) -> Any:
 def _set_nested(model: Any, path: str, value: Any) -> None:
     """Set a hyperparameter of a hyperparameter: ``observation__n_components``."""
     outer, _, inner = path.partition("__")
-    holder = model.get_params(deep=False).get(outer)
+    holder = model._with_parameter(outer, inner) if outer in model.get_params(deep=False) else None
     if not isinstance(holder, Configurable):
         raise ValueError(
             f"{outer} is {holder!r}, which has no {inner} to set; say which it is, for example "
