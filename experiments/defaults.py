@@ -1,15 +1,16 @@
-"""Are the defaults of ``HMM`` on vectors good on data they were not chosen on? ``experiments/defaults.py [--quick]``.
+"""Are the defaults of ``HMM`` on vectors good on data they were not chosen on? ``experiments/defaults.py MODE``.
 
-Twelve data sets are drawn by rule, each with a training and a test part: other subjects or speakers, or what comes
-later. ``HMM(K)`` is fitted beside settings made by hand; each is scored on the test part in nats a frame. ``gap`` is
-the score minus that of one Gaussian of independent frames (``iid``); ``behind`` is the share of the gap of the best
-setting made by hand that the default is behind it. Beside them stands a candidate for the default. Its prior was chosen
-by test scores of the sets marked ``tuned``, so only the other sets are evidence of how good it is. Where the states are
-known, ``accuracy`` is that of the states decoded on the test part, under the best assignment of states to
-labels.
+Twelve kinds of data are drawn by rule, each with a training and a test part: other subjects or speakers, or what comes
+later. ``choose`` compares candidates for the default on the training parts of one draw, which it splits again in the
+same way; ``tolerance`` does the same for when EM stops. ``measure`` fits ``HMM(K)`` beside settings made by hand on
+another draw, and scores the test parts.
 
-``--data FOLDER`` adds a set: one CSV file with a header a sequence, numbers, empty where missing; the last fifth of
-each is the test part.
+Scores are nats a frame; ``gap`` is the score minus that of one Gaussian of independent frames (``iid``); ``behind`` is
+the share of the gap of the best setting made by hand that a setting is behind it. Where the states are known,
+``accuracy`` is that of the states decoded, under the best assignment of states to labels.
+
+``--data FOLDER`` adds a set to ``measure``: one CSV file with a header a sequence, numbers, empty where missing; the
+last third of each is the test part.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -35,27 +36,35 @@ Frames = list[np.ndarray]
 
 @dataclass(frozen=True)
 class DataSet:
-    """``train`` and ``test`` are lists of ``(T, D)``; ``states`` are those of ``test``, if known; ``sizes``: K."""
+    """Sequences ``(T, D)``, their states ``(T,)`` if known, and the subject of each, or None: they are cut in time.
 
-    train: Frames
-    test: Frames
-    states: list[np.ndarray] | None = None
+    ``sizes``: the numbers of states to fit.
+    """
+
+    x: Frames
+    states: Frames | None = None
+    subjects: np.ndarray | None = None
     sizes: tuple[int, ...] = (4, 32)
 
     @classmethod
-    def later(cls, x: Frames, sizes: tuple[int, ...] = (4, 32)) -> DataSet:
-        """The last third of each sequence is the test part."""
-        cut = [2 * len(item) // 3 for item in x]
-        parts = list(zip(x, cut, strict=True))
-        return cls([item[:n] for item, n in parts], [item[n:] for item, n in parts], sizes=sizes)
+    def of_subjects(cls, x: Frames, states: Frames | None = None, sizes: tuple[int, ...] = (4, 32)) -> DataSet:
+        """Each sequence is of a subject of its own."""
+        return cls(x, states, np.arange(len(x)), sizes)
 
-    @classmethod
-    def others(cls, x: Frames, states: Frames | None = None, sizes: tuple[int, ...] = (4, 32)) -> DataSet:
-        """Every third sequence, from the third on, is in the test part."""
-        test = [i % 3 == 2 for i in range(len(x))]
-        known = None if states is None else [s for s, t in zip(states, test, strict=True) if t]
-        parts = ([item for item, t in zip(x, test, strict=True) if t is side] for side in (False, True))
-        return cls(next(parts), next(parts), states=known, sizes=sizes)
+    def split(self, fold: int = 2) -> tuple[DataSet, DataSet]:
+        """Training and test part: every third subject is in the test part, or the last third of each sequence."""
+        if self.subjects is None:
+            cut = [2 * len(item) // 3 for item in self.x]
+            parts = list(zip(self.x, cut, strict=True))
+            return replace(self, x=[item[:n] for item, n in parts]), replace(self, x=[item[n:] for item, n in parts])
+        _, number = np.unique(self.subjects, return_inverse=True)
+        return self._part(number % 3 != fold), self._part(number % 3 == fold)
+
+    def _part(self, chosen: np.ndarray) -> DataSet:
+        assert self.subjects is not None
+        index = np.flatnonzero(chosen)
+        states = None if self.states is None else [self.states[i] for i in index]
+        return replace(self, x=[self.x[i] for i in index], states=states, subjects=self.subjects[index])
 
 
 # -- data sets by rule -----------------------------------------------------------------------------------------
@@ -82,7 +91,7 @@ def activities(rng: np.random.Generator) -> DataSet:
             item[t] = level
         x.append(item * scale)
         states.append(z)
-    return DataSet.others(x, states, sizes=(3, 8))
+    return DataSet.of_subjects(x, states, sizes=(3, 8))
 
 
 def ecg(rng: np.random.Generator) -> DataSet:
@@ -95,31 +104,32 @@ def ecg(rng: np.random.Generator) -> DataSet:
         shape = [height * np.exp(-0.5 * ((phase - at) / width) ** 2) for at, width, height in waves]
         clean = sum(s[:, None] * a for s, a in zip(shape, amplitude, strict=True))
         x.append(baseline + clean + rng.uniform(0.005, 0.03) * rng.normal(size=(350, 2)))
-    return DataSet.others(x, sizes=(8, 32))
+    return DataSet.of_subjects(x, sizes=(8, 32))
 
 
 def sunspots(rng: np.random.Generator) -> DataSet:
     """One series of 330 numbers above zero, in cycles of about eleven of differing height."""
     phase = np.cumsum(2 * np.pi / 11 * rng.uniform(0.7, 1.3, 330))
     height = np.repeat(rng.gamma(4, 25, 40), 11)[:330]
-    return DataSet.later([(height * (1 - np.cos(phase)) / 2 + rng.gamma(2, 4, 330))[:, None]])
+    return DataSet([(height * (1 - np.cos(phase)) / 2 + rng.gamma(2, 4, 330))[:, None]])
 
 
 def random_walk(rng: np.random.Generator) -> DataSet:
     """Twelve walks in the plane, from the origin."""
-    return DataSet.others([rng.normal(size=(250, 2)).cumsum(0) for _ in range(12)])
+    return DataSet.of_subjects([rng.normal(size=(250, 2)).cumsum(0) for _ in range(12)])
 
 
 def counts(rng: np.random.Generator) -> DataSet:
-    """Counts of three things, most of them small, in four states."""
+    """Counts of three things, most of them small, in four states, with uniform noise of one unit added."""
     rates = rng.gamma(1.0, 5.0, (4, 3)) + 0.3
-    return DataSet.others([rng.poisson(rates[chain(200, 0.9, 4, rng)]).astype(float) for _ in range(12)])
+    x = [rng.poisson(rates[chain(200, 0.9, 4, rng)]) + rng.uniform(-0.5, 0.5, (200, 3)) for _ in range(12)]
+    return DataSet.of_subjects(x)
 
 
 def regimes(rng: np.random.Generator) -> DataSet:
     """Daily returns: three volatilities."""
     z = chain(2000, 0.98, 3, rng)
-    return DataSet.later([(np.array([0.005, 0.012, 0.035])[z] * rng.normal(size=2000) + 3e-4)[:, None]], sizes=(3, 8))
+    return DataSet([(np.array([0.005, 0.012, 0.035])[z] * rng.normal(size=2000) + 3e-4)[:, None]], sizes=(3, 8))
 
 
 def vital_sign(rng: np.random.Generator) -> DataSet:
@@ -131,14 +141,14 @@ def vital_sign(rng: np.random.Generator) -> DataSet:
         item += 0.7 * rng.normal(size=item.shape)
         slipped = rng.random(len(item)) < 1 / 300
         x.append(np.where(slipped[:, None], rng.uniform(0, 300, item.shape), item))
-    return DataSet.others(x, sizes=(4, 32))
+    return DataSet.of_subjects(x, sizes=(4, 32))
 
 
 def heavy_tails(rng: np.random.Generator) -> DataSet:
     """Student's t of 2.5 degrees of freedom about three means, in three dimensions."""
     mean = 4 * rng.normal(size=(3, 3))
     z = [chain(250, 0.95, 3, rng) for _ in range(9)]
-    return DataSet.others([mean[s] + rng.standard_t(2.5, (250, 3)) for s in z], z, sizes=(3, 16))
+    return DataSet.of_subjects([mean[s] + rng.standard_t(2.5, (250, 3)) for s in z], z, sizes=(3, 16))
 
 
 def quantised(rng: np.random.Generator) -> DataSet:
@@ -148,14 +158,14 @@ def quantised(rng: np.random.Generator) -> DataSet:
         wave = np.sin(2 * np.pi * np.arange(240) / 24)[:, None] * [6.0, -15.0] + [15.0, 60.0]
         drift = 0.4 * rng.normal(size=(240, 2)).cumsum(0)
         x.append(np.round(wave + drift + rng.normal(size=(240, 2))) + rng.uniform(-0.5, 0.5, (240, 2)))
-    return DataSet.others(x, sizes=(8, 32))
+    return DataSet.of_subjects(x, sizes=(8, 32))
 
 
 def few_frames(rng: np.random.Generator) -> DataSet:
     """Three hundred frames of twenty features, three states."""
     mean, mix = 1.2 * rng.normal(size=(3, 20)), 0.3 * rng.normal(size=(20, 20)) + np.eye(20)
     z = [chain(50, 0.9, 3, rng) for _ in range(9)]
-    return DataSet.others([mean[s] + rng.normal(size=(50, 20)) @ mix for s in z], z, sizes=(3, 16))
+    return DataSet.of_subjects([mean[s] + rng.normal(size=(50, 20)) @ mix for s in z], z, sizes=(3, 16))
 
 
 def utterances(rng: np.random.Generator) -> DataSet:
@@ -168,11 +178,7 @@ def utterances(rng: np.random.Generator) -> DataSet:
             z = np.repeat(word, rng.integers(2, 6, 6))
             step = np.concatenate([sounds[z[:1]], 0.5 * (sounds[z[1:]] + sounds[z[:-1]])])
             x.append(step + speaker + rng.normal(size=(len(z), 12)) * rng.uniform(0.3, 0.7))
-    speaker_of = np.repeat(np.arange(12), 5)
-    parts = (
-        [item for item, s in zip(x, speaker_of, strict=True) if bool(s % 3 == 2) is side] for side in (False, True)
-    )
-    return DataSet(next(parts), next(parts), sizes=(6, 32))
+    return DataSet(x, subjects=np.repeat(np.arange(12), 5), sizes=(6, 32))
 
 
 def air(rng: np.random.Generator) -> DataSet:
@@ -186,18 +192,16 @@ def air(rng: np.random.Generator) -> DataSet:
     x[rng.random(x.shape) < 0.02] = np.nan
     for start in rng.integers(0, n - 12, 8):
         x[start : start + 12, 0] = np.nan
-    return DataSet.later([x], sizes=(6, 32))
+    return DataSet([x], sizes=(6, 32))
 
 
-TUNED: dict[str, Callable[[np.random.Generator], DataSet]] = {
+SETS: dict[str, Callable[[np.random.Generator], DataSet]] = {
     "activities": activities,
     "ecg": ecg,
     "random walk": random_walk,
     "vital sign": vital_sign,
     "few frames": few_frames,
     "utterances": utterances,
-}
-LAST: dict[str, Callable[[np.random.Generator], DataSet]] = {
     "sunspots": sunspots,
     "counts": counts,
     "regimes": regimes,
@@ -205,106 +209,206 @@ LAST: dict[str, Callable[[np.random.Generator], DataSet]] = {
     "quantised": quantised,
     "air": air,
 }
+CHOOSE, MEASURE = 1, 2  # two draws of every set
+
+
+def drawn(name: str, draw: int) -> DataSet:
+    """A set by name; draws are independent."""
+    return SETS[name](np.random.default_rng([draw, list(SETS).index(name)]))
 
 
 def from_folder(folder: Path) -> DataSet:
-    """One sequence a file; the last fifth of each is the test part."""
+    """One sequence a file; the last third of each is the test part."""
     x = [pd.read_csv(path).to_numpy(float) for path in sorted(folder.glob("*.csv"))]
     if not x:
         raise SystemExit(f"{folder} has no CSV files; pass a folder with one CSV file for each sequence")
-    cut = [4 * len(item) // 5 for item in x]
-    return DataSet([i[:n] for i, n in zip(x, cut, strict=True)], [i[n:] for i, n in zip(x, cut, strict=True)])
+    return DataSet(x)
 
 
 # -- settings --------------------------------------------------------------------------------------------------
 
-DEFAULT = "default"
-CANDIDATE = "1 component, 5 pseudo-frames, background, several starts"
 BY_HAND: dict[str, dict[str, Any]] = {
-    "1 component, 5 starts": {"observation": GaussianMixture(1), "n_init": 5},
-    "2 components, floor 0.01, 5 starts": {"observation": GaussianMixture(2, min_covariance=0.01), "n_init": 5},
-    "1 component, 10 pseudo-frames, 5 starts": {"observation": GaussianMixture(1, prior=PseudoFrames(10)), "n_init": 5},
+    "1 component": {"observation": GaussianMixture(1)},
+    "2 components, floor 0.01": {"observation": GaussianMixture(2, min_covariance=0.01)},
+    "1 component, 10 pseudo-frames": {"observation": GaussianMixture(1, prior=PseudoFrames(10))},
 }
-SETTINGS: dict[str, dict[str, Any]] = {
-    DEFAULT: {},
-    CANDIDATE: {"observation": GaussianMixture(1, prior=PseudoFrames(5), background=1e-3), "n_init": "auto"},
-    **{name: {"tol": 1e-4, **options} for name, options in BY_HAND.items()},
+
+
+def candidate(count: float, background: float, mean_count: float | None = None, **options: Any) -> dict[str, Any]:
+    """Settings of ``HMM`` that might be its default."""
+    prior = PseudoFrames(count, mean_count=mean_count, **options) if count else None
+    return {"observation": GaussianMixture(1, prior=prior, background=background)}
+
+
+CANDIDATES: dict[str, dict[str, Any]] = {
+    **{f"{n} pseudo-frames, background 0.01": candidate(n, 0.01) for n in (0, 2, 5, 10)},
+    "5 pseudo-frames": candidate(5, 0.0),
+    "5 pseudo-frames, background 0.001": candidate(5, 0.001),
+    "5 pseudo-frames (0.01 of the mean), background 0.01": candidate(5, 0.01, 0.01),
+    "5 pseudo-frames (0.01 of the mean, by volume), background 0.01": candidate(5, 0.01, 0.01, covariance="auto"),
 }
+DEFAULT = "default"
 
 
 def accuracy(model: HMM, data: DataSet) -> float:
-    """Share of the test part's states that are decoded, under the best one-to-one assignment; NaN if not known."""
+    """Share of states that are decoded, under the best one-to-one assignment; NaN if not known."""
     if data.states is None:
         return np.nan
-    decoded, states = np.concatenate(model.decode(data.test)), np.concatenate(data.states)
+    decoded, states = np.concatenate(model.decode(data.x)), np.concatenate(data.states)
     table = np.zeros((model.n_states, int(states.max()) + 1))
     np.add.at(table, (decoded, states), 1)
     rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum() / len(states))
 
 
-def fitted_row(data: DataSet, n_states: int, options: dict[str, Any], seed: int) -> dict[str, Any]:
+def fitted_row(train: DataSet, test: DataSet, n_states: int, options: dict[str, Any], seed: int) -> dict[str, Any]:
     """One model, fitted to the training part and scored on both."""
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of floors, of starts that disagree: the table has the figures
-        model = HMM(n_states, random_state=seed, **options).fit(data.train)
+        model = HMM(n_states, random_state=seed, **options).fit(train.x)
     return {
-        "score": model.score(data.test),
-        "train_score": model.score(data.train),
-        "accuracy": accuracy(model, data),
+        "score": model.score(test.x),
+        "train_score": model.score(train.x),
+        "accuracy": accuracy(model, test),
         "floor_hits": int(model.history_["floor_hits"].iloc[-1]),
         "steps": len(model.history_) - 1,
         "seconds": time.perf_counter() - began,
     }
 
 
-def study(sets: dict[str, DataSet], settings: dict[str, dict[str, Any]], seeds: int) -> pd.DataFrame:
-    """A row for each set, size, setting and seed."""
+def study(parts: Iterable[tuple[str, int, DataSet, DataSet]], settings: dict[str, dict[str, Any]]) -> pd.DataFrame:
+    """A row for each set, seed, size and setting; ``parts``: name, seed, training and test part."""
     rows = []
-    for name, data in sets.items():
-        iid = HMM(1, observation=GaussianMixture(1), n_init=1).fit(data.train).score(data.test)
-        for n_states in data.sizes:
+    for name, seed, train, test in parts:
+        iid = HMM(1, observation=GaussianMixture(1), n_init=1).fit(train.x).score(test.x)
+        for n_states in train.sizes:
             for setting, options in settings.items():
-                for seed in range(seeds):
-                    found = fitted_row(data, n_states, options, seed)
-                    about = {"data": name, "tuned": name in TUNED, "n_states": n_states, "setting": setting}
-                    gap = float(found["score"]) - iid
-                    rows.append({**about, "seed": seed, "iid": iid, "gap": gap, **found})
+                found = fitted_row(train, test, n_states, options, seed)
+                about = {"data": name, "n_states": n_states, "setting": setting, "seed": seed}
+                rows.append({**about, "iid": iid, "gap": float(found["score"]) - iid, **found})
+        print(name, seed, flush=True)
     return pd.DataFrame(rows)
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """Means over seeds, and by what share of the best gap by hand the default is behind."""
+    """Means over seeds, and by what share of the best gap by hand each setting is behind."""
     figures = ["iid", "score", "gap", "accuracy", "floor_hits", "steps", "seconds"]
-    means = frame.groupby(["data", "tuned", "n_states", "setting"], sort=False)[figures].mean().reset_index()
-    spread = frame.groupby(["data", "tuned", "n_states", "setting"], sort=False)["score"].std().to_numpy()
-    means.insert(5, "spread", spread)
-    by_hand = means[means["setting"].isin(BY_HAND)].groupby(["data", "n_states"])["gap"].max().rename("best")
+    groups = frame.groupby(["data", "n_states", "setting"], sort=False)
+    means = groups[figures].mean().reset_index()
+    means.insert(4, "spread", groups["score"].std().to_numpy())
+    by_hand = (
+        means[means["setting"].str.startswith(tuple(BY_HAND))].groupby(["data", "n_states"])["gap"].max().rename("best")
+    )
     means = means.join(by_hand, on=["data", "n_states"])
     means["behind"] = (means["best"] - means["gap"]) / means["best"].abs()
-    return means.drop(columns="best")
+    return means
+
+
+def by_setting(means: pd.DataFrame) -> pd.DataFrame:
+    """A row for each setting: mean (what is ahead counts as level) and worst ``behind``, and mean accuracy."""
+    groups = means.assign(level=means["behind"].clip(lower=0)).groupby("setting", sort=False)
+    found = groups.agg(mean_behind=("level", "mean"), worst_behind=("behind", "max"), accuracy=("accuracy", "mean"))
+    worst = means.loc[groups["behind"].idxmax()].set_index("setting")
+    found["worst_on"] = worst["data"] + " " + worst["n_states"].astype(str)
+    return found.reset_index()
+
+
+def inner_parts(names: list[str], seeds: int) -> Iterator[tuple[str, int, DataSet, DataSet]]:
+    """Parts of the training parts alone, of the draw to choose on."""
+    for name in names:
+        train, _ = drawn(name, CHOOSE).split()
+        for seed in range(seeds):
+            yield name, seed, *train.split(seed % 3)
+
+
+def outer_parts(names: list[str], folder: Path | None, seeds: int) -> Iterator[tuple[str, int, DataSet, DataSet]]:
+    """Training and test parts of the other draw, and of a folder."""
+    sets = {name: drawn(name, MEASURE) for name in names}
+    if folder is not None:
+        sets[folder.name] = from_folder(folder)
+    for name, data in sets.items():
+        for seed in range(seeds):
+            yield name, seed, *data.split()
+
+
+# -- when EM stops ---------------------------------------------------------------------------------------------
+
+TOLERANCES = (1e-4, 3e-4, 1e-3, 3e-3)
+LIMIT = 100  # EM steps that are taken to be its end
+
+
+def mixtures(rng: np.random.Generator) -> DataSet:
+    """Of the size of a speech corpus: 60 utterances of 39 features, 48 states of 8 Gaussians."""
+    means = rng.normal(size=(48, 1, 39)) * 0.4 + rng.normal(size=(48, 8, 39)) * 0.35
+    x = []
+    for length in rng.integers(150, 450, 60):
+        z, m = chain(length, 0.85, 48, rng), rng.integers(8, size=length)
+        x.append(means[z, m] + 0.5 * rng.normal(size=(length, 39)))
+    return DataSet.of_subjects(x, sizes=(48,))
+
+
+def stops(
+    train: DataSet, test: DataSet, n_states: int, observation: GaussianMixture | Literal["auto"]
+) -> Iterator[dict[str, Any]]:
+    """Where each tolerance stops EM from one start, and how far from its end: in training and on the test part."""
+    options: dict[str, Any] = {"observation": observation, "n_init": 1, "tol": 0.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        end = HMM(n_states, max_iter=LIMIT, **options).fit(train.x)
+        objective = end.history_["objective"].to_numpy()
+        n_features = train.x[0].shape[1]
+        best = end.score(test.x)
+        for tol in TOLERANCES:
+            for unit, factor in (("frame", 1), ("value", n_features)):
+                if factor == 1 and unit == "value":
+                    continue
+                small = np.flatnonzero(np.diff(objective) < tol * factor)
+                step = int(small[0]) + 1 if len(small) else LIMIT
+                model = HMM(n_states, max_iter=step, **options).fit(train.x)
+                losses = {"training_loss": objective[-1] - objective[step], "test_loss": best - model.score(test.x)}
+                yield {"tol": tol, "per": unit, "steps": step, **losses}
+
+
+def tolerances(names: list[str]) -> pd.DataFrame:
+    """A row for each set, size and tolerance, from the training parts alone."""
+    rows = []
+    large, _ = mixtures(np.random.default_rng(CHOOSE)).split()
+    parts = [*inner_parts(names, 1), ("mixtures", 0, *large.split())]
+    for name, _, train, test in parts:
+        for n_states in train.sizes:
+            about = {"data": name, "n_features": train.x[0].shape[1], "n_states": n_states}
+            observation: GaussianMixture | Literal["auto"] = GaussianMixture(8) if name == "mixtures" else "auto"
+            rows += [{**about, **row} for row in stops(train, test, n_states, observation)]
+        print(name, flush=True)
+    return pd.DataFrame(rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one seed, two sets: whether it runs")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--data", type=Path, help="a folder of CSV files")
-    parser.add_argument("--sets", nargs="+", choices=[*TUNED, *LAST], default=[*TUNED, *LAST])
+    parser.add_argument("mode", choices=["choose", "tolerance", "measure"])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--data", type=Path, help="measure: a folder of CSV files, one more set")
     parser.add_argument("--out", type=Path, default=Path("experiments/results/defaults"))
     given = parser.parse_args()
-    names = ["activities", "sunspots"] if given.quick else given.sets
-    makers = {**TUNED, **LAST}
-    sets = {name: makers[name](np.random.default_rng([1, list(makers).index(name)])) for name in names}
-    if given.data is not None:
-        sets[given.data.name] = from_folder(given.data)
-    frame = study(sets, SETTINGS, 1 if given.quick else given.seeds)
     given.out.mkdir(parents=True, exist_ok=True)
-    stamped(frame).to_csv(given.out / "fits.csv", index=False, float_format="%.5g")
-    means = summary(frame)
-    stamped(means).to_csv(given.out / "defaults.csv", index=False, float_format="%.5g")
-    print(means.to_string(index=False, float_format="%.3f"))
+
+    def write(frame: pd.DataFrame, name: str) -> None:
+        stamped(frame).to_csv(given.out / f"{name}.csv", index=False, float_format="%.5g")
+        print(frame.to_string(index=False, float_format="%.3f"))
+
+    if given.mode == "tolerance":
+        write(tolerances(given.sets), "tolerance")
+        return
+    if given.mode == "choose":
+        settings = {name: {**options, "n_init": 2} for name, options in {**BY_HAND, **CANDIDATES}.items()}
+        means = summary(study(inner_parts(given.sets, given.seeds), settings))
+    else:
+        by_hand = {f"{name}, 5 starts": {**options, "n_init": 5} for name, options in BY_HAND.items()}
+        means = summary(study(outer_parts(given.sets, given.data, given.seeds), {DEFAULT: {}, **by_hand}))
+    write(means, given.mode)
+    write(by_setting(means), f"{given.mode}_summary")
 
 
 if __name__ == "__main__":

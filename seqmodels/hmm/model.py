@@ -40,6 +40,7 @@ from seqmodels.hmm.learning.restarts import (
     n_starts,
     starts_arrays,
     starts_from_arrays,
+    starts_range,
     starts_table,
     warn_of_disagreement,
 )
@@ -65,13 +66,23 @@ from seqmodels.hmm.scoring import score_steps
 from seqmodels.hmm.state_forecast import StateForecast, state_forecasts
 from seqmodels.measure import Length
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
+from seqmodels.observations import (
+    AutoregressiveGaussian,
+    Categorical,
+    GaussianMixture,
+    Observation,
+    PseudoFrames,
+)
 from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.parameters import undone_on_failure
 from seqmodels.precision import DTYPES, in_float64
 from seqmodels.preparation import Data, Example, Setting
 from seqmodels.sequences import Kind
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
+
+# The default observation of vectors: chosen by experiments/defaults.py.
+PSEUDO_FRAMES = 10.0
+BACKGROUND = 0.01
 
 
 @with_hints_of_arguments
@@ -86,8 +97,8 @@ class HMM(SequenceModel):
         n_init: starts; the best objective wins, a start that ends on a floor loses to one that does not (``starts_``
             has all). ``"auto"``: up to 8 where data are small (2²⁰ densities in all), 1 where they are large, where
             states are known or ordered, and under other algorithms than EM. On a CPU EM from several runs side by side
-            where data are small; ``seconds`` in ``history_`` are then those of all. A best start that was found once,
-            clearly above the others, is warned of.
+            where data are small; ``seconds`` in ``history_`` are then those of all. A best start that is clearly
+            ahead of all others is warned of.
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``
             (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.
@@ -103,6 +114,11 @@ class HMM(SequenceModel):
         step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
 
+    ``observation="auto"`` is of vectors ``GaussianMixture(1, prior=PseudoFrames(10), background=0.01)``, one diagonal
+    Gaussian a state with a weak prior and a broad background: EM then finds the maximum a posteriori, and the prior is
+    in ``objective`` and never in ``log_prob`` or ``score``. An observation that is named has no prior unless it says
+    so: ``observation=GaussianMixture(1)`` is plain maximum likelihood.
+
     The other arguments are those of ``training.Resumable`` and ``SequenceModel``. EM needs no held-out data:
     ``validation="auto"`` holds out nothing, and what is passed is scored once, at the end. With targets EM fits p(x,
     y), so the figures of ``history_`` are of x and y together. States that end on the floor of a variance are warned
@@ -112,8 +128,9 @@ class HMM(SequenceModel):
     ``transition_.sum(1) + final_ == 1``) and those of the observation: ``weights_ (K, M)``, ``means_ (K, M, D)``,
     ``covariances_ (K, M, D)``, ``(K, M, D, D)`` (full) or ``(D, D)`` (tied); ``emission_ (K, V)``;
     ``coefficients_ (K, D, pD)``, ``intercepts_``, ``covariances_``. ``starts_``: a frame with a row for each start:
-    ``start``, ``objective``, ``log_prob`` (both nats per unit), ``floor_hits``, ``chosen``. ``shared_autoregression_``:
-    what an autoregressive observation was fitted with to missing values (``hmm.missing_past``), encoded; None: nothing.
+    ``start``, ``objective``, ``log_prob`` (both nats per unit), ``floor_hits``, ``chosen``. The last row of
+    ``history_`` has the range of their objectives, ``starts_range``. ``shared_autoregression_``: what an autoregressive
+    observation was fitted with to missing values (``hmm.missing_past``), encoded; None: nothing.
 
     >>> x = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0])]
     >>> model = HMM(2, length="given").fit(x)
@@ -141,8 +158,8 @@ class HMM(SequenceModel):
 
     n_states: int = 8
     max_iter: int = 100
-    tol: float = 1e-4
-    n_init: int | Literal["auto"] = 1
+    tol: float = 3e-4
+    n_init: int | Literal["auto"] = "auto"
     max_seconds: float | None = None
     pseudocount: float | str | Pseudocounts = "auto"
     topology: Any = "ergodic"
@@ -175,7 +192,7 @@ class HMM(SequenceModel):
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
-            return GaussianMixture(n_components=4, covariance_type="diag")
+            return GaussianMixture(1, prior=PseudoFrames(PSEUDO_FRAMES), background=BACKGROUND)
         # Training may have no byte, or no symbol of the class of unknown ones, that comes later.
         is_open = kind == "text" or isinstance(self.encoding, OpenSymbols)
         return Categorical(pseudocount=0.01 if is_open else 0.0)
@@ -265,11 +282,12 @@ class HMM(SequenceModel):
         self.parameters_ = best.parameters.to(torch.device("cpu"))
         self.statistics_ = best.statistics
         self.converged_ = best.converged
-        scored = [np.nan] * (len(best.history) - 1) + [validation_score(self._steps, validation)]
-        self.history_ = best.history.assign(validation=scored)
         self.starts_ = starts_table(best.starts, best.start)
+        last = {"validation": validation_score(self._steps, validation), "starts_range": starts_range(self.starts_)}
+        before = [np.nan] * (len(best.history) - 1)
+        self.history_ = best.history.assign(**{name: [*before, value] for name, value in last.items()})
         warn_of_floor(best, self.observation_)
-        warn_of_disagreement(self.starts_, best)
+        warn_of_disagreement(self.starts_, best, fitting.objective.n_units)
 
     # -- many sequences at once ----------------------------------------------------------------------------
 

@@ -240,7 +240,10 @@ def reordered_observation(observation: Any, order: np.ndarray) -> Any:
         return observation
     prior = observation.prior
     reordered_prior = PseudoFrames(
-        _by_state(prior.count, 2, order), _by_state(prior.mean, 3, order), _by_state(prior.covariance, 3, order)
+        _by_state(prior.count, 2, order),
+        _by_state(prior.mean, 3, order),
+        _by_state(prior.covariance, 3, order),
+        _by_state(prior.mean_count, 2, order),
     )
     result: Observation = observation.clone().set_params(prior=reordered_prior)
     return result

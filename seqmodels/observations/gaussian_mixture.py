@@ -21,7 +21,7 @@ SHAPE_TYPES: dict[str, ShapeType] = {
     "tied": "full",
     "lowrank": "lowrank",
 }
-BACKGROUND_COVARIANCE = 100.0  # in units of the standardised data: ten deviations of the training frames
+BACKGROUND_COVARIANCE = 10.0  # in variances of the training frames
 EM_TYPES = ("diag", "spherical", "full", "tied")  # those that EM can fit
 
 
@@ -29,23 +29,26 @@ EM_TYPES = ("diag", "spherical", "full", "tied")  # those that EM can fit
 class PseudoFrames(Configurable):
     """A prior for EM: every component has also seen ``count`` frames of this mean and covariance.
 
-    EM then finds the maximum a posteriori. It is the conjugate prior of Gauvain and Lee (1994), with their τ =
-    ``count`` for means, weights and, by α = τ + D,
-    covariances: a Dirichlet on weights, ``w ∝ frames + count``, and a normal-Wishart on the rest,
-    ``mean = (Σ γ x + count mean_0) / (Σ γ + count)``; the diagonal form under diagonal covariances. Under a ``"tied"``
-    covariance the frames of all components are pooled with those seen. Networks do not use it.
+    EM then finds the maximum a posteriori. It is the conjugate prior of Gauvain and Lee (1994): a Dirichlet on weights,
+    ``w ∝ Σ γ + count``, and a normal-Wishart on the rest, ``mean = (Σ γ x + mean_count mean_0) / (Σ γ + mean_count)``
+    (their τ) and ``covariance = (Σ γ (x - mean)² + mean_count (mean_0 - mean)² + count covariance_0) / (Σ γ + count)``
+    (their α - D); the diagonal form under diagonal covariances. Under a ``"tied"`` covariance the frames of all
+    components are pooled with those seen. Networks do not use it.
 
     Args:
         count: a number, or ``(K, M)``, of frames; 0 or more.
         mean: a number, ``(D,)`` or ``(K, M, D)``, in units of the standardised data (0 is the mean of the training
             frames).
         covariance: a number, ``(D,)`` or ``(K, M, D)`` variances, in units of the standardised data; full covariances
-            have zeros off the diagonal.
+            have zeros off the diagonal. ``"auto"``: ``(K M)^(-2/D)``, the training data's divided into so many equal
+            volumes (Fraley and Raftery 2007, *Bayesian regularization for normal mixture estimation*).
+        mean_count: how many of the frames the mean has seen, if not ``count``: 0 leaves it where the data put it.
     """
 
     count: Any = 1.0
     mean: Any = 0.0
     covariance: Any = 1.0
+    mean_count: Any = None
 
 
 @dataclass(eq=False, repr=False)
@@ -64,7 +67,7 @@ class GaussianMixture(Observation):
         prior: what EM believes before it has seen any frames; None: nothing.
         rank: r, columns of W, under ``lowrank``: at most D.
         background: w, the fixed weight of one more component in every state, so broad that it bounds what one frame far
-            from the training data can cost: ``(1 - w) Σ_m w_m N(x; μ_m, Σ_m) + w N(x; 0, 100 I)``, in units of the
+            from the training data can cost: ``(1 - w) Σ_m w_m N(x; μ_m, Σ_m) + w N(x; 0, 10 I)``, in units of the
             standardised data. Nothing of it is learned, and ``weights_``, ``means_`` and ``covariances_`` are without
             it. Other data lose ``-log(1 - w)`` nats a frame; not under ``"tied"``. Compare Banfield and Raftery (1993),
             *Model-based Gaussian and non-Gaussian clustering*, where noise is a component of its own.

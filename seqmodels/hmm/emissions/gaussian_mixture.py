@@ -218,7 +218,7 @@ class GaussianMixtureEmission(Emission):
         (sums,) = statistics
         log_weights, means, shapes = self.observation.unpack(table, self.size)
         if self.observation.prior is not None:
-            sums = sums + pseudo_frame_sums(self.observation.prior, log_weights, self.size, diagonal=self.diagonal)
+            sums = self._with_prior(sums, log_weights, means, self.observation.prior)
         counts = torch.where(log_weights == -math.inf, 0.0, sums[..., -1])  # (K, M)
         new_weights = new_log_weights(counts, log_weights)
         estimate = {"diag": self._diagonal, "spherical": self._spherical}.get(
@@ -229,6 +229,15 @@ class GaussianMixtureEmission(Emission):
         return self.observation.pack(
             new_weights, torch.where(enough, new_means, means), torch.where(enough, new_shapes, shapes)
         )
+
+    def _with_prior(self, sums: Tensor, log_weights: Tensor, means: Tensor, prior: PseudoFrames) -> Tensor:
+        """The sums of the frames observed and those that the prior adds."""
+        if self.diagonal:
+            first, _, observed, _ = sums.split([self.size, self.size, self.size, 1], dim=-1)
+        else:
+            _, first, counts = quadratic.moments(sums, self.size)
+            observed = counts.unsqueeze(-1)
+        return sums + pseudo_frame_sums(prior, log_weights, means, first, observed, diagonal=self.diagonal)
 
     def _diagonal(self, sums: Tensor, means: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         first, second, observed, _ = sums.split([self.size, self.size, self.size, 1], dim=-1)
@@ -452,7 +461,7 @@ class TiedMixtureEmission(Emission):
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
         log_weights, means, shapes = self.observation.unpack(table, self.size)
-        sums, scatter = self._with_prior(statistics, log_weights)
+        sums, scatter = self._with_prior(statistics, log_weights, means)
         first, counts = sums[..., : self.size], torch.where(log_weights == -math.inf, 0.0, sums[..., self.size])
         # A component that no frame belongs to has nothing to learn from: it stays where it is.
         enough = (counts > 1e-10).unsqueeze(-1)
@@ -461,13 +470,15 @@ class TiedMixtureEmission(Emission):
         new_weights = new_log_weights(counts, log_weights)
         return self.observation.pack(new_weights, new_means, new_shapes)
 
-    def _with_prior(self, statistics: Statistics, log_weights: Tensor) -> Statistics:
+    def _with_prior(self, statistics: Statistics, log_weights: Tensor, means: Tensor) -> Statistics:
         """The statistics of the frames observed and those that the prior adds."""
         if self.observation.prior is None:
             return statistics
-        prior_sums = pseudo_frame_sums(self.observation.prior, log_weights, self.size, diagonal=False)
-        products, first, counts = quadratic.moments(prior_sums, self.size)
         sums, scatter = statistics
+        prior_sums = pseudo_frame_sums(
+            self.observation.prior, log_weights, means, sums[..., : self.size], sums[..., self.size :], diagonal=False
+        )
+        products, first, counts = quadratic.moments(prior_sums, self.size)
         return sums + torch.cat([first, counts.unsqueeze(-1)], dim=-1), scatter + products.sum((0, 1))
 
     def _shared(self, first: Tensor, counts: Tensor, means: Tensor, scatter: Tensor, shapes: Tensor) -> Tensor:
@@ -644,62 +655,99 @@ def _sums(
 # -- the prior PseudoFrames: sums added to the statistics, an expected log-density to the objective --------------------
 
 
-def pseudo_frame_sums(prior: PseudoFrames, log_weights: Tensor, size: int, *, diagonal: bool) -> Tensor:
-    """``(K, M, F)`` sums of features, for components ``log_weights (K, M)``; those of weight zero get none.
+def pseudo_frame_sums(
+    prior: PseudoFrames, log_weights: Tensor, means: Tensor, first: Tensor, observed: Tensor, *, diagonal: bool
+) -> Tensor:
+    """``(K, M, F)`` sums of features that the prior adds; components of weight zero get none.
 
-    Features: ``diagonal``: x, x², whether each was observed, 1; else the products ``x_i x_j`` (i <= j), x, 1.
+    The new mean m is that of the frames observed and ``mean_count`` more at ``mean``; ``count - mean_count`` frames at
+    m itself leave it there and bring the variance's ``count``.
+
+    Args:
+        prior: what is believed.
+        log_weights, means: ``(K, M)`` and ``(K, M, D)``, before the M-step.
+        first, observed: ``(K, M, D)`` sums of x, and ``(K, M, D)`` or ``(K, M, 1)`` of how often it was observed.
+        diagonal: features are x, x², whether each was observed, 1; else the products ``x_i x_j`` (i <= j), x, 1.
     """
-    count, mean, variance = _pseudo_frame_moments(prior, log_weights, size)
+    believed = _Believed.of(prior, log_weights, means.shape[-1])
+    count, mean_count, mean = believed.count, believed.mean_count, believed.mean
+    total = observed + mean_count
+    new_mean = torch.where(total > 1e-10, (first + mean_count * mean) / total.clamp(min=1e-300), means)
+    rest = count - mean_count
+    at_means = mean_count * mean + rest * new_mean
     if diagonal:
-        features = torch.cat([mean, mean.square() + variance, torch.ones_like(mean), torch.ones_like(count)], dim=-1)
-    else:
-        i, j = torch.triu_indices(size, size, device=mean.device)
-        products = mean[..., i] * mean[..., j] + torch.where(i == j, variance[..., i], 0.0)
-        features = torch.cat([products, mean, torch.ones_like(count)], dim=-1)
-    return count * features
+        squares = mean_count * mean.square() + rest * new_mean.square() + count * believed.variance
+        return torch.cat([at_means, squares, count.expand_as(mean), count], dim=-1)
+    i, j = torch.triu_indices(means.shape[-1], means.shape[-1], device=means.device)
+    products = mean_count * mean[..., i] * mean[..., j] + rest * new_mean[..., i] * new_mean[..., j]
+    products = products + torch.where(i == j, (count * believed.variance)[..., i], 0.0)
+    return torch.cat([products, at_means, count], dim=-1)
 
 
 def pseudo_frame_log_density(
     prior: PseudoFrames, log_weights: Tensor, means: Tensor, covariances: Tensor, *, diagonal: bool
 ) -> Tensor:
-    """``Σ count E[log w + log N(x)]`` in nats, less a constant; ``covariances (K, M, D)`` if ``diagonal``, else
-    ``(K, M, D, D)``.
+    """``Σ count (log w - ½ log|Σ| - ½ tr Σ⁻¹Σ_0) - ½ mean_count (μ - μ_0)ᵀ Σ⁻¹ (μ - μ_0)`` in nats, less a constant;
+    ``covariances (K, M, D)`` if ``diagonal``, else ``(K, M, D, D)``.
 
     Of a covariance that is shared one is enough: ``(1, 1, D, D)``.
     """
-    count, mean, variance = _pseudo_frame_moments(prior, log_weights, means.shape[-1])
-    squares = (means - mean).square() + variance
+    believed = _Believed.of(prior, log_weights, means.shape[-1])
+    deviation = means - believed.mean
     if diagonal:
-        terms = (covariances.log() + squares / covariances).sum(-1, keepdim=True)
+        log_det = covariances.log().sum(-1, keepdim=True)
+        spread = (believed.variance / covariances).sum(-1, keepdim=True)
+        distance = (deviation.square() / covariances).sum(-1, keepdim=True)
     else:
         precision = torch.linalg.inv(covariances)
-        deviation = (means - mean).unsqueeze(-1)
-        spread = (precision.diagonal(dim1=-2, dim2=-1) * variance).sum(-1, keepdim=True)
-        distance = (deviation.transpose(-1, -2) @ precision @ deviation).squeeze(-1)
-        terms = torch.logdet(covariances).unsqueeze(-1) + distance + spread
-    log_weight = torch.where(count > 0, log_weights.unsqueeze(-1), 0.0)
-    return (count * (log_weight - 0.5 * terms)).sum()
+        log_det = torch.logdet(covariances).unsqueeze(-1)
+        spread = (precision.diagonal(dim1=-2, dim2=-1) * believed.variance).sum(-1, keepdim=True)
+        column = deviation.unsqueeze(-1)
+        distance = (column.transpose(-1, -2) @ precision @ column).squeeze(-1)
+    log_weight = torch.where(believed.count > 0, log_weights.unsqueeze(-1), 0.0)
+    terms = believed.count * (log_weight - 0.5 * (log_det + spread)) - 0.5 * believed.mean_count * distance
+    return terms.sum()
 
 
 def check_pseudo_frames(prior: PseudoFrames) -> None:
     """Raise ``ValueError`` for counts below zero and covariances that are not positive."""
-    if not bool((torch.as_tensor(prior.count) >= 0).all()):
-        raise ValueError(f"count of the pseudo-frames is {prior.count}; pass 0 or more")
-    if not bool((torch.as_tensor(prior.covariance) > 0).all()):
+    for name, count in (("count", prior.count), ("mean_count", prior.mean_count)):
+        if count is not None and not bool((torch.as_tensor(count) >= 0).all()):
+            raise ValueError(f"{name} of the pseudo-frames is {count}; pass 0 or more")
+    if isinstance(prior.covariance, str):
+        if prior.covariance != "auto":
+            raise ValueError(f"covariance of the pseudo-frames is {prior.covariance!r}; pass variances, or 'auto'")
+    elif not bool((torch.as_tensor(prior.covariance) > 0).all()):
         raise ValueError(f"covariance of the pseudo-frames is {prior.covariance}; pass variances above 0")
 
 
-def _pseudo_frame_moments(prior: PseudoFrames, log_weights: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Count ``(K, M, 1)``, mean and variance ``(K, M, D)``."""
-    check_pseudo_frames(prior)
-    shape = (*log_weights.shape, size)
-    count = _expand("count", prior.count, log_weights.shape, log_weights)
-    effective_count = torch.where(log_weights == -math.inf, 0.0, count).unsqueeze(-1)
-    return (
-        effective_count,
-        _expand("mean", prior.mean, shape, log_weights),
-        _expand("covariance", prior.covariance, shape, log_weights),
-    )
+@dataclass(frozen=True)
+class _Believed:
+    """A prior as float64 tensors: ``count`` and ``mean_count (K, M, 1)``, 0 for components of weight zero; ``mean`` and
+    ``variance (K, M, D)``.
+    """
+
+    count: Tensor
+    mean_count: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    @classmethod
+    def of(cls, prior: PseudoFrames, log_weights: Tensor, size: int) -> _Believed:
+        """For components ``log_weights (K, M)`` of D features."""
+        check_pseudo_frames(prior)
+        shape = (*log_weights.shape, size)
+        absent = log_weights == -math.inf
+        count = _expand("count", prior.count, log_weights.shape, log_weights)
+        of_mean = prior.count if prior.mean_count is None else prior.mean_count
+        mean_count = _expand("mean_count", of_mean, log_weights.shape, log_weights)
+        variance = log_weights.numel() ** (-2 / size) if isinstance(prior.covariance, str) else prior.covariance
+        return cls(
+            torch.where(absent, 0.0, count).unsqueeze(-1),
+            torch.where(absent, 0.0, mean_count).unsqueeze(-1),
+            _expand("mean", prior.mean, shape, log_weights),
+            _expand("covariance", variance, shape, log_weights),
+        )
 
 
 def _expand(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tensor:

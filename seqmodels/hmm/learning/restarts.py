@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 MOST_STARTS = 8
 DENSITIES_OF_ALL = 1 << 20  # of all such starts together, in one E-step: what a CPU computes in tens of milliseconds
-CLEAR_GAP = 0.05  # nats a unit between the best objective and the median, from which starts disagree clearly,
-SAME_OPTIMUM = 0.01  # and within which two starts found the same optimum
-FEWEST_COMPARED = 4  # starts from which a median says something
+CLEAR_GAP = 0.05  # nats a unit by which the best objective is ahead of all others, from which starts disagree clearly
+CLEAR_TOTAL = 10.0  # and nats in all: of few frames it takes a larger gap
+FEWEST_COMPARED = 4  # starts from which being ahead of all others says something
 
 COLUMNS: Mapping[str, type] = {"objective": np.float64, "log_prob": np.float64, "floor_hits": np.int64}
 
@@ -54,6 +54,11 @@ def starts_table(results: Sequence[Mapping[str, float]], best: int | None) -> pd
     return pd.DataFrame({"start": numbers, **columns, "chosen": numbers == (-1 if best is None else best)})
 
 
+def starts_range(table: pd.DataFrame) -> float:
+    """The largest objective less the smallest, nats per unit; 0 of one start, NaN of none."""
+    return float(table["objective"].max() - table["objective"].min())
+
+
 def starts_arrays(table: pd.DataFrame) -> dict[str, np.ndarray]:
     """The table by column, to be stored."""
     columns = {name: table[name].to_numpy(dtype) for name, dtype in COLUMNS.items()}
@@ -79,19 +84,18 @@ def starts_from_arrays(arrays: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
     return starts_table(rows, int(arrays["chosen"].argmax()) if n else None)
 
 
-def warn_of_disagreement(table: pd.DataFrame, best: FitResult) -> None:
-    """Warn, at the line that called ``fit``, if the best of several converged starts is alone and clearly above the
-    others: by ``CLEAR_GAP`` nats a unit above the median, with none within ``SAME_OPTIMUM`` of it.
+def warn_of_disagreement(table: pd.DataFrame, best: FitResult, n_units: float) -> None:
+    """Warn, at the line that called ``fit``, if the best of several converged starts is ahead of every other by more
+    than ``CLEAR_GAP`` nats a unit, and ``CLEAR_TOTAL`` over all ``n_units``: other starts would hardly have found it.
     """
     if len(table) < FEWEST_COMPARED or not best.converged:
         return
-    others = table.loc[~table["chosen"], "objective"].to_numpy()
     objective = float(table.loc[table["chosen"], "objective"].iloc[0])
-    gap = objective - float(np.median(table["objective"]))
-    if gap > CLEAR_GAP and not (np.abs(others - objective) <= SAME_OPTIMUM).any():
+    gap = objective - float(table.loc[~table["chosen"], "objective"].max())
+    if gap > CLEAR_GAP and gap * n_units > CLEAR_TOTAL:
         warnings.warn(
-            f"of {len(table)} starts the best was found once, {gap:.2f} nats per unit above the median (starts_), so a "
-            f"better one may not have been found; pass n_init={4 * len(table)}, or fewer states",
+            f"of {len(table)} starts the best was found once, {gap:.2f} nats per unit ahead of the next (starts_), so "
+            f"a better one may not have been found; pass n_init={4 * len(table)}, or fewer states",
             UserWarning,
             stacklevel=5,
         )

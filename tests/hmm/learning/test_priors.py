@@ -138,11 +138,46 @@ def test_the_prior_of_a_mixture_is_the_log_density_of_the_frames_believed_in(kin
     assert_allclose(pseudo_frame_log_density(prior, w.log(), mu, sigma, diagonal=kind == "diag"), expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("kind", ["diag", "spherical", "full"])
+def test_the_mean_and_the_covariance_have_counts_of_their_own(kind: Any) -> None:
+    """The posterior mode of a normal-Wishart with κ = 0.5 and 3 frames of variance, written out (Gauvain and Lee)."""
+    rng = np.random.default_rng(2)
+    x, gamma = rng.normal(size=(30, D)), rng.dirichlet(np.ones(K), size=30)
+    mean, variance = np.array([0.5, -1.0]), np.array([0.3, 2.0])
+    observation = GaussianMixture(1, kind, prior=PseudoFrames(3.0, mean, variance, mean_count=0.5))
+    emission = emission_of(observation, D)
+    table = torch.zeros(K, observation.n_output_parameters(D), dtype=torch.float64)
+    (sums,) = emission.statistics(table, torch.as_tensor(x), None, torch.as_tensor(gamma))
+    found = emission.raw_parameters(emission.maximise((sums,), table), np.zeros(D), np.ones(D))
+    for k, share in enumerate(gamma.T):
+        m = (share @ x + 0.5 * mean) / (share.sum() + 0.5)
+        scatter = (share[:, None] * (x - m)).T @ (x - m) + 0.5 * np.outer(mean - m, mean - m) + 3 * np.diag(variance)
+        covariance = scatter / (share.sum() + 3)
+        diagonal = np.diag(covariance)
+        expected = {"full": covariance, "diag": diagonal, "spherical": np.full(D, diagonal.mean())}[kind]
+        assert_allclose(found["means_"][k, 0], m, rtol=1e-10)
+        assert_allclose(found["covariances_"][k, 0], expected, rtol=1e-10)
+
+
+def test_the_automatic_covariance_shares_the_volume_out() -> None:
+    """Of K M components in D features each has the volume of the training data over K M."""
+    table = torch.zeros(K, GaussianMixture(M).n_output_parameters(D), dtype=torch.float64)
+    variance = float(K * M) ** (-2 / D)
+    results = []
+    for covariance in ("auto", variance):
+        emission = emission_of(GaussianMixture(M, prior=PseudoFrames(5.0, covariance=covariance)), D)
+        x = torch.as_tensor(np.random.default_rng(7).normal(size=(20, D)))
+        statistics = emission.statistics(table, x, None, torch.full((20, K), 1 / K, dtype=torch.float64))
+        results.append(emission.maximise(statistics, table))
+    assert_allclose(results[0], results[1], rtol=1e-12)
+    assert variance**D == pytest.approx(1 / (K * M) ** 2)
+
+
 @pytest.mark.parametrize("kind", ["diag", "full", "tied"])
 @pytest.mark.parametrize("m", [1, 3])
-@pytest.mark.parametrize("floor", [1e-6, 0.4])
-def test_em_with_a_mixtures_prior_never_goes_down(kind: Any, m: int, floor: float) -> None:
-    observation = GaussianMixture(m, kind, floor, PseudoFrames(count=2.0, mean=0.3, covariance=0.2))
+@pytest.mark.parametrize(("floor", "mean_count"), [(1e-6, None), (0.4, None), (1e-6, 0.01), (1e-6, 0.0)])
+def test_em_with_a_mixtures_prior_never_goes_down(kind: Any, m: int, floor: float, mean_count: float | None) -> None:
+    observation = GaussianMixture(m, kind, floor, PseudoFrames(2.0, 0.3, 0.2, mean_count))
     tied = [0, 0, 1] if floor == 0.4 and kind != "tied" else None
     model = HMM(K, observation=observation, tied=tied, max_iter=12, tol=0, n_init=1, dtype="float64")
     with warnings.catch_warnings():
@@ -191,8 +226,9 @@ def test_with_a_prior_no_floor_is_needed() -> None:
 
 def test_a_component_without_weight_takes_no_part() -> None:
     log_weights = torch.tensor([[0.0, -torch.inf]], dtype=torch.float64)
-    assert float(pseudo_frame_sums(PseudoFrames(3.0), log_weights, D, diagonal=True)[0, 1].abs().sum()) == 0
     means, ones = torch.zeros(1, 2, D, dtype=torch.float64), torch.ones(1, 2, D, dtype=torch.float64)
+    sums = pseudo_frame_sums(PseudoFrames(3.0), log_weights, means, ones, ones, diagonal=True)
+    assert float(sums[0, 1].abs().sum()) == 0
     log_density = pseudo_frame_log_density(PseudoFrames(3.0), log_weights, means, ones, diagonal=True)
     assert_allclose(log_density, -0.5 * 3 * D)
 
@@ -201,7 +237,9 @@ def test_a_component_without_weight_takes_no_part() -> None:
     ("prior", "message"),
     [
         (PseudoFrames(-1.0), "count of the pseudo-frames is -1"),
+        (PseudoFrames(mean_count=-2.0), "mean_count of the pseudo-frames is -2"),
         (PseudoFrames(covariance=0.0), "covariance of the pseudo-frames is 0"),
+        (PseudoFrames(covariance="wide"), "covariance of the pseudo-frames is 'wide'; pass variances, or 'auto'"),
         (PseudoFrames(mean=[0.0] * 3), r"mean of the pseudo-frames has shape \(3,\)"),
     ],
 )

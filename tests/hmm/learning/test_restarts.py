@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 import torch
 from numpy.testing import assert_allclose
 
-from seqmodels import HMM, AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Poisson, PseudoFrames, load
+from seqmodels import HMM, AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Poisson, load
 from seqmodels.hmm.corpus import Corpus, PackedBatch, Subsequence
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.learning import fitting
@@ -236,11 +237,14 @@ def test_data_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_several_starts_where_data_are_small(tmp_path: Path) -> None:
-    model = HMM(2, n_init="auto", max_iter=3).fit(series(20, 30))
+    model = HMM(2, max_iter=3).fit(series(20, 30))
     assert model.starts_["start"].tolist() == list(range(8))
     assert model.starts_["chosen"].sum() == 1
     best = model.starts_[model.starts_["chosen"]].iloc[0]
     assert best["objective"] == model.starts_["objective"].max() == model.history_["objective"].iloc[-1]
+    ranges = model.history_["starts_range"]
+    assert ranges.iloc[:-1].isna().all()
+    assert ranges.iloc[-1] == np.ptp(model.starts_["objective"]) > 0
     model.save(tmp_path / "model")
     assert load(tmp_path / "model").starts_.equals(model.starts_)
 
@@ -257,17 +261,17 @@ def test_one_start_where_more_are_no_use() -> None:
 
 
 def test_a_background_bounds_what_a_far_frame_costs() -> None:
-    """Beside one Gaussian with a weak prior: one frame far away costs little."""
+    """Of a default HMM: at most the background's weight and density; of plain maximum likelihood, hundreds of nats."""
     x = series(200, 200)
-    observation = GaussianMixture(1, prior=PseudoFrames(5.0), background=1e-3)
-    model = HMM(2, observation=observation, max_iter=10).fit(x)
+    model, plain = HMM(2, max_iter=10).fit(x), HMM(2, observation=GaussianMixture(1), max_iter=10).fit(x)
     assert model.means_.shape == (2, 1, 1)
     far = [x[0].copy()]
-    far[0][100] = 40.0  # more than 20 deviations
-    plain = HMM(2, observation=GaussianMixture(1, prior=model.observation_.prior), max_iter=10).fit(x)
-    cost, unbounded = (m.log_prob([x[0]])[0] - m.log_prob(far)[0] for m in (model, plain))
-    assert cost < 15 < 200 < unbounded
-    assert abs(model.score(x) - plain.score(x)) < 0.002
+    far[0][100] = 40.0
+    mean, variance = np.concatenate(x).mean(), np.concatenate(x).var()
+    most = -np.log(model.observation_.background) - scipy.stats.norm.logpdf(40.0, mean, np.sqrt(10 * variance))
+    costs = [-m.log_prob_steps(far)[0][100] for m in (model, plain)]
+    assert 30 < costs[0] < most + 1e-4 < 60 < 200 < costs[1]
+    assert abs(model.score(x) - plain.score(x)) < 0.02
 
 
 def test_a_warm_start_keeps_the_observation_of_an_older_file() -> None:
@@ -285,7 +289,8 @@ def test_starts_that_disagree_clearly_are_warned_of() -> None:
         return starts_table(rows, int(np.argmax(objectives)))
 
     with pytest.warns(UserWarning, match="n_init=16"):
-        warn_of_disagreement(table(-1.0, -1.2, -1.3, -1.2), found)
-    for silent in (table(-1.0, -1.005, -1.3, -1.2), table(-1.0, -1.02, -1.03, -1.04), table(-1.0, -2.0)):
-        warn_of_disagreement(silent, found)
-    warn_of_disagreement(table(-1.0, -1.2, -1.3, -1.2), replace(found, converged=False))
+        warn_of_disagreement(table(-1.0, -1.2, -1.3, -1.2), found, 1000)
+    for silent in (table(-1.0, -1.04, -1.3, -1.2), table(-1.0, -1.02, -1.03, -1.04), table(-1.0, -2.0)):
+        warn_of_disagreement(silent, found, 1000)
+    warn_of_disagreement(table(-1.0, -1.2, -1.3, -1.2), found, 40)  # 8 nats in all
+    warn_of_disagreement(table(-1.0, -1.2, -1.3, -1.2), replace(found, converged=False), 1000)
