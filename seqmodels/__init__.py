@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     )
     from seqmodels.saved_files import load
     from seqmodels.sequences import Sequences, as_sequences
-    from seqmodels.training import AdamW, Cosine, Muon, TensorBoard, Trapezoid
+    from seqmodels.training import AdamW, Cosine, Muon, Perturbation, TensorBoard, Trapezoid
 
 forked.compute_on_one_thread_in_forks()
 
@@ -161,6 +161,7 @@ __all__ = [
     "NotFittedError",
     "Observation",
     "OpenSymbols",
+    "Perturbation",
     "Poisson",
     "PseudoFrames",
     "Pseudocounts",

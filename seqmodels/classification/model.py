@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
@@ -33,8 +34,18 @@ class GenerativeClassifier(Configurable):
     sequence. Likelihood and prior are tempered together, so the most probable label stays what it was; ``predict`` and
     ``decision_function`` know no temperature.
 
+    With ``features`` the densities are of what a function makes of each whole sequence, such as its frames less their
+    mean. That is no density of the sequence: the log-probabilities in here are comparable among the labels and with
+    nothing else. With ``training_features`` the models are fitted to several readings of every sequence, as other
+    speakers or microphones might have given it.
+
     Args:
         model: any ``SequenceModel``, unfitted; it stays as it is. Its parameters are reached as ``model__n_states``.
+        features: a function of one item (a ``(T, D)`` array, a text, ...) that returns what the models read in its
+            place: ``data.SpeechFeatures``, ``data.FrameFeatures``, or any other; None: the items as they are. To be
+            saved it must be a ``Configurable``.
+        training_features: more such functions, used by ``fit`` alone: every sequence is read by each of them, besides
+            by ``features``, and all readings have its label and its cluster.
         priors: ``"data"``: the share of each label in training; ``"uniform"``; or probabilities, in the order of
             ``classes_``.
         calibrate: learn the temperature, by the log-loss of each of ``n_folds`` parts under models fitted on the
@@ -55,6 +66,8 @@ class GenerativeClassifier(Configurable):
 
     model: SequenceModel
     _: KW_ONLY
+    features: Callable[[Any], Any] | None = None
+    training_features: Sequence[Callable[[Any], Any]] = ()
     priors: Literal["data", "uniform"] | Any = "data"
     calibrate: bool = True
     n_folds: int = 3
@@ -94,19 +107,26 @@ class GenerativeClassifier(Configurable):
         priors, began = self._chosen_priors(classes, index), time.perf_counter()
         with undone_on_failure(self):
             self.classes_, self.priors_ = classes, priors
-            self.encoding_ = self.model.clone().learned_encoding(sequences)
-            self.temperature_ = self._calibrated(sequences, index, validation) if self.calibrate else 1.0
-            self.models_ = self._fitted(sequences, index, validation)
+            readings = self._training_readings(sequences)
+            self.encoding_ = self.model.clone().learned_encoding(readings)
+            self.temperature_ = self._calibrated(sequences, readings, index, validation) if self.calibrate else 1.0
+            self.models_ = self._fitted(readings, np.resize(index, len(readings)), validation)
         self.fit_seconds_ = time.perf_counter() - began
         return self
 
     def _check(self, validation: Any) -> None:
         if not isinstance(self.model, SequenceModel):
             raise ValueError(f"model is {self.model!r}, which has no likelihood; pass a SequenceModel such as HMM(3)")
+        self._check_features()
         if self.n_folds < 2:
             raise ValueError(f"n_folds is {self.n_folds}; pass at least 2, or calibrate=False")
         if validation is not None and not (isinstance(validation, str) and validation == "auto"):
             raise ValueError("validation is a matter of each label's model; pass 'auto', or None to hold out nothing")
+
+    def _check_features(self) -> None:
+        for function in (*([] if self.features is None else [self.features]), *self.training_features):
+            if not callable(function):
+                raise ValueError(f"features are read by {function!r:.80}, which is no function; pass one of a sequence")
 
     def _chosen_priors(self, classes: np.ndarray, index: np.ndarray) -> np.ndarray:
         if isinstance(self.priors, str):
@@ -121,12 +141,24 @@ class GenerativeClassifier(Configurable):
             )
         return priors
 
-    def _calibrated(self, sequences: Sequences, index: np.ndarray, validation: Any) -> float:
+    def _training_readings(self, sequences: Sequences) -> Sequences:
+        """Every sequence as ``features`` reads it, and then all again as each other function does."""
+        readings = [_read(sequences, function) for function in (self.features, *self.training_features)]
+        if len(readings) == 1:
+            return readings[0]
+        joined = Sequences.joined(readings)
+        if joined.clusters is None:  # so that no reading of a sequence is held out while another is trained on
+            groups = np.resize(np.arange(len(sequences)), len(joined))
+            joined = joined.with_metadata(joined.metadata.assign(cluster=groups))
+        return joined
+
+    def _calibrated(self, sequences: Sequences, readings: Sequences, index: np.ndarray, validation: Any) -> float:
         log_joint = np.full((len(index), len(self.classes_)), np.nan)
         clusters = None if sequences.clusters is None else np.asarray(sequences.clusters)
         for part in folds(index, clusters, self.n_folds, self.random_state):
-            models = self._fitted(sequences.take(~part), index[~part], validation)
-            log_joint[part] = self._log_joint(models, sequences.take(part))
+            kept = np.resize(~part, len(readings))
+            models = self._fitted(readings.take(kept), np.resize(index, len(readings))[kept], validation)
+            log_joint[part] = self._log_joint(models, readings.take(np.flatnonzero(part)))
         held_out = ~np.isnan(log_joint).any(axis=1)
         if not held_out.any():
             raise ValueError("no label has two sequences, so none can be held out; pass calibrate=False")
@@ -212,10 +244,10 @@ class GenerativeClassifier(Configurable):
     def _fitted_log_joint(self, X: Any) -> np.ndarray:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
-        return self._log_joint(self.models_, as_sequences(X))
+        return self._log_joint(self.models_, _read(as_sequences(X), self.features))
 
-    def _log_joint(self, models: list[SequenceModel], sequences: Sequences) -> np.ndarray:
-        log_prob = np.stack([model.log_prob(sequences) for model in models], axis=1)  # (n, K)
+    def _log_joint(self, models: list[SequenceModel], readings: Sequences) -> np.ndarray:
+        log_prob = np.stack([model.log_prob(readings) for model in models], axis=1)  # (n, K)
         return np.asarray(log_prob + self._log_priors())
 
     def _log_priors(self) -> np.ndarray:
@@ -247,6 +279,7 @@ class GenerativeClassifier(Configurable):
         }
 
     def _load(self, content: dict[str, Any], models: list[SequenceModel]) -> Self:
+        self._check_features()
         self.classes_ = _restored_labels(content["classes"]["values"], content["classes"]["dtype"])
         self.priors_ = check_between("priors", array_of(content, "priors", np.float64, self.classes_.shape), 0)
         check_sums("priors", self.priors_.sum(keepdims=True))
@@ -286,6 +319,19 @@ def _restored_labels(values: list[Any], dtype: str) -> np.ndarray:
     ):
         raise ValueError(f"labels should be words or numbers, not an array of {labels.dtype} as {dtype!r:.50}")
     return labels.astype(saved_dtype)
+
+
+def _read(sequences: Sequences, function: Callable[[Any], Any] | None) -> Sequences:
+    """What a function makes of each sequence, with its metadata; ``ValueError`` names one that it refuses."""
+    if function is None:
+        return sequences
+    items = []
+    for i, item in enumerate(sequences):
+        try:
+            items.append(function(item))
+        except ValueError as error:
+            raise ValueError(f"features of sequence {i}: {error}") from error
+    return Sequences(items, metadata=sequences.metadata)
 
 
 def _labels(sequences: Sequences, y: Any) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from seqmodels.data.audio import audio
 from seqmodels.data.fasta import fasta
+from seqmodels.data.features import FrameFeatures, SpeechFeatures
 from seqmodels.data.griffin_lim import from_log_mel, from_mfcc, griffin_lim
 from seqmodels.data.huggingface import from_rows
 from seqmodels.data.jsonl import jsonl
@@ -19,8 +20,10 @@ from seqmodels.data.vocabulary import Vocabulary
 
 __all__ = [
     "MFCC",
+    "FrameFeatures",
     "KnownHMM",
     "Speech",
+    "SpeechFeatures",
     "Vocabulary",
     "audio",
     "builtin_text",

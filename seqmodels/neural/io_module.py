@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from seqmodels.measure import Values
 from seqmodels.neural.network import Network, Source, State
 from seqmodels.neural.ops.tied_linear import TiedLinear
-from seqmodels.observations import Observation
+from seqmodels.observations import LinearOutputs, Observation
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class IOSpec:
             this; None: each has its own.
         source: of a network with an encoder; None: sources are read as targets are.
         has_missing: vectors only: whether features may be missing (NaN), which then is an input too.
+        has_first: vectors only: whether the linear skip has outputs of its own where there is no last vector.
     """
 
     reads: Literal["vectors", "symbols"]
@@ -37,6 +38,7 @@ class IOSpec:
     tied_scale: float | None = None
     source: SourceSpec | None = None
     has_missing: bool = False
+    has_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ class Embedding(nn.Module):
 class SequenceModule(nn.Module, Generic[State]):
     """``parameters_t = W hidden_t + S x_{t-1} + b``, ``hidden_t = network(start, x_1 .. x_{t-1}, source)``.
 
-    The linear skip S from the last vector is there for vectors only. Under ``has_end`` one more output is the logit of
-    the end.
+    The linear skip S from the last vector is there for vectors only; with ``has_first`` one more column of S is read
+    at the first step. Under ``has_end`` one more output is the logit of the end.
     A network that does not read the past has no x for an input, and there is no S: ``parameters_t = W hidden_t + b``.
     Where features may be missing they are read as 0, and a linear map of the mask of what is missing is added to the
     embedding of the step.
@@ -145,7 +147,7 @@ class SequenceModule(nn.Module, Generic[State]):
             if spec.has_end:
                 self.head.bias[-1] = -3.0  # sequences rarely end
         skips = spec.reads == "vectors" and network.reads_past
-        self.skip = nn.Linear(spec.size, n_outputs, bias=False) if skips else None
+        self.skip = nn.Linear(spec.size + spec.has_first, n_outputs, bias=False) if skips else None
         if self.skip is not None:
             nn.init.zeros_(self.skip.weight)
 
@@ -154,6 +156,16 @@ class SequenceModule(nn.Module, Generic[State]):
         """Let an untrained network predict about what frames are: ``n_frames`` that sum to ``frame_sum (D,)``."""
         bias = self.head.bias[: len(self.head.bias) - self.spec.has_end]
         bias.copy_(observation.starting_near(bias, frame_sum, n_frames))
+
+    @torch.no_grad()
+    def fit_linear(self, linear: LinearOutputs) -> None:
+        """Let an untrained network predict what this linear function of the last vector does: hidden states add 0."""
+        assert self.skip is not None, "a network that reads vectors has a skip"
+        n = len(linear.bias)
+        self.head.weight[:n] = 0
+        self.head.bias[:n] = linear.bias
+        columns = [linear.skip, linear.first.unsqueeze(-1)] if self.spec.has_first else [linear.skip]
+        self.skip.weight[:n] = torch.cat(columns, -1)
 
     def start(self, n: int, source: Tensor | None, mask: Tensor | None) -> State:
         """The network's state before the first step, for a batch of n."""
@@ -191,9 +203,9 @@ class SequenceModule(nn.Module, Generic[State]):
         hidden, state = self.hidden(inputs, is_start, is_after_source, state)
         outputs = self.head(hidden)
         if self.skip is not None:
-            outputs = outputs + self.skip(
-                torch.where(is_start.unsqueeze(-1), 0.0, self.transform(self._filled(inputs)))
-            )
+            start = is_start.unsqueeze(-1)
+            last = torch.where(start, 0.0, self.transform(self._filled(inputs)))
+            outputs = outputs + self.skip(torch.cat([last, start.to(last.dtype)], -1) if self.spec.has_first else last)
         return outputs, state
 
     def _filled(self, inputs: Tensor) -> Tensor:

@@ -16,10 +16,11 @@ from seqmodels.fitting import resolved_choices
 from seqmodels.generation import Cursor
 from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.model import SequenceModel
-from seqmodels.neural.batches import Batching, Row, StepRange, Windowing, assemble
+from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.io_module import IOSpec, SequenceModule, SourceSpec
+from seqmodels.neural.linear_start import linear_prediction
 from seqmodels.neural.network import Network, map_state
 from seqmodels.neural.ops.precision import autocast, autocast_dtype
 from seqmodels.neural.options import (
@@ -37,9 +38,9 @@ from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.precision import DTYPES, squares_exceed_float32, where_largest
 from seqmodels.preparation import MAX_HELD_OUT, Example
-from seqmodels.randomness import InitialDraws, training_draws
+from seqmodels.randomness import InitialDraws, fit_generator, training_draws
 from seqmodels.sequences import Kind
-from seqmodels.training import BatchResult, checkpoints_of_fit, train
+from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train
 
 MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
 ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
@@ -67,6 +68,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             ``"max-autotune"``. It takes a minute or more before the first step and then trains 8 % more symbols a
             second (a Transformer 128 wide in bfloat16 on one core, ``benchmarks/language_model.py``), so it pays in
             long runs; scoring and generation are never compiled. Needs a C++ compiler.
+        perturbation: vectors only: training sequences go through an affine map drawn for each, so that a network of few
+            speakers, sensors or subjects predicts others better; ``log_prob`` and ``objective`` of ``history_`` are
+            then of sequences so changed. None: as they are.
 
     The others are those of ``TrainingOptions`` and ``SequenceModel``.
     """
@@ -78,8 +82,10 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     scale_embeddings: bool = True
     training_precision: str = "auto"
     compile: Compile = False
+    perturbation: Perturbation | None = None
 
     _sums_out_missing: ClassVar[bool] = True
+    _has_first = False  # whether the linear skip of the module has outputs of its own for the first step
     _trained_on_missing = False  # whether training had missing values, so that the module reads where they are
     _carries_state: ClassVar[bool] = True  # whether training hands the state on, from steps to the next steps
 
@@ -118,11 +124,14 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if self.training_precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
         check_compile(self.compile)
+        if self.perturbation is not None:
+            self.perturbation.check()
         if self._bptt_steps() < 1:
             raise ValueError(f"context, bptt or piece is {self._bptt_steps()}; pass at least 1")
         self._windowing()
 
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
+        self._check_perturbation()
         self._check_memory()
         _check_float32(train_examples, "training")
         _check_float32(validation, "validation")
@@ -136,13 +145,19 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             any(_has_missing(example) for example in examples)
             or (previous is not None and previous.missing is not None)
         )
+        self._has_first = self.observation_.starts_linear if previous is None else previous.spec.has_first
         initial_generator = self._build()
-        if self.observation_.emits == "vectors":
+        rows = self._rows(train_examples)
+        starts_linear = self._has_first and self.module_.skip is not None and previous is None
+        linear = linear_prediction(rows) if starts_linear else None
+        if linear is not None:
+            start = self.observation_.starting_point(self.encoding_.size, self._starting_generator())
+            self.module_.fit_linear(self.observation_.starting_linear(start, linear))
+        elif self.observation_.emits == "vectors":
             self.module_.fit_bias(self.observation_, *_frame_sum(train_examples))
         if previous is not None:
             self._continue_from(previous)
         self.module_.to(device, torch.float32)
-        rows = self._rows(train_examples)
         bptt = self._bptt_steps()
         batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
@@ -160,6 +175,17 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
                 generator=generator,
             )
         self.module_.eval()
+
+    def _check_perturbation(self) -> None:
+        if self.perturbation is None:
+            return
+        if self.encoding_.reads != "vectors" or set(self.observation_.values(self.encoding_.size)) != {"reals"}:
+            raise ValueError("only vectors of real features can be perturbed; pass perturbation=None")
+        if self._is_tagger or self._has_encoder:
+            raise ValueError(
+                "a source and its targets would have to be perturbed alike, which is not known how to; pass "
+                "perturbation=None"
+            )
 
     def _continue_from(self, previous: SequenceModule[Any]) -> None:
         weights = previous.state_dict()
@@ -189,9 +215,13 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             tied_scale=self._tied_scale(),
             source=None if sources is None or self._source_shares_encoding() else _source_spec(sources),
             has_missing=self._trained_on_missing,
+            has_first=self._has_first,
         )
-        generator = torch.Generator().manual_seed(self.random_state)
-        self.module_: SequenceModule[Any] = SequenceModule(network, self.observation_, spec, generator)
+        self.module_: SequenceModule[Any] = SequenceModule(network, self.observation_, spec, self._starting_generator())
+
+    def _starting_generator(self) -> torch.Generator:
+        """What ``Observation.starting_point`` draws from."""
+        return torch.Generator().manual_seed(self.random_state)
 
     def _reads_missing(self) -> bool:
         module = self.module_
@@ -256,6 +286,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._trained_on_missing = "missing.weight" in state
+        skip = state.get("skip.weight")
+        self._has_first = skip is not None and np.shape(skip)[-1:] == (self.encoding_.size + 1,)
         build_with_weights(self._untrained, state, d_model=self.d_model, n_layers=self.n_layers)
         self.module_.eval()
 
@@ -273,7 +305,9 @@ class _Objective:
         self.device = model._device()
         self.precision = autocast_dtype(model.training_precision, self.device)
         self.batch_log_prob = compiled(batch_log_prob, model.compile)
-        self.carried_state: Any = None  # of the network; None before the first batch
+        self.perturbation = model.perturbation
+        # Of the network, with a perturbation also what its sequences go through; None before the first batch.
+        self.carried_state: Any = None
 
     def __call__(self, batch: tuple[list[StepRange], bool]) -> BatchResult:
         ranges, continues = batch
@@ -285,15 +319,22 @@ class _Objective:
             torch.float32,
             aligned_sources=self.module.network.aligned,
         )
+        transformation: Transformation | None = None
         if continues:
             # A copy, since under CUDA graphs the next step is written over the last one's.
-            self.carried_state = map_state(lambda kept: kept.detach().clone(), self.carried_state)
-        else:
+            state = map_state(lambda kept: kept.detach().clone(), self.carried_state)
+            if self.perturbation is not None:
+                state, transformation = state[0], Transformation(*state[1])
+        if self.perturbation is not None:
+            transformation = transformation or self._drawn_transformation(assembled)
+            assembled = self._perturbed(assembled, transformation)
+        if not continues:
             with autocast(self.device, self.precision):
-                self.carried_state = self.module.start(len(ranges), assembled.source, assembled.source_mask)
-        log_prob, output_parameters, self.carried_state = self.batch_log_prob(
-            self.module, self.observation, assembled, self.carried_state, self.precision
+                state = self.module.start(len(ranges), assembled.source, assembled.source_mask)
+        log_prob, output_parameters, state = self.batch_log_prob(
+            self.module, self.observation, assembled, state, self.precision
         )
+        self.carried_state = state if transformation is None else (state, tuple(transformation))
         scored = assembled.step_weights > 0
         scored_log_prob = torch.where(scored, log_prob, 0.0)
         hits = self.observation.floor_hits(output_parameters.detach(), self.module.spec.size)
@@ -303,6 +344,19 @@ class _Objective:
             log_prob=scored_log_prob.detach().double().sum() + self.log_det_per_step * assembled.n_steps,
             n_units=self.units_per_step * assembled.n_steps,
             floor_hits=(hits & scored).sum(),
+        )
+
+    def _drawn_transformation(self, batch: PaddedBatch) -> Transformation:
+        assert self.perturbation is not None
+        return self.perturbation.draw(len(batch.inputs), batch.inputs.shape[-1], fit_generator(), batch.inputs)
+
+    def _perturbed(self, batch: PaddedBatch, transformation: Transformation) -> PaddedBatch:
+        assert self.perturbation is not None
+        return replace(
+            batch,
+            inputs=self.perturbation.noisy(transformation(batch.inputs), fit_generator()),
+            targets=transformation(batch.targets),
+            past=None if batch.past is None else transformation(batch.past),
         )
 
 

@@ -19,6 +19,38 @@ class FullConditionals(NamedTuple):
     others: Tensor
 
 
+class LinearPrediction(NamedTuple):
+    """``x_t = A x_{t-1} + c + e_t``, ``e_t ~ N(0, Σ)``, and ``x_1 ~ N(m, S)``; encoded units, float64.
+
+    Attributes:
+        coefficients: A ``(D, D)``.
+        intercept: c ``(D,)``.
+        covariance: Σ ``(D, D)``.
+        first_mean: m ``(D,)``.
+        first_covariance: S ``(D, D)``.
+    """
+
+    coefficients: Tensor
+    intercept: Tensor
+    covariance: Tensor
+    first_mean: Tensor
+    first_covariance: Tensor
+
+
+class LinearOutputs(NamedTuple):
+    """Output parameters as a linear function of the last step, ``bias + skip x_{t-1}``, and ``bias + first`` without.
+
+    Attributes:
+        bias: ``(P,)``.
+        skip: ``(P, D)``.
+        first: ``(P,)``.
+    """
+
+    bias: Tensor
+    skip: Tensor
+    first: Tensor
+
+
 class Observation(Configurable, ABC):
     """A density or distribution over one encoded step, given P real numbers: the output parameters.
 
@@ -30,7 +62,8 @@ class Observation(Configurable, ABC):
 
     - ``values``, where features are bits or counts. Reals come standardised; a density of positive reals is used with
       ``encoding=Standardize(with_mean=False)``, which scales and does not shift.
-    - ``starting_point`` and ``starting_near``, where zeros are no good start for gradient training.
+    - ``starting_point`` and ``starting_near``, where zeros are no good start for gradient training; ``starts_linear``
+      and ``starting_linear``, where a network can start from a linear prediction of each vector.
     - ``n_past``, for a density that looks at past steps; ``sums_out_missing``, for one that takes NaN.
     - ``distribution``, where Pyro has this one (by default its mean and variance are not known); ``tempered``.
     - ``log_probs``, for symbols.
@@ -88,6 +121,15 @@ class Observation(Configurable, ABC):
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
         """``start (P,)`` moved to ``n`` training frames that sum to ``total (D,)``, where they are not standardised."""
         return start
+
+    @property
+    def starts_linear(self) -> bool:
+        """Whether a network of this observation starts from a linear prediction, by ``starting_linear``."""
+        return False
+
+    def starting_linear(self, start: Tensor, linear: LinearPrediction) -> LinearOutputs:
+        """Output parameters whose density is about this linear prediction's; ``start (P,)`` tells components apart."""
+        raise NotImplementedError(f"{self!r} starts from no linear prediction")
 
     def log_probs(self, output_parameters: Tensor) -> Tensor:
         """``(..., V)`` log-probability of every symbol; ``ValueError`` for observations of vectors."""

@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 
 from seqmodels.observations import gaussian
-from seqmodels.observations.base import FullConditionals, Observation, full_conditionals_of_mixture
+from seqmodels.observations.base import (
+    FullConditionals,
+    LinearOutputs,
+    LinearPrediction,
+    Observation,
+    full_conditionals_of_mixture,
+)
 from seqmodels.observations.gaussian import CovarianceType, ShapeType
 from seqmodels.parameters import Configurable
 
@@ -231,6 +237,41 @@ class GaussianMixture(Observation):
         if self.shape_type == "lowrank":  # at W = 0 its gradient is zero
             shapes[:, size:] = 0.1 * torch.randn(self.n_components, size * self.rank, generator=generator)
         return self.pack(torch.zeros(self.n_components), means, shapes)
+
+    @property
+    def starts_linear(self) -> bool:
+        return True
+
+    def starting_linear(self, start: Tensor, linear: LinearPrediction) -> LinearOutputs:
+        """Components around the prediction, each of twice the covariance of the one before, about that of its errors.
+
+        Their means lie apart by a tenth of what those of ``start`` do, in deviations of the errors.
+        """
+        size, m = len(linear.intercept), self.n_components
+        log_weights, apart, shapes = self.unpack(start.double(), size)
+        factors = 2.0 ** (torch.arange(m, dtype=torch.float64) - (m - 1) / 2)
+
+        def shapes_around(covariance: Tensor) -> Tensor:
+            each = factors[:, None, None] * covariance  # (M, D, D)
+            if self.shape_type == "full":
+                return gaussian.shape_of_covariance(each)
+            variances = each.diagonal(dim1=-2, dim2=-1)
+            if self.covariance_type == "spherical":
+                variances = variances.mean(-1, keepdim=True).expand_as(variances)
+            directions = shapes[:, size:].unflatten(-1, (size, -1)) * variances.sqrt().unsqueeze(-1)
+            return torch.cat([variances.log(), directions.flatten(-2)], -1)
+
+        spread = 0.1 * apart @ torch.linalg.cholesky(linear.covariance).T
+        around = shapes_around(linear.covariance)
+        bias = self.pack(log_weights, linear.intercept + spread, around)
+        skip = torch.zeros(len(bias), size)
+        skip[m : m + m * size] = linear.coefficients.float().repeat(m, 1)  # rows of the means, as ``pack`` lays them
+        first = self.pack(
+            0 * log_weights,
+            (linear.first_mean - linear.intercept).expand(m, size),
+            shapes_around(linear.first_covariance) - around,
+        )
+        return LinearOutputs(bias.float(), skip, first.float())
 
     def with_floor(self, factor: float) -> GaussianMixture:
         return replace(self, min_covariance=factor * self.min_covariance)

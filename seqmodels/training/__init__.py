@@ -5,6 +5,7 @@ from seqmodels.training.checkpoint import Checkpoints, Resumable, check_checkpoi
 from seqmodels.training.interruption import Interruption, interruptible
 from seqmodels.training.loop import BatchResult, CarriesState, Objective, TrainConfig, train
 from seqmodels.training.optimizers import AdamW, Muon, Optimizer
+from seqmodels.training.perturbation import Perturbation, Transformation
 from seqmodels.training.schedules import Cosine, Schedule, Trapezoid
 
 __all__ = [
@@ -18,10 +19,12 @@ __all__ = [
     "Muon",
     "Objective",
     "Optimizer",
+    "Perturbation",
     "Resumable",
     "Schedule",
     "TensorBoard",
     "TrainConfig",
+    "Transformation",
     "Trapezoid",
     "check_checkpoint_arguments",
     "checkpoints_of_fit",

@@ -57,6 +57,34 @@ def test_gain_moves_only_the_first_coefficient(waveform: np.ndarray) -> None:
     np.testing.assert_allclose(louder[:, 1:], 0, atol=1e-9)
 
 
+@pytest.mark.parametrize("warp", [0.8, 1.0, 1.25])
+def test_a_warp_multiplies_frequencies_up_to_a_bound_and_keeps_half_the_sample_rate(warp: float) -> None:
+    plain, warped = MFCC(n_filters=20).filters(8000), MFCC(n_filters=20, warp=warp).filters(8000)
+    bins = np.arange(129) * 8000 / 256
+    peaks, images = (bins[each.argmax(axis=1)] for each in (plain, warped))
+    bound = 0.6 * 4000 * min(warp, 1) / warp
+    below = peaks < bound - 100
+    assert below.sum() > 8
+    np.testing.assert_allclose(images[below], warp * peaks[below], atol=40)  # a bin has 31 Hz
+    above = peaks > bound + 100
+    slope = (4000 - warp * bound) / (4000 - bound)
+    np.testing.assert_allclose(images[above], 4000 - slope * (4000 - peaks[above]), atol=40)
+    assert (np.diff(images) >= 0).all()
+    assert images[-1] < 4000
+
+
+def test_a_warp_undoes_a_shift_of_the_formants() -> None:
+    t = np.arange(4000) / 8000
+    short, long = (sum(np.sin(2 * np.pi * f * scale * t) for f in (400, 900, 1500)) for scale in (1.15, 1.0))
+
+    def distance(warp: float) -> float:
+        return float(
+            np.abs(MFCC(n_filters=20, warp=warp)(0.2 * short, 8000) - MFCC(n_filters=20)(0.2 * long, 8000)).mean()
+        )
+
+    assert distance(1.15) < 0.5 * distance(1.0)
+
+
 def test_frames_lie_where_they_are_said_to() -> None:
     pulse = np.zeros(4000)
     pulse[1000] = 1.0
@@ -92,6 +120,7 @@ def test_global_random_state_is_untouched(waveform: np.ndarray) -> None:
         (MFCC(high=5000.0), np.zeros(400), r"does not lie between 0 and 4000\.0 Hz"),
         (MFCC(n_filters=200), np.zeros(400), r"pass fewer n_filters"),
         (MFCC(n_coefficients=41), np.zeros(400), "pass 1 to 40"),
+        (MFCC(warp=0.0), np.zeros(400), "warp is 0.0; pass a factor above 0"),
         (MFCC(), np.zeros((400, 2)), r"shape \(400, 2\)"),
         (MFCC(), np.zeros(400, dtype=np.int32), "int32; pass int16"),
         (MFCC(), np.array([0.0] * 300 + [np.nan] * 100), "not finite at sample 300"),

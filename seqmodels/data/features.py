@@ -1,0 +1,131 @@
+"""Features of whole recordings for a classifier: slopes, and each recording less its own level, mean and deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, field
+from itertools import product
+
+import numpy as np
+
+from seqmodels.data.mfcc import MFCC, deltas
+from seqmodels.parameters import Configurable
+
+NOISE_FLOOR = 0.004  # of full scale
+
+
+@dataclass(eq=False, repr=False)
+class FrameFeatures(Configurable):
+    """``(T, D)`` frames in, ``(T, (1 + orders) D)`` out: frames, their slopes, the slopes of those, and so on.
+
+    Every number depends on the whole sequence, so this is no density's encoding: a likelihood of what comes out is not
+    comparable with one of the frames. It is for ``GenerativeClassifier(features=...)``, where all labels share it.
+
+    Args:
+        orders: 0: frames alone; 1: with slopes (``deltas``); 2: with the slopes of the slopes.
+        mean: from each sequence its own mean is taken, which a channel or a speaker adds to all frames of cepstra
+            (Atal 1974).
+        variance: each column is divided by its own standard deviation over the sequence (Viikki and Laurila 1998,
+            *Cepstral domain segmental feature vector normalization for noise robust speech recognition*).
+        width: frames to either side that a slope is fitted to.
+
+    Raises:
+        ValueError: a sequence in which a column is constant, under ``variance``.
+
+    >>> FrameFeatures(1)(np.array([[0.0], [2.0], [4.0]])).shape
+    (3, 2)
+    """
+
+    orders: int = 2
+    _: KW_ONLY
+    mean: bool = True
+    variance: bool = True
+    width: int = 2
+
+    def __call__(self, frames: np.ndarray) -> np.ndarray:
+        """``(T, D)`` -> ``(T, (1 + orders) D)`` float64."""
+        if self.orders < 0:
+            raise ValueError(f"orders is {self.orders}; pass 0 or more")
+        columns = [np.asarray(frames, dtype=np.float64)]
+        for _ in range(self.orders):
+            columns.append(deltas(columns[-1], self.width))
+        stacked = np.concatenate(columns, axis=1)
+        if self.mean:
+            stacked = stacked - stacked.mean(axis=0)
+        if not self.variance:
+            return stacked
+        deviation = stacked.std(axis=0)
+        if not (deviation > 0).all():
+            raise ValueError(
+                f"column {int(np.argmin(deviation > 0))} is constant over a sequence of {len(stacked)} frames, so it "
+                "has no deviation to be divided by; leave the sequence out, or pass variance=False"
+            )
+        return np.asarray(stacked / deviation)
+
+
+@dataclass(eq=False, repr=False)
+class SpeechFeatures(Configurable):
+    """A waveform ``(n,)`` or ``(n, 1)`` in, ``(T, D)`` features out, from which much of who spoke has been taken away.
+
+    The loudest sample is brought to one level and a floor of noise is added to all recordings, so that silence is alike
+    in all; cepstra; slopes; and each column less its mean, over its deviation.
+
+    With ``speed``, ``tempo`` and ``mfcc__warp`` one recording is read as another voice might have spoken it:
+    ``perturbed`` lists such readings, for ``GenerativeClassifier(training_features=...)``.
+
+    Args:
+        sample_rate: in Hz.
+        mfcc: cepstra; its ``dither`` is the floor of noise.
+        frames: what is made of the cepstra.
+        level: of the loudest sample, of full scale 1; None: as recorded.
+        speed: as if the recording were played so much faster: all frequencies and the rate of speech times this (Ko et
+            al. 2015, *Audio augmentation for speech recognition*).
+        tempo: the rate of speech alone, times this: frames are so much further apart.
+
+    >>> SpeechFeatures(8000)(np.sin(np.arange(8000) ** 1.5)).shape
+    (98, 39)
+    """
+
+    sample_rate: int
+    _: KW_ONLY
+    mfcc: MFCC = field(default_factory=lambda: MFCC(dither=NOISE_FLOOR * 32768))
+    frames: FrameFeatures = field(default_factory=FrameFeatures)
+    level: float | None = 0.25
+    speed: float = 1.0
+    tempo: float = 1.0
+
+    def __call__(self, waveform: np.ndarray) -> np.ndarray:
+        """``(n,)`` or ``(n, 1)`` floats in [-1, 1] -> ``(T, D)``.
+
+        Raises:
+            ValueError: what ``MFCC`` and ``FrameFeatures`` refuse; a waveform of zeros under ``level``; a ``speed`` or
+                ``tempo`` that is not above 0.
+        """
+        if not (0 < self.speed < np.inf and 0 < self.tempo < np.inf):
+            raise ValueError(f"speed is {self.speed} and tempo is {self.tempo}; pass factors above 0, 1 for none")
+        samples = np.asarray(waveform, dtype=np.float64)
+        if samples.ndim == 2 and samples.shape[1] == 1:
+            samples = samples[:, 0]
+        if self.level is not None:
+            loudest = np.abs(samples).max(initial=0.0)
+            if not loudest > 0:
+                raise ValueError("the waveform has no sample but zeros, so no level; leave it out, or pass level=None")
+            samples = samples * (self.level / loudest)
+        cepstra = self.mfcc.clone().set_params(hop=self.mfcc.hop * self.tempo)
+        return self.frames(cepstra(samples, round(self.sample_rate * self.speed)))
+
+    def perturbed(
+        self, *, speeds: Iterable[float] = (1.0,), tempos: Iterable[float] = (1.0,), warps: Iterable[float] = (1.0,)
+    ) -> list[SpeechFeatures]:
+        """Each combination of these factors, on top of its own, but for that in which all are 1.
+
+        >>> SpeechFeatures(8000).perturbed(speeds=(0.8, 1.0, 1.25))
+        [SpeechFeatures(sample_rate=8000, speed=0.8), SpeechFeatures(sample_rate=8000, speed=1.25)]
+        """
+        return [
+            self.clone().set_params(
+                speed=self.speed * speed, tempo=self.tempo * tempo, mfcc__warp=self.mfcc.warp * warp
+            )
+            for speed, tempo, warp in product(speeds, tempos, warps)
+            if (speed, tempo, warp) != (1.0, 1.0, 1.0)
+        ]
