@@ -133,7 +133,8 @@ def argument_types(cls: type) -> dict[str, Any]:
 
 def _types_of_constructor(cls: Any) -> dict[str, Any]:
     """Of a constructor that is not a dataclass's: those cannot be resolved, but the annotations of their fields can."""
-    return {} if "__dataclass_fields__" in vars(cls) else get_type_hints(cls.__init__)
+    owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
+    return {} if "__dataclass_fields__" in vars(owner) else get_type_hints(owner.__init__)
 
 
 def check_argument(cls: type, name: str, value: Any, *, any_number: bool = False) -> None:

@@ -48,6 +48,10 @@ class Careful(AdamW):
     """An optimizer of one's own."""
 
 
+class PlainBigram(sm.NGram):
+    """A subclass that is no dataclass, with the constructor of its base."""
+
+
 class Same:
     """Holds a class of the same name as one of seqmodels'."""
 
@@ -69,6 +73,10 @@ def test_a_subclass_is_saved_with_a_warning_and_loaded_with_help(tmp_path: Path)
     assert type(loaded) is SlowGRU
     assert (loaded.lr, loaded.warm) == (1e-4, {"a": (1, 2)})
     np.testing.assert_array_equal(loaded.log_prob(X), model.log_prob(X))
+    plain = PlainBigram(2).fit(X)
+    again = sm.load(saved(plain, tmp_path / "plain", "PlainBigram"), classes=[PlainBigram])
+    assert type(again) is PlainBigram
+    np.testing.assert_array_equal(again.log_prob(X), plain.log_prob(X))
     with pytest.raises(ValueError, match=r"holds a .*\.SlowGRU, which is not one of seqmodels' .*classes=\[SlowGRU\]"):
         sm.load(path)
 
