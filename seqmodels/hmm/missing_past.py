@@ -58,28 +58,28 @@ class PastFilter:
     def beliefs(self, sequences: Sequence[np.ndarray]) -> list[Beliefs | None]:
         """Of each encoded sequence ``(T, D)``; None of one without missing values.
 
-        Only stretches that begin with a missing value and end with p complete frames are filtered, side by side.
+        Only gaps that begin with a missing value and end with p complete frames are filtered, side by side.
         """
         p = self.observation.order
-        stretches = [(i, *bounds) for i, x in enumerate(sequences) for bounds in _stretches(x, p)]
-        stretches.sort(key=lambda s: s[1] - s[2])  # the longest first
-        if not stretches:
+        gaps = [(i, *bounds) for i, x in enumerate(sequences) for bounds in _gaps(x, p)]
+        gaps.sort(key=lambda s: s[1] - s[2])  # the longest first
+        if not gaps:
             return [None] * len(sequences)
-        past = torch.stack([torch.as_tensor(_window(sequences[i], first, p)) for i, first, _ in stretches])
-        lengths = np.array([stop - first for _, first, stop in stretches])
-        after: list[list[Tensor]] = [[] for _ in stretches]
+        past = torch.stack([torch.as_tensor(_window(sequences[i], first, p)) for i, first, _ in gaps])
+        lengths = np.array([stop - first for _, first, stop in gaps])
+        after: list[list[Tensor]] = [[] for _ in gaps]
         for k in range(int(lengths.max())):
             n = int((lengths > k).sum())
-            x = np.stack([sequences[i][first + k] for i, first, _ in stretches[:n]])
+            x = np.stack([sequences[i][first + k] for i, first, _ in gaps[:n]])
             past = self.advance(past[:n], torch.as_tensor(x))
             for parts, one in zip(after, past, strict=False):
                 parts.append(one)
-        found: list[list[tuple[np.ndarray, Tensor]]] = [[] for _ in sequences]
-        for (i, first, stop), parts in sorted(zip(stretches, after, strict=True), key=lambda item: item[0]):
-            found[i].append((np.arange(first + 1, stop + 1), torch.stack(parts)))
+        by_sequence: list[list[tuple[np.ndarray, Tensor]]] = [[] for _ in sequences]
+        for (i, first, stop), parts in sorted(zip(gaps, after, strict=True), key=lambda item: item[0]):
+            by_sequence[i].append((np.arange(first + 1, stop + 1), torch.stack(parts)))
         return [
             Beliefs(np.concatenate([s for s, _ in each]), torch.cat([b for _, b in each])) if each else None
-            for each in found
+            for each in by_sequence
         ]
 
 
@@ -141,7 +141,7 @@ def with_beliefs(past: Tensor, parts: Sequence[tuple[Beliefs | None, int, int]])
     return wide
 
 
-def _stretches(x: np.ndarray, p: int) -> list[tuple[int, int]]:
+def _gaps(x: np.ndarray, p: int) -> list[tuple[int, int]]:
     """``[first, stop)``: from a frame with a missing value until p complete frames have passed."""
     missing = np.isnan(np.asarray(x)).any(axis=1)
     if not missing.any():

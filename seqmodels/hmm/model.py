@@ -597,9 +597,9 @@ def _learn_past_filter(model: HMM, emission: Emission, examples: list[Example]) 
     """Fix what says what is known of missing past values: EM leaves it as it is, so that its objective only rises."""
     if model.shared_autoregression_ is None and _misses_past(model, examples):
         assert isinstance(emission, AutoregressiveEmission)
-        goes_on = model.warm_start and "parameters_" in vars(model)
+        continues = model.warm_start and "parameters_" in vars(model)
         model.shared_autoregression_ = (
-            _past_filter(model) if goes_on else fitted_filter(emission, joined_values(examples))
+            _past_filter(model) if continues else fitted_filter(emission, joined_values(examples))
         ).row
 
 

@@ -259,8 +259,8 @@ class AutoregressiveEmission(Emission):
         first_mean = (torch.where(is_observed, early, 0.0).sum(0) + extra * mean) / (n_early + extra)
         centred = torch.where(is_observed, early - first_mean, 0.0)
         first = (centred.T @ centred + extra * covariance) / (len(early) + extra)
-        own = (centred.square().sum(0) + extra * covariance.diagonal()) / (n_early + extra)
-        first.diagonal().copy_(torch.where(n_early < len(early), own, first.diagonal()))
+        variances = (centred.square().sum(0) + extra * covariance.diagonal()) / (n_early + extra)
+        first.diagonal().copy_(torch.where(n_early < len(early), variances, first.diagonal()))
         return self.observation.pack(
             torch.zeros(n_states, self.size, self.n_regressors, dtype=torch.float64, device=x.device),
             mean.expand(n_states, -1),
