@@ -612,6 +612,8 @@ def small_model(*, kind: Kind, network: bool, **options: Any) -> sm.SequenceMode
 def test_bad_input_is_named_and_leaves_an_earlier_fit_alone(
     kind: Kind, bad: Any, message: str, where: str, network: bool
 ) -> None:
+    if "NaN" in message and not network:
+        pytest.skip("an HMM sums missing values out")
     model = small_model(kind=kind, network=network).fit(GOOD[kind], validation=None)
     before = model.log_prob(GOOD[kind])
     for ask in where.split():
@@ -629,10 +631,11 @@ def test_targets_are_one_for_each_sequence_and_of_its_kind(network: bool) -> Non
         model.fit(X, y[:1])
     with pytest.raises(ValueError, match="X is 2-dimensional vectors but y is text"):
         model.fit(X, ["to", "be"])
-    with pytest.raises(ValueError, match="sequence 1 of y has a NaN at frame 2"):
-        model.log_prob(X, [FRAMES + 2, NAN])
-    with pytest.raises(ValueError, match="sequence 0 of X has a NaN at frame 2"):
-        model.predict_next(NAN, source=FRAMES)
+    if network:  # an HMM sums missing values out
+        with pytest.raises(ValueError, match="sequence 1 of y has a NaN at frame 2"):
+            model.log_prob(X, [FRAMES + 2, NAN])
+        with pytest.raises(ValueError, match="sequence 0 of X has a NaN at frame 2"):
+            model.predict_next(NAN, source=FRAMES)
     assert_array_equal(model.log_prob(X, y), before)
 
 

@@ -42,6 +42,7 @@ class CausalModel(NeuralModel):
             sequences.
     """
 
+    d_model: int = 256
     module: nn.Module | Callable[[int], nn.Module]
     context: int = 128
     stride: int | None = None
@@ -52,7 +53,7 @@ class CausalModel(NeuralModel):
         super()._check_hyperparameters()
         with InitialDraws(torch.Generator().manual_seed(self.random_state)):
             module = self._make()
-        check_causal(module, self.d_model)
+        check_causal(module, self.d_model_)
 
     def _windowing(self) -> Windowing:
         return Windowing(self.context, self.stride)
@@ -61,12 +62,12 @@ class CausalModel(NeuralModel):
         return self.context
 
     def _network(self) -> Network[Any]:
-        return CausalNetwork(self._make(), self.d_model)
+        return CausalNetwork(self._make(), self.d_model_)
 
     def _make(self) -> nn.Module:
         if isinstance(self.module, nn.Module):
             return copy.deepcopy(self.module)
-        made = self.module(self.d_model)
+        made = self.module(self.d_model_)
         if not isinstance(made, nn.Module):
             raise ValueError(
                 f"module makes a {type(made).__name__}; pass an nn.Module, or a function that makes one of d_model"

@@ -24,6 +24,7 @@ from seqmodels.neural.linear_start import linear_prediction
 from seqmodels.neural.network import Network, map_state
 from seqmodels.neural.ops.precision import autocast, autocast_dtype
 from seqmodels.neural.options import (
+    DEFAULT_WIDTH,
     MAY_CHANGE,
     Compile,
     TrainingOptions,
@@ -32,6 +33,7 @@ from seqmodels.neural.options import (
     compiled,
     sequences_per_batch,
     train_config,
+    width_for,
 )
 from seqmodels.neural.scoring import batch_log_prob, log_prob_steps
 from seqmodels.neural.weights import build_with_weights
@@ -75,7 +77,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     The others are those of ``TrainingOptions`` and ``SequenceModel``.
     """
 
-    d_model: int = 256
+    d_model: Any = 256  # int; "auto" too where ``_width_follows_data``
     n_layers: int = 1
     dropout: float = 0.1
     tie_embeddings: bool = False
@@ -86,6 +88,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     _sums_out_missing: ClassVar[bool] = True
     _has_first = False  # whether the linear skip of the module has outputs of its own for the first step
+    _width_follows_data: ClassVar[bool] = False  # whether d_model may be "auto"
     _trained_on_missing = False  # whether training had missing values, so that the module reads where they are
     _carries_state: ClassVar[bool] = True  # whether training hands the state on, from steps to the next steps
 
@@ -117,6 +120,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _check_hyperparameters(self) -> None:
         check_training_options(self)
         for name in ("d_model", "n_layers"):
+            if name == "d_model" and self._width_follows_data and self.d_model == "auto":
+                continue
             if not (isinstance(getattr(self, name), int | np.integer) and getattr(self, name) >= 1):
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
         if not 0 <= self.dropout < 1:
@@ -130,8 +135,23 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             raise ValueError(f"context, bptt or piece is {self._bptt_steps()}; pass at least 1")
         self._windowing()
 
+    @property
+    def d_model_(self) -> int:
+        """Width of the hidden state: ``d_model``, or what ``"auto"`` came to."""
+        if self.d_model == "auto":
+            return int(self.__dict__.get("_width", DEFAULT_WIDTH))
+        return int(self.d_model)
+
+    def _choose_width(self, examples: list[Example]) -> None:
+        """What ``d_model="auto"`` comes to, for these examples and this budget."""
+        if self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
+            only_time = self.max_seconds is not None and self.max_steps in ("auto", None) and self.max_epochs is None
+            n_steps = sum(len(e.values) for e in examples)
+            self._width = width_for(n_steps) if only_time else DEFAULT_WIDTH
+
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
         self._check_perturbation()
+        self._choose_width(train_examples)
         self._check_memory()
         _check_float32(train_examples, "training")
         _check_float32(validation, "validation")
@@ -233,7 +253,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _tied_scale(self) -> float | None:
         if self.tie_embeddings and self.encoding_.reads == "vectors":
             raise ValueError("vectors have no table of embeddings to tie; pass tie_embeddings=False")
-        scale = self.d_model**0.5 if self.scale_embeddings else 1.0
+        scale = self.d_model_**0.5 if self.scale_embeddings else 1.0
         return scale if self.tie_embeddings else None
 
     def _rows(self, examples: list[Example]) -> list[Row]:
@@ -244,7 +264,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     def _check_memory(self) -> None:
         """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory."""
-        n_weights = self.d_model * (self.d_model + self.encoding_.size)
+        n_weights = self.d_model_ * (self.d_model_ + self.encoding_.size)
         if n_weights < MIN_WEIGHTS_TO_COUNT:  # not worth building the network twice
             return
         like = copy.copy(self)
@@ -288,7 +308,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self._trained_on_missing = "missing.weight" in state
         skip = state.get("skip.weight")
         self._has_first = skip is not None and np.shape(skip)[-1:] == (self.encoding_.size + 1,)
-        build_with_weights(self._untrained, state, d_model=self.d_model, n_layers=self.n_layers)
+        if self.d_model == "auto" and "begin" in state:
+            self._width = np.asarray(state["begin"]).size  # of a file that is none, refused next
+        build_with_weights(self._untrained, state, d_model=self.d_model_, n_layers=self.n_layers)
         self.module_.eval()
 
     def _untrained(self) -> SequenceModule[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -27,6 +28,9 @@ Compile = bool | Literal["reduce-overhead", "max-autotune"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 DEFAULT_STEPS = 2_000
+DEFAULT_WIDTH = 256  # of d_model="auto"; with max_seconds alone that for as many steps of data,
+STEPS_OF_DEFAULT_WIDTH = 400_000
+MIN_WIDTH = 32  # and for fewer a smaller one, down to this (experiments/sizes.py)
 STEPS_PER_BATCH = 1_024  # of the data; small batches learn more per second on a CPU
 COMPILE_CHOICES: tuple[Compile, ...] = (False, True, "reduce-overhead", "max-autotune")
 MAY_CHANGE = frozenset({"max_steps", "max_epochs", "patience"})  # in a run that is resumed
@@ -98,6 +102,18 @@ def sequences_per_batch(options: TrainingOptions, lengths: Sequence[int], longes
         return options.batch_size
     typical = np.mean([min(length, longest) for length in lengths])
     return int(np.clip(STEPS_PER_BATCH / typical, 8, 64))
+
+
+def width_for(n_steps: int) -> int:
+    """The hidden width for ``n_steps`` of training data: ``256 sqrt(n_steps / 400000)``, a power of two, 32 to 256.
+
+    The weights of a layer grow as the square of its width, so they grow with the data: about one for each step.
+
+    >>> [width_for(n) for n in (300, 10_000, 50_000, 100_000, 1_000_000)]
+    [32, 32, 64, 128, 256]
+    """
+    width = DEFAULT_WIDTH * math.sqrt(n_steps / STEPS_OF_DEFAULT_WIDTH)
+    return int(np.clip(2 ** round(math.log2(max(1.0, width))), MIN_WIDTH, DEFAULT_WIDTH))
 
 
 def train_config(options: TrainingOptions) -> TrainConfig:

@@ -12,6 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import multivariate_normal
 
 import seqmodels as sm
+from seqmodels.evaluation.full_conditionals import feature_log_probs
 
 A = np.array([[0.7, 0.2], [-0.3, 0.5]])
 NOISE = np.array([[1.0, 0.4], [0.4, 0.6]])
@@ -163,3 +164,17 @@ def test_other_algorithms_learn_from_missing_values(algorithm: str) -> None:
     model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), algorithm=algorithm, max_iter=8).fit(HOLES)
     start = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), max_iter=0).fit(HOLES)
     assert model.score(HOLES) > start.score(HOLES)
+
+
+def test_each_feature_given_the_others_is_the_rest_of_the_joint_density() -> None:
+    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), dtype="float64", max_iter=3).fit(HOLES)
+    x = HOLES[0]
+    (conditionals,) = feature_log_probs(model, [x])
+    assert np.array_equal(np.isnan(conditionals), np.isnan(x))
+    complete = np.flatnonzero(~np.isnan(x).any(1) & np.roll(np.isnan(x).any(1), 1))  # after a frame with a hole
+    assert len(complete) > 2
+    for t in complete:
+        without = x.copy()
+        without[t, 0] = np.nan
+        joint, others = (model.log_prob_steps([each])[0][t] for each in (x, without))
+        assert_allclose(conditionals[t, 0], joint - others, atol=1e-9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
@@ -30,6 +30,9 @@ class RecurrentModel(NeuralModel, ABC):
     """What recurrent models without an encoder share: they see the whole past; what is dropped or added is optional.
 
     Args:
+        d_model: width of the hidden state. ``"auto"``: 256; where ``max_seconds`` is the only budget, ``256 sqrt(n /
+            400000)`` for n steps of training data, a power of two from 32 to 256, for a few sequences teach a wide
+            network nothing but themselves. ``d_model_`` is what it came to.
         bptt: steps back-propagated through at once (truncated back-propagation); the state is carried on.
         recurrent_dropout: the fraction of features and states dropped in training, the same at every step of a window
             (Gal & Ghahramani 2016); ``dropout`` draws afresh at every step, and leaves states alone.
@@ -42,12 +45,15 @@ class RecurrentModel(NeuralModel, ABC):
     To add one, define ``_network``.
     """
 
+    d_model: int | Literal["auto"] = "auto"
     bptt: int = 64
     recurrent_dropout: float = 0.0
     embedding_dropout: float = 0.0
     weight_drop: float = 0.0
     layer_norm: bool = False
     residual: bool = False
+
+    _width_follows_data: ClassVar[bool] = True
 
     def _windowing(self) -> Windowing:
         return Windowing()
@@ -94,8 +100,8 @@ class Recurrent(RecurrentModel):
 
     def _network(self) -> Network[Any]:
         if self.cell in FAST_NETWORKS:
-            return FAST_NETWORKS[self.cell](self.d_model, self.n_layers, dropout=self.dropout, options=self._options())
-        return CellStack(self.cell, self.d_model, self.n_layers, dropout=self.dropout, options=self._options())
+            return FAST_NETWORKS[self.cell](self.d_model_, self.n_layers, dropout=self.dropout, options=self._options())
+        return CellStack(self.cell, self.d_model_, self.n_layers, dropout=self.dropout, options=self._options())
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -120,7 +126,7 @@ class ElmanRNN(RecurrentModel):
 
     def _network(self) -> Network[Any]:
         return ElmanNetwork(
-            self.d_model,
+            self.d_model_,
             self.n_layers,
             nonlinearity=self.nonlinearity,
             dropout=self.dropout,
@@ -142,7 +148,7 @@ class LSTM(RecurrentModel):
     lr: float = 8e-3
 
     def _network(self) -> Network[Any]:
-        return LSTMNetwork(self.d_model, self.n_layers, dropout=self.dropout, options=self._options())
+        return LSTMNetwork(self.d_model_, self.n_layers, dropout=self.dropout, options=self._options())
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -159,4 +165,4 @@ class GRU(RecurrentModel):
     lr: float = 4e-3
 
     def _network(self) -> Network[Any]:
-        return GRUNetwork(self.d_model, self.n_layers, dropout=self.dropout, options=self._options())
+        return GRUNetwork(self.d_model_, self.n_layers, dropout=self.dropout, options=self._options())

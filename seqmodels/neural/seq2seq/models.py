@@ -57,6 +57,7 @@ class LSTMSeq2Seq(NeuralModel):
     of ``NeuralModel``.
     """
 
+    d_model: int = 256
     attention: AttentionKind = "additive"
     query: QueryState = "previous"
     n_heads: int = 1
@@ -87,7 +88,7 @@ class LSTMSeq2Seq(NeuralModel):
 
     def _network(self) -> Network[Any]:
         return LSTMSeq2SeqNetwork(
-            self.d_model,
+            self.d_model_,
             self.n_layers,
             attention=self._attention(),
             bidirectional=self.bidirectional,
@@ -101,15 +102,15 @@ class LSTMSeq2Seq(NeuralModel):
             case None:
                 return None
             case "additive":
-                return AdditiveAttention(self.d_model, features="coverage" if self.coverage else None)
+                return AdditiveAttention(self.d_model_, features="coverage" if self.coverage else None)
             case "location":
-                return AdditiveAttention(self.d_model, features="location-coverage" if self.coverage else "location")
+                return AdditiveAttention(self.d_model_, features="location-coverage" if self.coverage else "location")
             case "multiplicative":
                 return MultiplicativeAttention(
-                    self.d_model, n_heads=self.n_heads, projections=self.projections, coverage=self.coverage
+                    self.d_model_, n_heads=self.n_heads, projections=self.projections, coverage=self.coverage
                 )
             case "general":
-                return GeneralAttention(self.d_model, coverage=self.coverage)
+                return GeneralAttention(self.d_model_, coverage=self.coverage)
         raise ValueError(
             f"attention is {self.attention!r}; pass one of {', '.join(map(repr, get_args(AttentionKind)))}"
         )
@@ -140,6 +141,7 @@ class EncoderDecoder(NeuralModel):
     the two.
     """
 
+    d_model: int = 256
     network: Callable[[int, int, float], Network[Any]] = BahdanauNetwork
     bptt: int = 256
     dropout: float = 0.0
@@ -155,7 +157,7 @@ class EncoderDecoder(NeuralModel):
         return self.bptt
 
     def _network(self) -> Network[Any]:
-        network = self.network(self.d_model, self.n_layers, self.dropout)
+        network = self.network(self.d_model_, self.n_layers, self.dropout)
         if not network.reads_source:
             raise ValueError(f"{type(network).__name__} reads no source; pass a network with reads_source = True")
         return network

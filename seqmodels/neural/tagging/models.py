@@ -142,7 +142,7 @@ class LSTMTagger(NeuralTagger):
     def _layers(self, n_layers: int) -> Network[Any]:
         if self.cell not in NETWORKS:
             raise ValueError(f"cell is {self.cell!r}; pass one of {', '.join(map(repr, NETWORKS))}")
-        return NETWORKS[self.cell](self.d_model, n_layers, dropout=self.dropout)
+        return NETWORKS[self.cell](self.d_model_, n_layers, dropout=self.dropout)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
