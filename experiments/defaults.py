@@ -1,9 +1,9 @@
 """Are the defaults of ``HMM`` on vectors good on data they were not chosen on? ``experiments/defaults.py MODE``.
 
 Twelve kinds of data are drawn by rule, each with a training and a test part: other subjects or speakers, or what comes
-later. ``choose`` compares candidates for the default on the training parts of one draw, which it splits again in the
-same way; ``tolerance`` does the same for when EM stops. ``measure`` fits ``HMM(K)`` beside settings made by hand on
-another draw, and scores the test parts.
+later. ``choose`` compares candidates for the default on two draws: on the training parts of the first, which it splits
+again in the same way, and on the second as a whole; ``tolerance`` does the former for when EM stops. ``measure`` fits
+``HMM(K)`` beside settings made by hand on a third draw, that nothing was chosen on, and scores the test parts.
 
 Scores are nats a frame; ``gap`` is the score minus that of one Gaussian of independent frames (``iid``); ``behind`` is
 the share of the gap of the best setting made by hand that a setting is behind it. Where the states are known,
@@ -209,7 +209,7 @@ SETS: dict[str, Callable[[np.random.Generator], DataSet]] = {
     "quantised": quantised,
     "air": air,
 }
-CHOOSE, MEASURE = 1, 2  # two draws of every set
+SMALL, CHOOSE, MEASURE = 1, 2, 3  # draws of every set: two to choose on, one to measure on
 
 
 def drawn(name: str, draw: int) -> DataSet:
@@ -241,9 +241,9 @@ def candidate(count: float, background: float, mean_count: float | None = None, 
 
 
 CANDIDATES: dict[str, dict[str, Any]] = {
-    **{f"{n} pseudo-frames, background 0.01": candidate(n, 0.01) for n in (0, 2, 5, 10)},
-    "5 pseudo-frames": candidate(5, 0.0),
-    "5 pseudo-frames, background 0.001": candidate(5, 0.001),
+    **{f"{n} pseudo-frames, background 0.01": candidate(n, 0.01) for n in (0, 1, 2, 5, 10)},
+    "2 pseudo-frames, background 0.001": candidate(2, 0.001),
+    "2 pseudo-frames": candidate(2, 0.0),
     "5 pseudo-frames (0.01 of the mean), background 0.01": candidate(5, 0.01, 0.01),
     "5 pseudo-frames (0.01 of the mean, by volume), background 0.01": candidate(5, 0.01, 0.01, covariance="auto"),
 }
@@ -314,17 +314,18 @@ def by_setting(means: pd.DataFrame) -> pd.DataFrame:
     return found.reset_index()
 
 
-def inner_parts(names: list[str], seeds: int) -> Iterator[tuple[str, int, DataSet, DataSet]]:
-    """Parts of the training parts alone, of the draw to choose on."""
+def inner_parts(names: list[str], draw: int) -> Iterator[tuple[str, int, DataSet, DataSet]]:
+    """Parts of the training parts alone."""
     for name in names:
-        train, _ = drawn(name, CHOOSE).split()
-        for seed in range(seeds):
-            yield name, seed, *train.split(seed % 3)
+        train, _ = drawn(name, draw).split()
+        yield f"{name}, small", 0, *train.split(0)
 
 
-def outer_parts(names: list[str], folder: Path | None, seeds: int) -> Iterator[tuple[str, int, DataSet, DataSet]]:
-    """Training and test parts of the other draw, and of a folder."""
-    sets = {name: drawn(name, MEASURE) for name in names}
+def outer_parts(
+    names: list[str], draw: int, seeds: int, folder: Path | None = None
+) -> Iterator[tuple[str, int, DataSet, DataSet]]:
+    """Training and test parts of a draw, and of a folder."""
+    sets = {name: drawn(name, draw) for name in names}
     if folder is not None:
         sets[folder.name] = from_folder(folder)
     for name, data in sets.items():
@@ -373,8 +374,8 @@ def stops(
 def tolerances(names: list[str]) -> pd.DataFrame:
     """A row for each set, size and tolerance, from the training parts alone."""
     rows = []
-    large, _ = mixtures(np.random.default_rng(CHOOSE)).split()
-    parts = [*inner_parts(names, 1), ("mixtures", 0, *large.split())]
+    large, _ = mixtures(np.random.default_rng(SMALL)).split()
+    parts = [*inner_parts(names, SMALL), ("mixtures", 0, *large.split())]
     for name, _, train, test in parts:
         for n_states in train.sizes:
             about = {"data": name, "n_features": train.x[0].shape[1], "n_states": n_states}
@@ -403,10 +404,11 @@ def main() -> None:
         return
     if given.mode == "choose":
         settings = {name: {**options, "n_init": 2} for name, options in {**BY_HAND, **CANDIDATES}.items()}
-        means = summary(study(inner_parts(given.sets, given.seeds), settings))
+        parts = [*inner_parts(given.sets, SMALL), *outer_parts(given.sets, CHOOSE, 1)]
+        means = summary(study(parts, settings))
     else:
         by_hand = {f"{name}, 5 starts": {**options, "n_init": 5} for name, options in BY_HAND.items()}
-        means = summary(study(outer_parts(given.sets, given.data, given.seeds), {DEFAULT: {}, **by_hand}))
+        means = summary(study(outer_parts(given.sets, MEASURE, given.seeds, given.data), {DEFAULT: {}, **by_hand}))
     write(means, given.mode)
     write(by_setting(means), f"{given.mode}_summary")
 
