@@ -115,6 +115,7 @@ def networks(family: Callable[..., LSTM | GRU | Transformer], d_model: int, max_
             "max_steps": max_steps,
             "batch_size": 16,
             "observation": observation,
+            "linear_start": True,
         }
         return Density(lambda: family(**options, perturbation=perturbation))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import MISSING
 from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
@@ -65,9 +66,12 @@ class Configurable:
         return type(self)(**{k: _cloned(v) for k, v in params.items()})
 
     def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
+        defaults = {name: p.default for name, p in inspect.signature(type(self)).parameters.items()}
+        for field in getattr(self, "__dataclass_fields__", {}).values():
+            if field.default_factory is not MISSING:
+                defaults[field.name] = field.default_factory()
         params = self.get_params(deep=False).items()
-        changed = [f"{name}={value!r}" for name, value in params if not _same(value, defaults[name].default)]
+        changed = [f"{name}={value!r}" for name, value in params if not _same(value, defaults[name])]
         return f"{type(self).__name__}({', '.join(changed)})"
 
 

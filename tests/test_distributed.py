@@ -46,7 +46,7 @@ def symbols() -> list[np.ndarray]:
 
 
 def hmm(**options: Any) -> HMM:
-    return HMM(3, observation=GaussianMixture(2), dtype="float64", tol=0, **options)
+    return HMM(3, observation=GaussianMixture(2), dtype="float64", **({"tol": 0, "n_init": 1} | options))
 
 
 WORDS = ["ab", "ba", "a", "bb"] * 4

@@ -63,7 +63,7 @@ def test_clones_are_unfitted_and_deep() -> None:
 
 def test_repr_shows_what_differs_from_the_defaults() -> None:
     assert repr(Outer()) == "Outer()"
-    assert repr(Outer(Inner(5), rate=0.25)) == "Outer(inner=Inner(size=5, names=[]), rate=0.25)"
+    assert repr(Outer(Inner(5), rate=0.25)) == "Outer(inner=Inner(size=5), rate=0.25)"
 
 
 def test_annotations_admit_what_they_say():

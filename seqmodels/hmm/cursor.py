@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqmodels.generation import MergedStates, Prediction, Source, select_rows, stacked_sources
 from seqmodels.hmm.inference.densities import LogDensities
-from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps
+from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps, relative_to_largest
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.missing_past import PastFilter
@@ -90,7 +90,7 @@ class HMMCursor:
             x = x.to(self.dtype)
         past = state.past.unsqueeze(1) if self.observation.n_past else None
         log_b = self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()  # (n, K)
-        joint = state.log_predicted + log_b
+        joint = state.log_predicted + relative_to_largest(log_b)[0]
         total = torch.logsumexp(joint, -1, keepdim=True)
         # After an impossible step all that follows is impossible too, as in the evaluation in batches.
         log_alpha = joint - torch.where(total == -torch.inf, 0.0, total)

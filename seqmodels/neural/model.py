@@ -73,6 +73,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         perturbation: vectors only: training sequences go through an affine map drawn for each, so that a network of few
             speakers, sensors or subjects predicts others better; ``log_prob`` and ``objective`` of ``history_`` are
             then of sequences so changed. None: as they are.
+        linear_start: vectors with ``GaussianMixture`` only (others are as without): training starts from a linear
+            prediction of each vector from the last one, by least squares, with a Gaussian of its own for the first,
+            and learns what that misses. It saves steps where frames overlap, as in speech, and costs some elsewhere.
 
     The others are those of ``TrainingOptions`` and ``SequenceModel``.
     """
@@ -85,6 +88,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     training_precision: str = "auto"
     compile: Compile = False
     perturbation: Perturbation | None = None
+    linear_start: bool = False
 
     _sums_out_missing: ClassVar[bool] = True
     _has_first = False  # whether the linear skip of the module has outputs of its own for the first step
@@ -165,11 +169,12 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             any(_has_missing(example) for example in examples)
             or (previous is not None and previous.missing is not None)
         )
-        self._has_first = self.observation_.starts_linear if previous is None else previous.spec.has_first
+        starts_linear = self.linear_start and self.observation_.starts_linear
+        self._has_first = starts_linear if previous is None else previous.spec.has_first
         initial_generator = self._build()
         rows = self._rows(train_examples)
-        starts_linear = self._has_first and self.module_.skip is not None and previous is None
-        linear = linear_prediction(rows) if starts_linear else None
+        is_first = self._has_first and self.module_.skip is not None and previous is None
+        linear = linear_prediction(rows) if is_first else None
         if linear is not None:
             start = self.observation_.starting_point(self.encoding_.size, self._starting_generator())
             self.module_.fit_linear(self.observation_.starting_linear(start, linear))

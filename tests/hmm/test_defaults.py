@@ -88,7 +88,7 @@ def test_a_parameter_of_the_default_may_be_set() -> None:
     assert strong.observation.prior.count == 20.0
     assert HMM(2).observation == "auto"
     with pytest.raises(ValueError, match="'observation' is 'auto', which has no parameters"):
-        HMM(2).set_params(observation__pseudocount=1.0)
+        HMM(2).set_params(observation__order=1)
 
 
 def test_grid_search_goes_from_the_default() -> None:

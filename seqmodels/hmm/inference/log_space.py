@@ -1,6 +1,8 @@
 """Forward-backward in logarithms, ``log alpha_t(j) = logsumexp_i(log alpha_t-1(i) + log a_ij) + log b_t(j)``.
 
-It never underflows. ``LogProduct`` is one step on many sequences, as fast as a matrix product where nothing is tiny.
+It never underflows. Densities are taken relative to the largest of their frame: beside a log-density of -1e20, that of
+a frame far from every state, the logarithms of the predictions would be lost to rounding. ``LogProduct`` is one step on
+many sequences, as fast as a matrix product where nothing is tiny.
 The passes take whole sequences, uncut. Some frames at a time the forward pass is tried in scaled numbers, and kept
 where every product of them was far from underflow; then it is exact, and as fast as scaling is.
 """
@@ -107,8 +109,10 @@ def forward_pass(trellis: Trellis) -> Filtered:
 
 def forward_backward_pass(trellis: Trellis) -> Posterior:
     """Forward-backward; sequences of probability zero have log_prob -inf, gamma of zeros and no part in the sums."""
-    packing, log_a, log_b = trellis.packing, trellis.transition.log(), trellis.densities.log().double()
-    log_alpha, steps = log_alpha_and_steps(trellis)
+    packing, log_a = trellis.packing, trellis.transition.log()
+    log_b, peak = relative_to_largest(trellis.densities.log().double())
+    log_alpha, log_scale = _log_alpha_and_scale(trellis, log_b)
+    steps = log_scale + peak[:, 0]
     ends = torch.logsumexp(log_alpha[packing.last] + trellis.final.log(), 1)
     log_end, back = trellis.ends(torch.float64).log(), LogProduct(trellis.transition.T.contiguous())
     gamma = torch.zeros_like(log_alpha)
@@ -123,7 +127,7 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
         gamma[low:high] = (log_alpha_t + log_beta - norm).exp()
         weights = None if trellis.weights is None else trellis.weights[packing.order[:n]]
         xi += _transitions(log_alpha_t[:n], log_a, ahead, weights)
-        ahead = log_b[low:high] + log_beta - norm - _finite(steps[low:high, None])
+        ahead = log_b[low:high] + log_beta - norm - _finite(log_scale[low:high, None])
     log_prob = packing.totals(steps) + ends
     sequences = torch.arange(packing.n_sequences, device=gamma.device)
     first, last = (trellis.weighted(gamma[rows], sequences).sum(0) for rows in (packing.rank, packing.last))
@@ -139,8 +143,21 @@ def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> t
     Returns:
         (N, K) float64 log p(z_t | x_<=t), and (N,) float64 log p(x_t | x_<t).
     """
-    advance, log_b = LogProduct(trellis.transition), trellis.densities.log().double()
-    log_alpha, steps = torch.empty_like(log_b), log_b.new_empty(len(log_b))
+    log_b, peak = relative_to_largest(trellis.densities.log().double())
+    log_alpha, log_scale = _log_alpha_and_scale(trellis, log_b, log_starts)
+    return log_alpha, log_scale + peak[:, 0]
+
+
+def relative_to_largest(log_b: Tensor) -> tuple[Tensor, Tensor]:
+    """``(..., K)`` less the largest of each frame, and that, ``(..., 1)``; 0 where all are -inf."""
+    peak = _finite(log_b.amax(-1, keepdim=True))
+    return log_b - peak, peak
+
+
+def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """As ``log_alpha_and_steps``, the steps less the largest log-density of their frame; ``log_b`` is so too."""
+    advance = LogProduct(trellis.transition)
+    log_alpha, log_scale = torch.empty_like(log_b), log_b.new_empty(len(log_b))
     predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts
     blocks = trellis.packing.blocks
     for first in range(0, len(blocks), SCALED_FRAMES):
@@ -148,15 +165,15 @@ def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> t
         rows = slice(window[0][0], window[-1][1])
         scaled = _forward_scaled(trellis.transition, predicted, log_b[rows], window)
         if scaled is not None:
-            log_alpha[rows], steps[rows] = scaled
+            log_alpha[rows], log_scale[rows] = scaled
             predicted = advance(log_alpha[window[-1][0] : window[-1][1]])
             continue
         for low, high in window:
             joint = predicted[: high - low] + log_b[low:high]
-            steps[low:high] = torch.logsumexp(joint, 1)
-            log_alpha[low:high] = joint - _finite(steps[low:high, None])
+            log_scale[low:high] = torch.logsumexp(joint, 1)
+            log_alpha[low:high] = joint - _finite(log_scale[low:high, None])
             predicted = advance(log_alpha[low:high])
-    return log_alpha, steps
+    return log_alpha, log_scale
 
 
 def _forward_scaled(
@@ -166,7 +183,7 @@ def _forward_scaled(
 
     Args:
         predicted: (n, K) log of the predictions for the first of the times.
-        log_b: (m, K) of their rows.
+        log_b: (m, K) of their rows, the largest of each 0.
         blocks: the rows of each time.
     """
     offset, n_first = blocks[0][0], blocks[0][1] - blocks[0][0]
@@ -175,8 +192,7 @@ def _forward_scaled(
     message = (predicted - top).exp_()
     if not bool((message > FAR_FROM_UNDERFLOW).all()):  # False for NaN too
         return None
-    peak = log_b.amax(1, keepdim=True)
-    b, alpha = (log_b - peak).exp_(), torch.empty_like(log_b)
+    b, alpha = log_b.exp(), torch.empty_like(log_b)
     scale, buffer = log_b.new_empty(len(log_b), 1), torch.empty_like(message)
     for low, high in blocks:
         n, rows = high - low, slice(low - offset, high - offset)
@@ -186,7 +202,7 @@ def _forward_scaled(
     products = torch.where(log_b == -torch.inf, 1.0, alpha) * scale
     if not bool((products > FAR_FROM_UNDERFLOW).all()):
         return None
-    steps = (scale.log() + peak)[:, 0]
+    steps = scale.log()[:, 0]
     steps[:n_first] += top[:, 0]
     return alpha.log_(), steps
 

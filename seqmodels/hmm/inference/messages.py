@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.inference.densities import LogDensities
-from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps
+from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps, relative_to_largest
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Trellis
 
@@ -60,7 +60,7 @@ def log_next(initial: Tensor, transition: Tensor, messages: Tensor, log_alpha: T
 
 def log_update(initial: Tensor, transition: Tensor, log_b: Tensor, log_alpha: Tensor | None) -> Tensor:
     """``(n, K)`` log alpha after a step of log-densities ``(n, K)``, from that of the step before, None at first."""
-    return _normalised(_log_predicted(initial, transition, log_alpha) + log_b)
+    return _normalised(_log_predicted(initial, transition, log_alpha) + relative_to_largest(log_b)[0])
 
 
 def _log_predicted(initial: Tensor, transition: Tensor, log_alpha: Tensor | None) -> Tensor:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.inference.log_space import relative_to_largest
 from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.segments import FRAME_MULTIPLE, Segments
 from seqmodels.hmm.inference.trellis import Lengths, Trellis
@@ -116,7 +117,7 @@ def best_scores(into: Tensor, log_b: Tensor, packing: Packing, arriving: Tensor)
     for start in range(0, len(blocks), RESCALE_EVERY):
         window = blocks[start : start + RESCALE_EVERY]
         offset = window[0][0]
-        window_log_b = on_grid(log_b[offset : window[-1][1]])
+        window_log_b = on_grid(relative_to_largest(log_b[offset : window[-1][1]].double())[0])
         for t, (low, high) in enumerate(window, start):
             if t:
                 scores[high - low : len(delta)] = delta[high - low :]
@@ -136,7 +137,7 @@ def warm_start(into: Tensor, log_b: Tensor, segments: Segments) -> Tensor:
         low = packing.blocks[t][0]
         if t > size - margin:
             delta = torch.cat([_arrivals(rows, into).amax(2) for rows in _split(delta, into)])
-        delta = delta + on_grid(log_b[low : low + m])
+        delta = delta + on_grid(relative_to_largest(log_b[low : low + m].double())[0])
         if (t + 1) % RESCALE_EVERY == 0:
             delta = rescaled(delta)
     return rescaled(delta)

@@ -19,7 +19,7 @@ from seqmodels.hmm.inference.autograd import log_prob_of_segments
 from seqmodels.hmm.inference.forward_backward import forward_pass
 from seqmodels.hmm.learning.em import Callback, FitResult, MAPObjective, StopRule
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
+from seqmodels.training import BatchResult, Checkpoints, TrainConfig, interruptible, train
 
 MAX_KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
 RECOMPUTED = 1 << 22  # beyond that they are computed in blocks of rows of this size, and again in the backward pass
@@ -55,20 +55,22 @@ def gradient_ascent(
     """
     import pandas as pd
 
-    module, parameters = Unconstrained(start, objective.emission), start
+    module, parameters, is_interrupted = Unconstrained(start, objective.emission), start, False
     history = pd.DataFrame({"step": [], "seconds": [], "log_prob": [], "objective": [], "floor_hits": []})
     if stop.max_iter:
         config = TrainConfig(None, stop.max_iter, stop.max_seconds, lr, weight_decay=0.0, patience=1)
-        trained, _ = train(
-            module,
-            lambda _: portions,
-            _BlockObjective(module, objective, portions, dtype),
-            None,
-            config,
-            len(portions),
-            checkpoints=checkpoints,
-            sharded=True,
-        )
+        with interruptible() as interruption:
+            trained, _ = train(
+                module,
+                lambda _: portions,
+                _BlockObjective(module, objective, portions, dtype),
+                None,
+                config,
+                len(portions),
+                checkpoints=checkpoints,
+                sharded=True,
+            )
+            is_interrupted = interruption.requested and trained["step"].iloc[-1] < stop.max_iter * len(portions)
         history = trained[history.columns].assign(objective=math.nan)
         parameters = module.detached()
     step, seconds = (0.0, 0.0) if history.empty else history[["step", "seconds"]].iloc[-1]
@@ -77,7 +79,7 @@ def gradient_ascent(
     last = {name: float(value) for name, value in row.items()}
     callback(last)
     history.loc[len(history)] = last
-    return FitResult(parameters, history, False, None)
+    return FitResult(parameters, history, False, None, is_interrupted)
 
 
 class Unconstrained(nn.Module):
