@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose
 from scipy.optimize import linear_sum_assignment
 
 from seqmodels import HMM, GaussianMixture, PseudoFrames, load
+from seqmodels.hmm.inference import log_space
+from seqmodels.hmm.inference.trellis import Trellis
 from tests.hmm.learning.test_restarts import series
 
 
@@ -108,3 +111,31 @@ def test_the_default_comes_back_from_a_file(tmp_path) -> None:
     assert loaded.score(x) == model.score(x)
     assert loaded.observation == "auto"
     assert repr(loaded.observation_) == repr(model.observation_)
+
+
+@pytest.mark.parametrize("value", [1e4, 1e8, 1e12, 1e18])
+def test_a_far_frame_is_as_one_that_is_missing(value: float) -> None:
+    """There the background, the same in every state, is all there is: what was known before is kept, on every path."""
+    model = HMM(3, max_iter=5, length="given", dtype="float64").fit(series(30))
+    x = series(30)[0][:20].copy()
+    x[7, 0], missing = value, x.copy()
+    missing[7] = np.nan
+    elsewhere = np.arange(len(x)) != 7
+    steps, expected = model.log_prob_steps([x])[0], model.log_prob_steps([missing])[0]
+    np.testing.assert_allclose(steps[elsewhere], expected[elsewhere], rtol=1e-9)
+    np.testing.assert_allclose(model.filter([x])[0], model.filter([missing])[0], atol=1e-9)
+    np.testing.assert_allclose(model.posterior([x])[0], model.posterior([missing])[0], atol=1e-9)
+    np.testing.assert_array_equal(model.decode([x])[0][elsewhere], model.decode([missing])[0][elsewhere])
+    stream = model.stream()
+    np.testing.assert_allclose(
+        np.array([stream.update(frame) for frame in x])[elsewhere], expected[elsewhere], rtol=1e-9
+    )
+    state = Trellis.of_concatenated(*(torch.as_tensor(a) for a in (model.initial_, model.transition_)), log_b(model, x))
+    gamma = log_space.forward_backward_pass(state).gamma
+    np.testing.assert_allclose(gamma, model.posterior([missing])[0], atol=1e-9)
+
+
+def log_b(model: HMM, x: np.ndarray) -> torch.Tensor:
+    """``(T, K)``: log-densities of the frames of encoded ``x`` in each state."""
+    values = torch.as_tensor(model.encoding_.encode(x))
+    return model.observation_.log_prob(model.parameters_.table.unsqueeze(1), values).T.contiguous()
