@@ -288,7 +288,8 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
     explained_below = ("moving", "none: the floor", "none: a reference")
     methods = sorted({x for x in frame["method"] if x and not x.startswith(explained_below)})
     if frame["block"].notna().any():
-        methods.append(f"moving blocks of {frame['block'].min():.0f} to {frame['block'].max():.0f} steps")
+        lengths = sorted({f"{frame['block'].min():.0f}", f"{frame['block'].max():.0f}"}, key=int)
+        methods.append(f"moving blocks of {' to '.join(lengths)} steps")
     if methods:
         notes.append(f"Intervals (95 %): {'; '.join(methods)}.{_p_values_in_words(frame)}")
     notes += _notes_on_floors(frame, measure) + _notes_on_reference(frame)

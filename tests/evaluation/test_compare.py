@@ -162,7 +162,7 @@ def test_one_long_sequence_has_an_interval_from_moving_blocks():
     assert best["model"] == "4"
     assert "moving blocks" in best["method"]
     block = best["method"].split()[3]
-    assert f"moving blocks of {block} to {block} steps" in result.how_to_read()
+    assert f"moving blocks of {block} steps" in result.how_to_read()
     assert best["ci_low"] < best["difference"] < best["ci_high"]
 
 
