@@ -501,7 +501,7 @@ class Sequences(Sequence[Item]):
 
         Raises:
             ValueError: sequences other than vectors, dithered already, or of other features than ``like``; ``like``
-            without a grid.
+                without a grid.
         """
         if self.kind != "vectors":
             raise ValueError(f"only vectors are dithered, these are {self.kind}")

@@ -164,10 +164,21 @@ def test_arguments_in_tables_exist() -> None:
             assert named <= known, f"{name_of(page)}: {named - known}"
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors that the site gives to the headings of a page, and those that the page has itself."""
+    text = page.read_text(encoding="utf-8")
+    headings, written = re.findall(r"^#+ (.+)$", text, re.MULTILINE), re.findall(r'id="([\w-]+)"', text)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {*written, *(re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", h).strip().lower()) for h in plain)}
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
-        for link in re.findall(r"\]\(([^):#]+\.md)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / link).exists(), f"{name_of(page)}: {link}"
+        for link, anchor in re.findall(r"\]\(([^):#]+\.md|)(?:#([\w-]+))?\)", page.read_text(encoding="utf-8")):
+            target = page.parent / link if link else page
+            assert target.exists(), f"{name_of(page)}: {link}"
+            if anchor and target.name != "reference.md":  # whose anchors are the names of what it documents
+                assert anchor in anchors(target), f"{name_of(page)}: {link}#{anchor}"
 
 
 PATH = re.compile(r"`((?:[\w.-]+/)+|(?:[\w.-]+/)*[\w-]+\.py)`")  # `hmm/inference/`, `model.py`

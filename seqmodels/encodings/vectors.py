@@ -114,7 +114,7 @@ class Features(Vectors):
 
     Raises:
         ValueError: a real feature is constant over the training data; from ``check``: a value that a feature cannot
-        have.
+            have.
     """
 
     kinds: Values | list[Values]

@@ -514,7 +514,7 @@ class HMM(SequenceModel):
 
         Raises:
             ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, values out of
-            range, a variance below the floor.
+                range, a variance below the floor.
         """
         import pandas as pd
 
