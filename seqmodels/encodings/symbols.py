@@ -51,8 +51,8 @@ class Symbols(Encoding):
         values = np.asarray(item)
         if values.dtype.kind == "O":
             self._check_names(i, values)
-        elif len(unknown := self.unknown(values)):
-            bad = int(unknown[0])
+        elif values.max() >= self.size:  # faster than to look for them, one at a time in a stream
+            bad = int(self.unknown(values)[0])
             raise ValueError(
                 f"sequence {i} has symbol {values[bad]} at position {bad} but the model knows 0 to {self.size - 1}; "
                 f"pass encoding=Symbols(n_symbols={values.max() + 1}) when fitting, or OpenSymbols(), which gives "

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqmodels.generation import MergedStates, Prediction, Source, select_rows, stacked_sources
 from seqmodels.hmm.inference.densities import LogDensities
-from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps, relative_to_largest
+from seqmodels.hmm.inference.log_space import LogProduct, finite, log_alpha_and_steps, relative_to_largest
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.missing_past import PastFilter
@@ -90,10 +90,11 @@ class HMMCursor:
             x = x.to(self.dtype)
         past = state.past.unsqueeze(1) if self.observation.n_past else None
         log_b = self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()  # (n, K)
-        joint = state.log_predicted + relative_to_largest(log_b)[0]
-        total = torch.logsumexp(joint, -1, keepdim=True)
+        if self.observation.emits == "vectors":  # which may lie far from every state
+            log_b = relative_to_largest(log_b)[0]
+        joint = state.log_predicted + log_b
         # After an impossible step all that follows is impossible too, as in the evaluation in batches.
-        log_alpha = joint - torch.where(total == -torch.inf, 0.0, total)
+        log_alpha = joint - finite(torch.logsumexp(joint, -1, keepdim=True))
         return HMMState(log_alpha, self._predict(log_alpha), self._past_after(state.past, x), state.n_scored + 1)
 
     def _past_after(self, past: Tensor, x: Tensor) -> Tensor:

@@ -149,9 +149,14 @@ def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> t
 
 
 def relative_to_largest(log_b: Tensor) -> tuple[Tensor, Tensor]:
-    """``(..., K)`` less the largest of each frame, and that, ``(..., 1)``; 0 where all are -inf."""
-    peak = _finite(log_b.amax(-1, keepdim=True))
+    """``(..., K)`` less the largest of each frame, and that, ``(..., 1)``; frames where all are -inf stay so."""
+    peak = finite(log_b.amax(-1, keepdim=True))
     return log_b - peak, peak
+
+
+def finite(largest: Tensor) -> Tensor:
+    """The lowest number in place of -inf, so that what is -inf stays so less it, and does not become NaN."""
+    return largest.clamp_(min=torch.finfo(largest.dtype).min)
 
 
 def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
