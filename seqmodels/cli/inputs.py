@@ -73,7 +73,7 @@ class Saveable(Protocol):
     """What has a file: a model, a classifier, anomalies."""
 
     def content(self) -> dict[str, Any]:
-        """What ``save`` writes."""
+        """The JSON values and arrays that ``save`` writes to the file."""
         ...
 
 

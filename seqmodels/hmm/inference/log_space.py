@@ -123,11 +123,11 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
         log_alpha_t = log_alpha[low:high]
         n = len(ahead)
         log_beta = torch.cat([back(ahead), log_end[n : high - low]])
-        norm = _finite(torch.logsumexp(log_alpha_t + log_beta, 1, keepdim=True))
+        norm = finite(torch.logsumexp(log_alpha_t + log_beta, 1, keepdim=True))
         gamma[low:high] = (log_alpha_t + log_beta - norm).exp()
         weights = None if trellis.weights is None else trellis.weights[packing.order[:n]]
         xi += _transitions(log_alpha_t[:n], log_a, ahead, weights)
-        ahead = log_b[low:high] + log_beta - norm - _finite(log_scale[low:high, None])
+        ahead = log_b[low:high] + log_beta - norm - finite(log_scale[low:high, None])
     log_prob = packing.totals(steps) + ends
     sequences = torch.arange(packing.n_sequences, device=gamma.device)
     first, last = (trellis.weighted(gamma[rows], sequences).sum(0) for rows in (packing.rank, packing.last))
@@ -154,11 +154,6 @@ def relative_to_largest(log_b: Tensor) -> tuple[Tensor, Tensor]:
     return log_b - peak, peak
 
 
-def finite(largest: Tensor) -> Tensor:
-    """The lowest number in place of -inf, so that what is -inf stays so less it, and does not become NaN."""
-    return largest.clamp_(min=torch.finfo(largest.dtype).min)
-
-
 def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """As ``log_alpha_and_steps``, the steps less the largest log-density of their frame; ``log_b`` is so too."""
     advance = LogProduct(trellis.transition)
@@ -176,7 +171,7 @@ def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | N
         for low, high in window:
             joint = predicted[: high - low] + log_b[low:high]
             log_scale[low:high] = torch.logsumexp(joint, 1)
-            log_alpha[low:high] = joint - _finite(log_scale[low:high, None])
+            log_alpha[low:high] = joint - finite(log_scale[low:high, None])
             predicted = advance(log_alpha[low:high])
     return log_alpha, log_scale
 
@@ -222,6 +217,6 @@ def _transitions(log_alpha: Tensor, log_a: Tensor, ahead: Tensor, weights: Tenso
     return total
 
 
-def _finite(values: Tensor) -> Tensor:
+def finite(values: Tensor) -> Tensor:
     """Zero in place of -inf, so that an impossible row stays -inf and does not become NaN."""
     return torch.where(values == -torch.inf, 0.0, values)
