@@ -10,7 +10,19 @@ import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.fit import complete_family, model_of, parse_setting
-from seqmodels.cli.inputs import Kinds, ReadOptions, SavedModel, dataset_of, understood
+from seqmodels.cli.inputs import (
+    By,
+    Columns,
+    Cut,
+    Kinds,
+    ReadOptions,
+    SavedModel,
+    Seed,
+    Target,
+    Time,
+    dataset_of,
+    understood,
+)
 from seqmodels.evaluation import model_selection
 from seqmodels.evaluation.budget import within_budget
 from seqmodels.files import replaced
@@ -40,21 +52,13 @@ def choose(
         Literal["one_se", "paired_se", "best"],
         typer.Option(help="Of cv: the fewest parameters within a standard error of the best, or the best."),
     ] = "one_se",
-    target: Annotated[
-        str | None, typer.Option(help="Line i of this file given line i of DATA: p(target | data).")
-    ] = None,
-    by: Annotated[
-        str, typer.Option(help="A table's column that says which sequence a row is of; without it all rows are one.")
-    ] = "",
-    columns: Annotated[str, typer.Option(help="A table's features, a,b,c; by default all other numeric columns.")] = "",
-    time: Annotated[
-        str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
-    ] = "",
+    target: Target = None,
+    by: By = "",
+    columns: Columns = "",
+    time: Time = "",
     kind: Kinds = None,
-    cut: Annotated[
-        Literal["whole", "line", "paragraph"], typer.Option(help="What one sequence of a text is.")
-    ] = "whole",
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    cut: Cut = "whole",
+    seed: Seed = 0,
     save: Annotated[Path | None, typer.Option(help="A file to write the chosen model to, fitted to all data.")] = None,
     out: Annotated[Path | None, typer.Option(help="A CSV to write, a row a value.")] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture of the curves to write: .png, .pdf or .svg.")] = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ import typer
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.fit import complete_family, model_of
-from seqmodels.cli.inputs import Kinds, ReadOptions, SavedModel, dataset_of, understood
+from seqmodels.cli.inputs import By, Columns, Cut, Kinds, ReadOptions, SavedModel, Seed, Time, dataset_of, understood
 from seqmodels.data import is_table, is_text
 from seqmodels.data.tables import read_table
 from seqmodels.evaluation.budget import within_budget
@@ -45,21 +45,15 @@ def classify(
     seconds: Annotated[float | None, typer.Option(help="Train each label's model for this long.")] = None,
     steps: Annotated[int | None, typer.Option(help="Train each for so many steps (EM: iterations at most).")] = None,
     label: Annotated[str, typer.Option(help="A table's column of labels; by default one called label or class.")] = "",
-    by: Annotated[
-        str, typer.Option(help="A table's column that says which sequence a row is of; without it all rows are one.")
-    ] = "",
-    columns: Annotated[str, typer.Option(help="A table's features, a,b,c; by default all other numeric columns.")] = "",
-    time: Annotated[
-        str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
-    ] = "",
+    by: By = "",
+    columns: Columns = "",
+    time: Time = "",
     kind: Kinds = None,
-    cut: Annotated[
-        Literal["whole", "line", "paragraph"], typer.Option(help="What one sequence of a text is.")
-    ] = "whole",
+    cut: Cut = "whole",
     folds: Annotated[
         int, typer.Option(help="Parts of the labelled data, each held out once to count the errors; 0: none.", min=0)
     ] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Seed = 0,
     save: Annotated[
         Path | None, typer.Option(help="The file to write the classifier to; seqmodels classify FILE labels by it.")
     ] = None,

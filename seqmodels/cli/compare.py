@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-from seqmodels.cli.inputs import Kinds, ReadOptions, dataset_of, understood
+from seqmodels.cli.inputs import By, Columns, Kinds, ReadOptions, Seed, Time, dataset_of, understood
 from seqmodels.evaluation import Comparison
 from seqmodels.evaluation.datasets import (
     BuiltinSpeech,
@@ -32,16 +32,12 @@ def compare(
     data: Annotated[
         str | None, typer.Option(help="A file or a folder: text, WAV, CSV, Parquet, NumPy, .ts, FASTA, JSON lines.")
     ] = None,
-    by: Annotated[
-        str, typer.Option(help="A table's column that says which sequence a row is of; without it all rows are one.")
-    ] = "",
-    columns: Annotated[str, typer.Option(help="A table's features, a,b,c; by default all other numeric columns.")] = "",
+    by: By = "",
+    columns: Columns = "",
     dither: Annotated[
         bool, typer.Option(help="Add noise of one step of their grid to the values of a table, which are rounded.")
     ] = False,
-    time: Annotated[
-        str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
-    ] = "",
+    time: Time = "",
     kind: Kinds = None,
     pairs: Annotated[
         tuple[str, str] | None,
@@ -55,7 +51,7 @@ def compare(
     seconds: Annotated[float | None, typer.Option(help="The same time for every model, in place of its own.")] = None,
     steps: Annotated[int | None, typer.Option(help="The same steps for every model (EM: iterations).")] = None,
     seeds: Annotated[int, typer.Option(help="Fits a model; scores are means, their spread is a column.", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Seed = 0,
     out: Annotated[Path, typer.Option(help="Where pages, tables and pictures go.")] = Path("results"),
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace another comparison that is in the folder of --out.")

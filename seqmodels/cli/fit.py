@@ -5,12 +5,24 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-from seqmodels.cli.inputs import Kinds, ReadOptions, SavedModel, dataset_of, understood
+from seqmodels.cli.inputs import (
+    By,
+    Columns,
+    Cut,
+    Kinds,
+    ReadOptions,
+    SavedModel,
+    Seed,
+    Target,
+    Time,
+    dataset_of,
+    understood,
+)
 from seqmodels.evaluation.budget import within_budget
 from seqmodels.evaluation.toml import from_table
 from seqmodels.loading import MODELS
@@ -48,21 +60,13 @@ def fit(
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Train for this long.")] = None,
     steps: Annotated[int | None, typer.Option(help="Train for so many steps (EM: iterations at most).")] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Line i of this file given line i of DATA: p(target | data).")
-    ] = None,
-    by: Annotated[
-        str, typer.Option(help="A table's column that says which sequence a row is of; without it all rows are one.")
-    ] = "",
-    columns: Annotated[str, typer.Option(help="A table's features, a,b,c; by default all other numeric columns.")] = "",
-    time: Annotated[
-        str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
-    ] = "",
+    target: Target = None,
+    by: By = "",
+    columns: Columns = "",
+    time: Time = "",
     kind: Kinds = None,
-    cut: Annotated[
-        Literal["whole", "line", "paragraph"], typer.Option(help="What one sequence of a text is.")
-    ] = "whole",
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    cut: Cut = "whole",
+    seed: Seed = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 import typer
 
@@ -38,6 +38,17 @@ class ReadOptions:
         return bool(self.by or self.columns or self.time or self.label or self.dither)
 
 
+# Options that several commands have.
+Target = Annotated[str | None, typer.Option(help="Line i of this file given line i of DATA: p(target | data).")]
+By = Annotated[
+    str, typer.Option(help="A table's column that says which sequence a row is of; without it all rows are one.")
+]
+Columns = Annotated[str, typer.Option(help="A table's features, a,b,c; by default all other numeric columns.")]
+Time = Annotated[
+    str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
+]
+Cut = Annotated[Literal["whole", "line", "paragraph"], typer.Option(help="What one sequence of a text is.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Kinds = Annotated[
     Kind | None, typer.Option(help="What a file is read as that could be several: 0, 1, 1 are symbols, or vectors.")
 ]
