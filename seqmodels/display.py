@@ -94,6 +94,8 @@ def model_facts(model: SequenceModel) -> dict[str, str]:
             facts["floor"] = f"{hits} variances stand on their floor, min_covariance"
     else:
         facts["fitted"] = "not by training: its parameters were given or counted"
+    if measure.memory == "adaptive":
+        facts["memory"] = "adaptive: within a sequence it goes on learning from what it has read"
     if measure.kind == "bound":
         facts["kind"] = "its log-probabilities are lower bounds"
     return facts

@@ -6,16 +6,16 @@ Under several processes it also makes all end with one model.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from seqmodels import distributed
 from seqmodels.encodings import Encoding
 from seqmodels.fingerprint import check_processes_agree
-from seqmodels.measure import Length
 from seqmodels.observations import Observation
 from seqmodels.parameters import undone_on_failure
 from seqmodels.precision import DTYPES
-from seqmodels.preparation import Data, Setting, Sources, choose_sources, default_encoding, hold_out
+from seqmodels.preparation import Data, Setting, Sources, choose_sources, hold_out
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
 from seqmodels.training import interruption
 
@@ -100,8 +100,7 @@ def learn_setting(
     kind = train.scored.kind
     if model._is_tagger:
         check_has_targets(type(model).__name__, train)
-    default_length: Length = "given" if kind == "vectors" or model._is_tagger else "stop"
-    length = default_length if model.length == "auto" else model.length
+    length = model._default_length(kind) if model.length == "auto" else model.length
     is_continued = model.warm_start and model.__sklearn_is_fitted__()
     if model.observation == "auto":  # a warm start keeps its own, which another version may have chosen
         observation = model.observation_.clone() if is_continued else model._default_observation(kind)
@@ -114,8 +113,9 @@ def learn_setting(
     observation.check(train.scored.n_features)
     if fitted is not None:
         return Setting.learn(train, fitted, observation, length, fitted=True)
-    values = observation.values(train.scored.n_features)
-    encoding = default_encoding(kind, values) if model.encoding == "auto" else model.encoding
+    encoding = model.encoding
+    if encoding == "auto":
+        encoding = model._default_encoding(kind, observation.values(train.scored.n_features))
     sources: Sources = "ignored"
     if not model.ignore_source:
         sources = choose_sources(
@@ -134,7 +134,8 @@ def apply_setting(model: SequenceModel, setting: Setting) -> None:
     """Set the attributes of a fitted model that a setting says."""
     model.encoding_, model.observation_ = setting.encoding, setting.observation
     model.source_encoding_ = setting.source_encoding
-    model.measure_, model.length_ = setting.measure, setting.measure.length
+    model.measure_ = replace(setting.measure, memory=model.memory_)
+    model.length_ = setting.measure.length
 
 
 def resolved_choices(model: SequenceModel) -> dict[str, Any]:

@@ -82,7 +82,10 @@ def restored_model(content: dict[str, Any], known: Mapping[str, type]) -> Any:
         check_argument(Measure, name, value)
     sources = content.get("source_encoding")
     sources = None if sources is None else _of(Encoding, storage.build(sources, known))
-    return model._load(content, encoding, observation, sources)
+    members = {
+        name: _of(SequenceModel, restored_model(part, known)) for name, part in content.get("members", {}).items()
+    }
+    return model._load(content, encoding, observation, sources, members)
 
 
 def _of(kind: type, thing: Any) -> Any:

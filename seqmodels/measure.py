@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 Length = Literal["given", "stop"]
 Exactness = Literal["exact", "bound"]
+MemoryKind = Literal["static", "adaptive"]
 Values = Literal["reals", "bits", "counts"]  # what a feature of a vector may be: a density, or a probability
 SPACES: dict[Values, str] = {"reals": "R", "bits": "{0,1}", "counts": "N"}
 
@@ -30,6 +31,9 @@ class Measure:
         conditional: p(y | x) rather than p(x).
         grid: of dithered vectors, for each feature the width of the noise, in its raw unit (``Sequences.dithered``);
             None: not dithered.
+        memory: ``"static"``: the parameters are those of the fit; ``"adaptive"``: within a sequence they follow what of
+            it has been read, and are those of the fit again at the start of the next, so that by the chain rule it is
+            one probability all the same.
     """
 
     space: str
@@ -38,6 +42,7 @@ class Measure:
     kind: Exactness
     conditional: bool
     grid: tuple[float, ...] | None = None
+    memory: MemoryKind = "static"
 
     def __post_init__(self) -> None:
         if self.grid is not None:  # JSON has lists only
@@ -58,7 +63,7 @@ def space_of(values: Sequence[Values]) -> str:
 
 
 def check_comparable(measures: Mapping[str, Measure]) -> None:
-    """Raise ``IncomparableError``, naming the first field in which two models differ; ``kind`` may, being labelled."""
+    """Raise ``IncomparableError``, naming the first field in which two differ; ``kind`` and ``memory`` may."""
     items = list(measures.items())
     if not items:
         return

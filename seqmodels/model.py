@@ -34,7 +34,7 @@ from seqmodels.generation import (
     predict_next,
     sample,
 )
-from seqmodels.measure import Length, Measure
+from seqmodels.measure import Length, Measure, MemoryKind, Values
 from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable, argument_names
 from seqmodels.precision import checked_log_prob_steps, in_float64
@@ -123,6 +123,15 @@ class SequenceModel(Configurable, ABC):
         """Whether Ctrl-C or SIGTERM ended ``fit``; the last row of ``history_`` then has ``interrupted`` 1."""
         return interruption.was_interrupted(self.history_)
 
+    @property
+    def memory_(self) -> MemoryKind:
+        """``"static"``, or ``"adaptive"``: within a sequence its parameters follow what of it has been read.
+
+        An adaptive model scores a step before it learns from it, and at the start of every sequence it is the fitted
+        model again.
+        """
+        return "static"
+
     # -- what a model defines ------------------------------------------------------------------------------
 
     @property
@@ -194,6 +203,23 @@ class SequenceModel(Configurable, ABC):
             if inner in argument_names(type(default)):
                 return default
         return value
+
+    def _default_length(self, kind: Kind) -> Length:
+        """What ``length="auto"`` means for data of this kind."""
+        return "given" if kind == "vectors" or self._is_tagger else "stop"
+
+    def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
+        """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""
+        return default_encoding(kind, values)
+
+    def _members(self) -> dict[str, SequenceModel]:
+        """The fitted models that this one is made of, by name; they are saved with it."""
+        return {}
+
+    def _restore_members(self, members: dict[str, SequenceModel]) -> None:
+        """Take back what ``_members`` returned; before ``_restore``."""
+        if members:
+            raise ValueError(f"a {type(self).__name__} is not made of other models, but the file holds {len(members)}")
 
     def _default_source_encoding(self, X: Sequences) -> Encoding:
         """What ``source_encoding="auto"`` means where sources are not read as targets are."""
@@ -571,7 +597,7 @@ class SequenceModel(Configurable, ABC):
 
     def content(self) -> dict[str, Any]:
         """What ``save`` writes: nested dictionaries of arrays and JSON values."""
-        source_encoding = self._setting().source_encoding
+        source_encoding, members = self._setting().source_encoding, self._members()
         return {
             "model": storage.describe(self),
             "encoding": _described(self.encoding_),
@@ -582,10 +608,16 @@ class SequenceModel(Configurable, ABC):
             "converged": bool(self.converged_),
             "fit_seconds": float(self.fit_seconds_),
             "state": self._state(),
+            **({"members": {name: member.content() for name, member in members.items()}} if members else {}),
         }
 
     def _load(
-        self, content: dict[str, Any], encoding: Encoding, observation: Observation, sources: Encoding | None
+        self,
+        content: dict[str, Any],
+        encoding: Encoding,
+        observation: Observation,
+        sources: Encoding | None,
+        members: dict[str, SequenceModel] | None = None,
     ) -> Self:
         import pandas as pd
 
@@ -597,6 +629,7 @@ class SequenceModel(Configurable, ABC):
         self.history_ = pd.DataFrame(content["history"])
         self.converged_: bool = content["converged"]
         self.fit_seconds_: float = content["fit_seconds"]
+        self._restore_members(members or {})
         self._restore(content["state"])
         return self
 

@@ -74,6 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pyro_distribution": PREPARED,
     "fitting": {*PREPARED, "tagging", "training", "distributed", "fingerprint", "precision"},
     "model": MODEL,
+    "wrapped": {*MODEL},
     "hmm": MODEL,
     "neural": MODEL,
     "ngram": MODEL,

@@ -147,6 +147,7 @@ def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:
         "steps": int(history["step"].iloc[-1]) if len(history) else 0,
         "context": math.nan if model.context_ is None else float(model.context_),
         "kind": measure.kind,
+        "memory": measure.memory,
         "source": ("ignored" if model.ignore_source else "read") if measure.conditional else "",
         "floor_hits": int(history["floor_hits"].iloc[-1]) if len(history) else 0,
         "floor_effect": result.floor_effect,
@@ -158,7 +159,7 @@ def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:
 def _failed_row(result: ModelResult) -> dict[str, Any]:
     figures = dict.fromkeys((*FIGURES, *MEASURED, "block", "context"), math.nan)
     counts = dict.fromkeys(("n_clusters", "steps", "floor_hits", "n_impossible"), 0)
-    words = dict.fromkeys(("method", "budget", "settings", "source"), "")
+    words = dict.fromkeys(("method", "budget", "settings", "source", "memory"), "")
     outcome = {"trials": len(result.trials), "converged": False, "kind": "failed", "error": result.error}
     return {"model": result.name, **figures, **counts, **words, **outcome}
 
@@ -248,6 +249,11 @@ def format_context(steps: float) -> str:
     return "all" if np.isnan(steps) else str(int(steps))
 
 
+def is_any_adaptive(frame: pd.DataFrame) -> bool:
+    """Whether one of the models goes on learning within a sequence; older files have static ones only."""
+    return "memory" in frame and bool((frame["memory"] == "adaptive").any())
+
+
 def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
     """Columns that are shown only where they tell models apart, or warn."""
     columns = []
@@ -255,6 +261,8 @@ def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
         columns.append(("context", list(map(format_context, frame["context"]))))
     if (frame["kind"] == "bound").any():
         columns.append(("kind", list(frame["kind"])))
+    if is_any_adaptive(frame):
+        columns.append(("memory", list(frame["memory"])))
     if (frame["source"] == "ignored").any():
         columns.append(("source", list(frame["source"])))
     if frame["score_sd"].notna().any():
@@ -302,6 +310,11 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
         notes.append("context: how many steps back a model sees; what more would give it is not in its score.")
     if (frame["kind"] == "bound").any():
         notes.append('A "bound" is a lower bound: the model may be better than it says.')
+    if is_any_adaptive(frame):
+        notes.append(
+            'memory: an "adaptive" model goes on learning from what it has read of the same sequence, each step scored '
+            "before it is learned from; at the start of every sequence it is the fitted model again."
+        )
     tested = frame if not frame.attrs.get("iid_added") else frame[frame["model"] != frame.attrs["iid"]]
     free = tested.loc[(tested["budget"] == "") & (tested["error"] == ""), "model"]
     if len(free) and (frame["budget"] != "").any():

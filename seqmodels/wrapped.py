@@ -1,0 +1,124 @@
+"""``WrappedModel``: a model around another one, which it fits and whose encoding, observation and length it has."""
+
+from __future__ import annotations
+
+import copy
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from seqmodels.encodings import Encoding
+from seqmodels.fitting import apply_setting, check_arguments
+from seqmodels.measure import Length, Values
+from seqmodels.model import SequenceModel
+from seqmodels.observations import Observation
+from seqmodels.preparation import Example
+from seqmodels.sequences import Kind
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class WrappedModel(SequenceModel, ABC):
+    """A model made from another one, in whose encoding, observation and length it stands.
+
+    To add one, define ``memory_``, ``context_``, ``n_parameters_``, ``_steps`` and ``cursor`` by means of
+    ``_inner()``, and ``_fit_around`` where the wrapping has something to learn itself.
+
+    Args:
+        model: what is wrapped; ``fit`` fits a clone of it. ``from_fitted`` wraps a fitted one as it stands.
+
+    Attributes (fitted): ``model_``, the fitted model inside.
+    """
+
+    model: SequenceModel = field(kw_only=False)
+
+    @classmethod
+    def from_fitted(cls, model: SequenceModel, **options: Any) -> Self:
+        """Wrap a fitted model as it stands; ``options`` are arguments of the constructor. Nothing is fitted.
+
+        Raises:
+            NotFittedError: a model that is not fitted.
+        """
+        setting = model._setting()
+        wrapped = cls(model, **options)
+        wrapped._check_hyperparameters()
+        apply_setting(wrapped, setting)
+        wrapped._take(model)
+        return wrapped
+
+    def _take(self, model: SequenceModel) -> None:
+        self.model_ = model
+        self.history_, self.converged_ = model.history_, model.converged_
+        self.fit_seconds_: float = model.fit_seconds_
+
+    def _inner(self) -> SequenceModel:
+        """The fitted model inside, in the precision and on the device of this one."""
+        self._setting()
+        if (self.model_.dtype, self.model_.device) == (self.dtype, self.device):
+            return self.model_
+        twin = copy.copy(self.model_)
+        twin.dtype, twin.device = self.dtype, self.device
+        return twin
+
+    # -- fitting -------------------------------------------------------------------------------------------
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        began = time.perf_counter()
+        inner = self.model.clone()
+        inner.verbose = inner.verbose or self.verbose
+        apply_setting(inner, self._setting())
+        inner._fit(train, validation)
+        inner.fit_seconds_ = time.perf_counter() - began
+        self._take(inner)
+        self._fit_around(train, validation)
+
+    def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
+        """Learn what the wrapping has to learn, ``model_`` being fitted. By default nothing."""
+        return
+
+    @property
+    def _uses_validation(self) -> bool:  # type: ignore[override]
+        return self.model._uses_validation
+
+    @property
+    def _sums_out_missing(self) -> bool:  # type: ignore[override]
+        return self.model._sums_out_missing
+
+    def _check_hyperparameters(self) -> None:
+        if not isinstance(self.model, SequenceModel):
+            raise ValueError(f"model is {self.model!r}; pass a SequenceModel such as LSTM()")
+        if self.model._has_encoder or self.model._is_tagger:
+            raise ValueError(
+                f"{type(self).__name__} wraps models of sequences by themselves, but {type(self.model).__name__} reads "
+                "sources by an encoder; pass an HMM, an n-gram, a recurrent network or a Transformer"
+            )
+        if self.warm_start:
+            raise ValueError(f"warm_start=True, but {type(self).__name__} fits its model anew; leave it False")
+        check_arguments(self.model)
+        self.model._check_hyperparameters()
+
+    def _default_length(self, kind: Kind) -> Length:
+        return self.model._default_length(kind) if self.model.length == "auto" else self.model.length
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        observation = self.model.observation
+        return self.model._default_observation(kind) if observation == "auto" else observation.clone()
+
+    def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
+        encoding = self.model.encoding
+        return self.model._default_encoding(kind, values) if encoding == "auto" else encoding
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def _members(self) -> dict[str, SequenceModel]:
+        return {"model": self.model_}
+
+    def _restore_members(self, members: dict[str, SequenceModel]) -> None:
+        if set(members) != {"model"}:
+            raise ValueError(f"a {type(self).__name__} is made of one model, but the file holds {sorted(members)}")
+        self.model_ = members["model"]
+
+    @property
+    @abstractmethod
+    def n_parameters_(self) -> int:
+        """Number of free parameters: those of the model inside, and those of the wrapping."""
