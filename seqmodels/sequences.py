@@ -144,7 +144,7 @@ class Sequences(Sequence[Item]):
         frame: pd.DataFrame,
         *,
         by: str | None = None,
-        columns: Sequence[str] | str,
+        columns: Sequence[str] | str | None = None,
         time: str | None = None,
         time_unit: str | None = None,
         label: str | None = None,
@@ -157,7 +157,8 @@ class Sequences(Sequence[Item]):
             frame: of any index, which is not read.
             by: the column that names the sequence of a row; None: all rows are one sequence.
             columns: the features of vectors; one ``str``: the column of symbols, whole numbers or words. Of a
-                categorical column the categories are the symbols, in their order.
+                categorical column the categories are the symbols, in their order. None: all columns of numbers that
+                no other argument names, or, where there are none, the one other column, of symbols.
             time: a column of dates or numbers, by which the steps of a sequence are put in order, and which are their
                 ``times``; None: rows are in order.
             time_unit: what the times count, where they are numbers.
@@ -171,6 +172,8 @@ class Sequences(Sequence[Item]):
 
         if not isinstance(frame, pd.DataFrame):
             raise ValueError(f"the frame is {_in_words(frame)}; pass a pandas DataFrame, one row a step")
+        if columns is None:
+            columns = _columns_left(frame, {by, time, label, cluster, *metadata})
         features = [columns] if isinstance(columns, str) else list(columns)
         of_sequences = {"label": label, "cluster": cluster, **{each: each for each in metadata}}
         chosen = [c for c in [by, time, *features, *of_sequences.values()] if c is not None]
@@ -952,6 +955,19 @@ def _times_of(i: int, times: Any, n: int) -> np.ndarray:
             "order, or make two sequences of it"
         )
     return array
+
+
+def _columns_left(frame: pd.DataFrame, taken: set[Any]) -> list[Any] | str:
+    """The columns of numbers that are not ``taken``; where there are none, the one other column, of symbols."""
+    import pandas as pd
+
+    left = [c for c in frame.columns if c not in taken]
+    numbers = [c for c in left if pd.api.types.is_numeric_dtype(frame[c])]
+    if numbers:
+        return numbers
+    if len(left) != 1:
+        raise ValueError(f"no column of numbers is left beside {len(left)} others; name the symbols: columns='...'")
+    return str(left[0])
 
 
 def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:

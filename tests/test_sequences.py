@@ -210,6 +210,8 @@ def test_a_long_frame() -> None:
     x = Sequences.from_frame(frame, by="id", columns=["u", "s"], time="t")
     assert x.names == ["b", "a"]
     same(x, [[[3.0, 3.0], [1.0, 1.0]], [[4.0, 4.0], [2.0, 2.0]]])
+    assert Sequences.from_frame(frame.drop(columns="s"), by="id", time="t").features == ("u",)
+    assert Sequences.from_frame(frame[["id", "s"]].astype({"s": str}), by="id").kind == "symbols"
     symbols = Sequences.from_frame(frame, by="id", columns="s")
     assert symbols.kind == "symbols"
     same(symbols, [[1, 3], [2, 4]])

@@ -1,7 +1,7 @@
 """Sources of sequences: files of many formats, pairs of texts and synthetic data; and waveforms from frames."""
 
 from seqmodels.data.audio import audio
-from seqmodels.data.fasta import fasta
+from seqmodels.data.fasta import fasta, fastq
 from seqmodels.data.features import FrameFeatures, SpeechFeatures
 from seqmodels.data.griffin_lim import from_log_mel, from_mfcc, griffin_lim
 from seqmodels.data.huggingface import from_rows
@@ -29,6 +29,7 @@ __all__ = [
     "builtin_text",
     "deltas",
     "fasta",
+    "fastq",
     "from_log_mel",
     "from_mfcc",
     "from_rows",

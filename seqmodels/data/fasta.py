@@ -1,4 +1,4 @@
-"""FASTA: sequences of residues, each after a header that begins with ``>``."""
+"""FASTA and FASTQ: sequences of residues, each after a header that begins with ``>`` or ``@``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from seqmodels.data.kinds import as_kind, check_kind
 from seqmodels.data.text import read_text
 from seqmodels.sequences import Kind, Sequences
+
+LINES_OF_A_READ = 4  # of FASTQ
 
 
 def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
@@ -25,8 +27,6 @@ def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     Raises:
         ValueError: a file that does not begin with a header; a record without residues, named.
     """
-    import pandas as pd
-
     check_kind(kind)
     records: list[tuple[str, list[str]]] = []
     for number, line in enumerate(read_text(Path(path)).split("\n"), start=1):
@@ -38,12 +38,39 @@ def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
             records[-1][1].append("".join(c for c in line if not (c.isspace() or c.isdigit())).upper())
     if not records:
         raise ValueError(f"{path} holds no header, a line that begins with '>'; it is no FASTA file")
-    items = ["".join(lines) for _, lines in records]
-    if "" in items:
-        raise ValueError(f"{path}: the record {records[items.index('')][0]!r} has no residues; leave it out")
+    return _sequences([(header, "".join(lines)) for header, lines in records], kind, str(path))
+
+
+def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
+    """The reads of a FASTQ file (``.gz`` too), of four lines each, as ``fasta`` has them; qualities are left out.
+
+    Raises:
+        ValueError: a record that is not of four lines, ``@`` and ``+`` before the first and third, or whose read and
+            qualities differ in length (Cock et al. 2010).
+    """
+    check_kind(kind)
+    lines = read_text(Path(path)).rstrip("\n").split("\n")
+    records = []
+    for start in range(0, len(lines), LINES_OF_A_READ):
+        header, *rest = (line.strip() for line in lines[start : start + LINES_OF_A_READ])
+        if len(rest) < LINES_OF_A_READ - 1 or not header.startswith("@") or not rest[1].startswith("+"):
+            raise ValueError(f"{path}:{start + 1} is no record of four lines: @name, residues, +, qualities")
+        if len(rest[0]) != len(rest[2]):
+            raise ValueError(f"{path}:{start + 2} has {len(rest[0])} residues but {len(rest[2])} qualities")
+        records.append((header[1:].strip(), rest[0].upper()))
+    return _sequences(records, kind, str(path))
+
+
+def _sequences(records: list[tuple[str, str]], kind: Kind | None, path: str) -> Sequences:
+    """Records, a header and residues each."""
+    import pandas as pd
+
+    empty = [header for header, residues in records if not residues]
+    if empty:
+        raise ValueError(f"{path}: the record {empty[0]!r} has no residues; leave it out")
     headers = [header.partition(" ") for header, _ in records]
     names = [name or str(i) for i, (name, _, _) in enumerate(headers)]
     metadata = pd.DataFrame({"name": names, "description": [rest.strip() for _, _, rest in headers]})
     if all(not description for description in metadata["description"]):
         metadata = metadata[["name"]]
-    return Sequences([as_kind(item, kind or "symbols", str(path)) for item in items], metadata=metadata)
+    return Sequences([as_kind(residues, kind or "symbols", path) for _, residues in records], metadata=metadata)

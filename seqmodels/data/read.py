@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from seqmodels.data.audio import audio
-from seqmodels.data.fasta import fasta
+from seqmodels.data.fasta import fasta, fastq
 from seqmodels.data.jsonl import jsonl
 from seqmodels.data.kinds import as_kind, check_kind, suffix_of
 from seqmodels.data.midi import midi
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 TABLES = (".csv", ".tsv", ".parquet")
 ARRAYS = (".npy", ".npz")
 FASTA = (".fasta", ".fa", ".fna", ".faa", ".ffn")
+FASTQ = (".fastq", ".fq")
 JSON = (".jsonl", ".ndjson", ".json")
 SERIES = (".ts",)
 RECORDINGS = (".wav",)
 MUSIC = (".mid", ".midi")
 TEXTS = (".txt", ".md")
-FORMATS = (TABLES, ARRAYS, FASTA, JSON, SERIES, RECORDINGS, MUSIC, TEXTS)
+FORMATS = (TABLES, ARRAYS, FASTA, FASTQ, JSON, SERIES, RECORDINGS, MUSIC, TEXTS)
 FILE = "file"  # the column of a folder's tables that names the file of a row
 Folders = Literal["label", "cluster"]
 
@@ -51,6 +52,7 @@ def read(
     - ``.csv``, ``.tsv``, ``.parquet``: ``data.table``, whose arguments are ``by``, ``columns``, ``time``, ``label``,
       ``cluster``;
     - ``.npy``, ``.npz``: ``data.npy``; ``.ts``: ``data.ts``; ``.fasta``, ``.fa``, ``.fna``, ``.faa``: ``data.fasta``;
+      ``.fastq``, ``.fq``: ``data.fastq``;
     - ``.jsonl``, ``.ndjson``, ``.json``: ``data.jsonl``; ``.wav``: ``data.audio``; ``.mid``, ``.midi``: ``data.midi``;
     - anything else: UTF-8 text, ``data.text``; numbers, if ``kind`` says so: ``data.table``.
 
@@ -117,6 +119,8 @@ def _read_file(file: Path, options: Options) -> Sequences:
         return npy(file, kind=options.kind)
     if suffix in FASTA:
         return fasta(file, kind=options.kind)
+    if suffix in FASTQ:
+        return fastq(file, kind=options.kind)
     if suffix in JSON:
         if not isinstance(options.columns, str | None):
             raise ValueError(f"{file}: a sequence is the value of one key; pass columns as one str")
