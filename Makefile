@@ -2,7 +2,7 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
 QUICK ?=
-.PHONY: demo experiments docs check test lowest faults kernels huggingface lint types format clean
+.PHONY: demo experiments docs check test lowest faults kernels gpu huggingface lint types format clean
 
 # The first command: from a clone to pages with tables and plots, the first table in less than a minute after the
 # installation. Ctrl-C keeps the finished part. All models and questions, in about 8 minutes: .venv/bin/seqmodels compare
@@ -45,6 +45,13 @@ faults: .venv
 kernels: .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "triton"
 	$(BIN)/python -m pytest tests/hmm/inference/test_triton_kernels.py
+
+# Every figure of a GPU, on a machine with torch for it: about 40 minutes, into benchmarks/results/gpu. It needs no
+# installation and no internet; TEXT is Shakespeare's characters, PAIRS the folder of multi30k. TINY=1 shows on a CPU that
+# every part runs.
+gpu:
+	PYTHONPATH=. $(if $(TINY),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(TEXT),--text $(TEXT)) \
+		$(if $(PAIRS),--pairs $(PAIRS)) $(if $(TINY),--device cpu --tiny --out $(or $(OUT),results/gpu))
 
 # Conversions against the package `transformers`, which is too large to be installed for every test run.
 huggingface: .venv

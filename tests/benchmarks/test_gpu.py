@@ -1,0 +1,69 @@
+"""The figures of a GPU, in their smallest form on the CPU: every part runs, resumes, and names what it misses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gpu
+import numpy as np
+import pandas as pd
+import pytest
+from workloads import make
+
+import seqmodels as sm
+
+TINY = gpu.Run("cpu", True, None, None)
+
+
+@pytest.mark.parametrize("part", ["agreement", "em", "decoding", "memory", "training"])
+def test_a_part_runs_in_its_smallest_size(
+    part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    gpu.run_part(part, TINY, tmp_path)
+    table = pd.read_csv(tmp_path / f"{part}.csv")
+    assert (table["device"] == "cpu").all()
+    assert len(capsys.readouterr().out.splitlines()) == len(table) > 0
+    assert gpu.is_done(part, TINY, tmp_path)
+    assert not gpu.is_done(part, gpu.Run("cpu", False, None, None), tmp_path)
+
+
+def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    real = gpu.Run("cpu", False, None, None)
+    with pytest.raises(gpu.Missing, match="--text FILE"):
+        real.characters()
+    with pytest.raises(gpu.Missing, match=r"train\.de"):
+        gpu.lines(tmp_path, "train.de")
+    assert gpu.in_processes([], real, tmp_path, []) == {}
+    assert next(gpu.nanogpt_characters(real))["note"].startswith("needs a text")
+
+
+def test_the_options_of_each_process_are_those_given() -> None:
+    assert gpu.without_only(["--tiny", "--only", "em", "tests", "--device", "cpu"]) == ["--tiny", "--device", "cpu"]
+    assert gpu.without_only(["--only", "em"]) == []
+
+
+def test_loss_in_windows_leaves_out_the_first_of_each() -> None:
+    model = sm.Transformer(
+        d_model=8, n_layers=1, context=4, max_steps=1, length="given", encoding=sm.Bytes(), device="cpu"
+    ).fit(["abcabcabc" * 20], validation=None)
+    steps = np.concatenate([model.log_prob_steps([window])[0][1:] for window in ("abcab", "bcabc")])
+    assert gpu.loss_in_windows(model, "abcabcabc") == pytest.approx(-steps.mean())
+
+
+def test_workloads_grow_by_copies_and_states() -> None:
+    base = make("W4").first(3)
+    twice = gpu.repeated(base, 2)
+    assert (len(twice.x), len(twice.lengths)) == (2 * len(base.x), 6)
+    larger = gpu.with_states(base, 300)
+    assert larger.transition.shape == (300, 300)
+    assert np.allclose(np.asarray(larger.emission).sum(1), 1)
+    assert gpu.plain_loop(gpu.make("W4").first(2), "cpu") > 0
+
+
+def test_a_share_of_the_roof_counts_bytes_and_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "device_name", lambda device: "NVIDIA H200 141GB")
+    workload = make("W4").first(2)
+    n, k = len(workload.x), len(workload.initial)
+    shares = gpu.shares(TINY, workload, 1e-3)
+    assert shares["share_of_memory"] == pytest.approx(20 * n * k / 1e-3 / 4.8e12)
+    assert shares["share_of_arithmetic"] == pytest.approx(6 * n * k**2 / 1e-3 / 67e12)
