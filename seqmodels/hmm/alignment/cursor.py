@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.alignment.inference import Alphabets
 from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps
-from seqmodels.hmm.alignment.lexicon import BackoffLexicon
+from seqmodels.hmm.alignment.lexicon import BackoffLexicon, SummedLexicon
 from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.observations import Observation
@@ -57,6 +58,11 @@ class AlignmentCursor:
     device: torch.device
     dtype: torch.dtype
 
+    @cached_property
+    def summed(self) -> SummedLexicon:
+        """What the distributions of all steps share."""
+        return SummedLexicon.of(self.lexicon)
+
     def start(self, source: Source = None, n: int = 1) -> AlignmentState:
         """Before the first step of ``n`` targets, of one source or of a list of ``n``."""
         assert source is not None, "the model is fitted with sources"
@@ -73,8 +79,9 @@ class AlignmentCursor:
     def advance(self, state: AlignmentState, x: Tensor) -> AlignmentState:
         """The belief over positions after symbols ``x (n,)``, and the log-probability of an end there."""
         x, chains = x.to(self.device), state.chains
-        p = self._emission(state).gather(2, x.view(-1, 1, 1).expand(-1, chains.windows.shape[1], 1))[..., 0]
-        joint = state.log_predicted + self._of_states(p.log(), chains)
+        windows, previous = _on_cpu(state)
+        p = self.lexicon.probability(windows, previous[:, None], x.cpu().numpy()[:, None])  # (n, S')
+        joint = state.log_predicted + self._of_states(torch.from_numpy(p).to(self.device).log(), chains)
         log_alpha = joint - _finite(torch.logsumexp(joint, 1, keepdim=True))
         log_end = torch.logsumexp(log_alpha + chains.final.log(), 1)
         return AlignmentState(chains, LogProduct(chains.transition)(log_alpha), log_end, x)
@@ -84,8 +91,8 @@ class AlignmentCursor:
         log_continue = torch.logsumexp(state.log_predicted, 1)  # (n,)
         log_states = state.log_predicted - _finite(log_continue).unsqueeze(1)
         of_positions = self._of_positions(log_states, state.chains)  # (n, S')
-        joint = of_positions.unsqueeze(2) + self._emission(state).log()  # (n, S', V)
-        log_p = torch.logsumexp(joint, 1, keepdim=True).to(self.dtype)  # (n, 1, V)
+        p = self.summed.sums(*_on_cpu(state), of_positions.exp().cpu().numpy())  # (n, V)
+        log_p = torch.from_numpy(p).to(self.device).log().unsqueeze(1).to(self.dtype)  # (n, 1, V)
         if self.jumps.has_end:
             return Prediction(self.observation, log_p, None, None, state.log_end, log_continue)
         return Prediction(self.observation, log_p, None, None, None)
@@ -113,12 +120,6 @@ class AlignmentCursor:
         arrays = (initial, transition, final, windows[0, with_null])
         return tuple(torch.from_numpy(array) for array in arrays)
 
-    def _emission(self, state: AlignmentState) -> Tensor:
-        """``(n, S', V)`` probability of each symbol at each position."""
-        windows, previous = state.chains.windows.cpu().numpy(), state.previous.cpu().numpy()
-        p = self.lexicon.probability(windows[:, :, None], previous[:, None, None], np.arange(self.lexicon.n_target))
-        return torch.from_numpy(p).to(self.device)
-
     def _of_states(self, values: Tensor, chains: Chains) -> Tensor:
         """``(n, S')`` -> ``(n, K)``: the nulls after all positions have one value."""
         if self.jumps.null is None:
@@ -131,6 +132,11 @@ class AlignmentCursor:
             return log_alpha
         n_positions = chains.windows.shape[1] - 1
         return torch.cat([log_alpha[:, :n_positions], torch.logsumexp(log_alpha[:, n_positions:], 1, keepdim=True)], 1)
+
+
+def _on_cpu(state: AlignmentState) -> tuple[np.ndarray, np.ndarray]:
+    """Windows ``(n, S', window)`` and the symbols before ``(n,)``, as the lexicon looks them up."""
+    return state.chains.windows.cpu().numpy(), state.previous.cpu().numpy()
 
 
 def _finite(values: Tensor) -> Tensor:

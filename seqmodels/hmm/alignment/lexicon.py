@@ -99,6 +99,10 @@ class BackoffLexicon:
             p = refined(table, ids, y, p, self.n_target)
         return p
 
+    def bases(self) -> list[int]:
+        """Of each table: the code of a context divided by it is the id of the coarser context."""
+        return [_base(order, self.n_source, self.n_target) for order, _ in zip(self.orders, self.tables, strict=False)]
+
     def with_table(self, table: ContextTable) -> BackoffLexicon:
         """With one table more, the finest."""
         return replace(self, tables=(*self.tables, table))
@@ -123,9 +127,67 @@ class BackoffLexicon:
         tables: list[ContextTable] = []
         for i, order in zip(range(len(arrays)), orders, strict=False):
             n_before = len(tables[-1].contexts) if tables else 1
-            base = (n_source + 2) ** len(order.columns) * (n_target + 1 if order.previous else 1)
-            tables.append(_checked(arrays[str(i)], n_before, base, n_target))
+            tables.append(_checked(arrays[str(i)], n_before, _base(order, n_source, n_target), n_target))
         return cls(tuple(tables), tuple(orders), n_source, n_target)
+
+
+@dataclass(frozen=True)
+class SummedLexicon:
+    """``Σ_s w_s p(y | context s)`` of all symbols at once, from what each context says otherwise than the coarser one.
+
+    By ``p_k(y | c) = rest_k(c) p_k-1(y | c') + d_k(c, y)``, where d is zero but for the few pairs of the table, the sum
+    takes as long as there are such pairs, not as there are symbols.
+
+    Attributes:
+        lexicon: whose tables are summed.
+        excess: of each table ``(G,)`` d.
+        ends: of each table ``(C + 1,)`` where the pairs of a context begin, and the last end.
+    """
+
+    lexicon: BackoffLexicon
+    excess: tuple[np.ndarray, ...]
+    ends: tuple[np.ndarray, ...]
+
+    @classmethod
+    def of(cls, lexicon: BackoffLexicon) -> SummedLexicon:
+        """Of the tables as they stand."""
+        bases, n = lexicon.bases(), lexicon.n_target
+        excess, ends = [], []
+        for k, table in enumerate(lexicon.tables):
+            ids, y = np.divmod(table.pairs, n)
+            chain = [ids]  # of contexts, from this table down to the coarsest
+            for finer, base in zip(lexicon.tables[k:0:-1], bases[k:0:-1], strict=True):
+                chain.append(finer.contexts[chain[-1]] // base)
+            p = np.full(len(ids), 1 / n)
+            for coarser, of_coarser in zip(lexicon.tables[:k], chain[:0:-1], strict=True):
+                p = refined(coarser, of_coarser, y, p, n)
+            excess.append(table.p - table.rest[ids] * p)
+            ends.append(np.searchsorted(table.pairs, np.arange(len(table.contexts) + 1) * n))
+        return cls(lexicon, tuple(excess), tuple(ends))
+
+    def sums(self, windows: np.ndarray, previous: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """``(n, V)`` of ``windows (n, S, window)``, ``previous (n,)`` and ``weights (n, S)``."""
+        n_target = self.lexicon.n_target
+        factor, total = weights.astype(np.float64), np.zeros(len(weights) * n_target)
+        each = list(self.lexicon.context_ids(windows, previous[:, None]))
+        for k in range(len(each) - 1, -1, -1):
+            table, ids = self.lexicon.tables[k], each[k]
+            row, position = np.nonzero(ids != UNKNOWN)
+            known = ids[row, position]
+            first, count = self.ends[k][known], np.diff(self.ends[k])[known]
+            pair = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
+            cell = np.repeat(row, count) * n_target + table.pairs[pair] % n_target
+            value = np.repeat(factor[row, position], count) * self.excess[k][pair]
+            total += np.bincount(cell, value, len(total))
+            factor[row, position] *= table.rest[known]
+        total += np.repeat(factor.sum(1) / n_target, n_target)
+        return total.reshape(len(weights), n_target)
+
+
+def _base(order: ContextOrder, n_source: int, n_target: int) -> int:
+    """By what the id of a coarser context is multiplied in the code of one that is finer by ``order``."""
+    base: int = (n_source + 2) ** len(order.columns)
+    return base * (n_target + 1) if order.previous else base
 
 
 def _checked(arrays: Mapping[str, np.ndarray], n_before: int, base: int, n_target: int) -> ContextTable:

@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import dirichlet_multinomial
 
-from seqmodels.hmm.alignment.lexicon import UNKNOWN, context_orders, find
+import seqmodels as sm
+from seqmodels.hmm.alignment.lexicon import UNKNOWN, SummedLexicon, context_orders, find
 from seqmodels.hmm.alignment.training import STRENGTHS, TableEstimate
 
 N_CONTEXTS, N_TARGET = 6, 4
@@ -61,3 +62,19 @@ def test_contexts_widen_and_the_target_comes_after_the_neighbours() -> None:
     seen = [(order.columns, order.previous) for order in context_orders(5, True)]
     assert seen == [((2,), False), ((3,), False), ((1,), False), ((), True), ((4,), False), ((0,), False)]
     assert [(order.columns, order.previous) for order in context_orders(1, False)] == [((0,), False)]
+
+
+@pytest.mark.parametrize("window", [1, 5])
+def test_the_sum_over_contexts_is_that_of_each(window: int) -> None:
+    rng = np.random.default_rng(1)
+    sources = [rng.integers(0, 6, 5) for _ in range(60)]
+    targets = [(source + rng.integers(0, 2, 5)) % 9 for source in sources]
+    model = sm.AlignmentHMM(window=window, null=True, max_iter=3, length="given").fit(sources, targets)
+    lexicon = model.model_.lexicon
+    assert len(lexicon.tables) > (window > 1)
+    windows = rng.integers(0, lexicon.n_source + 2, (4, 3, window))
+    previous, weights = rng.integers(0, lexicon.n_target + 1, 4), rng.dirichlet(np.ones(3), 4)
+    each = lexicon.probability(windows[:, :, None], previous[:, None, None], np.arange(lexicon.n_target))
+    found = SummedLexicon.of(lexicon).sums(windows, previous, weights)
+    assert_allclose(found, (weights[:, :, None] * each).sum(1), rtol=1e-13)
+    assert_allclose(found.sum(1), 1, rtol=1e-13)
