@@ -17,9 +17,16 @@ MAX_SQUARED_FLOAT64 = 1e140  # and float64
 
 
 def features(w: Tensor) -> Tensor:
-    """``(N, D)`` -> ``(N, D(D+1)/2 + D + 1)``."""
-    i, j = torch.triu_indices(w.shape[1], w.shape[1], device=w.device)
-    return torch.cat([w[:, i] * w[:, j], w, w.new_ones(len(w), 1)], dim=1)
+    """``(N, D)`` -> ``(N, D(D+1)/2 + D + 1)``, in memory feature after feature."""
+    n, size = w.shape
+    columns = w.T.contiguous()
+    result = w.new_empty(size * (size + 1) // 2 + size + 1, n)
+    at = 0
+    for i in range(size):  # row by row of the upper triangle
+        torch.mul(columns[i], columns[i:], out=result[at : at + size - i])
+        at += size - i
+    result[at:-1], result[-1] = columns, 1.0
+    return result.T
 
 
 def coefficients(precision: Tensor, linear: Tensor, constant: Tensor) -> Tensor:
