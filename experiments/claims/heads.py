@@ -1,9 +1,10 @@
 """Do several heads do better than one of equal size?
 
 Transformers with 1, 2, 4 and 8 heads, together always as wide as the model, so that all have equally many weights. Two
-sources: the bytes of a text, and a sequence that needs two places at once: x_t = x_{t-3} - x_{t-7} modulo 5, one symbol
+sources: the bytes of a text, and a sequence that needs two places at once: x_t = x_{t-3} - x_{t-7} modulo 3, one symbol
 in ten replaced by one drawn alike, read by a single layer, in which one head can only look at a mixture of the two
-places. Of the second the entropy that nothing can undercut is known and subtracted.
+places. Of the second the entropy that nothing can undercut is known and subtracted. Modulo 5 and after half as many
+steps most runs, of one head or more, had not begun to learn the second, and nothing could be said.
 
 Rule: two parts, one a source: four heads need fewer nats than one. A part held if the 95 % t interval of the difference
 over seeds lies above zero, and was contradicted if it lies below.
@@ -24,12 +25,12 @@ CLAIM = (
     "Several heads attend to several places at once, which averaging inhibits in a single head (Vaswani et al., 2017, "
     "section 3.2.2)."
 )
-HEADS, N_SYMBOLS, PLACES, NOISE = (1, 2, 4, 8), 5, (3, 7), 0.1
+HEADS, N_SYMBOLS, PLACES, NOISE = (1, 2, 4, 8), 3, (3, 7), 0.1
 TEXT, TWO = "text", "two places"
 
 
 def differences(n: int, length: int, seed: int) -> Sequences:
-    """``x_t = x_{t-3} - x_{t-7}`` modulo 5, with noise that is remembered."""
+    """``x_t = x_{t-3} - x_{t-7}`` modulo 3, with noise that is remembered."""
     rng = np.random.default_rng(seed)
     x = rng.integers(N_SYMBOLS, size=(n, length))
     for t in range(max(PLACES), length):
@@ -81,7 +82,7 @@ def measure(given: argparse.Namespace) -> Finding:
         {"source": source, "heads": n, "seed": seed, "nats": nats, "name": source}
         for seed in range(seeds)
         for n in HEADS
-        for source, nats in ((TEXT, on_text(n, steps, seed, raw, n_test)), (TWO, two_places(n, 2 * steps, seed)))
+        for source, nats in ((TEXT, on_text(n, steps, seed, raw, n_test)), (TWO, two_places(n, 4 * steps, seed)))
     ]
     frame = pd.DataFrame(rows)
     sentence = told(frame)

@@ -61,9 +61,9 @@ def test_after_the_truth_the_divergence_is_the_difference_of_log_probabilities(m
 def test_differences_follow_their_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = script(monkeypatch, "heads")
     x = np.stack(list(heads.differences(2_000, 12, 0)))
-    ruled = x[:, 7:] == (x[:, 4:9] - x[:, :5]) % 5
-    assert_allclose(ruled.mean(), 0.92, atol=0.01)
-    assert_allclose(heads.entropy(), -0.92 * np.log(0.92) - 0.08 * np.log(0.02))
+    ruled = x[:, 7:] == (x[:, 4:9] - x[:, :5]) % 3
+    assert_allclose(ruled.mean(), 14 / 15, atol=0.01)
+    assert_allclose(heads.entropy(), -14 / 15 * np.log(14 / 15) - 1 / 15 * np.log(1 / 30))
 
 
 def test_copies_show_the_symbol_again_after_the_lag(monkeypatch: pytest.MonkeyPatch) -> None:
