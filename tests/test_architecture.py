@@ -45,7 +45,7 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
+LOADED = {*MODEL, "hmm", "neural", "ngram", "context_tree", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -80,6 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hmm": MODEL,
     "neural": MODEL,
     "ngram": MODEL,
+    "context_tree": MODEL,
     "classification": MODEL,
     "loading": {*LOADED, "data"},
     "presets": {*MODEL, "hmm", "neural"},
