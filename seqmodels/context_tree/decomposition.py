@@ -12,7 +12,7 @@ from seqmodels.array_checks import array_of
 from seqmodels.context_tree.contexts import mixed
 
 
-class Paths(NamedTuple):
+class DecisionPaths(NamedTuple):
     """The decisions of outcome i are ``first[i]`` to ``first[i + 1]`` of ``nodes`` and ``bits``, from the root on."""
 
     first: np.ndarray
@@ -50,7 +50,7 @@ class Decomposition:
         children = [[-1 - child if child < n else root - child for child in pair] for pair in pairs[::-1]]
         return cls(np.array(children, np.int64).reshape(-1, 2), n)
 
-    def paths(self) -> Paths:
+    def paths(self) -> DecisionPaths:
         """The decisions of every outcome."""
         decisions: list[list[tuple[int, int]]] = [[] for _ in range(self.n_outcomes)]
         reached: list[list[tuple[int, int]]] = [[] for _ in self.children]
@@ -63,7 +63,7 @@ class Decomposition:
                     reached[child] = path
         first = np.cumsum([0, *map(len, decisions)], dtype=np.int64)
         flat = np.array([step for path in decisions for step in path], np.int64).reshape(-1, 2)
-        return Paths(first, np.ascontiguousarray(flat[:, 0]), np.ascontiguousarray(flat[:, 1]))
+        return DecisionPaths(first, np.ascontiguousarray(flat[:, 0]), np.ascontiguousarray(flat[:, 1]))
 
     def node_hashes(self) -> np.ndarray:
         """``(N,)`` int64, from 0 on: what tells the nodes apart in the keys of records."""

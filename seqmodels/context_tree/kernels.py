@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqmodels.compiled import compiled
-from seqmodels.context_tree.decomposition import Paths
+from seqmodels.context_tree.decomposition import DecisionPaths
 
 EMPTY = -1  # no record at this place of a table
 N_CLASSES = 25  # of a record by its counts: none; 12 sizes where one bit came only; 12 where both did
@@ -196,7 +196,7 @@ def read_steps(
     steps: Steps,
     is_adaptive: bool,
     end: int,
-    paths: Paths,
+    paths: DecisionPaths,
     node_hashes: np.ndarray,
     fitted: Table,
     read: Table,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -63,7 +62,7 @@ class ContextTree(SequenceModel):
     depth: int = 7
     adaptive: bool = True
     weighting: Weighting = "gated"
-    max_count: float = 127.0
+    max_count: float = 255.0
 
     _uses_validation: ClassVar[bool] = False
 
@@ -166,7 +165,7 @@ class ContextTree(SequenceModel):
         self._setting()
         return ContextTreeCursor(self.tree_, self.adaptive, self.observation_, self._device(), DTYPES[self.dtype])
 
-    def _merge_states(self, log_weights: list[float], states: Sequence[CursorState]) -> MergedStates:
+    def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
         from seqmodels.context_tree.cursor import merged_states
 
         return merged_states(states, is_adaptive=self.adaptive)

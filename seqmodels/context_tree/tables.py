@@ -12,7 +12,7 @@ from seqmodels.array_checks import array_of, check_between
 from seqmodels.compiled import warn_if_slow
 from seqmodels.context_tree import kernels
 from seqmodels.context_tree.contexts import context_hashes
-from seqmodels.context_tree.decomposition import Decomposition, Paths
+from seqmodels.context_tree.decomposition import DecisionPaths, Decomposition
 from seqmodels.context_tree.kernels import Buffers, Rule, Steps, Table, Undo
 
 SMALLEST = 64  # places of a table
@@ -139,7 +139,7 @@ class FittedTree:
         return int(self.fitted.n_used[0])
 
     @cached_property
-    def paths(self) -> Paths:
+    def paths(self) -> DecisionPaths:
         """The binary decisions of each outcome."""
         return self.decomposition.paths()
 
