@@ -42,7 +42,7 @@ class TreeLearner:
 
     def undo(self, step: Undo) -> None:
         """Put back what the records were."""
-        kernels.take_back(step, self.reader.table)
+        kernels.take_back(tuple(step), tuple(self.reader.table))
 
     def copy(self) -> TreeLearner:
         """With a table that is a copy."""

@@ -24,11 +24,16 @@ from typing import NamedTuple
 import numpy as np
 
 from seqmodels.compiled import compiled
-from seqmodels.context_tree.decomposition import DecisionPaths
 
 EMPTY = -1  # no record at this place of a table
 N_CLASSES = 25  # of a record by its counts: none; 12 sizes where one bit came only; 12 where both did
 MAX_LOAD = 0.7  # of a table
+
+
+# What compiled functions take: plain tuples of the fields of the classes below. The machine code that is kept on disk
+# would refer to the classes by name, and could not be read by a version of this module that calls them otherwise.
+Arrays = tuple[np.ndarray, ...]
+Numbers = tuple[float, ...]
 
 
 class Table(NamedTuple):
@@ -106,41 +111,45 @@ def predict(
     hashes: np.ndarray,
     n_contexts: int,
     node_hash: int,
-    fitted: Table,
-    read: Table,
+    fitted: Arrays,
+    read: Arrays,
     gates: np.ndarray,
-    rule: Rule,
-    buffers: Buffers,
+    rule: Numbers,
+    buffers: Arrays,
 ) -> float:
     """The probability that the bit at a node is 1; ``buffers`` hold how it came about."""
+    read_keys, read_values, _ = read
+    fitted_keys, fitted_values, _ = fitted
+    root_pseudocount, pseudocount, inherited, _, _, _, _ = rule
+    records, classes, estimates, mixtures, weights = buffers
     for d in range(n_contexts):
         key = hashes[d] ^ node_hash
-        i = place(read.keys, key)
-        if read.keys[i] != EMPTY:
+        i = place(read_keys, key)
+        if read_keys[i] != EMPTY:
             for k in range(3):
-                buffers.records[d, k] = read.values[i, k]
+                records[d, k] = read_values[i, k]
         else:
-            i = place(fitted.keys, key)
-            is_there = fitted.keys[i] != EMPTY
+            i = place(fitted_keys, key)
+            is_there = fitted_keys[i] != EMPTY
             for k in range(3):
-                buffers.records[d, k] = fitted.values[i, k] if is_there else 0.0
-        zeros = buffers.records[d, 0]
-        ones = buffers.records[d, 1]
-        buffers.classes[d] = confidence(zeros, ones)
+                records[d, k] = fitted_values[i, k] if is_there else 0.0
+        zeros = records[d, 0]
+        ones = records[d, 1]
+        classes[d] = confidence(zeros, ones)
         if d == 0:
-            buffers.estimates[d] = (ones + rule.root_pseudocount) / (zeros + ones + 2.0 * rule.root_pseudocount)
+            estimates[d] = (ones + root_pseudocount) / (zeros + ones + 2.0 * root_pseudocount)
         else:
-            buffers.estimates[d] = (ones + rule.inherited * buffers.estimates[d - 1] + rule.pseudocount) / (
-                zeros + ones + rule.inherited + 2.0 * rule.pseudocount
+            estimates[d] = (ones + inherited * estimates[d - 1] + pseudocount) / (
+                zeros + ones + inherited + 2.0 * pseudocount
             )
     last = n_contexts - 1
-    buffers.mixtures[last] = buffers.estimates[last]
+    mixtures[last] = estimates[last]
     for d in range(last - 1, -1, -1):
-        log_odds = buffers.records[d, 2] + gates[d, buffers.classes[d], buffers.classes[d + 1]]
+        log_odds = records[d, 2] + gates[d, classes[d], classes[d + 1]]
         weight = 1.0 / (1.0 + math.exp(-log_odds))
-        buffers.weights[d] = weight
-        buffers.mixtures[d] = weight * buffers.estimates[d] + (1.0 - weight) * buffers.mixtures[d + 1]
-    return float(buffers.mixtures[0])
+        weights[d] = weight
+        mixtures[d] = weight * estimates[d] + (1.0 - weight) * mixtures[d + 1]
+    return float(mixtures[0])
 
 
 @compiled
@@ -149,61 +158,65 @@ def update(
     hashes: np.ndarray,
     n_contexts: int,
     node_hash: int,
-    read: Table,
+    read: Arrays,
     gates: np.ndarray,
-    rule: Rule,
-    buffers: Buffers,
-    undo: Undo,
+    rule: Numbers,
+    buffers: Arrays,
+    undo: Arrays,
 ) -> None:
     """Learn from the bit that was predicted last; ``read`` gets the records, the gates a step if they have a rate."""
+    keys, values, n_used = read
+    undo_keys, undo_values, n_undo = undo
+    _, _, _, max_count, weight_rate, max_log_odds, gate_rate = rule
+    records, classes, estimates, mixtures, weights = buffers
     sign = 1.0 if bit == 1 else -1.0
-    p = buffers.mixtures[0] if bit == 1 else 1.0 - buffers.mixtures[0]
+    p = mixtures[0] if bit == 1 else 1.0 - mixtures[0]
     reached = 1.0  # the weight with which the contexts from here on are mixed
     for d in range(n_contexts):
         key = hashes[d] ^ node_hash
-        i = place(read.keys, key)
-        if undo.keys.shape[0] > 0:
-            undo.keys[undo.n[0]] = key
+        i = place(keys, key)
+        if undo_keys.shape[0] > 0:
+            undo_keys[n_undo[0]] = key
             for k in range(3):
-                undo.values[undo.n[0], k] = buffers.records[d, k]
-            undo.n[0] += 1
-        if read.keys[i] == EMPTY:
-            read.keys[i] = key
-            read.n_used[0] += 1
+                undo_values[n_undo[0], k] = records[d, k]
+            n_undo[0] += 1
+        if keys[i] == EMPTY:
+            keys[i] = key
+            n_used[0] += 1
         if d < n_contexts - 1:
-            estimate = buffers.estimates[d] if bit == 1 else 1.0 - buffers.estimates[d]
-            longer = buffers.mixtures[d + 1] if bit == 1 else 1.0 - buffers.mixtures[d + 1]
-            if rule.gate_rate > 0.0:
-                weight = buffers.weights[d]
-                difference = sign * (buffers.estimates[d] - buffers.mixtures[d + 1])
+            estimate = estimates[d] if bit == 1 else 1.0 - estimates[d]
+            longer = mixtures[d + 1] if bit == 1 else 1.0 - mixtures[d + 1]
+            if gate_rate > 0.0:
+                weight = weights[d]
+                difference = sign * (estimates[d] - mixtures[d + 1])
                 slope = reached * weight * (1.0 - weight) * difference / p
-                gates[d, buffers.classes[d], buffers.classes[d + 1]] += rule.gate_rate * slope
+                gates[d, classes[d], classes[d + 1]] += gate_rate * slope
                 reached *= 1.0 - weight
-            log_odds = buffers.records[d, 2] + rule.weight_rate * math.log(estimate / longer)
-            read.values[i, 2] = min(max(log_odds, -rule.max_log_odds), rule.max_log_odds)
-        zeros = buffers.records[d, 0] + (1.0 - bit)
-        ones = buffers.records[d, 1] + bit
-        if zeros + ones > rule.max_count:
+            log_odds = records[d, 2] + weight_rate * math.log(estimate / longer)
+            values[i, 2] = min(max(log_odds, -max_log_odds), max_log_odds)
+        zeros = records[d, 0] + (1.0 - bit)
+        ones = records[d, 1] + bit
+        if zeros + ones > max_count:
             zeros *= 0.5
             ones *= 0.5
-        read.values[i, 0] = zeros
-        read.values[i, 1] = ones
+        values[i, 0] = zeros
+        values[i, 1] = ones
 
 
 @compiled
 def read_steps(
     begin: int,
-    steps: Steps,
+    steps: Arrays,
     is_adaptive: bool,
     end: int,
-    paths: DecisionPaths,
+    paths: Arrays,
     node_hashes: np.ndarray,
-    fitted: Table,
-    read: Table,
+    fitted: Arrays,
+    read: Arrays,
     gates: np.ndarray,
-    rule: Rule,
-    buffers: Buffers,
-    undo: Undo,
+    rule: Numbers,
+    buffers: Arrays,
+    undo: Arrays,
     log_probs: np.ndarray,
 ) -> int:
     """Predict each event from ``begin`` on, and learn from it; ``log_probs (T,)`` are written to.
@@ -213,31 +226,34 @@ def read_steps(
     Returns:
         The number of the next event: less than T where ``read`` may be too small for it.
     """
-    room = MAX_LOAD * len(read.keys)
-    n_depths = steps.hashes.shape[1]
-    for t in range(begin, len(steps.outcomes)):
-        outcome = steps.outcomes[t]
-        first, last = paths.first[outcome], paths.first[outcome + 1]
-        if is_adaptive and read.n_used[0] + (last - first) * n_depths > room:
+    outcomes, all_hashes, all_n_contexts = steps
+    path_starts, nodes, bits = paths
+    read_keys, _, n_used = read
+    room = MAX_LOAD * len(read_keys)
+    n_depths = all_hashes.shape[1]
+    for t in range(begin, len(outcomes)):
+        outcome = outcomes[t]
+        first, last = path_starts[outcome], path_starts[outcome + 1]
+        if is_adaptive and n_used[0] + (last - first) * n_depths > room:
             return t
-        hashes = steps.hashes[t]
-        n_contexts = steps.n_contexts[t]
+        hashes = all_hashes[t]
+        n_contexts = all_n_contexts[t]
         log_prob = 0.0
         if t == 0 and end >= 0:
             log_end = 0.0
-            for j in range(paths.first[end], paths.first[end + 1]):
-                p = predict(hashes, n_contexts, node_hashes[paths.nodes[j]], fitted, read, gates, rule, buffers)
-                log_end += math.log(p if paths.bits[j] == 1 else 1.0 - p)
+            for j in range(path_starts[end], path_starts[end + 1]):
+                p = predict(hashes, n_contexts, node_hashes[nodes[j]], fitted, read, gates, rule, buffers)
+                log_end += math.log(p if bits[j] == 1 else 1.0 - p)
             log_prob = -math.log(-math.expm1(log_end))
         for j in range(first, last):
-            node_hash = node_hashes[paths.nodes[j]]
-            bit = paths.bits[j]
+            node_hash = node_hashes[nodes[j]]
+            bit = bits[j]
             p = predict(hashes, n_contexts, node_hash, fitted, read, gates, rule, buffers)
             log_prob += math.log(p if bit == 1 else 1.0 - p)
             if is_adaptive:
                 update(bit, hashes, n_contexts, node_hash, read, gates, rule, buffers, undo)
         log_probs[t] = log_prob
-    return len(steps.outcomes)
+    return len(outcomes)
 
 
 @compiled
@@ -246,11 +262,11 @@ def outcome_log_probs(
     n_contexts: int,
     children: np.ndarray,
     node_hashes: np.ndarray,
-    fitted: Table,
-    read: Table,
+    fitted: Arrays,
+    read: Arrays,
     gates: np.ndarray,
-    rule: Rule,
-    buffers: Buffers,
+    rule: Numbers,
+    buffers: Arrays,
     log_probs: np.ndarray,
 ) -> None:
     """The log-probability of every outcome, ``(V,)`` or ``(V + 1,)``."""
@@ -267,21 +283,24 @@ def outcome_log_probs(
 
 
 @compiled
-def insert_all(keys: np.ndarray, values: np.ndarray, table: Table) -> None:
+def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
     """Put records into a table that has none of them; ``EMPTY`` keys are left out."""
+    new_keys, new_values, n_used = table
     for j in range(len(keys)):
         if keys[j] != EMPTY:
-            i = place(table.keys, keys[j])
-            table.keys[i] = keys[j]
+            i = place(new_keys, keys[j])
+            new_keys[i] = keys[j]
             for k in range(3):
-                table.values[i, k] = values[j, k]
-            table.n_used[0] += 1
+                new_values[i, k] = values[j, k]
+            n_used[0] += 1
 
 
 @compiled
-def take_back(undo: Undo, read: Table) -> None:
+def take_back(undo: Arrays, read: Arrays) -> None:
     """Undo a step: records are what they were before it."""
-    for j in range(undo.n[0] - 1, -1, -1):
-        i = place(read.keys, undo.keys[j])
+    undo_keys, undo_values, n_undo = undo
+    keys, values, _ = read
+    for j in range(n_undo[0] - 1, -1, -1):
+        i = place(keys, undo_keys[j])
         for k in range(3):
-            read.values[i, k] = undo.values[j, k]
+            values[i, k] = undo_values[j, k]

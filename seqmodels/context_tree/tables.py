@@ -30,7 +30,7 @@ def table_of(keys: np.ndarray, values: np.ndarray) -> Table:
     while n_places * kernels.MAX_LOAD < len(keys):
         n_places *= 2
     table = empty_table(n_places)
-    kernels.insert_all(keys, values, table)
+    kernels.insert_all(keys, values, tuple(table))
     return table
 
 
@@ -53,17 +53,17 @@ class Reader:
         while True:
             t = kernels.read_steps(
                 t,
-                steps,
+                tuple(steps),
                 is_adaptive,
                 first_cannot_be,
-                tree.paths,
+                tuple(tree.paths),
                 tree.node_hashes,
-                tree.fitted,
-                self.table,
+                tuple(tree.fitted),
+                tuple(self.table),
                 tree.gates,
-                tree.rule,
-                tree.buffers(),
-                self.undo,
+                tuple(tree.rule),
+                tuple(tree.buffers()),
+                tuple(self.undo),
                 log_probs,
             )
             if t == len(log_probs):
@@ -72,7 +72,7 @@ class Reader:
 
     def _grow(self) -> None:
         larger = empty_table(2 * len(self.table.keys))
-        kernels.insert_all(self.table.keys, self.table.values, larger)
+        kernels.insert_all(self.table.keys, self.table.values, tuple(larger))
         self.table = larger
 
     def read_row(self, row: np.ndarray, begin: int, outcomes: np.ndarray, end: int, *, is_adaptive: bool) -> np.ndarray:
@@ -178,11 +178,11 @@ class FittedTree:
             n_contexts,
             self.decomposition.children,
             self.node_hashes,
-            self.fitted,
-            read,
+            tuple(self.fitted),
+            tuple(read),
             self.gates,
-            self.rule,
-            self.buffers(),
+            tuple(self.rule),
+            tuple(self.buffers()),
             log_probs,
         )
         return log_probs
