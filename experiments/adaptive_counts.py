@@ -1,10 +1,9 @@
-"""What do counts gain by going on within a text? ``python experiments/adaptive_counts.py FOLDER``.
+"""What do counts gain by going on within a text? ``python -m experiments.adaptive_counts FOLDER``.
 
-``FOLDER`` holds ``input.txt``. The split is nanoGPT's: the last 111,540 characters are held out. The order of n-grams is
-chosen on as many characters before them (rows ``inside``), context trees have their default depth; all are then fitted
-on what is not held out. Nats a byte, and seconds of the processor in one thread, to
-fit and to score, go to ``experiments/results/adaptive_counts/text.csv``; the score by position in the held-out text, in
-parts of which each is about three times as long as all before, to ``position.csv``.
+``FOLDER`` holds ``input.txt``. The split is nanoGPT's: the last 111,540 characters are held out. The order of n-grams
+is chosen on as many characters before them (rows ``inside``), context trees have their default depth; all are then
+fitted on what is not held out. Nats a byte, and seconds of the processor in one thread, to fit and to score, go to
+``experiments/results/adaptive_counts/text.csv``; the score by position in the held-out text to ``position.csv``.
 """
 
 import sys

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from seqmodels.context_tree import kernels
 from seqmodels.context_tree.contexts import context_hashes
-from seqmodels.context_tree.kernels import Steps, Table, Undo
+from seqmodels.context_tree.kernels import Records, Steps, Undo
 from seqmodels.context_tree.tables import FittedTree, Reader
 from seqmodels.generation import MergedStates, Prediction, Source, source_of_each
-from seqmodels.generation.histories import Histories, History
+from seqmodels.generation.histories import Histories, ReadHistory
 from seqmodels.observations import Observation
 
 
-def hashes_after(history: History, depth: int) -> tuple[np.ndarray, np.ndarray]:
+def hashes_after(history: ReadHistory, depth: int) -> tuple[np.ndarray, np.ndarray]:
     """Of the contexts of the event after ``history``: ``(1, depth + 1)``, and how many they are, ``(1,)``."""
     at = len(history.recent)
     return context_hashes(history.recent, at, at + 1, depth)
@@ -31,7 +31,7 @@ class TreeLearner:
     reader: Reader
     is_adaptive: bool
 
-    def learn(self, before: History, event: int) -> Undo:
+    def learn(self, before: ReadHistory, event: int) -> Undo:
         """Read the event after ``before``; returns what the records that it changes were."""
         log = self.reader.undo
         log.n[0] = 0
@@ -46,7 +46,7 @@ class TreeLearner:
 
     def copy(self) -> TreeLearner:
         """With a table that is a copy."""
-        table = Table(*(array.copy() for array in self.reader.table))
+        table = Records(*(array.copy() for array in self.reader.table))
         undo = Undo(*(array.copy() for array in self.reader.undo))
         return TreeLearner(Reader(self.reader.tree, table, undo), self.is_adaptive)
 
@@ -68,7 +68,7 @@ class ContextTreeCursor:
         """Before the first event of ``n`` sequences, each after its ``source``."""
         start = np.array([self.tree.size])
         rows = [start if each is None else np.append(start, each) for each in source_of_each(source, n)]
-        return Histories.start([History(row[-self.tree.depth - 1 :]) for row in rows], self._learner)
+        return Histories.start([ReadHistory(row[-self.tree.depth - 1 :]) for row in rows], self._learner)
 
     def advance(self, state: TreeState, x: Tensor) -> TreeState:
         """After each sequence's next symbol, ``x (n,)``."""
@@ -95,7 +95,7 @@ class ContextTreeCursor:
     def _learner(self) -> TreeLearner:
         return TreeLearner(self.tree.reader(can_undo=True), self.is_adaptive)
 
-    def _log_probs(self, history: History, learner: TreeLearner) -> np.ndarray:
+    def _log_probs(self, history: ReadHistory, learner: TreeLearner) -> np.ndarray:
         hashes, n_contexts = hashes_after(history, self.tree.depth)
         return self.tree.outcome_log_probs(hashes[0], int(n_contexts[0]), learner.reader.table)
 

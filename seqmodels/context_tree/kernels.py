@@ -36,7 +36,7 @@ Arrays = tuple[np.ndarray, ...]
 Numbers = tuple[float, ...]
 
 
-class Table(NamedTuple):
+class Records(NamedTuple):
     """``keys (S,)`` int64, S a power of two; ``values (S, 3)`` float32: two counts, log-odds; ``n_used (1,)``."""
 
     keys: np.ndarray

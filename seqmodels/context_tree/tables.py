@@ -13,18 +13,20 @@ from seqmodels.compiled import warn_if_slow
 from seqmodels.context_tree import kernels
 from seqmodels.context_tree.contexts import context_hashes
 from seqmodels.context_tree.decomposition import DecisionPaths, Decomposition
-from seqmodels.context_tree.kernels import Buffers, Rule, Steps, Table, Undo
+from seqmodels.context_tree.kernels import Buffers, Records, Rule, Steps, Undo
 
 SMALLEST = 64  # places of a table
 STEPS_AT_ONCE = 65_536  # whose contexts are in memory together
 
 
-def empty_table(n_places: int) -> Table:
+def empty_table(n_places: int) -> Records:
     """With so many places, a power of two."""
-    return Table(np.full(n_places, kernels.EMPTY, np.int64), np.zeros((n_places, 3), np.float32), np.zeros(1, np.int64))
+    return Records(
+        np.full(n_places, kernels.EMPTY, np.int64), np.zeros((n_places, 3), np.float32), np.zeros(1, np.int64)
+    )
 
 
-def table_of(keys: np.ndarray, values: np.ndarray) -> Table:
+def table_of(keys: np.ndarray, values: np.ndarray) -> Records:
     """Records as a table, with room for as few as may be."""
     n_places = SMALLEST
     while n_places * kernels.MAX_LOAD < len(keys):
@@ -44,7 +46,7 @@ class Reader:
     """What one sequence, or all of a fit, has taught so far; ``table`` grows with it."""
 
     tree: FittedTree
-    table: Table
+    table: Records
     undo: Undo
 
     def read(self, steps: Steps, *, first_cannot_be: int = -1, is_adaptive: bool = True) -> np.ndarray:
@@ -106,7 +108,7 @@ class FittedTree:
     rule: Rule
     decomposition: Decomposition
     gates: np.ndarray
-    fitted: Table
+    fitted: Records
 
     @classmethod
     def fit(
@@ -170,7 +172,7 @@ class FittedTree:
         undo = Undo(np.zeros(n, np.int64), np.zeros((n, 3), np.float32), np.zeros(1, np.int64))
         return Reader(self, empty_table(self._smallest_table()), undo)
 
-    def outcome_log_probs(self, hashes: np.ndarray, n_contexts: int, read: Table) -> np.ndarray:
+    def outcome_log_probs(self, hashes: np.ndarray, n_contexts: int, read: Records) -> np.ndarray:
         """``(V,)`` or, the end last, ``(V + 1,)`` of the next event, after what ``read`` was learned from."""
         log_probs = np.zeros(self.size + self.has_end)
         kernels.outcome_log_probs(

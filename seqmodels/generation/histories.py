@@ -20,7 +20,7 @@ MAX_UNDO = 256  # steps that can be undone; from further back a sequence is read
 
 
 @dataclass(frozen=True, eq=False)
-class History:
+class ReadHistory:
     """A sequence: its last event, and the history before that.
 
     Attributes:
@@ -32,19 +32,19 @@ class History:
 
     recent: np.ndarray
     n: int = 0
-    parent: History | None = None
+    parent: ReadHistory | None = None
     event: int = -1
 
-    def followed_by(self, event: int, n_recent: int) -> History:
+    def followed_by(self, event: int, n_recent: int) -> ReadHistory:
         """The history after one more event, with so many recent symbols."""
         recent = np.append(self.recent, event)
-        return History(recent[max(0, len(recent) - n_recent) :], self.n + 1, self, event)
+        return ReadHistory(recent[max(0, len(recent) - n_recent) :], self.n + 1, self, event)
 
 
 class Learner(Protocol):
     """What one sequence has taught."""
 
-    def learn(self, before: History, event: int) -> Any:
+    def learn(self, before: ReadHistory, event: int) -> Any:
         """Learn that an event came after a history; returns what ``undo`` needs."""
 
     def undo(self, step: Any) -> None:
@@ -62,10 +62,10 @@ class LearnerAt(Generic[LearnerT]):
     """A learner, and the history that it has learned from."""
 
     learner: LearnerT
-    at: History
+    at: ReadHistory
     steps: deque[Any] = field(default_factory=lambda: deque(maxlen=MAX_UNDO))  # the last, as ``undo`` needs them
 
-    def way_to(self, history: History) -> tuple[int, list[History]]:
+    def way_to(self, history: ReadHistory) -> tuple[int, list[ReadHistory]]:
         """How many steps to undo to come to a history on the way to ``history``, and what to learn from there on."""
         here, n_back, ahead = self.at, 0, []
         while here is not history:
@@ -78,7 +78,7 @@ class LearnerAt(Generic[LearnerT]):
                 history = history.parent
         return n_back, ahead[::-1]
 
-    def move(self, n_back: int, ahead: list[History]) -> None:
+    def move(self, n_back: int, ahead: list[ReadHistory]) -> None:
         """Undo and learn these steps."""
         for _ in range(n_back):
             assert self.at.parent is not None
@@ -97,12 +97,12 @@ class LearnerAt(Generic[LearnerT]):
 class Histories(Generic[LearnerT]):
     """The state of a cursor: the history of each of n sequences, and learners that are at or near them."""
 
-    histories: list[History]
+    histories: list[ReadHistory]
     learners: list[LearnerAt[LearnerT]]
     moving: Lock = field(repr=False, compare=False)  # one for all states that share learners
 
     @classmethod
-    def start(cls, histories: list[History], new: Callable[[], LearnerT]) -> Histories[LearnerT]:
+    def start(cls, histories: list[ReadHistory], new: Callable[[], LearnerT]) -> Histories[LearnerT]:
         """Before the first events."""
         return cls(histories, [LearnerAt(new(), each) for each in histories], Lock())
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import MergedStates, Prediction, Source, stacked_sources
-from seqmodels.generation.histories import Histories, History
+from seqmodels.generation.histories import Histories, ReadHistory
 from seqmodels.ngram.events import NONE
 from seqmodels.ngram.interpolation import Interpolation, components
 from seqmodels.ngram.read_counts import CountLearner, ReadCounts
@@ -97,7 +97,7 @@ class AdaptiveNGramCursor:
         start, sources = np.full((n, 1), self.tables.size), stacked_sources(source, n)
         symbols = start if sources is None else np.concatenate([start, sources.numpy()], axis=1)
         n_recent = self._n_recent()
-        return Histories.start([History(row[max(0, len(row) - n_recent) :]) for row in symbols], self._learner)
+        return Histories.start([ReadHistory(row[max(0, len(row) - n_recent) :]) for row in symbols], self._learner)
 
     def advance(self, state: Histories[CountLearner], x: Tensor) -> Histories[CountLearner]:
         """After each sequence's next symbol, ``x (n,)``."""

@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from seqmodels.generation.histories import History
+from seqmodels.generation.histories import ReadHistory
 from seqmodels.ngram.events import NONE, Events
 
 
@@ -73,7 +73,7 @@ class CountLearner:
     order: int
     counts: dict[Key, dict[int, int]] = field(default_factory=dict)
 
-    def learn(self, before: History, event: int) -> tuple[list[Key], int]:
+    def learn(self, before: ReadHistory, event: int) -> tuple[list[Key], int]:
         """Count an event in all of its contexts."""
         keys = self._contexts(before)
         for key in keys:
@@ -94,7 +94,7 @@ class CountLearner:
         """With dictionaries of its own."""
         return CountLearner(self.order, {key: {**after} for key, after in self.counts.items()})
 
-    def after(self, history: History, base: int) -> np.ndarray:
+    def after(self, history: ReadHistory, base: int) -> np.ndarray:
         """``(order, V + 1)`` how often each event followed the contexts of the event after ``history``."""
         table = np.zeros((self.order, base))
         for k, key in enumerate(self._contexts(history)):
@@ -102,6 +102,6 @@ class CountLearner:
                 table[k, event] = count
         return table
 
-    def _contexts(self, history: History) -> list[Key]:
+    def _contexts(self, history: ReadHistory) -> list[Key]:
         symbols = history.recent[::-1].tolist()
         return [tuple(symbols[:k]) for k in range(min(self.order, len(symbols) + 1))]
