@@ -93,6 +93,14 @@ class CausalConvolution(nn.Module):
 FAMILIES = (
     Family("ngram-kneser-ney", partial(sm.NGram, 3), ("symbols", "text")),
     Family("ngram-witten-bell", partial(sm.NGram, 3, smoothing="witten-bell"), ("symbols", "text")),
+    Family("ngram-adaptive", partial(sm.NGram, 3, adaptive=True), ("symbols", "text")),
+    Family(
+        "ngram-adaptive-open", partial(sm.NGram, 2, smoothing="witten-bell", adaptive=True, encoding=OPEN), ("symbols",)
+    ),
+    Family("context-tree", partial(sm.ContextTree, 3), ("symbols", "text")),
+    Family("context-tree-static", partial(sm.ContextTree, 3, adaptive=False), ("symbols", "text")),
+    Family("context-tree-bayes", partial(sm.ContextTree, 3, weighting="bayes"), ("symbols",)),
+    Family("context-tree-open", partial(sm.ContextTree, 2, encoding=OPEN), ("symbols",)),
     _hmm("hmm-diag", sm.GaussianMixture(2), "vectors"),
     _hmm("hmm-full", sm.GaussianMixture(2, "full"), "vectors"),
     _hmm("hmm-tied", sm.GaussianMixture(2, "tied"), "vectors"),

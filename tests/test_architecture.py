@@ -40,11 +40,12 @@ MODEL = {
     "pyro_distribution",
     "precision",
     "main_memory",
+    "compiled",
     "randomness",
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
+LOADED = {*MODEL, "hmm", "neural", "ngram", "context_tree", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -57,6 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "array_checks": set(),
     "forked": set(),
+    "compiled": set(),
     "randomness": set(),
     "files": set(),
     "storage": {"files", "parameters", "version"},
@@ -78,6 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hmm": MODEL,
     "neural": MODEL,
     "ngram": MODEL,
+    "context_tree": MODEL,
     "classification": MODEL,
     "loading": {*LOADED, "data"},
     "presets": {*MODEL, "hmm", "neural"},

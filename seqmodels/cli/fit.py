@@ -32,6 +32,7 @@ from seqmodels.parameters import Configurable, check_argument
 FAMILIES = {
     "hmm": "HMM",
     "ngram": "NGram",
+    "context-tree": "ContextTree",
     "elman": "ElmanRNN",
     "lstm": "LSTM",
     "gru": "GRU",

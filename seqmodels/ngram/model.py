@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from seqmodels.generation import CursorState, MergedStates
+from seqmodels.generation import Cursor, CursorState, MergedStates
+from seqmodels.measure import MemoryKind
 from seqmodels.model import SequenceModel
 from seqmodels.ngram.counts import count
-from seqmodels.ngram.cursor import NGramCursor, merged_states
+from seqmodels.ngram.cursor import AdaptiveNGramCursor, NGramCursor, merged_states
 from seqmodels.ngram.events import Events
+from seqmodels.ngram.interpolation import Components, Interpolation, components
+from seqmodels.ngram.read_counts import ReadCounts, read_counts
 from seqmodels.ngram.smoothing import Smoothing
 from seqmodels.ngram.tables import Tables
 from seqmodels.observations import Categorical, Observation
 from seqmodels.precision import DTYPES
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
+
+MIN_SEQUENCES_TO_HOLD_OUT = 10  # of fewer the last tenth of each is held out
+MIN_STEPS_TO_CUT = 20
+MAX_HELD_OUT = 200_000  # steps on which weights are learned
 
 
 @dataclass(eq=False, repr=False)
@@ -33,6 +41,12 @@ class NGram(SequenceModel):
         order: n, the longest string counted: ``n - 1`` symbols and what follows them.
         smoothing: ``"kneser-ney"``: shorter contexts count before how many different symbols a string stood, not how
             often; ``"witten-bell"``: what is unseen gets as much as was new.
+        adaptive: counts go on within a sequence; at the start of each it is the fitted n-gram again. With ``c`` the
+            counts of the sequence so far and ``f`` the trained shares of a context, ``p(w | h) = a c(h w) / c(h) + b
+            f(w | h) + (1 - a - b) p(w | h without its oldest symbol)``. ``fit`` learns the weights by EM, on a tenth of
+            the training data that is not counted meanwhile (Jelinek & Mercer 1980): for each length of context, and by
+            how much the trained context leaves to shorter ones, how often it was read and how many different symbols
+            followed.
 
     The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is counted is y, in
     contexts that reach back into x. There is nothing to start from, so ``warm_start`` is refused; ``sample_weight``
@@ -47,12 +61,17 @@ class NGram(SequenceModel):
 
     order: int = 5
     smoothing: Smoothing = "kneser-ney"
+    adaptive: bool = False
 
     _uses_validation: ClassVar[bool] = False
 
     @property
+    def memory_(self) -> MemoryKind:
+        return "adaptive" if self.adaptive else "static"
+
+    @property
     def context_(self) -> int | None:
-        return self.order - 1
+        return None if self.adaptive else self.order - 1
 
     @property
     def n_parameters_(self) -> int:
@@ -83,9 +102,8 @@ class NGram(SequenceModel):
         began = time.perf_counter()
         counted = [example for example in train if example.weight > 0]
         self._check_weights(counted)
-        size, has_end = self.encoding_.size, self.length_ == "stop"
-        counts = count(Events.from_examples(counted, size, has_end), self.order, size)
-        self.tables_ = Tables.from_counts(counts, size, has_end, self.smoothing)
+        self.tables_ = self._tables(counted)
+        self.interpolation_ = self._interpolation(counted) if self.adaptive else None
         log_prob = self._nats_per_unit(train)
         self.converged_ = True
         self.history_ = pd.DataFrame(
@@ -98,6 +116,21 @@ class NGram(SequenceModel):
                 "floor_hits": [0],
             }
         )
+
+    def _tables(self, examples: list[Example]) -> Tables:
+        size, has_end = self.encoding_.size, self.length_ == "stop"
+        counts = count(Events.from_examples(examples, size, has_end), self.order, size)
+        return Tables.from_counts(counts, size, has_end, self.smoothing)
+
+    def _interpolation(self, examples: list[Example]) -> Interpolation:
+        """Weights learned on a tenth of the examples, with tables of the others; as they are if that leaves none."""
+        before = Interpolation.before_learning(len(self.tables_.levels))
+        kept, held_out = _hold_out(examples, self.random_state)
+        if not kept or not held_out:
+            return before
+        tables = self._tables(kept)
+        events = Events.from_examples(held_out, tables.size, tables.has_end)
+        return before.learn(_components(tables, events), tables.uniform, events.weight)
 
     def _check_weights(self, examples: list[Example]) -> None:
         broken = [example.weight for example in examples if example.weight % 1]
@@ -117,6 +150,8 @@ class NGram(SequenceModel):
         if not examples:
             return []
         tables = self.tables_
+        if self.adaptive:
+            return _adaptive_steps(tables, self._learned_interpolation(), examples)
         events = Events.from_examples(examples, tables.size, tables.has_end)
         context_ids = tables.context_ids(events.contexts())
         log_p = np.log(tables.probability(context_ids, events.event))
@@ -128,17 +163,63 @@ class NGram(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self, n_steps: int | None = None) -> NGramCursor:
+    def cursor(self, n_steps: int | None = None) -> Cursor:
         self._setting()
+        if self.adaptive:
+            interpolation, dtype = self._learned_interpolation(), DTYPES[self.dtype]
+            return AdaptiveNGramCursor(self.tables_, interpolation, self.observation_, self._device(), dtype)
         return NGramCursor(self.tables_, self.observation_, self._device(), DTYPES[self.dtype])
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
-        return merged_states(states)
+        return super()._merge_states(log_weights, states) if self.adaptive else merged_states(states)
+
+    def _learned_interpolation(self) -> Interpolation:
+        if self.interpolation_ is None:
+            raise ValueError("adaptive=True, but the model was fitted with adaptive=False; fit it anew")
+        return self.interpolation_
 
     # -- keeping -------------------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Any]:
-        return self.tables_.to_state()
+        tables = self.tables_.to_state()
+        return tables if self.interpolation_ is None else {"tables": tables, "interpolation": vars(self.interpolation_)}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        self.tables_ = Tables.from_state(state, self.encoding_.size, self.length_ == "stop")
+        self.interpolation_ = None
+        tables = state["tables"] if "interpolation" in state else state
+        self.tables_ = Tables.from_state(tables, self.encoding_.size, self.length_ == "stop")
+        if "interpolation" in state:
+            self.interpolation_ = Interpolation.from_state(state["interpolation"], len(self.tables_.levels))
+
+
+def _hold_out(examples: list[Example], random_state: int) -> tuple[list[Example], list[Example]]:
+    """What is counted, and what weights are learned on: about a tenth of the steps."""
+    if len(examples) < MIN_SEQUENCES_TO_HOLD_OUT:
+        long = [example for example in examples if len(example.values) >= MIN_STEPS_TO_CUT]
+        short = [example for example in examples if len(example.values) < MIN_STEPS_TO_CUT]
+        at = [len(e.values) - min(len(e.values) // 10, MAX_HELD_OUT // len(long)) for e in long]
+        kept = [replace(e, values=np.asarray(e.values)[:t]) for e, t in zip(long, at, strict=True)]
+        return [*kept, *short], [replace(e, values=np.asarray(e.values)[t:]) for e, t in zip(long, at, strict=True)]
+    order = np.random.default_rng(random_state).permutation(len(examples))
+    lengths = np.array([len(examples[i].values) for i in order])
+    n_before = np.cumsum(lengths) - lengths
+    is_held_out = n_before < min(lengths.sum() / 10, MAX_HELD_OUT)
+    return [examples[i] for i in order[~is_held_out]], [examples[i] for i in order[is_held_out]]
+
+
+def _components(tables: Tables, events: Events) -> list[Components]:
+    counts = read_counts(events, len(tables.levels), tables.size + 1)
+    return components(tables, tables.context_ids(events.contexts()), events.event, counts)
+
+
+def _adaptive_steps(tables: Tables, interpolation: Interpolation, examples: list[Example]) -> list[np.ndarray]:
+    events = Events.from_examples(examples, tables.size, tables.has_end)
+    log_p = np.log(interpolation.probability(_components(tables, events), tables.uniform))
+    if tables.has_end:  # the first step is not the end, for certain; nothing was read before it
+        first = np.flatnonzero(events.is_first)
+        nothing = np.zeros(len(first), np.int64)
+        context_ids = [ids[first] for ids in tables.context_ids(events.contexts())]
+        unread = repeat(ReadCounts(nothing, nothing, nothing))
+        levels = components(tables, context_ids, np.full(len(first), tables.size), unread)
+        log_p[first] -= np.log1p(-interpolation.probability(levels, tables.uniform))
+    return events.split(log_p)

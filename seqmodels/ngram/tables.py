@@ -46,6 +46,11 @@ class Tables:
         """Different n-grams of all orders."""
         return sum(len(level.grams) for level in self.levels)
 
+    @property
+    def uniform(self) -> float:
+        """The probability of each event below the first order."""
+        return 1 / (self.size + self.has_end)
+
     def context_ids(self, contexts: Iterable[np.ndarray]) -> list[np.ndarray]:
         """For each length the id of each context of that length; ``NONE`` where it was never seen.
 
@@ -67,6 +72,12 @@ class Tables:
             gram = _find(level.grams, np.where(seen, context_id * (self.size + 1) + event, NONE))
             p = np.where(gram == NONE, 0.0, level.share[gram]) + np.where(seen, level.backoff[context_id], 1.0) * p
         return p
+
+    def share(self, level: Level, context_ids: np.ndarray, event: np.ndarray) -> np.ndarray:
+        """Of ``event`` in contexts of one length, without what is left to shorter ones; 0 in contexts never seen."""
+        code = np.where(context_ids == NONE, NONE, context_ids * (self.size + 1) + event)
+        gram = _find(level.grams, code)
+        return np.where(gram == NONE, 0.0, level.share[gram])
 
     def to_state(self) -> dict[str, Any]:
         """Arrays, by order."""
