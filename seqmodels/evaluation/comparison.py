@@ -133,7 +133,7 @@ class Comparison:
     # -- models beside each other --------------------------------------------------------------------------------
 
     @property
-    def _tested(self) -> list[str]:
+    def ranked(self) -> list[str]:
         """The models with a rank, best first, without a reference that ``compare`` added."""
         ranked = self.frame.loc[self.frame["rank"].notna(), "model"]
         reference = self.frame.attrs["iid"] if self.frame.attrs.get("iid_added") else None
@@ -169,7 +169,7 @@ class Comparison:
         ``ci_low``, ``ci_high``, all in nats per unit; ``p_value``, two-sided, of that pair alone; ``p_holm``, corrected
         for the number of pairs (Holm 1979); ``method`` and ``n_clusters`` as of ``frame``.
         """
-        log_probs = {name: self._by_seed(name) for name in self._tested}
+        log_probs = {name: self._by_seed(name) for name in self.ranked}
         return pairwise_frame(log_probs, self.test.n_units, self._clusters)
 
     def confidence_set(self, alpha: float = ALPHA) -> list[str]:
@@ -186,7 +186,7 @@ class Comparison:
         """
         if not 0 < alpha < 1:
             raise ValueError(f"alpha is {alpha!r}; pass a number between 0 and 1, such as 0.05")
-        names = self._tested
+        names = self.ranked
         p_values = confidence_set_p_values([self._by_seed(name) for name in names], self.test.n_units, self._clusters)
         if np.isnan(p_values).any():
             raise ValueError("there are too few test clusters for a confidence set; test on five or more")
@@ -302,8 +302,8 @@ class Comparison:
         from seqmodels.plot_style import axes_or_new, in_style, note_in_label
 
         with in_style():
-            axes = axes_or_new(ax, height_of(len(self._tested)), self._title)
-            note_in_label(axes, draw_pairwise(axes, self.pairwise(), self._tested, unit=self.measure.unit))
+            axes = axes_or_new(ax, height_of(len(self.ranked)), self._title)
+            note_in_label(axes, draw_pairwise(axes, self.pairwise(), self.ranked, unit=self.measure.unit))
         return axes
 
     def plot_gain_by_position(self, model: str, other: str, ax: Axes | None = None) -> Axes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -340,17 +341,22 @@ class _TDistribution:
 
     def quantile(self, level: float) -> float:
         """What ``|T|`` stays below with this probability; infinite where that is beyond reach."""
-        from scipy.optimize import brentq
-        from scipy.special import stdtrit
-
         if self.units is None:
-            return float(stdtrit(self.freedom, (1 + level) / 2)) * self.scale
-        u = self.units
-        if _tail_probability(_LARGEST_T, u) >= 1 - level:
-            return np.inf
-        tails = (np.log(1e-9), np.log(_LARGEST_T))  # in logarithms the tail is nearly a line
-        tail = brentq(lambda t: np.log(max(_tail_probability(np.exp(t), u), _TINY) / (1 - level)), *tails)
-        return float(np.exp(tail))
+            return _student_quantile(self.freedom, level) * self.scale
+        return _quantile_for_units(self.units.tobytes(), level)
+
+
+@lru_cache(maxsize=64)  # all pairs of models have the same clusters
+def _quantile_for_units(units: bytes, level: float) -> float:
+    """The quantile of ``|T|`` for clusters of these float64 sizes."""
+    from scipy.optimize import brentq
+
+    u = np.frombuffer(units)
+    if _tail_probability(_LARGEST_T, u) >= 1 - level:
+        return np.inf
+    tails = (np.log(1e-9), np.log(_LARGEST_T))  # in logarithms the tail is nearly a line
+    tail = brentq(lambda t: np.log(max(_tail_probability(np.exp(t), u), _TINY) / (1 - level)), *tails)
+    return float(np.exp(tail))
 
 
 def _satterthwaite(u: np.ndarray) -> tuple[float, float]:

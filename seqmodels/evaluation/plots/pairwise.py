@@ -83,6 +83,6 @@ def draw_pairwise(axes: Axes, pairs: pd.DataFrame, names: Sequence[str], *, unit
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     return (
-        f"row minus column, nats per {unit}; blue: the row is better, orange: worse, with p (Holm, over all pairs) "
-        "below 0.05, darker below 0.001; white: not told apart"
+        f"row minus column, nats per {unit}; blue: the row is better, orange: worse, with p (Holm,\n"
+        "over all pairs) below 0.05, darker below 0.001; white: not told apart"
     )

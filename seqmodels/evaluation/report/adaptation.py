@@ -53,10 +53,10 @@ def section(comparison: Comparison) -> Section | None:
 def within_kinds(comparison: Comparison) -> pd.DataFrame:
     """For each kind, static and adaptive, its ranked models: rank in the kind, score, difference to the best of it."""
     frame = comparison.frame
+    memory, scores = (dict(zip(frame["model"], frame[column], strict=True)) for column in ("memory", "score"))
     rows = []
     for kind in ("static", "adaptive"):
-        names = [name for name in frame.loc[frame["rank"].notna() & (frame["memory"] == kind), "model"]]
-        scores = frame.set_index("model")["score"]
+        names = [name for name in comparison.ranked if memory[name] == kind]
         for rank, name in enumerate(names, 1):
             row = {"memory": kind, "rank": str(rank), "model": name, "score": number(scores[name], ".4f")}
             rows.append(row | {"difference": "(best)", "95 % interval": "", "p": ""})

@@ -58,7 +58,7 @@ def pairs(comparison: Comparison) -> Section | None:
     frame = comparison.pairwise()
     if len(frame) < 2:
         return None
-    names = [name for name in comparison.frame["model"] if name in {*frame["model"], *frame["other"]}]
+    names = comparison.ranked
     unit = comparison.measure.unit
     apart = int((frame["p_holm"] < SIGNIFICANCE).sum())
     words = [f"{apart} of {len(frame)} pairs are told apart (p below 0.05, corrected by Holm for the number of pairs)."]
