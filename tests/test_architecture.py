@@ -81,7 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "classification": MODEL,
     "loading": {*LOADED, "data"},
     "presets": {*MODEL, "hmm", "neural"},
-    "evaluation": {*LOADED, "wrapped", "data"},
+    "evaluation": {*LOADED, "data"},
     "anomalies": {*LOADED, "evaluation"},
     "saved_files": {"loading", "storage", "anomalies"},
     "cli": {*LOADED, "data", "evaluation", "anomalies", "saved_files"},

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seqmodels.model import SequenceModel
-from seqmodels.wrapped import WrappedModel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +62,8 @@ def gain_by_position(model: Sequence[np.ndarray], other: Sequence[np.ndarray]) -
 def counterparts(frame: pd.DataFrame, models: Mapping[str, SequenceModel]) -> dict[str, str]:
     """For each adaptive model with a rank the static one that it is compared with; none where there is no static one.
 
-    That is the row of the very model inside it, or one with the same settings; without such a row the best static one.
+    That is the best row of the models that it is made of, these themselves or others with the same settings; without
+    such a row the best static one.
 
     Args:
         frame: the table of the comparison, best first.
@@ -76,8 +76,7 @@ def counterparts(frame: pd.DataFrame, models: Mapping[str, SequenceModel]) -> di
 
 
 def _counterpart(model: SequenceModel, static: list[str], models: Mapping[str, SequenceModel]) -> str:
-    inner = model.model_ if isinstance(model, WrappedModel) else None
-    for name in static:
-        if inner is not None and (models[name] is inner or repr(models[name]) == repr(inner)):
-            return name
-    return static[0]
+    members = list(model._members().values())
+    settings = {repr(member) for member in members}
+    of_members = [name for name in static if models[name] in members or repr(models[name]) in settings]
+    return [*of_members, *static][0]

@@ -69,20 +69,18 @@ def fit_power_law(n: Any, score: Any, *, level: float = 0.95) -> PowerLaw:
         )
     if not (np.isfinite(x).all() and np.isfinite(y).all() and (x > 0).all()):
         raise ValueError("n and score must be finite, and n above zero; leave out models that failed")
-    from scipy.optimize import minimize_scalar
+    from scipy.optimize import fminbound
     from scipy.special import fdtri
 
     scale = float(np.exp(np.log(x).mean()))
     profile = _Profile(x / scale, y)
-    best = int(np.argmin([profile.at(b)[0] for b in EXPONENTS]))
-    around = np.log(EXPONENTS[[max(best - 1, 0), min(best + 1, len(EXPONENTS) - 1)]])
-    refined = minimize_scalar(lambda log_b: profile.at(np.exp(log_b))[0], bounds=tuple(around), method="bounded",
-                              options={"xatol": 1e-10})  # fmt: skip
-    b = float(np.exp(refined.x))
-    least, slope, constant, _ = profile.at(b)
+    errors, _, constants, weights = profile.at(EXPONENTS)
+    best = int(errors.argmin())
+    low, high = (float(np.log(EXPONENTS[i])) for i in (max(best - 1, 0), min(best + 1, len(EXPONENTS) - 1)))
+    b = float(np.exp(fminbound(lambda log_b: profile.error(float(np.exp(log_b))), low, high, xtol=1e-10)))
+    least, slope, constant, _ = (float(each[0]) for each in profile.at(np.array([b])))
     freedom = len(x) - 3
     bound = least * (1 + float(fdtri(1, freedom, level)) / freedom)
-    errors, _, constants, weights = np.array([profile.at(each) for each in EXPONENTS]).T
     among = np.flatnonzero(errors <= bound)
     b_low, b_high, c_low, c_high = b, b, constant, constant
     if len(among):
@@ -106,23 +104,29 @@ class _Profile:
     x: np.ndarray
     y: np.ndarray
 
-    def at(self, b: float) -> tuple[float, float, float, float]:
-        """Squared error, slope and constant; and by how much the error grows with the square of the constant."""
-        z = self.x**-b
-        spread = z - z.mean()
-        square = float(spread @ spread)
-        slope = float(spread @ self.y) / square
-        constant = float(self.y.mean()) - slope * float(z.mean())
-        residuals = self.y - constant - slope * z
-        weight = len(z) * square / float(z @ z)
-        return float(residuals @ residuals), slope, constant, weight
+    def at(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """For exponents ``(B,)`` squared error, slope, constant, and by how much the error grows with the square of the
+        distance from that constant.
+        """
+        z = self.x ** -b[:, None]  # (B, m)
+        mean = z.mean(axis=1)
+        spread = z - mean[:, None]
+        square = (spread**2).sum(axis=1)
+        slope = spread @ self.y / square
+        constant = self.y.mean() - slope * mean
+        residuals = self.y - constant[:, None] - slope[:, None] * z
+        return (residuals**2).sum(axis=1), slope, constant, len(self.x) * square / (z**2).sum(axis=1)
+
+    def error(self, b: float) -> float:
+        """The least squared error of one exponent."""
+        return float(self.at(np.array([b]))[0][0])
 
 
 def _crossing(profile: _Profile, outside: float, within: float, bound: float) -> float:
     """The exponent between these two whose squared error is ``bound``."""
     from scipy.optimize import brentq
 
-    return float(brentq(lambda b: profile.at(b)[0] - bound, outside, within))
+    return float(brentq(lambda b: profile.error(b) - bound, outside, within))
 
 
 def power_laws(

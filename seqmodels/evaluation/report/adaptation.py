@@ -33,7 +33,7 @@ def section(comparison: Comparison) -> Section | None:
     words = (
         "A static model has the parameters of its fit throughout; an adaptive one goes on learning within a sequence "
         "from what it has read of it. Within each kind models are compared to the best of that kind, and each adaptive "
-        "model to its static counterpart: the model that it is made from, or else the best static one."
+        "model to its static counterpart: the best of the models that it is made of, or else the best static one."
     )
 
     def draw(width: float) -> Figure:
