@@ -101,10 +101,9 @@ CLUSTERS_OF_SEEDS = (
 SHARES = (
     ("seeds do not differ", 0.0, 0.0),
     ("seeds a third", 0.3, 0.0),
-    ("seeds as much", 1.0, 0.0),
     ("seeds five times", 5.0, 0.0),
     ("seeds as much, both together a fifth", 1.0, 0.2),
-    ("both together as much", 0.0, 1.0),
+    ("both together half as much", 0.0, 0.5),
 )
 UNEQUAL_TOO = ("normal", "exponential")  # these also with clusters of unequal size, in half as many repetitions
 

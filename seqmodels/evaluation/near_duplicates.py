@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -80,6 +81,9 @@ class _Codes:
     def of_item(self, item: Item) -> np.ndarray:
         if isinstance(item, str):
             return np.frombuffer(item.encode(), dtype=np.uint8).astype(np.uint64)
+        if self.scale is None and item.dtype.kind == "O":
+            names, at = np.unique(item.astype(str), return_inverse=True)
+            return np.array([zlib.crc32(name.encode()) for name in names], dtype=np.uint64)[at]
         if self.scale is None:
             return np.asarray(item).astype(np.int64).view(np.uint64)
         with np.errstate(invalid="ignore", over="ignore"):

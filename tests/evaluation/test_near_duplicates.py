@@ -38,11 +38,12 @@ def test_texts_with_few_changes_are_found():
     assert near_duplicates(test, sm.Sequences(train)).n == 2  # near and the copy
 
 
-@pytest.mark.parametrize("kind", ["symbols", "vectors"])
+@pytest.mark.parametrize("kind", ["symbols", "words", "vectors"])
 def test_symbols_and_vectors(kind):
     rng = np.random.default_rng(2)
-    if kind == "symbols":
-        train, other = ([rng.integers(0, 4, 300) for _ in range(20)] for _ in range(2))
+    if kind != "vectors":
+        names = np.arange(4) if kind == "symbols" else np.array(["to", "be", "or", "not"], dtype=object)
+        train, other = ([names[rng.integers(0, 4, 300)] for _ in range(20)] for _ in range(2))
     else:
         train, other = ([rng.normal(size=(100, 2)).cumsum(0) for _ in range(20)] for _ in range(2))
     n = len(train[0])

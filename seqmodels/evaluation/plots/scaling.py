@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from seqmodels.evaluation.plots.curves import labels_at_right
-from seqmodels.evaluation.scaling import PowerLaw
 from seqmodels.plot_style import colour_of, dash_of, logarithmic
+
+if TYPE_CHECKING:
+    from seqmodels.evaluation.scaling import PowerLaw
 
 N_CURVE = 200  # points of a drawn law
 
