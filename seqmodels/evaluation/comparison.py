@@ -403,6 +403,7 @@ class Comparison:
             steps = saved.read_arrays(files, "steps")
             saved.check_steps(steps, test)
             by_seed = saved.read_arrays(files, "seeds") if (files / "seeds.safetensors").exists() else {}
+            saved.check_seeds(by_seed, steps)
             return cls(
                 _completed(saved.frame_from_json(content["frame"])),
                 Measure(**content["measure"]),

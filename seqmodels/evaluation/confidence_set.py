@@ -38,7 +38,8 @@ def confidence_set_p_values(
 
     The distribution of T is that of a bootstrap: of clusters, or of circular blocks of one long sequence, and of seeds
     where there are several. The seeds of one model are drawn for it alone, one fewer than there are, which makes the
-    variance that of the mean over seeds.
+    variance that of the mean over seeds. The bootstrap of few clusters has tails that are too short, so a ``t_ij`` is
+    replaced by the normal deviate of the same probability under Student's t with ``n - 1`` degrees of freedom.
 
     Args:
         log_probs: for each model ``(S, n)`` nats of each test sequence, a row a seed; of one sequence ``(S, T)`` nats
@@ -67,8 +68,8 @@ def confidence_set_p_values(
     return p_values
 
 
-def _eliminated(scores: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """MCS p-values of ``scores (M,)`` with their bootstrap draws ``(B, M)``."""
+def _eliminated(scores: np.ndarray, draws: np.ndarray, freedom: float) -> np.ndarray:
+    """MCS p-values of ``scores (M,)`` with their bootstrap draws ``(B, M)``; ``freedom`` is that of their errors."""
     n_models = len(scores)
     centred = draws - draws.mean(axis=0)  # (B, M)
     covariance = centred.T @ centred / len(draws)
@@ -77,6 +78,7 @@ def _eliminated(scores: np.ndarray, draws: np.ndarray) -> np.ndarray:
     apart = scores[:, None] - scores
     no_spread = error <= 1e-12 * max(float(np.abs(scores).max()), 1e-300)
     t = np.where(no_spread, np.sign(apart) * np.where(apart == 0, 0, np.inf), apart / np.where(no_spread, 1, error))
+    t = _normal_deviate(t * np.sqrt(freedom / (freedom + 1)), freedom)
     inverse = np.where(no_spread, 0.0, 1 / np.where(no_spread, 1, error))
     p_values, largest = np.ones(n_models), 0.0
     left = list(range(n_models))
@@ -88,6 +90,13 @@ def _eliminated(scores: np.ndarray, draws: np.ndarray) -> np.ndarray:
         p_values[worst] = largest
         left.remove(worst)
     return p_values
+
+
+def _normal_deviate(t: np.ndarray, freedom: float) -> np.ndarray:
+    """The normal deviates of the same probabilities as of Student's t."""
+    from scipy.special import ndtri, stdtr
+
+    return np.asarray(-np.sign(t) * ndtri(stdtr(freedom, -np.abs(t))))
 
 
 def _largest_t(centred: np.ndarray, inverse: np.ndarray) -> np.ndarray:
@@ -104,8 +113,10 @@ def _resampled_scores(
     clusters: Sequence[Any] | None,
     n_bootstrap: int,
     random_state: int,
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Scores ``(M,)`` and bootstrap draws of them ``(B, M)``, nats per unit; None where there is too little data."""
+) -> tuple[np.ndarray, np.ndarray, float] | None:
+    """Scores ``(M,)``, bootstrap draws of them ``(B, M)``, nats per unit, and degrees of freedom of errors; None
+    where there is too little data.
+    """
     rng = np.random.default_rng(random_state)
     means = np.stack([each.mean(axis=0) for each in log_probs])  # (M, n)
     scores = means.sum(axis=1) / units.sum()
@@ -114,6 +125,7 @@ def _resampled_scores(
         n_clusters = int(codes.max()) + 1
         if n_clusters < MIN_CLUSTERS:
             return None
+        freedom = n_clusters - 1.0
         u = np.bincount(codes, weights=units)
         totals = [np.stack([np.bincount(codes, weights=row) for row in each]) for each in log_probs]  # M of (S, C)
         counts = rng.multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), size=n_bootstrap)  # (B, C)
@@ -124,13 +136,14 @@ def _resampled_scores(
             return None
         longest = max(politis_white_block(each - means[0]) for each in means[1:]) if len(means) > 1 else 1.0
         block = min(max(int(np.ceil(3 * longest)), -(-n // USUAL_BLOCKS)), n // (MIN_BLOCKS + 1))
+        freedom = 1.5 * (n / block - 1)
         starts = rng.integers(n, size=(n_bootstrap, -(-n // block)))  # (B, blocks)
         sums = [_block_sums(each, starts, block) for each in log_probs]
         drawn_units = np.full(n_bootstrap, units[0] * starts.shape[1] * block / n)
     draws = np.empty((n_bootstrap, len(log_probs)))
     for i, each in enumerate(sums):
         draws[:, i] = (each * _seed_weights(rng, n_bootstrap, each.shape[1])).sum(axis=1) / drawn_units
-    return scores, draws
+    return scores, draws, freedom
 
 
 def _seed_weights(rng: np.random.Generator, n_bootstrap: int, n_seeds: int) -> np.ndarray:

@@ -251,8 +251,8 @@ def _with_seeds(error: float, freedom: float, seeds: _SeedVariance) -> tuple[flo
     """The error over clusters and seeds, and its degrees of freedom (Satterthwaite 1946).
 
     The true squared error over seeds would weigh the degrees of freedom, but the estimate does, and where three seeds
-    happen to agree it makes them too many: intervals cover 92 % then. With an estimate raised by (S + 1) / (S - 1)
-    there, and nowhere else, they cover 94 to 96 % (``experiments/coverage.py``, study seeds).
+    happen to agree it makes them too many. So it is raised by (S + 1) / (S - 1) there, and nowhere else
+    (``experiments/coverage.py``, study seeds).
     """
     if not seeds.between:
         return error, freedom

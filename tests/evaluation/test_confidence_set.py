@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import signal, stats
 
 from seqmodels.evaluation.confidence_set import confidence_set_p_values
 
@@ -14,23 +15,29 @@ def scores_of(rng, n, behind):
 
 def test_p_values_are_those_of_arch():
     bootstrap = pytest.importorskip("arch.bootstrap")
-    scores = scores_of(np.random.default_rng(3), 60, [0, 0.1, 0.25, 0.4, 1.0])
+    scores = scores_of(np.random.default_rng(3), 800, [0, 0.02, 0.04, 0.07, 0.3])
     oracle = bootstrap.MCS(-scores[:, 0].T, size=0.05, reps=20_000, block_size=1, method="R", bootstrap="mbb", seed=1)
     oracle.compute()
     expected = oracle.pvalues.sort_index()["Pvalue"].to_numpy()
-    p = confidence_set_p_values(list(scores), np.ones(60), n_bootstrap=20_000)
+    p = confidence_set_p_values(list(scores), np.ones(800), n_bootstrap=20_000)
     assert 0.05 < sorted(expected)[2] < 0.95  # not all are clear
-    np.testing.assert_allclose(p, expected, atol=0.02)
+    np.testing.assert_allclose(p, expected, atol=0.015)
 
 
 def test_two_models_have_the_two_sided_p_of_their_difference():
     scores = scores_of(np.random.default_rng(0), 200, [0, 0.15])
     d = (scores[0] - scores[1])[0]
     p = confidence_set_p_values(list(scores), np.ones(200), n_bootstrap=20_000)
-    from scipy import stats
-
     assert p[0] == 1
     assert p[1] == pytest.approx(2 * stats.norm.sf(d.mean() / (d.std() / np.sqrt(200))), abs=0.01)
+
+
+def test_few_clusters_have_the_tails_of_students_t():
+    d = np.random.default_rng(6).normal(size=12) + 0.9
+    p = confidence_set_p_values([d[None], np.zeros((1, 12))], np.ones(12), n_bootstrap=20_000)
+    student, normal = stats.ttest_1samp(d, 0).pvalue, 2 * stats.norm.sf(np.sqrt(12) * d.mean() / d.std())
+    assert normal < 0.5 * student
+    assert p.min() == pytest.approx(student, rel=0.3)
 
 
 def test_the_best_models_are_in_the_set_and_others_are_not():
@@ -70,8 +77,6 @@ def test_one_long_sequence_is_resampled_in_blocks():
     rng = np.random.default_rng(4)
     wrong = 0
     for _ in range(60):
-        from scipy import signal
-
         d = signal.lfilter([1], [1, -0.9], rng.normal(size=1200))[200:]
         wrong += confidence_set_p_values([d[None], np.zeros((1, 1000))], np.array([1000.0])).min() < 0.05
     assert wrong <= 10  # of steps taken as independent about 40

@@ -1,5 +1,7 @@
 """All pairs of models: the differences that the table has, corrected for their number; figures of several seeds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,13 @@ def test_seeds_are_saved(seeded, tmp_path):
     assert loaded.pairwise().equals(seeded.pairwise())
     assert loaded.confidence_set() == seeded.confidence_set()
     assert loaded.frame.equals(seeded.frame)
+
+
+def test_saved_seeds_of_another_test_part_are_refused(seeded, tmp_path):
+    fewer = {name: rows[:, 1:] for name, rows in seeded.log_prob_by_seed.items()}
+    replace(seeded, log_prob_by_seed=fewer).save(tmp_path / "saved")
+    with pytest.raises(ValueError, match=r"the seeds of 'gram' have \[14, 14, 14\] figures, but there are 15"):
+        sm.Comparison.load(tmp_path / "saved")
 
 
 def test_one_long_sequence_has_moving_blocks_over_seeds():
