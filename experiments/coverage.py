@@ -1,7 +1,7 @@
 """Do 95 % intervals of a paired difference cover the true one 95 times in 100? ``experiments/coverage.py [--quick]``.
 
 Data are drawn from a known HMM of symbols, and scored by fixed models: the true one and wrong ones, so that nothing is
-fitted and the true difference is a number. Three studies, with the rule for each set before any figure:
+fitted and the true difference is a number. Four studies, with the rule for each set before any figure:
 
 - clusters: every cluster draws its own emission table around the true one, so that its sequences (1 to 12 of them, of 4
   to 20 steps) are dependent. ``paired_difference`` is to cover 94 to 96 % of repetitions for 5, 10, 40 and 200
@@ -12,6 +12,13 @@ fitted and the true difference is a number. Three studies, with the rule for eac
   size (``asked``). Beside it what it was before (Student's t, and from 20 clusters on a symmetric studentised
   bootstrap), the equal-tailed studentised bootstrap, and Hall's (1992) transformed t. ``fitted`` are those whose draws,
   others than these, the constants of ``paired_difference`` were fitted to.
+- seeds: the differences of 3, 5 and 10 seeds on 5, 20 and 100 clusters are drawn as the sum of an effect of the
+  cluster, of the seed, and of the two together, normal or with clusters of Student's t with 3 degrees of freedom or
+  log-normal, of one size or not. ``paired_difference`` of all seeds is to cover 94 to 96 %. Beside it the interval over
+  clusters of the mean over seeds. ``shares`` says how much of the squared error of the estimate is of seeds and of seed
+  and cluster together, in multiples of that of clusters.
+- best: how often the model confidence set of 95 % holds the best of eight models, where three are as good and others
+  are behind by up to two standard errors; 95 % at least by right.
 - long: one long sequence, from one whose steps hardly depend on each other to one with a state that lasts 100 steps.
   ``moving_block_difference`` is to cover 93 to 97 %. Beside it Student's t over steps.
 
@@ -29,6 +36,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +46,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from seqmodels import HMM
+from seqmodels.evaluation.confidence_set import confidence_set_p_values
 from seqmodels.evaluation.provenance import stamped
 from seqmodels.evaluation.statistics import holm, moving_block_difference, paired_difference
 
@@ -81,6 +90,21 @@ DISTRIBUTIONS: dict[str, tuple[Draw, float, bool, bool]] = {
     "Pareto, index 3.5": (lambda rng, n: rng.pareto(PARETO, n), 1 / (PARETO - 1), False, False),
     "log-normal, sigma 1.5": (lambda rng, n: rng.lognormal(0, 1.5, n), float(np.exp(1.5**2 / 2)), False, False),
 }
+N_SEEDS, CLUSTERS_BY_SEEDS = (3, 5, 10), (5, 20, 100)
+CLUSTERS_OF_SEEDS = (
+    ("normal", "equal"),
+    ("Student's t, 3 degrees of freedom", "equal"),
+    ("log-normal", "equal"),
+    ("normal", "unequal"),
+)
+# Squared errors of the estimate by seeds, and by seeds and clusters together, in multiples of that by clusters.
+SHARES = (
+    ("seeds do not differ", 0.0, 0.0),
+    ("seeds a third", 0.3, 0.0),
+    ("seeds five times", 5.0, 0.0),
+    ("seeds as much, both together a fifth", 1.0, 0.2),
+    ("both together half as much", 0.0, 0.5),
+)
 UNEQUAL_TOO = ("normal", "exponential")  # these also with clusters of unequal size, in half as many repetitions
 
 
@@ -296,6 +320,60 @@ def study_skewed(repetitions: int) -> list[dict[str, object]]:
     return rows
 
 
+# -- several seeds --------------------------------------------------------------------------------------------
+
+
+def study_seeds(repetitions: int) -> list[dict[str, object]]:
+    """A row a distribution of clusters, shares of the squared error, number of seeds, of clusters, and method."""
+    rows: list[dict[str, object]] = []
+    for i, (name, sizes) in enumerate(CLUSTERS_OF_SEEDS):
+        draw, mean, _, _ = DISTRIBUTIONS[name]
+        deviation = draw(np.random.default_rng(9), 1_000_000).std()
+        for n_seeds, n, (shares, of_seeds, of_both) in product(N_SEEDS, CLUSTERS_BY_SEEDS, SHARES):
+            rng = np.random.default_rng([5, i, n_seeds, n, int(10 * of_seeds), int(10 * of_both)])
+            both: dict[str, list[Interval]] = {"seeds and clusters": [], "clusters alone": []}
+            units = [np.ones(n)]
+            if sizes == "unequal":
+                units = [1.0 + rng.poisson(rng.lognormal(1.5, 0.5, n)) for _ in range(20)]
+            for seed in range(repetitions):
+                u = units[seed % len(units)]
+                effects = (draw(rng, n) - mean) / deviation
+                effects = effects + np.sqrt(of_seeds * n_seeds / n) * rng.normal(size=(n_seeds, 1))
+                d = u * (effects + np.sqrt(of_both * n_seeds) * rng.normal(size=(n_seeds, n)))
+                for method, values in (("seeds and clusters", d), ("clusters alone", d.mean(axis=0))):
+                    result = paired_difference(values, np.zeros_like(values), u, level=LEVEL)
+                    both[method].append((result.low, result.high, result.p_value))
+            for method, intervals in both.items():
+                rows.append({"study": "seeds", "data": name, "sizes": sizes, "seeds": n_seeds, "n": n})
+                rows[-1] |= {"shares": shares, "method": method} | summary(intervals, 0.0, 0.0)
+    return rows
+
+
+# -- the model confidence set ---------------------------------------------------------------------------------
+
+
+def study_best(repetitions: int) -> list[dict[str, object]]:
+    """A row a distribution of scores and number of clusters: is the best in the set, are all three, how many are."""
+    rows: list[dict[str, object]] = []
+    for i, name in enumerate(("normal", "log-normal")):
+        draw, mean, _, _ = DISTRIBUTIONS[name]
+        for n in (5, 10, 20, 50, 100):
+            rng = np.random.default_rng([6, i, n])
+            behind = np.array([0, 0, 0, 0.25, 0.5, 1, 1.5, 2]) * np.sqrt(2 / n)
+            sizes, best, all_best = [], 0, 0
+            for seed in range(repetitions):
+                shared = 2 * rng.normal(size=n)  # of a cluster, the same for all models
+                scores = np.stack([shared + draw(rng, n) - mean - each for each in behind])
+                p = confidence_set_p_values(list(scores[:, None]), np.ones(n), n_bootstrap=500, random_state=seed)
+                among = p >= 1 - LEVEL
+                sizes.append(int(among.sum()))
+                best, all_best = best + bool(among[0]), all_best + bool(among[:3].all())
+            rows.append({"study": "best", "data": name, "n": n, "best_is_in": best / repetitions})
+            rows[-1] |= {"all_three_are_in": all_best / repetitions, "mean_size": float(np.mean(sizes))}
+            rows[-1] |= {"repetitions": repetitions}
+    return rows
+
+
 # -- one long sequence -----------------------------------------------------------------------------------------
 
 
@@ -436,6 +514,8 @@ def main() -> None:
 STUDIES: dict[str, Callable[[int], list[dict[str, object]]]] = {
     "clusters": study_clusters,
     "skewed": study_skewed,
+    "seeds": study_seeds,
+    "best": study_best,
     "long": study_long,
     "holm": study_holm,
 }

@@ -15,22 +15,29 @@ if TYPE_CHECKING:
     from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
     from seqmodels.evaluation import (
         Budget,
+        CodeLength,
+        CodeLengths,
         Comparison,
         ModelSelection,
+        PowerLaw,
         Search,
         choose,
         evaluate,
+        fit_power_law,
         plot_alignment,
         plot_confusion,
         plot_durations,
         plot_frames,
         plot_posterior,
+        plot_power_laws,
         plot_states,
         plot_transitions,
+        power_laws,
         window_loss,
     )
     from seqmodels.evaluation.backtest import Backtest, backtest
     from seqmodels.evaluation.compare import compare
+    from seqmodels.evaluation.prequential import prequential, prequential_code_lengths
     from seqmodels.generation import Forecast, plot_forecast
     from seqmodels.hmm import (
         HMM,
@@ -139,6 +146,8 @@ __all__ = [
     "Cell",
     "Characters",
     "Chords",
+    "CodeLength",
+    "CodeLengths",
     "Columns",
     "Comparison",
     "ContextTree",
@@ -166,6 +175,7 @@ __all__ = [
     "OpenSymbols",
     "Perturbation",
     "Poisson",
+    "PowerLaw",
     "PseudoFrames",
     "Pseudocounts",
     "Recurrent",
@@ -189,6 +199,7 @@ __all__ = [
     "data",
     "distributed",
     "evaluate",
+    "fit_power_law",
     "from_huggingface",
     "from_module",
     "load",
@@ -198,8 +209,12 @@ __all__ = [
     "plot_forecast",
     "plot_frames",
     "plot_posterior",
+    "plot_power_laws",
     "plot_states",
     "plot_transitions",
+    "power_laws",
+    "prequential",
+    "prequential_code_lengths",
     "presets",
     "to_huggingface",
     "window_loss",

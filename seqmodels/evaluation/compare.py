@@ -12,6 +12,7 @@ import numpy as np
 from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.comparison import Comparison
 from seqmodels.evaluation.fitting import DataParts, FitPlan, ModelResult, fit_and_score
+from seqmodels.evaluation.near_duplicates import near_duplicates
 from seqmodels.evaluation.provenance import comparison_provenance
 from seqmodels.evaluation.reference import Reference, fit_reference
 from seqmodels.evaluation.search import Grid, Search, trials_frame
@@ -49,8 +50,8 @@ def compare(
         test: held-out sequences, or a pair if there are targets.
         cluster: a metadata column of the test sequences: those that share a value are not independent. By default their
             ``cluster``, if they have one.
-        seeds: how often each model is fitted. Scores, and so differences and intervals, are of the mean over seeds;
-            their spread is a column of its own.
+        seeds: how often each model is fitted. Scores and differences are of the mean over seeds; intervals and p-values
+            hold the spread of seeds and of test clusters together.
         budget: what each fit may spend, see ``Budget``; it is set on the models themselves. None leaves every model its
             own settings.
         validation: as in ``fit``: ``"auto"``, None, or held-out sequences (a pair if there are targets) for early
@@ -87,9 +88,13 @@ def compare(
     an open one, ``OpenSymbols``, which gives what is new a probability by one rule for all; it is set on the models
     themselves. The column ``n_unseen`` counts such symbols.
 
-    Warns of: rows that a floor made, a model that failed, a baseline that did, sequences that stand in two parts of the
-    data, too few independent sequences or clusters for an interval, sequences that are impossible under a model, and
-    tuning that was not the same for all.
+    A model whose budget ended before its first step of training is its random start: it has no rank, no interval and no
+    p-value either. The notes under the table count test sequences that are in the training part, exactly or with more
+    than half of their windows of some steps.
+
+    Warns of: rows that a floor made, models of no step, a model that failed, a baseline that did, sequences that stand
+    in two parts of the data, too few independent sequences or clusters for an interval, sequences that are impossible
+    under a model, and tuning that was not the same for all.
     """
     base_name = _check_models(models, baseline)
     parts = DataParts.from_arguments(X, y, test, validation)
@@ -119,6 +124,7 @@ def compare(
         scored[reference.name] = results[reference.name] = reference.result
     frame = comparison_frame(list(results.values()), base, parts.test, clusters)
     frame["n_unseen"] = n_unseen(parts)
+    near = near_duplicates(parts.test.scored, None if parts.train is None else parts.train.scored)
     frame.attrs = {
         "baseline": base_name,
         "unit": measure.unit,
@@ -127,6 +133,9 @@ def compare(
         "cluster": cluster,
         "seeds": seeds,
         "n_duplicates": n_duplicates,
+        "n_near_duplicates": max(0, near.n - n_duplicates),
+        "shingle": near.window,
+        "no_step": frame.attrs["no_step"],
         "iid": reference.name,
         "iid_words": reference.description,
         "iid_note": reference.note,
@@ -143,6 +152,7 @@ def compare(
         source=None if parts.test.y is None else parts.test.X,
         provenance=comparison_provenance(models, parts, plan),
         search=trials_frame({name: result.trials for name, result in results.items()}),
+        log_prob_by_seed={name: result.log_prob_by_seed for name, result in scored.items()} if seeds > 1 else {},
     )
 
 

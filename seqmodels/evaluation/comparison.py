@@ -13,8 +13,13 @@ import numpy as np
 
 from seqmodels.display import html_table
 from seqmodels.evaluation import saved
+from seqmodels.evaluation.adaptation import gain_by_position
+from seqmodels.evaluation.confidence_set import confidence_set_p_values
+from seqmodels.evaluation.latex import latex_table
+from seqmodels.evaluation.pairwise import model_difference, pairwise_frame
 from seqmodels.evaluation.search import trials_frame
-from seqmodels.evaluation.table import formatted_table, how_to_read
+from seqmodels.evaluation.statistics import Difference
+from seqmodels.evaluation.table import ALPHA, formatted_table, how_to_read
 from seqmodels.files import replaced, write_text
 from seqmodels.html import element
 from seqmodels.measure import Measure
@@ -47,17 +52,20 @@ class Comparison:
             seeds.
         search: a row for each trial: model, trial, settings, score (nats per unit over the folds), seconds, best,
             error.
+        log_prob_by_seed: with several seeds for each model ``(S, n)`` nats of each test sequence, a row a seed; of one
+            long sequence ``(S, T)`` nats of its steps. Empty with one seed, and in files of older versions.
 
     The columns of ``frame``:
 
-    - ``model``, ``rank`` (from 1; NaN of a score that a floor made, see ``compare``), ``error`` (empty if none).
+    - ``model``, ``rank`` (from 1; NaN of a score that a floor made, and of no step of training, see ``compare``),
+      ``error`` (empty if none).
     - ``score``: nats per unit, higher is better. ``bits``: ``-score / log 2``, what a unit costs, lower is better.
       ``perplexity``: ``exp(-score)``, lower is better; NaN of densities. ``train_score``: nats per unit on as much of
       the training part as there is to test. ``score_sd``: standard deviation over seeds; NaN of one seed.
     - ``difference`` to the baseline on the same sequences, with its 95 % interval ``ci_low``, ``ci_high``, all in nats
       per unit, and ``p_value``, two-sided, each of that model alone: the interval leaves out zero where ``p_value`` is
       below 0.05. ``p_holm``: corrected for the number of models. ``method``: how they were computed, or why not, with
-      ``block`` (steps) and ``n_clusters``.
+      ``block`` (steps) and ``n_clusters``. ``p_best``: the MCS p-value; see ``confidence_set``.
     - ``n_parameters``; ``context``: steps back that a model sees, NaN: all; ``kind``: exact, bound (a
       lower one) or failed; ``source``: of p(y | x), read or ignored, else empty.
     - ``fit_seconds`` of one fit, the mean over seeds; ``scoring_throughput``: test units per second; ``peak_memory``:
@@ -79,6 +87,7 @@ class Comparison:
     source: Sequences | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     search: pd.DataFrame = field(default_factory=lambda: trials_frame({}))
+    log_prob_by_seed: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def baseline(self) -> str:
@@ -120,6 +129,86 @@ class Comparison:
         rows = sequences.loc[np.repeat(sequences.index, lengths)].reset_index(drop=True)
         positions = np.concatenate([np.arange(1, n + 1) for n in lengths])
         return rows.assign(position=positions, log_prob=np.concatenate(steps))
+
+    # -- models beside each other --------------------------------------------------------------------------------
+
+    @property
+    def ranked(self) -> list[str]:
+        """The models with a rank, best first, without a reference that ``compare`` added."""
+        ranked = self.frame.loc[self.frame["rank"].notna(), "model"]
+        reference = self.frame.attrs["iid"] if self.frame.attrs.get("iid_added") else None
+        return [name for name in ranked if name != reference and name in self.log_prob_steps]
+
+    @cached_property
+    def _clusters(self) -> list[Any] | None:
+        """What each test sequence belongs to; None: each is its own."""
+        column = self.frame.attrs.get("cluster") or "cluster"
+        return list(self.test.metadata[column]) if column in self.test.metadata else None
+
+    def _by_seed(self, model: str) -> np.ndarray:
+        """``(S, n)`` nats of each test sequence, or of one sequence ``(S, T)`` nats of its steps."""
+        if model in self.log_prob_by_seed:
+            return self.log_prob_by_seed[model]
+        steps = self.log_prob_steps[model]
+        return (steps[0] if len(steps) == 1 else np.array([s.sum() for s in steps]))[None]
+
+    def difference(self, model: str, other: str) -> Difference:
+        """The score of a model minus that of another, paired, with its interval and p-value as in the table.
+
+        Raises:
+            ValueError: a name that is not among the scored models.
+        """
+        self._check_names(model, other)
+        names = (model, other)
+        return model_difference(self._by_seed(model), self._by_seed(other), self.test.n_units, self._clusters, names)
+
+    def pairwise(self) -> pd.DataFrame:
+        """A row for each pair of models with a rank (but an added ``iid``), the better one first.
+
+        ``model``, ``other``; ``difference`` of their scores, ``model`` minus ``other``, with its 95 % interval
+        ``ci_low``, ``ci_high``, all in nats per unit; ``p_value``, two-sided, of that pair alone; ``p_holm``, corrected
+        for the number of pairs (Holm 1979); ``method`` and ``n_clusters`` as of ``frame``.
+        """
+        log_probs = {name: self._by_seed(name) for name in self.ranked}
+        return pairwise_frame(log_probs, self.test.n_units, self._clusters)
+
+    def confidence_set(self, alpha: float = ALPHA) -> list[str]:
+        """The models that may be the best: the model confidence set of level ``1 - alpha``, best score first.
+
+        By Hansen, Lunde & Nason (2011): models are left out, the worst first, until a test that all others have equal
+        scores does not reject them at ``alpha``. With probability ``1 - alpha`` the best model is in the set, if there
+        are many clusters. The p-values (``p_best`` of ``frame``) are of 2,000 bootstrap draws of the test clusters, and
+        of seeds where there are several, with a fixed seed; of one long sequence, of circular blocks. Rows without a
+        rank and an added ``iid`` are not looked at.
+
+        Raises:
+            ValueError: ``alpha`` not between 0 and 1; too few clusters (5) or steps of one sequence (20).
+        """
+        if not 0 < alpha < 1:
+            raise ValueError(f"alpha is {alpha!r}; pass a number between 0 and 1, such as 0.05")
+        names = self.ranked
+        p_values = confidence_set_p_values([self._by_seed(name) for name in names], self.test.n_units, self._clusters)
+        if np.isnan(p_values).any():
+            raise ValueError("there are too few test clusters for a confidence set; test on five or more")
+        return [name for name, p in zip(names, p_values, strict=True) if p >= alpha]
+
+    def gain_by_position(self, model: str, other: str) -> pd.DataFrame:
+        """Where in the sequences a model gains on another: mean difference of log p of a step, by octaves of position.
+
+        Columns ``first``, ``last`` (positions, from 1), ``n_steps``, ``n_sequences``, ``gain`` (nats per step, model
+        minus other), ``share`` (of the sum of the gains over all steps). Steps that are -inf under one of the two are
+        left out. An adaptive model against its static counterpart shows after how many steps adaptation pays.
+
+        Raises:
+            ValueError: a name that is not among the scored models.
+        """
+        self._check_names(model, other)
+        return gain_by_position(self.log_prob_steps[model], self.log_prob_steps[other])
+
+    def _check_names(self, *names: str) -> None:
+        for name in names:
+            if name not in self.log_prob_steps:
+                raise ValueError(f"{name!r} is not among the scored models: {', '.join(self.log_prob_steps)}")
 
     def table(self) -> pd.DataFrame:
         """The columns that a reader needs, formatted."""
@@ -204,6 +293,30 @@ class Comparison:
             note_in_label(axes, draw_by_position(axes, self.log_prob_steps, unit=self.measure.unit))
         return axes
 
+    def plot_pairwise(self, ax: Axes | None = None) -> Axes:
+        """A matrix of the differences of all pairs, row minus column, on ``ax`` or a new figure.
+
+        Coloured where the p-value, corrected for the number of pairs, is below 0.05.
+        """
+        from seqmodels.evaluation.plots.pairwise import draw_pairwise, height_of
+        from seqmodels.plot_style import axes_or_new, in_style, note_in_label
+
+        with in_style():
+            axes = axes_or_new(ax, height_of(len(self.ranked)), self._title)
+            note_in_label(axes, draw_pairwise(axes, self.pairwise(), self.ranked, unit=self.measure.unit))
+        return axes
+
+    def plot_gain_by_position(self, model: str, other: str, ax: Axes | None = None) -> Axes:
+        """``gain_by_position`` as bars over octaves of position, on ``ax`` or a new figure."""
+        from seqmodels.evaluation.plots.adaptation import draw_gain_by_position
+        from seqmodels.plot_style import axes_or_new, in_style
+
+        with in_style():
+            axes = axes_or_new(ax, 3.2, self._title)
+            gains = {model: self.gain_by_position(model, other)}
+            draw_gain_by_position(axes, gains, {model: other}, unit=self.measure.unit)
+        return axes
+
     def plot_calibration(self, ax: Axes | None = None) -> Axes:
         """A reliability diagram of symbols, or histograms of the probability integral transform of vectors.
 
@@ -230,6 +343,15 @@ class Comparison:
         lines = [list(table.columns), ["---"] * len(table.columns), *table.astype(str).to_numpy().tolist()]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{self.how_to_read()}\n"
 
+    def to_latex(self, *, caption: str = "", label: str = "") -> str:
+        """The table in LaTeX, with the rules of the package ``booktabs``; every text is escaped.
+
+        Args:
+            caption: with it, or a label, the table stands in a ``table`` environment.
+            label: of the table, for ``\\ref``; written as it is.
+        """
+        return latex_table(self.table(), caption=caption, label=label)
+
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page: a summary, the ranking, where models differ, samples, and the provenance.
 
@@ -248,6 +370,9 @@ class Comparison:
         """
         with saved.replaced(folder) as (files, content):
             saved.write_arrays(files / "steps.safetensors", self.log_prob_steps)
+            if self.log_prob_by_seed:
+                by_seed = {name: list(rows) for name, rows in self.log_prob_by_seed.items()}
+                saved.write_arrays(files / "seeds.safetensors", by_seed)
             saved.write_sequences(files, "test", self.test)
             if self.source is not None:
                 saved.write_sequences(files, "source", self.source)
@@ -277,6 +402,8 @@ class Comparison:
                 raise ValueError("it has lost its test.json, without which nothing in it has a meaning; save it again")
             steps = saved.read_arrays(files, "steps")
             saved.check_steps(steps, test)
+            by_seed = saved.read_arrays(files, "seeds") if (files / "seeds.safetensors").exists() else {}
+            saved.check_seeds(by_seed, steps)
             return cls(
                 _completed(saved.frame_from_json(content["frame"])),
                 Measure(**content["measure"]),
@@ -287,6 +414,7 @@ class Comparison:
                 source=saved.read_sequences(files, "source") if content["measure"]["conditional"] else None,
                 provenance=content["provenance"],
                 search=saved.frame_from_json(content["search"]),
+                log_prob_by_seed={name: np.stack(rows) for name, rows in by_seed.items()},
             )
 
 

@@ -91,6 +91,7 @@ class SeedResult:
         throughput: units scored per second.
         peak_memory: MB (1e6 bytes).
         floor_effect: nats per unit, see ``floor_effect``.
+        has_trained: False where the budget ended before the first step of training, so that the model is its start.
     """
 
     steps: list[np.ndarray]
@@ -101,6 +102,7 @@ class SeedResult:
     peak_memory: float
     converged: bool
     floor_effect: float = 0.0
+    has_trained: bool = True
 
 
 @dataclass(frozen=True)
@@ -131,10 +133,22 @@ class ModelResult:
         """``(n,)`` nats of each test sequence, the mean over seeds."""
         return np.array([s.sum() for s in self.steps])
 
+    @cached_property
+    def log_prob_by_seed(self) -> np.ndarray:
+        """``(S, n)`` nats of each test sequence under each seed; of one sequence ``(S, T)`` nats of its steps."""
+        if len(self.seeds[0].steps) == 1:
+            return np.stack([seed.steps[0] for seed in self.seeds])
+        return np.array([[s.sum() for s in seed.steps] for seed in self.seeds])
+
     @property
     def floor_effect(self) -> float:
         """Nats per unit, the largest over seeds."""
         return max(seed.floor_effect for seed in self.seeds)
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether every seed took a step of training, or needed none."""
+        return all(seed.has_trained for seed in self.seeds)
 
     def mean(self, figure: str) -> float:
         """The mean over seeds of one field of ``SeedResult``."""
@@ -233,6 +247,7 @@ def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
         peak_memory=peak.megabytes,
         converged=bool(model.converged_),
         floor_effect=floor_effect(model, score, test),
+        has_trained=not len(model.history_) or model.history_["step"].iloc[-1] > 0 or bool(model.converged_),
     )
 
 

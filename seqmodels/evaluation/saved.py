@@ -354,6 +354,15 @@ def check_steps(steps: Mapping[str, list[np.ndarray]], test: Sequences) -> None:
             raise ValueError(f"{name!r} has steps of {len(each)} sequences, but there are {len(test)}")
 
 
+def check_seeds(by_seed: Mapping[str, list[np.ndarray]], steps: Mapping[str, list[np.ndarray]]) -> None:
+    """Raise ``ValueError`` unless each seed has a figure for every sequence, or every step of one sequence."""
+    for name, rows in by_seed.items():
+        of_model = steps.get(name, [])
+        n = len(of_model[0]) if len(of_model) == 1 else len(of_model)
+        if not rows or any(len(row) != n for row in rows):
+            raise ValueError(f"the seeds of {name!r} have {[len(row) for row in rows][:3]} figures, but there are {n}")
+
+
 # -- models ---------------------------------------------------------------------------------------------------
 
 

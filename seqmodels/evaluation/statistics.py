@@ -1,9 +1,14 @@
-"""Statistics of paired comparison: ``difference = Σ_c d_c / Σ_c u_c`` over clusters c, its interval and its p-value."""
+"""Statistics of paired comparison: ``difference = Σ_c d_c / Σ_c u_c`` over clusters c, its interval and its p-value.
+
+With several fits of each model, by seeds s, the difference ``d_sc`` has a random effect of the seed, one of the cluster
+and one of the two together, and the interval is for other seeds and other clusters of the same kind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +17,7 @@ MIN_CLUSTERS = 5  # below: no interval
 # Up to here the distribution of t over unequal clusters is computed; above, a Student's t stands for it.
 EXACT_CLUSTERS = 100
 METHOD = "t over clusters, corrected for skewness"
+METHOD_WITH_SEEDS = "t over seeds and clusters, corrected for skewness"
 MIN_BLOCKS = 5
 USUAL_BLOCKS = 10  # of one long sequence; fewer where its autocorrelation asks for longer ones
 MIN_STEPS = 20
@@ -65,9 +71,16 @@ def paired_difference(
     p-value is that of the interval whose limit is zero, so that it is below ``1 - level`` where the interval leaves out
     zero, and nowhere else.
 
+    With S seeds, whose fits score the same sequences, seeds and clusters are crossed random effects, and the interval
+    holds the spread of both: the squared error is that over clusters, of the mean over seeds, plus that over seeds,
+    ``V_S - V_SC``, if it is above zero. ``V_S`` is the squared error of the mean of the seeds' differences, and
+    ``V_SC`` what of it is seen over clusters already: the part that is of seed and cluster together. The degrees of
+    freedom of t are those of the sum (Satterthwaite 1946; Searle, Casella & McCulloch 1992, chapter 4), with more
+    weight of few seeds. If seeds do not differ, it is the interval over clusters.
+
     Args:
-        log_prob_model: ``(n,)`` nats per sequence; finite.
-        log_prob_baseline: ``(n,)`` nats of the same sequences.
+        log_prob_model: ``(n,)`` nats per sequence, or ``(S, n)``, a row a seed; finite.
+        log_prob_baseline: ``(n,)`` or ``(S, n)`` nats of the same sequences.
         units: ``(n,)`` frames, bytes or symbols of each.
         clusters: ``(n,)`` what each belongs to (a speaker, a document); None: each is its own.
         level: coverage of the interval.
@@ -78,15 +91,19 @@ def paired_difference(
     >>> paired_difference([-4, -6, -9, -5, -8], [-6, -7, -11, -8, -9], [2, 2, 4, 2, 2]).difference
     0.75
     """
-    d = _paired_differences(log_prob_model, log_prob_baseline, "sequences")
-    u = _checked_units(units, len(d))
+    d = _paired_differences(log_prob_model, log_prob_baseline, "sequences")  # (S, n)
+    u = _checked_units(units, d.shape[1])
     if clusters is not None:
         d, u = _cluster_totals(d, u, clusters)
-    ratio = float(d.sum() / u.sum())
-    if len(d) < MIN_CLUSTERS:
-        return Difference(ratio, np.nan, np.nan, np.nan, len(d), f"none: fewer than {MIN_CLUSTERS} clusters")
-    reach_below, reach_above, p_value = _cluster_t(d, u, level)
-    return Difference(ratio, ratio - reach_below, ratio + reach_above, p_value, len(d), METHOD)
+    n_seeds, n_clusters = d.shape
+    mean = d.mean(axis=0)
+    ratio = float(mean.sum() / u.sum())
+    if n_clusters < MIN_CLUSTERS:
+        return Difference(ratio, np.nan, np.nan, np.nan, n_clusters, f"none: fewer than {MIN_CLUSTERS} clusters")
+    seeds = _SeedVariance.over_clusters(d, u)
+    reach_below, reach_above, p_value = _cluster_t(mean, u, seeds, level)
+    method = METHOD if n_seeds == 1 else METHOD_WITH_SEEDS
+    return Difference(ratio, ratio - reach_below, ratio + reach_above, p_value, n_clusters, method)
 
 
 def moving_block_difference(
@@ -108,9 +125,12 @@ def moving_block_difference(
     draws (``experiments/coverage.py``) 95 % intervals cover 93 to 96 %, but 86 % of sequences ten times as long as a
     topic lasts.
 
+    With several seeds the squared error over seeds is added, and degrees of freedom combined, as by
+    ``paired_difference``.
+
     Args:
-        steps_model: ``(T,)`` nats per step; finite.
-        steps_baseline: ``(T,)`` nats of the same steps.
+        steps_model: ``(T,)`` nats per step, or ``(S, T)``, a row a seed; finite.
+        steps_baseline: ``(T,)`` or ``(S, T)`` nats of the same steps.
         n_units: units of the sequence, where they are not T (an end that is scored is a step but no unit).
         block: length of a block in steps; None chooses it from the autocorrelation.
         level: coverage of the interval.
@@ -118,7 +138,8 @@ def moving_block_difference(
     Raises:
         ValueError: shapes that differ, values that are not finite (it says how many), a block outside 1..T.
     """
-    d = _paired_differences(steps_model, steps_baseline, "steps")
+    by_seed = _paired_differences(steps_model, steps_baseline, "steps")  # (S, T)
+    d = by_seed.mean(axis=0)
     n = len(d)
     if block is not None and not 1 <= block <= n:
         raise ValueError(f"block is {block}; pass a length from 1 to the {n} steps there are, or None to choose it")
@@ -133,9 +154,12 @@ def moving_block_difference(
     if n < MIN_BLOCKS * block:
         why = f"none: fewer than {MIN_BLOCKS} blocks"
         return Difference(mean * steps_per_unit, np.nan, np.nan, np.nan, n // block, why, block)
-    half, p_value = _t_interval(mean, _moving_block_error(d, block), 1.5 * (n / block - 1), level)
+    seeds = _SeedVariance.over_blocks(by_seed, block)
+    error, freedom = _with_seeds(_moving_block_error(d, block), 1.5 * (n / block - 1), seeds)
+    half, p_value = _t_interval(mean, error, freedom, level)
     low, high = (mean - half) * steps_per_unit, (mean + half) * steps_per_unit
-    return Difference(mean * steps_per_unit, low, high, p_value, n // block, f"moving blocks of {block} steps", block)
+    method = f"moving blocks of {block} steps" + (" and seeds" if len(by_seed) > 1 else "")
+    return Difference(mean * steps_per_unit, low, high, p_value, n // block, method, block)
 
 
 def politis_white_block(x: Any) -> float:
@@ -182,7 +206,65 @@ def holm(p_values: Any) -> np.ndarray:
 # -- intervals: how far they reach, and the p-value -----------------------------------------------------------
 
 
-def _cluster_t(d: np.ndarray, u: np.ndarray, level: float) -> tuple[float, float, float]:
+@dataclass(frozen=True)
+class _SeedVariance:
+    """Squared errors of the mean over seeds: ``total``, over seeds, and ``shared``, the part of it that an error over
+    clusters or blocks, of the mean over seeds, has too; zero of one seed. ``shared_freedom`` is that of ``shared``.
+    """
+
+    n_seeds: int = 1
+    total: float = 0.0
+    shared: float = 0.0
+    shared_freedom: float = 1.0
+
+    @classmethod
+    def over_clusters(cls, d: np.ndarray, u: np.ndarray) -> _SeedVariance:
+        """Of totals ``d (S, C)`` of clusters with units ``u (C,)``."""
+        n_seeds, n_clusters = d.shape
+        if n_seeds == 1:
+            return cls()
+        ratios = d.sum(axis=1) / u.sum()  # (S,)
+        aside = (d - d.mean(axis=0)) - (ratios - ratios.mean())[:, None] * u
+        squares = float((aside**2 / (1 - u / u.sum())).sum()) / u.sum() ** 2
+        freedom = (n_seeds - 1) * (n_clusters - 1)
+        return cls(n_seeds, float(ratios.var(ddof=1)) / n_seeds, squares / (n_seeds * (n_seeds - 1)), freedom)
+
+    @classmethod
+    def over_blocks(cls, d: np.ndarray, block: int) -> _SeedVariance:
+        """Of steps ``d (S, T)``."""
+        n_seeds, n = d.shape
+        if n_seeds == 1:
+            return cls()
+        means = d.mean(axis=1)
+        aside = d - d.mean(axis=0)
+        squares = sum(_moving_block_error(each, block) ** 2 for each in aside)
+        freedom = (n_seeds - 1) * 1.5 * (n / block - 1)
+        return cls(n_seeds, float(means.var(ddof=1)) / n_seeds, squares / (n_seeds * (n_seeds - 1)), freedom)
+
+    @property
+    def between(self) -> float:
+        """What seeds add to the squared error over clusters."""
+        return max(0.0, self.total - self.shared)
+
+
+def _with_seeds(error: float, freedom: float, seeds: _SeedVariance) -> tuple[float, float]:
+    """The error over clusters and seeds, and its degrees of freedom (Satterthwaite 1946).
+
+    The true squared error over seeds would weigh the degrees of freedom, but the estimate does, and where three seeds
+    happen to agree it makes them too many. So it is raised by (S + 1) / (S - 1) there, and nowhere else
+    (``experiments/coverage.py``, study seeds).
+    """
+    if not seeds.between:
+        return error, freedom
+    squared = error**2 + seeds.between
+    n_seeds = seeds.n_seeds
+    raised = seeds.total * (n_seeds + 1) / (n_seeds - 1)
+    scale = error**2 + raised - seeds.shared
+    parts = ((error**2, freedom), (raised, n_seeds - 1), (seeds.shared, seeds.shared_freedom))
+    return float(np.sqrt(squared)), 1 / sum((part / scale) ** 2 / part_freedom for part, part_freedom in parts)
+
+
+def _cluster_t(d: np.ndarray, u: np.ndarray, seeds: _SeedVariance, level: float) -> tuple[float, float, float]:
     """How far the interval reaches below and above ``Σ d / Σ u``, and the p-value.
 
     The ratio is the regression of d on u, weighted by 1/u, whose leverages are shares of units.
@@ -191,13 +273,22 @@ def _cluster_t(d: np.ndarray, u: np.ndarray, level: float) -> tuple[float, float
     residuals = (d - ratio * u) / np.sqrt(1 - share)
     largest = float(np.abs(residuals).max())
     if largest <= 1e-14 * float(np.abs(d).max()):  # no spread: two models that agree, or differ by a constant
-        return 0.0, 0.0, float(ratio == 0)
+        half, p_value = _t_interval(ratio, *_with_seeds(0.0, len(d) - 1, seeds), level)
+        return half, half, p_value
     scaled = residuals / largest  # so that no power of it overflows or vanishes
     error = largest * float(np.sqrt((scaled**2).sum()) / u.sum())
     skewness = float((scaled**3).sum() / (scaled**2).sum() ** 1.5)
     t = _TDistribution.for_units(u)
     quantile = t.quantile(level)
     reach_below, reach_above = (_skewness_factor(side * skewness, u) * error for side in (-1, 1))
+    if seeds.between and np.isfinite(quantile):
+        # Over clusters alone, Student's t with this error reaches as far as the computed distribution and its factor.
+        ratio_of_quantiles = quantile / _student_quantile(t.freedom, level)
+        below, above = (
+            _with_seeds(ratio_of_quantiles * reach, t.freedom, seeds) for reach in (reach_below, reach_above)
+        )
+        half_below, half_above = (_t_interval(ratio, *side, level)[0] for side in (below, above))
+        return half_below, half_above, _t_interval(ratio, *(below if ratio > 0 else above), level)[1]
     p_value = t.p_value(abs(ratio) / (reach_below if ratio > 0 else reach_above))
     return quantile * reach_below, quantile * reach_above, p_value
 
@@ -257,17 +348,22 @@ class _TDistribution:
 
     def quantile(self, level: float) -> float:
         """What ``|T|`` stays below with this probability; infinite where that is beyond reach."""
-        from scipy.optimize import brentq
-        from scipy.special import stdtrit
-
         if self.units is None:
-            return float(stdtrit(self.freedom, (1 + level) / 2)) * self.scale
-        u = self.units
-        if _tail_probability(_LARGEST_T, u) >= 1 - level:
-            return np.inf
-        tails = (np.log(1e-9), np.log(_LARGEST_T))  # in logarithms the tail is nearly a line
-        tail = brentq(lambda t: np.log(max(_tail_probability(np.exp(t), u), _TINY) / (1 - level)), *tails)
-        return float(np.exp(tail))
+            return _student_quantile(self.freedom, level) * self.scale
+        return _quantile_for_units(self.units.tobytes(), level)
+
+
+@lru_cache(maxsize=64)  # all pairs of models have the same clusters
+def _quantile_for_units(units: bytes, level: float) -> float:
+    """The quantile of ``|T|`` for clusters of these float64 sizes."""
+    from scipy.optimize import brentq
+
+    u = np.frombuffer(units)
+    if _tail_probability(_LARGEST_T, u) >= 1 - level:
+        return np.inf
+    tails = (np.log(1e-9), np.log(_LARGEST_T))  # in logarithms the tail is nearly a line
+    tail = brentq(lambda t: np.log(max(_tail_probability(np.exp(t), u), _TINY) / (1 - level)), *tails)
+    return float(np.exp(tail))
 
 
 def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
@@ -304,12 +400,18 @@ def _tail_probability(t: float, u: np.ndarray) -> float:
 
 
 def _t_interval(estimate: float, error: float, freedom: float, level: float) -> tuple[float, float]:
-    from scipy.special import stdtr, stdtrit
+    from scipy.special import stdtr
 
     if error == 0:  # no spread at all: two models that agree, or that differ by a constant
         return 0.0, float(estimate == 0)
-    # Quantile and distribution function of Student's t.
-    return float(stdtrit(freedom, (1 + level) / 2)) * error, float(2 * stdtr(freedom, -abs(estimate) / error))
+    return _student_quantile(freedom, level) * error, float(2 * stdtr(freedom, -abs(estimate) / error))
+
+
+def _student_quantile(freedom: float, level: float) -> float:
+    """What the absolute value of a Student's t stays below with this probability."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + level) / 2))
 
 
 def _moving_block_error(d: np.ndarray, block: int) -> float:
@@ -333,8 +435,9 @@ def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
 
 
 def _paired_differences(model: Any, baseline: Any, what: str) -> np.ndarray:
+    """``(S, n)``: a row a seed."""
     a, b = np.asarray(model, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
-    if a.ndim != 1 or a.shape != b.shape or not a.size:
+    if a.ndim not in (1, 2) or a.shape != b.shape or not a.size:
         raise ValueError(
             f"model and baseline have shapes {a.shape} and {b.shape}; pass one value each for the same {what}"
         )
@@ -342,9 +445,9 @@ def _paired_differences(model: Any, baseline: Any, what: str) -> np.ndarray:
         bad = int((~np.isfinite(values)).sum())
         if bad:
             raise ValueError(
-                f"{bad} of {len(values)} {what} of the {name} are not finite; count them and leave them out"
+                f"{bad} of {values.size} {what} of the {name} are not finite; count them and leave them out"
             )
-    return a - b
+    return np.atleast_2d(a - b)
 
 
 def _checked_units(units: Any, n: int) -> np.ndarray:
@@ -360,11 +463,20 @@ def _checked_units(units: Any, n: int) -> np.ndarray:
 def _cluster_totals(
     d: np.ndarray, u: np.ndarray, clusters: Sequence[Any] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Sums over the sequences of each cluster: ``(S, C)`` and ``(C,)``."""
+    codes = cluster_codes(clusters, len(u))
+    return np.stack([np.bincount(codes, weights=row) for row in d]), np.bincount(codes, weights=u)
+
+
+def cluster_codes(clusters: Sequence[Any] | np.ndarray | None, n: int) -> np.ndarray:
+    """``(n,)`` the number of each sequence's cluster, from 0; None: each sequence is its own."""
     import pandas as pd
 
-    if len(clusters) != len(d):
-        raise ValueError(f"there are {len(clusters)} clusters but {len(d)} sequences; pass one each")
+    if clusters is None:
+        return np.arange(n)
+    if len(clusters) != n:
+        raise ValueError(f"there are {len(clusters)} clusters but {n} sequences; pass one each")
     codes, _ = pd.factorize(np.asarray(pd.Series(clusters)))
     if (codes < 0).any():
         raise ValueError(f"{int((codes < 0).sum())} sequences have no cluster; give each one, or pass clusters=None")
-    return np.bincount(codes, weights=d), np.bincount(codes, weights=u)
+    return np.asarray(codes)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.evaluation.confidence_set import confidence_set_p_values
 from seqmodels.evaluation.fitting import ModelResult, is_set_by_floor
+from seqmodels.evaluation.pairwise import model_difference, untested
 from seqmodels.evaluation.search import best_of, in_words
-from seqmodels.evaluation.statistics import Difference, holm, moving_block_difference, paired_difference
+from seqmodels.evaluation.statistics import Difference, holm
 from seqmodels.measure import Measure
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
@@ -32,18 +34,20 @@ FIGURES = (
     "ci_high",
     "p_value",
     "p_holm",
+    "p_best",
 )
 MEASURED = ("n_parameters", *TIMES, "rank", "floor_effect")
+ALPHA = 0.05  # of the model confidence set that the table shows
 NO_DIFFERENCE = Difference(0.0, math.nan, math.nan, math.nan, 0, "")
 
 
 def comparison_frame(
     results: Sequence[ModelResult], base: ModelResult, test: Data, clusters: list[Any] | None
 ) -> pd.DataFrame:
-    """A row for each model, best first, then those whose score a floor made, then those that failed.
+    """A row for each model, best first, then those whose score a floor made, those not trained, and those that failed.
 
     ``p_value`` is of the row alone, as its interval is; ``p_holm`` is corrected for the number of rows that are tested,
-    which the reference is not.
+    which the reference is not. ``p_best`` is the MCS p-value among the rows with a rank but the reference.
 
     Args:
         results: of all models, the reference and the failed ones among them.
@@ -63,11 +67,11 @@ def comparison_frame(
     too_few = frame.loc[frame["method"].str.startswith("none: fewer"), "method"]
     if len(too_few):
         warnings.warn(f"no interval ({too_few.iloc[0]}): test on more independent sequences or clusters", stacklevel=3)
-    # 0: ranked, 1: by the floor, 2: failed
-    frame["group"] = [
-        2 if r.error else int(is_set_by_floor(r.floor_effect, d))
-        for r, d in zip(results, frame["difference"], strict=True)
-    ]
+    # 0: ranked, 1: by the floor, 2: not trained, 3: failed
+    frame["group"] = [_group(r, d) for r, d in zip(results, frame["difference"], strict=True)]
+    tested = [r for r, group in zip(results, frame["group"], strict=True) if not group and not r.is_reference]
+    p_best = confidence_set_p_values([r.log_prob_by_seed for r in tested], test.scored.n_units, clusters)
+    frame["p_best"] = frame["model"].map(dict(zip([r.name for r in tested], p_best, strict=True))).astype(float)
     frame = frame.sort_values(["group", "score"], ascending=[True, False], kind="stable").reset_index(drop=True)
     frame["rank"] = np.where(frame["group"] == 0, np.arange(1.0, len(frame) + 1), math.nan)
     by_floor = frame[frame["group"] == 1]
@@ -79,24 +83,29 @@ def comparison_frame(
             "or leave out features with a spike",
             stacklevel=3,
         )
+    no_step = list(frame.loc[frame["group"] == 2, "model"])
+    if no_step:
+        warnings.warn(
+            f"{', '.join(no_step)}: the budget ended before the first step of training, so the score is that of the "
+            "start and has no rank; give it a larger budget, or take a smaller model",
+            stacklevel=3,
+        )
+    frame.attrs["no_step"] = no_step
     return frame.drop(columns="group")
+
+
+def _group(result: ModelResult, difference: float) -> int:
+    if result.error:
+        return 3
+    return 1 if is_set_by_floor(result.floor_effect, difference) else 0 if result.has_trained else 2
 
 
 def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: list[Any] | None) -> Difference:
     """To the baseline on the same sequences; with an interval and a p-value only where the data made the scores."""
     if result is base:
         return NO_DIFFERENCE
-    impossible = [r.name for r in (result, base) if not np.isfinite(r.log_prob).all()]
-    units = test.scored.n_units
-    if impossible:
-        # Where one of the two alone gives a test sequence probability zero, it is infinitely worse; of both nothing can
-        # be said.
-        value = math.nan if len(impossible) == 2 else math.inf if impossible == [base.name] else -math.inf
-        estimate = _untested(value, f"log p of a sequence is -inf under {' and '.join(map(repr, impossible))}")
-    elif len(units) == 1:
-        estimate = moving_block_difference(result.steps[0], base.steps[0], n_units=float(units[0]))
-    else:
-        estimate = paired_difference(result.log_prob, base.log_prob, units, clusters)
+    names = (result.name, base.name)
+    estimate = model_difference(result.log_prob_by_seed, base.log_prob_by_seed, test.scored.n_units, clusters, names)
     by_floor = [
         r.name
         for r, difference in ((result, estimate.difference), (base, math.nan))
@@ -104,13 +113,11 @@ def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: li
     ]
     if by_floor:
         why = f"the floor of the variances set the score of {' and '.join(map(repr, by_floor))}"
-        return _untested(estimate.difference, why)
-    return _untested(estimate.difference, "a reference, not tested") if result.is_reference else estimate
-
-
-def _untested(difference: float, why: str) -> Difference:
-    """Without an interval and a p-value."""
-    return Difference(difference, math.nan, math.nan, math.nan, 0, f"none: {why}")
+        return untested(estimate.difference, why)
+    not_trained = [r.name for r in (result, base) if not r.has_trained]
+    if not_trained:
+        return untested(estimate.difference, f"no step of training was taken by {' and '.join(map(repr, not_trained))}")
+    return untested(estimate.difference, "a reference, not tested") if result.is_reference else estimate
 
 
 def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:
@@ -131,8 +138,9 @@ def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:
         "ci_low": difference.low,
         "ci_high": difference.high,
         "p_value": difference.p_value,
-        "p_holm": math.nan,  # set when all rows are known
-        "rank": math.nan,  # set when all rows are known
+        "p_holm": math.nan,  # set when all rows are known, as are the next two
+        "p_best": math.nan,
+        "rank": math.nan,
         "method": difference.method,
         "block": math.nan if difference.block is None else float(difference.block),
         "n_clusters": difference.n_clusters,
@@ -185,9 +193,12 @@ def formatted_table(frame: pd.DataFrame) -> pd.DataFrame:
 
     base = str(frame.attrs["baseline"])
     table = pd.DataFrame({"model": frame["model"]})
-    if unranked_models(frame):
+    if unranked_models(frame) or untrained_models(frame):
         table.insert(0, "rank", [_format(r, ".0f") for r in frame["rank"]])
     table["score"] = [_format(x) for x in frame["score"]]
+    if _has_confidence_set(frame):
+        marks = ["*" if p >= ALPHA else " " for p in frame["p_best"]]
+        table["score"] = [f"{score}{mark}" if score else "" for score, mark in zip(table["score"], marks, strict=True)]
     if frame["perplexity"].notna().any():
         table["perplexity"] = [_format(x, ".4g") for x in frame["perplexity"]]
     table["difference"] = [
@@ -207,7 +218,18 @@ def formatted_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 def unranked_models(frame: pd.DataFrame) -> list[str]:
     """The models whose score a floor of the variances made, which have no rank."""
-    return list(frame.loc[frame["rank"].isna() & (frame["error"] == ""), "model"])
+    unranked = list(frame.loc[frame["rank"].isna() & (frame["error"] == ""), "model"])
+    return [name for name in unranked if name not in untrained_models(frame)]
+
+
+def untrained_models(frame: pd.DataFrame) -> list[str]:
+    """The models whose budget ended before the first step of training, which have no rank; older files have none."""
+    return list(frame.attrs.get("no_step", []))
+
+
+def _has_confidence_set(frame: pd.DataFrame) -> bool:
+    """Whether more than two models are in it or not: of two, the p-value says all. Older files do not say."""
+    return "p_best" in frame and int(frame["p_best"].notna().sum()) > 2
 
 
 def models_below_reference(frame: pd.DataFrame) -> list[str]:
@@ -227,7 +249,16 @@ def _p_columns(frame: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def _p_cells(values: Any) -> list[str]:
-    return ["<1e-4" if p < 1e-4 else _format(p, ".4f" if p < 1e-3 else ".3f") for p in values]
+    return [p_in_words(p) for p in values]
+
+
+def p_in_words(p: float) -> str:
+    """A p-value with the digits that matter, never as 0; NaN as "".
+
+    >>> [p_in_words(p) for p in (0.0, 0.00042, 0.04, math.nan)]
+    ['<1e-4', '0.0004', '0.040', '']
+    """
+    return "<1e-4" if p < 1e-4 else _format(p, ".4f" if p < 1e-3 else ".3f")
 
 
 def _p_values_in_words(frame: pd.DataFrame) -> str:
@@ -263,6 +294,10 @@ def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
         columns.append(("kind", list(frame["kind"])))
     if is_any_adaptive(frame):
         columns.append(("memory", list(frame["memory"])))
+    untrained = untrained_models(frame)
+    if untrained:
+        steps = zip(frame["model"], frame["steps"], strict=True)
+        columns.append(("steps", ["no step" if name in untrained else f"{n:,.0f}" for name, n in steps]))
     if (frame["source"] == "ignored").any():
         columns.append(("source", list(frame["source"])))
     if frame["score_sd"].notna().any():
@@ -293,18 +328,26 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
     notes = []
     if frame["perplexity"].notna().any():
         notes.append(f"perplexity: exp(-score), per {measure.unit}; lower is better, as are bits (-score / log 2).")
-    explained_below = ("moving", "none: the floor", "none: a reference")
+    explained_below = ("moving", "none: the floor", "none: a reference", "none: no step")
     methods = sorted({x for x in frame["method"] if x and not x.startswith(explained_below)})
     if frame["block"].notna().any():
         lengths = sorted({f"{frame['block'].min():.0f}", f"{frame['block'].max():.0f}"}, key=int)
-        methods.append(f"moving blocks of {' to '.join(lengths)} steps")
+        and_seeds = " and seeds" if frame["method"].str.endswith("and seeds").any() else ""
+        methods.append(f"moving blocks of {' to '.join(lengths)} steps{and_seeds}")
     if methods:
         notes.append(f"Intervals (95 %): {'; '.join(methods)}.{_p_values_in_words(frame)}")
-    notes += _notes_on_floors(frame, measure) + _notes_on_reference(frame)
+    if _has_confidence_set(frame):
+        notes.append("*: in the model confidence set, which holds the best model with a probability of 95 %.")
+    notes += _notes_on_floors(frame, measure) + _notes_on_untrained(frame) + _notes_on_reference(frame)
     if frame["score_sd"].notna().any():
+        holds = (
+            "hold the spread over both"
+            if frame["method"].str.contains("seeds").any()
+            else ("do not hold the spread over seeds")
+        )
         notes.append(
-            f"Scores are means over {frame.attrs['seeds']} seeds; intervals are over test sequences and do not hold "
-            "the spread over seeds, which is a column of its own."
+            f"Scores are means over {frame.attrs['seeds']} seeds; intervals are over test sequences and {holds}; sd of "
+            "seeds: the standard deviation of a score."
         )
     if frame["context"].notna().any():
         notes.append("context: how many steps back a model sees; what more would give it is not in its score.")
@@ -324,7 +367,19 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
     notes += _notes_on_unseen(frame)
     if frame.attrs["n_duplicates"]:
         notes.append(f"{frame.attrs['n_duplicates']} of the held-out sequences also occur in the training part.")
+    notes += _notes_on_near_duplicates(frame, measure)
     return notes
+
+
+def _notes_on_near_duplicates(frame: pd.DataFrame, measure: Measure) -> list[str]:
+    n = frame.attrs.get("n_near_duplicates", 0)  # older files do not say
+    if not n:
+        return []
+    window = f"windows of {frame.attrs['shingle']} {measure.unit}s"
+    return [
+        f"{n} {'more of the' if frame.attrs['n_duplicates'] else 'of the'} held-out sequences share more than half of "
+        f"their {window} with the training part."
+    ]
 
 
 def _notes_on_unseen(frame: pd.DataFrame) -> list[str]:
@@ -354,6 +409,17 @@ def _notes_on_floors(frame: pd.DataFrame, measure: Measure) -> list[str]:
     )
     no_intervals = f"As the baseline {frame.attrs['baseline']!r} is one of them, no row has an interval."
     return [not_ranked, no_intervals] if frame.attrs["baseline"] in names else [not_ranked]
+
+
+def _notes_on_untrained(frame: pd.DataFrame) -> list[str]:
+    names = untrained_models(frame)
+    if not names:
+        return []
+    why = "the budget ended before the first step of training, so the score is that of the start, not of a fitted model"
+    without = f"Not ranked, and without p: {', '.join(names)} (no step): {why}."
+    if frame.attrs["baseline"] in names:
+        return [without, f"As the baseline {frame.attrs['baseline']!r} is one of them, no row has an interval."]
+    return [without]
 
 
 def _notes_on_reference(frame: pd.DataFrame) -> list[str]:

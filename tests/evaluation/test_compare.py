@@ -234,7 +234,7 @@ def test_seeds_are_averaged_and_their_spread_shown(draws):
     steps = result.steps.query("model == 'two'")["log_prob"]
     assert steps.sum() / test.n_units.sum() == pytest.approx(np.mean(single), abs=1e-12)
     assert frame.loc["two", "difference"] == pytest.approx(np.mean(single) - frame.loc["one", "score"], abs=1e-12)
-    assert "do not hold the spread over seeds" in result.how_to_read()
+    assert "hold the spread over both" in result.how_to_read()
 
 
 def test_conditional_comparison():

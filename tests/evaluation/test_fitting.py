@@ -185,3 +185,26 @@ def test_a_system_that_does_not_say_gives_no_figure(monkeypatch, tmp_path):
     with peak_memory() as peak:
         pass
     assert math.isnan(peak.megabytes)
+
+
+def test_a_model_of_no_step_of_training_has_no_rank():
+    rng = np.random.default_rng(0)
+    x = [rng.integers(0, 4, 30) for _ in range(30)]
+    models = {"gram": sm.NGram(2), "hmm": sm.HMM(64), "lstm": sm.LSTM(d_model=8)}
+    with pytest.warns(UserWarning, match="hmm: the budget ended before the first step of training"):
+        result = sm.compare(models, x[:20], test=x[20:], budget=sm.Budget(seconds=1e-6))
+    frame = result.frame.set_index("model")
+    assert np.isnan(frame.loc["hmm", ["rank", "ci_low", "p_value", "p_holm", "p_best"]].astype(float)).all()
+    assert frame.loc["hmm", "method"] == "none: no step of training was taken by 'hmm'"
+    assert frame.loc[["gram", "lstm"], "rank"].notna().all()
+    assert result.frame["model"].tolist()[-1] == "hmm"
+    assert result.table().set_index("model").loc["hmm", "steps"] == "no step"
+    assert "Not ranked, and without p: hmm (no step)" in result.how_to_read()
+    assert "Not ranked: hmm, whose budget ended" in summary(result)
+    assert "hmm" not in result.ranked
+    assert any(text.get_text() == "no step of training" for text in result.plot_forest().axes[0].texts)
+    alone = sm.HMM(64, max_seconds=1e-6, max_iter=1000)
+    with pytest.warns(UserWarning, match="no step|before the first step"):
+        none = sm.compare({"hmm": alone}, x[:20], test=x[20:], iid=False)
+    assert summary(none) == "No model can be ranked: no step of training was taken by hmm."
+    assert np.isnan(none.frame["rank"]).all()

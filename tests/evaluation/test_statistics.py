@@ -38,7 +38,7 @@ def autoregressive(rng, n, phi):
 
 
 def paired(d, units=None, **options):
-    return paired_difference(d, np.zeros(len(d)), np.ones(len(d)) if units is None else units, **options)
+    return paired_difference(d, np.zeros_like(d, dtype=float), np.ones(len(d)) if units is None else units, **options)
 
 
 class TestPairedDifference:
@@ -259,3 +259,85 @@ class TestHolm:
     def test_no_more_than_one_and_empty(self):
         assert holm([0.6, 0.7]).tolist() == [1, 1]
         assert holm([]).shape == (0,)
+
+
+class TestSeeds:
+    @staticmethod
+    def drawn(rng, n_seeds, n, of_seeds, of_both=0.0):
+        """``(S, C)`` clusters of deviation 1, seeds and both of these."""
+        both = of_both * rng.normal(size=(n_seeds, n))
+        return TRUE + rng.normal(size=n) + of_seeds * rng.normal(size=(n_seeds, 1)) + both
+
+    @pytest.mark.parametrize("n_seeds", [3, 10])
+    @pytest.mark.parametrize("n", [5, 20])
+    @pytest.mark.parametrize(("of_seeds", "of_both"), [(0.5, 0.0), (1.5, 0.0), (0.5, 0.5)])
+    def test_intervals_hold_the_spread_of_seeds_and_of_clusters(self, n_seeds, n, of_seeds, of_both):
+        rng = np.random.default_rng([n_seeds, n, int(10 * of_both)])
+        each = [self.drawn(rng, n_seeds, n, of_seeds, of_both) for _ in range(500)]
+        results = [paired(d, np.ones(n)) for d in each]
+        assert 0.93 < np.mean([r.low <= TRUE <= r.high for r in results]) < 0.995
+        alone = [paired(d.mean(axis=0), np.ones(n)) for d in each]
+        covered_alone = np.mean([r.low <= TRUE <= r.high for r in alone])
+        assert covered_alone < (0.92 if of_seeds > 1 else 0.97)
+
+    def test_the_squared_error_is_that_of_an_analysis_of_variance(self):
+        """Two ways with one value a cell: clusters, seeds and the rest, by mean squares; none of it is skewed."""
+        d = self.drawn(np.random.default_rng(1), 4, 200, 2.0, 1.0)
+        seeds, clusters = d.mean(axis=1), d.mean(axis=0)
+        rest = d - seeds[:, None] - clusters + d.mean()
+        shared = (rest**2).sum() / (3 * 199) / (4 * 200)
+        over_seeds, over_clusters = seeds.var(ddof=1) / 4, clusters.var(ddof=1) / 200
+        squared = over_clusters + over_seeds - shared
+        raised = over_seeds * 5 / 3
+        spread = over_clusters**2 / 199 + raised**2 / 3 + shared**2 / (3 * 199)
+        freedom = (over_clusters + raised - shared) ** 2 / spread
+        half = stats.t.ppf(0.975, freedom) * np.sqrt(squared)
+        result = paired(d, np.ones(200))
+        assert (result.high - result.low) / 2 == pytest.approx(half, rel=0.01)  # but for the factor of skewness
+
+    def test_p_values_agree_with_the_intervals(self):
+        rng = np.random.default_rng(2)
+        for _ in range(300):
+            n = int(rng.integers(5, 15))
+            units = rng.lognormal(1, 0.7, n)
+            result = paired(units * self.drawn(rng, 3, n, 0.3), units)
+            assert (result.p_value < 0.05) == (result.low > 0 or result.high < 0)
+
+    def test_seeds_that_do_not_differ_change_nothing(self):
+        rng = np.random.default_rng(3)
+        d, units = rng.exponential(size=12), rng.lognormal(size=12)
+        alone, thrice = paired(d, units), paired(np.stack([d] * 3), units)
+        assert thrice.method == "t over seeds and clusters, corrected for skewness"
+        for field in ("low", "high", "p_value", "difference"):
+            assert getattr(thrice, field) == pytest.approx(getattr(alone, field), rel=1e-12)
+        one = paired(d[None], units)
+        assert one == alone
+
+    def test_where_seeds_alone_differ_it_is_students_t_over_seeds(self):
+        seeds = np.array([1.0, 2.0, 4.0, 4.5])
+        result = paired(np.repeat(seeds[:, None], 8, axis=1), np.ones(8))
+        low, high = stats.t.interval(0.95, 3, seeds.mean(), seeds.std(ddof=1) / 2)
+        assert (result.low, result.high) == pytest.approx((low, high))
+        assert result.p_value == pytest.approx(stats.ttest_1samp(seeds, 0).pvalue)
+
+    def test_sequences_of_a_cluster_are_summed_for_each_seed(self):
+        rng = np.random.default_rng(4)
+        d = self.drawn(rng, 3, 8, 1.0)
+        halves = np.concatenate([d * 0.25, d * 0.75], axis=1)
+        result = paired(halves, np.full(16, 0.5), clusters=[*range(8), *range(8)])
+        assert result.low == pytest.approx(paired(d, np.ones(8)).low)
+
+    def test_a_long_sequence_of_several_seeds(self):
+        rng, covered, alone = np.random.default_rng(5), 0, 0
+        for _ in range(200):
+            d = autoregressive(rng, 400, 0.5) + 0.2 * rng.normal(size=(4, 1))
+            for each, name in ((d, "seeds"), (d.mean(axis=0), "alone")):
+                result = moving_block_difference(each, np.zeros(each.shape))
+                holds = result.low <= TRUE <= result.high
+                covered, alone = covered + (holds and name == "seeds"), alone + (holds and name == "alone")
+        assert 180 < covered <= 200
+        assert alone < 182
+
+    def test_shapes_that_differ_are_refused(self):
+        with pytest.raises(ValueError, match=r"shapes \(3, 6\) and \(2, 6\)"):
+            paired_difference(np.zeros((3, 6)), np.zeros((2, 6)), np.ones(6))

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from seqmodels.evaluation.table import format_context
+from seqmodels.evaluation.table import format_context, untrained_models
 from seqmodels.plot_style import (
     COLOURS,
     INK,
@@ -52,7 +52,8 @@ def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
 
     In a narrow figure name and score stand above a row, so that the axes have all of its width.
 
-    A hollow marker is a lower bound of the likelihood, a grey one the baseline or a score that a variance floor made.
+    A hollow marker is a lower bound of the likelihood, a grey one the baseline, a score that a variance floor made, or
+    that of a model of no step of training.
     Rows without an interval have a marker alone, rows without a finite difference say why in words, and a row far from
     all others is written at the edge rather than drawn to scale.
 
@@ -60,7 +61,7 @@ def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
         axes: what is drawn on.
         frame: the comparison table: columns model, score, difference, ci_low, ci_high (nats per unit), kind
             (``exact`` or ``bound``) and, optionally, context (NaN: all of the past) and rank (NaN: a floor made the
-            score). ``frame.attrs`` holds unit, baseline, title, and the intervals' level.
+            score, or no step was taken). ``frame.attrs`` holds unit, baseline, title, and the intervals' level.
 
     Returns:
         A note on how to read it.
@@ -81,8 +82,9 @@ def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
         is_grey = name == short(baseline) or bool(unranked[row])
         _draw_row(axes, _Row(row, low[row], mid[row], high[row], scores[row], is_bound, is_grey))
         if unranked[row] and np.isfinite(mid[row]):
+            why = "no step of training" if frame["model"].iloc[row] in untrained_models(frame) else "set by the floor"
             axes.annotate(
-                "set by the floor", (np.clip(mid[row], left, right), row), (0, -12 if above else 5),
+                why, (np.clip(mid[row], left, right), row), (0, -12 if above else 5),
                 textcoords="offset points", ha="center", color=MUTED, fontsize=7.5, style="italic", gid="floor",
             )  # fmt: skip
     axes.spines["left"].set_visible(False)

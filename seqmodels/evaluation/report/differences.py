@@ -54,7 +54,7 @@ def section(comparison: Comparison) -> Section | None:
 
 def runner_up_section(comparison: Comparison) -> Section | None:
     """The best model against the second, where ``section`` is about another."""
-    ranked = _ranked(comparison)
+    ranked = comparison.ranked
     if len(ranked) < 2 or two_models(comparison) == (ranked[0], ranked[1]):
         return None
     return _section_of(comparison, "differences-second", ranked[0], ranked[1])
@@ -65,16 +65,9 @@ def _section_of(comparison: Comparison, anchor: str, a: str, b: str) -> Section:
     return Section(anchor, f"Where {a} and {b} differ", body)
 
 
-def _ranked(comparison: Comparison) -> list[str]:
-    """The models with a rank, best first, without an added reference."""
-    frame = comparison.frame
-    reference = frame.attrs["iid"] if frame.attrs.get("iid_added") else None
-    return list(frame.loc[frame["rank"].notna() & (frame["model"] != reference), "model"])
-
-
 def two_models(comparison: Comparison) -> tuple[str, str] | None:
     """The models a and b to contrast; None if there is only one."""
-    ranked = _ranked(comparison)
+    ranked = comparison.ranked
     if len(ranked) < 2:
         return None
     return ranked[0], comparison.baseline if ranked[0] != comparison.baseline else ranked[1]

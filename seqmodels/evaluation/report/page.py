@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 
 from seqmodels.data import sha256
 from seqmodels.evaluation.provenance import provenance
-from seqmodels.evaluation.report import curves, differences, inspection, ranking, samples
+from seqmodels.evaluation.report import adaptation, curves, differences, inspection, ranking, samples
 from seqmodels.evaluation.report.elements import Section, together
 from seqmodels.html import element, render
 from seqmodels.plot_style import COLOURS
@@ -35,6 +35,8 @@ def html_report(comparison: Comparison) -> str:
     title = str(comparison.frame.attrs.get("title", "")) or "Comparison of sequence models"
     in_order = [
         ranking.section(comparison),
+        ranking.pairs(comparison),
+        adaptation.section(comparison),
         curves.position(comparison),
         curves.calibration(comparison),
         differences.section(comparison),

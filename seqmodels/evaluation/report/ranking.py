@@ -6,9 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.evaluation.pairwise import untested
+from seqmodels.evaluation.plots.pairwise import pairwise_matrix
 from seqmodels.evaluation.report.elements import Section, number, picture, table, together
-from seqmodels.evaluation.statistics import Difference, moving_block_difference, paired_difference
-from seqmodels.evaluation.table import models_below_reference, unranked_models
+from seqmodels.evaluation.statistics import Difference
+from seqmodels.evaluation.table import (
+    ALPHA,
+    models_below_reference,
+    p_in_words,
+    unranked_models,
+    untrained_models,
+)
 from seqmodels.html import element
 
 if TYPE_CHECKING:
@@ -45,6 +53,42 @@ def _difference_in_words(name: str, difference: float, low: float, high: float) 
     return f"{name} {number(difference, '+.3f')}{interval}"
 
 
+def pairs(comparison: Comparison) -> Section | None:
+    """All pairs of ranked models as a matrix and, folded away, as a table; from three models on."""
+    frame = comparison.pairwise()
+    if len(frame) < 2:
+        return None
+    names = comparison.ranked
+    unit = comparison.measure.unit
+    apart = int((frame["p_holm"] < SIGNIFICANCE).sum())
+    words = [f"{apart} of {len(frame)} pairs are told apart (p below 0.05, corrected by Holm for the number of pairs)."]
+    if "p_best" in comparison.frame:
+        best = list(comparison.frame.loc[comparison.frame["p_best"] >= ALPHA, "model"])
+        if best:
+            words.append(
+                f"The model confidence set of 95\u00a0%, which holds the best model with that probability: "
+                f"{', '.join(best)}."
+            )
+    cells = frame[["model", "other"]].copy()
+    cells["difference"] = [number(d, "+.4f") for d in frame["difference"]]
+    cells["95 % interval"] = [
+        "" if np.isnan(low) else f"{number(low, '+.4f')} to {number(high, '+.4f')}"
+        for low, high in zip(frame["ci_low"], frame["ci_high"], strict=True)
+    ]
+    for column, title in (("p_value", "p"), ("p_holm", "p (Holm)")):
+        cells[title] = [p_in_words(p) for p in frame[column]]
+
+    def draw(width: float) -> Figure:
+        return pairwise_matrix(frame, names, unit=unit, width=width)
+
+    body = together(
+        element("paragraph", " ".join(words)),
+        picture(draw, f"Differences of all pairs of models. {words[0]}", "Difference of each pair: row minus column."),
+        element("details", f"All {len(frame)} pairs", table(cells, "Differences of all pairs of models")),
+    )
+    return Section("pairs", "All pairs", body)
+
+
 def trials(comparison: Comparison) -> Section | None:
     """Every setting that a search tried."""
     tried = comparison.search
@@ -68,11 +112,11 @@ def summary(comparison: Comparison) -> str:
     """The best model, its lead and how certain that is, in one paragraph of plain text."""
     ranked = comparison.frame[comparison.frame["rank"].notna()]
     unit = comparison.measure.unit
-    unranked = unranked_models(comparison.frame)
+    unranked, untrained = unranked_models(comparison.frame), untrained_models(comparison.frame)
     if not len(ranked):
-        return (
-            f"No model can be ranked: the floor of the variances, not the data, set the score of {', '.join(unranked)}."
-        )
+        whys = [f"the floor of the variances, not the data, set the score of {', '.join(unranked)}"] * bool(unranked)
+        whys += [f"no step of training was taken by {', '.join(untrained)}"] * bool(untrained)
+        return f"No model can be ranked: {'; '.join(whys)}."
     best = ranked.iloc[0]
     sentences = [f"{best['model']} explains the held-out data best: {_score_in_words(best, unit)}."]
     sentences += [_against_baseline(best, comparison.baseline, unit)] if best["model"] != comparison.baseline else []
@@ -81,6 +125,8 @@ def summary(comparison: Comparison) -> str:
         sentences.append(f"Its figure is a lower bound, so {best['model']} may be better still.")
     sentences += _against_reference(comparison, best["model"])
     sentences += _against_floors(unranked)
+    if untrained:
+        sentences.append(f"Not ranked: {', '.join(untrained)}, whose budget ended before the first step of training.")
     failed = comparison.frame.loc[comparison.frame["error"] != "", "model"]
     sentences += [f"Not fitted: {', '.join(failed)}."] if len(failed) else []
     return " ".join(sentences)
@@ -98,6 +144,8 @@ def _against_baseline(best: Any, baseline: str, unit: str) -> str:
         return f"{ahead}, whose score the floor of its variances made: no interval is given."
     if str(best["method"]).startswith("none: a reference"):
         return f"{ahead}."
+    if str(best["method"]).startswith("none: no step"):
+        return f"{ahead}, which took no step of training: no interval is given."
     if np.isnan(best["ci_low"]):
         return f"{ahead}; there are too few independent test sequences for an interval."
     interval = f"95\u00a0% interval {number(best['ci_low'], '.3f')} to {number(best['ci_high'], '.3f')}"
@@ -109,7 +157,8 @@ def _against_baseline(best: Any, baseline: str, unit: str) -> str:
 
 
 def _p_in_words(value: float) -> str:
-    return "p < 1e-4" if value < 1e-4 else f"p = {number(value, '.4f' if value < 1e-3 else '.3f')}"
+    cell = p_in_words(value)
+    return f"p {cell.replace('<', '< ')}" if cell.startswith("<") else f"p = {cell}"
 
 
 def _certainty(alone: float, corrected: float) -> str:
@@ -150,20 +199,11 @@ def _against_second(comparison: Comparison, ranked: Any, unit: str) -> list[str]
 
 def lead_over(comparison: Comparison, first: str, second: str) -> Difference:
     """The first model minus the second, paired as in the table; no interval where its clusters were not saved."""
-    steps = comparison.log_prob_steps
-    units = comparison.test.n_units
-    of_first, of_second = (np.array([s.sum() for s in steps[name]]) for name in (first, second))
+    n = len(comparison.test)
     metadata = comparison.test.metadata
     column = comparison.frame.attrs.get("cluster") or "cluster"
-    clusters = list(metadata[column]) if column in metadata else None
-    n_clusters = int(comparison.frame["n_clusters"].max())
-    first_is_finite = np.isfinite(of_first).all()
-    second_is_finite = np.isfinite(of_second).all()
-    if not (first_is_finite and second_is_finite):
-        difference = np.inf if first_is_finite else -np.inf if second_is_finite else np.nan
-        return Difference(difference, np.nan, np.nan, np.nan, 0, "none")
-    if len(units) == 1:
-        return moving_block_difference(steps[first][0], steps[second][0], n_units=float(units[0]))
-    if n_clusters != (len(units) if clusters is None else len(set(clusters))):
-        return Difference(float((of_first - of_second).sum() / units.sum()), np.nan, np.nan, np.nan, 0, "none")
-    return paired_difference(of_first, of_second, units, clusters)
+    n_saved = len(set(metadata[column])) if column in metadata else n
+    lead = comparison.difference(first, second)
+    if n > 1 and int(comparison.frame["n_clusters"].max()) != n_saved:
+        return untested(lead.difference, "the clusters were not saved")
+    return lead

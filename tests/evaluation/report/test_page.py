@@ -53,11 +53,12 @@ def test_sections_stand_where_they_apply(texts, vectors, pairs, symbols, read, p
     }
     assert headings["texts"] == ["Where 3-gram <b> and hmm differ", "Samples", "Hidden states", "Learning curves"]
     assert headings["vectors"] == ["Where three and one differ", "Samples", "Hidden states", "Learning curves"]
-    first, second = headings["pairs"][:2]
+    assert headings["pairs"][0] == "All pairs"
+    first, second = headings["pairs"][1:3]
     assert first.startswith("Where ")
     assert second.startswith("Where ")
     assert first != second
-    assert headings["pairs"][2:] == ["Samples", "Hidden states", "Attention", "Learning curves"]
+    assert headings["pairs"][3:] == ["Samples", "Hidden states", "Attention", "Learning curves"]
     assert headings["symbols"] == ["Samples", "Hidden states"]
 
 

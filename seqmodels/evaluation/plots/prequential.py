@@ -1,0 +1,43 @@
+"""Prequential code lengths: nats per unit of each block against what came before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+
+from seqmodels.evaluation.plots.curves import height_of, labels_at_right
+from seqmodels.plot_style import axes_or_new, colour_of, dash_of, in_style, logarithmic
+
+if TYPE_CHECKING:
+    from seqmodels.evaluation.prequential import CodeLengths
+
+
+def plot_code_lengths(codes: CodeLengths, ax: Axes | None = None) -> Axes:
+    """Nats per unit of each block, lower is better, against the units that the model had seen by then.
+
+    A ring is a block that the reference coded alone. The first block, before which there is nothing, is left out.
+
+    Args:
+        codes: what ``prequential_code_lengths`` returned.
+        ax: axes to draw on; None: those of a new figure of pyplot.
+    """
+    names = list(codes.frame["model"])
+    totals = dict(zip(codes.frame["model"], codes.frame["nats_per_unit"], strict=True))
+    with in_style():
+        axes = axes_or_new(ax, height_of(len(names)), "")
+        logarithmic(axes)
+        ends: dict[str, float] = {}
+        labels = {name: f"{name} ({totals[name]:.3f})" for name in names}
+        for i, name in enumerate(names):
+            rows = codes.blocks[(codes.blocks["model"] == name) & (codes.blocks["n_before"] > 0)]
+            style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "markersize": 4}
+            axes.plot(rows["n_before"], rows["nats_per_unit"], marker="o", gid="blocks", **style)
+            alone = rows[rows["model_nats"].isna()]
+            ring: Any = {"linestyle": "none", "markerfacecolor": "white", "color": colour_of(i), "markersize": 5}
+            axes.plot(alone["n_before"], alone["nats_per_unit"], marker="o", gid="reference", **ring)
+            ends[labels[name]] = float(rows["nats_per_unit"].iloc[-1])
+        axes.set_xlabel(f"{codes.unit}s before the block\nin brackets: nats per {codes.unit} of all, lower is better")
+        axes.set_ylabel(f"nats per {codes.unit} of the block")
+        labels_at_right(axes, ends, list(labels.values()))
+    return axes

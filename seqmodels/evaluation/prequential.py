@@ -1,0 +1,405 @@
+"""Prequential code lengths: what data cost to code from nothing, by a model that learns as it goes."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.distributed import LostProcessError
+from seqmodels.encodings import Encoding, Symbols
+from seqmodels.evaluation.search import FAILURES
+from seqmodels.measure import Measure, check_comparable
+from seqmodels.model import SequenceModel
+from seqmodels.preparation import Data
+from seqmodels.sequences import Item, Sequences
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+N_BYTES = 256
+LOG_2 = math.log(2)
+
+Moments = tuple[Any, Any]  # mean and standard deviation of each feature, (D,) or numbers
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CodeLength:
+    """What data cost to code by one model that learns as it goes; see ``prequential``.
+
+    Attributes:
+        frame: a row for each block: ``n_before`` (units that the model was fitted to), ``n_units`` of the block,
+            ``nats`` (its code length), ``nats_per_unit``, ``model_nats`` and ``reference_nats`` (what it costs under
+            the model and under the reference alone; NaN where there was no fit), ``seconds`` of fit and scoring,
+            ``error`` (why there was no fit).
+        unit: frame, byte or symbol.
+        measure: what the code lengths measure.
+    """
+
+    frame: pd.DataFrame
+    unit: str
+    measure: Measure
+
+    @property
+    def nats(self) -> float:
+        """Of all of the data."""
+        return float(self.frame["nats"].sum())
+
+    @property
+    def nats_per_unit(self) -> float:
+        """Of all of the data."""
+        return self.nats / float(self.frame["n_units"].sum())
+
+    def __repr__(self) -> str:
+        n = int(self.frame["n_units"].sum())
+        return (
+            f"{self.nats:,.1f} nats ({self.nats / LOG_2 / 8:,.0f} bytes) for {n:,} {self.unit}s, "
+            f"{self.nats_per_unit:.4f} nats per {self.unit}, in {len(self.frame)} blocks"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CodeLengths:
+    """What data cost to code by each of several models; printed, it is ``frame``.
+
+    Attributes:
+        frame: a row for each model, the shortest code first: ``model``, ``nats``, ``bits``, ``nats_per_unit``,
+            ``difference`` (nats more than the shortest), ``seconds``, ``n_by_reference`` (blocks coded by the reference
+            alone, the first among them).
+        blocks: the rows of each model's ``CodeLength.frame``, with ``model``.
+        unit: frame, byte or symbol.
+    """
+
+    frame: pd.DataFrame
+    blocks: pd.DataFrame
+    unit: str
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Nats per unit of each block against the units that came before it, on ``ax`` or a new figure."""
+        from seqmodels.evaluation.plots.prequential import plot_code_lengths
+
+        return plot_code_lengths(self, ax)
+
+    def __repr__(self) -> str:
+        return self.frame.to_string(index=False, float_format="%.6g")
+
+
+def prequential(
+    model: SequenceModel,
+    X: Any,
+    y: Any = None,
+    *,
+    blocks: int = 8,
+    validation: Any = "auto",
+    reference: Moments | None = None,
+) -> CodeLength:
+    """Code length of all of ``X``, in its order, by a model that is fitted again and again to what came before.
+
+    The data are cut into blocks, each as long as all before it together. Block k costs ``-log p_k``, where ``p_k`` is
+    of the model fitted to blocks ``1 .. k - 1``; the sum is the prequential code length (Dawid 1984; Rissanen 1984), a
+    description of the data in which no test part is needed and parameters cost what it takes to learn them (Blier &
+    Ollivier 2018, *The description length of deep learning models*). The shortest code is of the model that learns
+    these data best from few and from many of them alike.
+
+    The first block is coded by a reference: symbols and bytes by a uniform code (with the end as one symbol more, where
+    ends are scored), vectors by independent Gaussians, bits by 1/2 each, counts by a geometric distribution. Every
+    other block is coded by ``(p_k + reference) / 2``, which costs at most log 2 nats more than the better of the two,
+    so that a fit to the first few steps that rules out what comes next does not make the sum infinite. Where a fit
+    fails, for too little data, the block is coded by the reference, as a receiver would, who has seen the same data.
+
+    One long sequence is cut into blocks of steps, each scored after all steps before it. Several are cut into blocks of
+    whole sequences. What is taken as known, and costs nothing: the lengths under ``length="given"``, the alphabet of
+    symbols, and the moments of the reference.
+
+    Args:
+        model: unfitted, or fitted, which is ignored; it stays as it is.
+        X, y: sequences, and targets for p(y | x), of which the code lengths are then.
+        blocks: how many: the first is ``2^(1 - blocks)`` of the data, or one sequence. Each is one more fit.
+        validation: as in ``fit``, within each fit: ``"auto"`` or None.
+        reference: mean and standard deviation of the Gaussians, each a number or ``(D,)``, in raw units; of counts the
+            mean. None: those of all of the data, the same for every model.
+
+    Raises:
+        ValueError: fewer than two blocks; data too short for two; no fit succeeded.
+        KeyboardInterrupt: Ctrl-C or SIGTERM came.
+
+    >>> from seqmodels import NGram
+    >>> code = prequential(NGram(2), ["ab" * 200], blocks=5)
+    >>> code.nats < 0.3 * 400 * math.log(256)
+    True
+    """
+    if not isinstance(model, SequenceModel):
+        raise ValueError(f"model is {model!r}; pass a SequenceModel, such as HMM(4)")
+    if not (isinstance(blocks, int | np.integer) and blocks >= 2):
+        raise ValueError(f"blocks is {blocks!r}; pass a whole number, at least 2")
+    data = Data.of(X, y)
+    parts = list(_blocks(data, int(blocks)))
+    if len(parts) < 2:
+        raise ValueError("the data are too short for two blocks; pass two sequences, or steps, or more")
+    known = _with_known_alphabet(model, data)
+    coded = [_Coded(block, math.nan, 0.0, "") for block in parts[:1]]
+    fitted: SequenceModel | None = None
+    for block in parts[1:]:
+        result, last = _coded(known, data, block, validation)
+        coded.append(result)
+        fitted = last or fitted
+    if fitted is None:
+        raise ValueError(f"no fit succeeded; the last one: {coded[-1].error}")
+    reference_of = _reference(fitted, data, reference)
+    rows = [_row(each, reference_of(each.block)) for each in coded]
+    import pandas as pd
+
+    return CodeLength(pd.DataFrame(rows), data.scored.unit, fitted.measure_)
+
+
+def prequential_code_lengths(
+    models: Mapping[str, SequenceModel],
+    X: Any,
+    y: Any = None,
+    *,
+    blocks: int = 8,
+    validation: Any = "auto",
+    reference: Moments | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> CodeLengths:
+    """``prequential`` of each of several models, on the same blocks: the shortest code first.
+
+    Args:
+        models: by name; they stay as they are.
+        X, y, blocks, validation, reference: as of ``prequential``.
+        progress: called with a line of text as each model is done.
+
+    Raises:
+        IncomparableError: two models measure different things.
+        ValueError: no models; as of ``prequential``.
+
+    >>> from seqmodels import HMM, NGram
+    >>> codes = prequential_code_lengths({"iid": HMM(1), "ngram": NGram(3)}, ["abcab" * 60], blocks=4)
+    >>> codes.frame["model"].tolist()
+    ['ngram', 'iid']
+    """
+    import pandas as pd
+
+    if not models:
+        raise ValueError("there are no models; pass a dictionary {name: model}")
+    codes = {}
+    for name, model in models.items():
+        codes[name] = prequential(model, X, y, blocks=blocks, validation=validation, reference=reference)
+        if progress is not None:
+            progress(f"{name}: {codes[name]!r}")
+    check_comparable({name: code.measure for name, code in codes.items()})
+    rows = [
+        {
+            "model": name,
+            "nats": code.nats,
+            "bits": code.nats / LOG_2,
+            "nats_per_unit": code.nats_per_unit,
+            "difference": code.nats - min(each.nats for each in codes.values()),
+            "seconds": float(code.frame["seconds"].sum()),
+            "n_by_reference": int(code.frame["model_nats"].isna().sum()),
+        }
+        for name, code in codes.items()
+    ]
+    frame = pd.DataFrame(rows).sort_values("nats", kind="stable", ignore_index=True)
+    each = [codes[name].frame.assign(model=name) for name in frame["model"]]
+    blocks_frame = pd.concat(each, ignore_index=True)
+    blocks_frame.insert(0, "model", blocks_frame.pop("model"))
+    return CodeLengths(frame, blocks_frame, next(iter(codes.values())).unit)
+
+
+# -- blocks ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Items ``start .. stop - 1``: sequences, or of one sequence its steps (of text in characters)."""
+
+    start: int
+    stop: int
+    n_before: int  # units
+    n_units: int
+    of_one: bool  # steps of one sequence
+    is_last: bool
+
+
+def _blocks(data: Data, n_blocks: int) -> Iterator[_Block]:
+    scored = data.scored
+    of_one = len(scored) == 1 and data.y is None
+    if of_one:
+        sizes = _sizes_of_steps(scored.items[0])
+    else:
+        sizes = scored.n_units
+    ends = np.cumsum(sizes)  # units up to and with each item
+    targets = ends[-1] * 2.0 ** -np.arange(n_blocks - 1, -1, -1)
+    edges = np.unique([0, *(int(np.searchsorted(ends, target)) + 1 for target in targets[:-1]), len(sizes)])
+    units = np.concatenate([[0], ends])
+    for start, stop in pairwise(edges):
+        n_before, n_units = int(units[start]), int(units[stop] - units[start])
+        yield _Block(int(start), int(stop), n_before, n_units, of_one, int(stop) == len(sizes))
+
+
+def _sizes_of_steps(item: Item) -> np.ndarray:
+    """Units of each step, of a text bytes of each character."""
+    if isinstance(item, str):
+        return np.array([len(character.encode()) for character in item])
+    return np.ones(len(item), dtype=int)
+
+
+def _part(data: Data, start: int, stop: int) -> Data:
+    mask = np.zeros(len(data.X), dtype=bool)
+    mask[start:stop] = True
+    return data.take(mask)
+
+
+@dataclass(frozen=True)
+class _Coded:
+    """A block and what it costs under the model alone, nats; NaN where it was not fitted."""
+
+    block: _Block
+    model_nats: float
+    seconds: float
+    error: str
+
+
+def _coded(model: SequenceModel, data: Data, block: _Block, validation: Any) -> tuple[_Coded, SequenceModel | None]:
+    """What the block costs under the model fitted to all before it, and that model; None where no fit was possible."""
+    began = time.perf_counter()
+    clone = model.clone()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of few data, in every fit
+            if block.of_one:
+                before = data.X.segments([(0, 0, block.start)])
+                clone.fit(before, validation=validation)
+            else:
+                part = _part(data, 0, block.start)
+                clone.fit(part.X, part.y, validation=validation)
+            if clone.interrupted_:
+                raise KeyboardInterrupt
+            nats = -_log_prob(clone, data, block)
+    except LostProcessError:
+        raise
+    except FAILURES as error:
+        return _Coded(block, math.nan, time.perf_counter() - began, f"{type(error).__name__}: {error}"), None
+    return _Coded(block, nats, time.perf_counter() - began, ""), clone
+
+
+def _log_prob(model: SequenceModel, data: Data, block: _Block) -> float:
+    if not block.of_one:
+        part = _part(data, block.start, block.stop)
+        return float(model.log_prob(part.X, part.y).sum())
+    steps = model.log_prob_steps(data.X.segments([(0, 0, block.stop)]))[0]
+    end = len(steps) if block.is_last else block.n_before + block.n_units  # the end is an event of the last block alone
+    return float(steps[block.n_before : end].sum())
+
+
+def _row(coded: _Coded, reference: float) -> dict[str, Any]:
+    block = coded.block
+    nats = reference
+    if not math.isnan(coded.model_nats):
+        nats = LOG_2 - float(np.logaddexp(-coded.model_nats, -reference))
+    return {
+        "n_before": block.n_before,
+        "n_units": block.n_units,
+        "nats": nats,
+        "nats_per_unit": nats / block.n_units,
+        "model_nats": coded.model_nats,
+        "reference_nats": reference,
+        "seconds": coded.seconds,
+        "error": coded.error,
+    }
+
+
+# -- what is known before any data --------------------------------------------------------------------------------
+
+
+def _with_known_alphabet(model: SequenceModel, data: Data) -> SequenceModel:
+    """An unfitted copy, which knows all symbols of the data from the start."""
+    clone = model.clone()
+    if data.scored.kind == "symbols" and data.scored.symbols is None and _is_learned(clone.encoding):
+        items = [*data.scored, *(data.X if data.y is not None and data.X.kind == "symbols" else ())]
+        clone.set_params(encoding=Symbols(1 + max(int(np.max(np.asarray(item))) for item in items)))
+    if data.y is not None and data.X.kind == "symbols" and data.X.symbols is None and model._has_encoder:
+        clone.set_params(source_encoding=Symbols(1 + max(int(np.max(np.asarray(item))) for item in data.X)))
+    return clone
+
+
+def _is_learned(encoding: Any) -> bool:
+    if isinstance(encoding, Encoding):
+        return isinstance(encoding, Symbols) and encoding.n_symbols is None
+    return bool(encoding == "auto")
+
+
+def _reference(model: SequenceModel, data: Data, moments: Moments | None) -> Callable[[_Block], float]:
+    """Nats of a block under the reference."""
+    scored = data.scored
+    with_end = model.length_ == "stop"
+    if scored.kind == "vectors":
+        density = _Density.of(model.encoding_, scored, moments)
+
+        def of_vectors(block: _Block) -> float:
+            if block.of_one:
+                items = [np.asarray(scored.items[0][block.start : block.stop], dtype=float)]
+            else:
+                items = [np.asarray(item, dtype=float) for item in scored.items[block.start : block.stop]]
+            return -sum(density.log_prob(item) for item in items)
+
+        return of_vectors
+    size = N_BYTES if scored.kind == "text" else model.encoding_.size
+
+    def of_symbols(block: _Block) -> float:
+        n_ends = (block.is_last if block.of_one else block.stop - block.start) if with_end else 0
+        return (block.n_units + n_ends) * math.log(size + with_end)
+
+    return of_symbols
+
+
+@dataclass(frozen=True)
+class _Density:
+    """Independent features: Gaussians, bits of probability 1/2, counts by geometric distributions."""
+
+    values: tuple[str, ...]
+    mean: np.ndarray
+    deviation: np.ndarray
+
+    @classmethod
+    def of(cls, encoding: Encoding, sequences: Sequences, moments: Moments | None) -> _Density:
+        values = tuple(encoding.values())
+        n_features = len(values)
+        if moments is None:
+            n, total, squares = np.zeros(n_features), np.zeros(n_features), np.zeros(n_features)
+            for item in sequences.items:
+                x = np.asarray(item, dtype=float)
+                n += np.isfinite(x).sum(axis=0)
+                total += np.nansum(x, axis=0)
+            mean = total / np.maximum(n, 1)
+            for item in sequences.items:
+                squares += np.nansum((np.asarray(item, dtype=float) - mean) ** 2, axis=0)
+            deviation = np.sqrt(squares / np.maximum(n, 1))
+            return cls(values, mean, np.where(deviation > 0, deviation, 1.0))
+        mean, deviation = (np.broadcast_to(np.asarray(each, dtype=float), n_features) for each in moments)
+        if not (np.isfinite(mean).all() and np.isfinite(deviation).all() and (deviation > 0).all()):
+            raise ValueError(f"reference is {moments!r}; pass a finite mean and a standard deviation above zero")
+        return cls(values, mean, deviation)
+
+    def log_prob(self, x: np.ndarray) -> float:
+        """Of ``(T, D)`` frames in raw units, nats; missing values count nothing."""
+        total = 0.0
+        for value, column, mean, deviation in zip(self.values, x.T, self.mean, self.deviation, strict=True):
+            known = column[~np.isnan(column)]
+            if value == "reals":
+                z = (known - mean) / deviation
+                total += float((-0.5 * z**2 - math.log(deviation) - 0.5 * math.log(2 * math.pi)).sum())
+            elif value == "bits":
+                total -= len(known) * LOG_2
+            else:
+                rate = max(mean, 1e-3)  # of geometric distribution of this mean
+                total += float((known * math.log(rate / (1 + rate)) - math.log(1 + rate)).sum())
+        return total

@@ -1,0 +1,85 @@
+"""Near-duplicates: copies with changes are found, sequences that are merely alike are not."""
+
+import time
+
+import numpy as np
+import pytest
+
+import seqmodels as sm
+from seqmodels.evaluation.near_duplicates import _windows, near_duplicates
+
+
+def texts(rng, n, length=400):
+    return ["".join(rng.choice(list("etaoin shrdlu"), length)) for _ in range(n)]
+
+
+def changed(text, rng, n):
+    letters = list(text)
+    for at in rng.choice(len(text), n, replace=False):
+        letters[at] = "#"
+    return "".join(letters)
+
+
+def test_windows_are_equal_where_steps_are():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 3, 500).astype(np.uint64)
+    for k in (2, 5, 8, 13):
+        hashes = np.concatenate(list(_windows(codes, k)))
+        rows = [tuple(codes[i : i + k]) for i in range(len(codes) - k + 1) if len(set(codes[i : i + k])) > 1]
+        assert len(hashes) == len(rows)
+        assert len(set(zip(hashes.tolist(), rows, strict=True))) == len(set(rows)) == len(set(hashes.tolist()))
+
+
+def test_texts_with_few_changes_are_found():
+    rng = np.random.default_rng(1)
+    train = texts(rng, 50)
+    near, far, halves = changed(train[3], rng, 5), changed(train[4], rng, 100), train[5][:150] + texts(rng, 1)[0][:250]
+    test = sm.Sequences([*texts(rng, 5), near, far, halves, train[6]])
+    assert near_duplicates(test, sm.Sequences(train)).n == 2  # near and the copy
+
+
+@pytest.mark.parametrize("kind", ["symbols", "words", "vectors"])
+def test_symbols_and_vectors(kind):
+    rng = np.random.default_rng(2)
+    if kind != "vectors":
+        names = np.arange(4) if kind == "symbols" else np.array(["to", "be", "or", "not"], dtype=object)
+        train, other = ([names[rng.integers(0, 4, 300)] for _ in range(20)] for _ in range(2))
+    else:
+        train, other = ([rng.normal(size=(100, 2)).cumsum(0) for _ in range(20)] for _ in range(2))
+    n = len(train[0])
+    copy = np.concatenate([train[3][: n * 3 // 4], other[0][n * 3 // 4 :]])
+    result = near_duplicates(sm.Sequences([*other, copy]), sm.Sequences(train))
+    assert result.n == 1
+    if kind == "vectors":
+        noise = 1e-6 * rng.normal(size=copy.shape)  # as of another format of a file
+        assert near_duplicates(sm.Sequences([copy + noise, copy + 0.5]), sm.Sequences(train)).n == 1
+
+
+def test_silence_and_sequences_that_are_too_short_do_not_count():
+    train = sm.Sequences([np.zeros(100, dtype=int), np.arange(100) % 7])
+    assert near_duplicates(sm.Sequences([np.zeros(50, dtype=int), np.array([0, 1])]), train).n == 0
+    assert near_duplicates(train, None).n == 0
+
+
+def test_the_table_counts_them_beside_exact_ones():
+    rng = np.random.default_rng(3)
+    train = texts(rng, 20, 100)
+    test = [*texts(rng, 6, 100), changed(train[0], rng, 2), train[1]]
+    with pytest.warns(UserWarning, match="1 of the 8 test sequences also occur"):
+        result = sm.compare({"gram": sm.NGram(2)}, train, test=test)
+    assert result.frame.attrs["n_near_duplicates"] == 1
+    window = result.frame.attrs["shingle"]
+    assert f"1 more of the held-out sequences share more than half of their windows of {window} bytes" in (
+        result.how_to_read()
+    )
+
+
+def test_time_is_linear():
+    rng = np.random.default_rng(4)
+    times = []
+    for n in (200_000, 800_000):
+        train = sm.Sequences(["".join(map(chr, rng.integers(97, 123, n)))])
+        began = time.process_time()
+        near_duplicates(train, train)
+        times.append(time.process_time() - began)
+    assert times[1] < 8 * times[0] + 0.2
