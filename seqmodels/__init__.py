@@ -10,6 +10,7 @@ from seqmodels.version import __version__
 if TYPE_CHECKING:
     from seqmodels import data, distributed, presets
     from seqmodels.anomalies import Anomalies
+    from seqmodels.auditing import Audit, audit
     from seqmodels.classification import GenerativeClassifier
     from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
     from seqmodels.evaluation import (
@@ -98,6 +99,7 @@ _PACKAGES = (
     "saved_files",
     "evaluation",
     "anomalies",
+    "auditing",
 )
 
 
@@ -126,6 +128,7 @@ __all__ = [
     "AlignmentHMM",
     "Anomalies",
     "Arcs",
+    "Audit",
     "AutoregressiveGaussian",
     "Backtest",
     "Banded",
@@ -180,6 +183,7 @@ __all__ = [
     "Trapezoid",
     "__version__",
     "as_sequences",
+    "audit",
     "backtest",
     "choose",
     "compare",
