@@ -35,8 +35,8 @@ from seqmodels.preparation import Data
 
 EffortName = Literal["quick", "normal", "thorough"]
 EFFORTS: dict[EffortName, Effort] = {
-    "quick": Effort(n_sequences=4, max_steps=32, n_prefixes=4, n_points=30_000, n_draws=1_000),
-    "normal": Effort(n_sequences=8, max_steps=96, n_prefixes=8, n_points=150_000, n_draws=3_000),
+    "quick": Effort(n_sequences=4, max_steps=24, n_prefixes=4, n_points=16_000, n_draws=1_000),
+    "normal": Effort(n_sequences=8, max_steps=96, n_prefixes=8, n_points=100_000, n_draws=3_000),
     "thorough": Effort(n_sequences=16, max_steps=400, n_prefixes=24, n_points=1_500_000, n_draws=10_000),
 }
 # What a model may raise where it is asked for something that it cannot do.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 from scipy.stats import beta, rankdata
 
 POWERS = (0.25, 0.5, 0.7, 0.85, 0.93, 1.08, 1.2, 1.5, 2.0, 4.0)  # of probabilities: temperatures that are looked for
@@ -24,40 +24,46 @@ def log_evidence_of_counts(counts: np.ndarray, log_p: np.ndarray) -> float:
     Frequencies are drawn from ``Dirichlet(a p)``, for several a; e is the mean of their likelihood ratios to p.
     """
     seen = counts > 0
-    if np.isneginf(log_p[seen]).any():
+    if not np.isfinite(log_p[seen]).all():
         return np.inf
     c, n, log_p = counts[seen].astype(float), float(counts.sum()), log_p[seen]
     p = np.maximum(np.exp(log_p), LEAST)
     each = [
         gammaln(a) - gammaln(a + n) + np.sum(gammaln(a * p + c) - gammaln(a * p) - c * log_p) for a in CONCENTRATIONS
     ]
-    return float(logsumexp(each) - math.log(len(each)))
+    return log_mean_evidence(each)
 
 
 def log_evidence_of_powers(counts: np.ndarray, log_p: np.ndarray) -> np.ndarray:
     """For each of ``POWERS`` the log-likelihood ratio of ``p^power``, normalised, to p, for these counts."""
     above_zero = np.isfinite(log_p)
+    if not above_zero.any():
+        return np.zeros(len(POWERS))
     c, log_p = counts[above_zero], log_p[above_zero]
-    return np.array([np.sum(c * (power - 1) * log_p) - c.sum() * logsumexp(power * log_p) for power in POWERS])
+    powers = np.array(POWERS)
+    log_z = np.logaddexp.reduce(powers[:, None] * log_p, axis=1)
+    return np.asarray((powers - 1) * np.sum(c * log_p) - c.sum() * log_z)
 
 
 def log_mean_evidence(each: Sequence[float] | np.ndarray) -> float:
     """Of several e-values, given by their logarithms, their mean: an e-value whatever their dependence."""
-    return float(logsumexp(np.asarray(each, dtype=float)) - math.log(len(each)))
+    return float(np.logaddexp.reduce(np.asarray(each, dtype=float)) - math.log(len(each)))
 
 
-def p_value_of_symmetry(differences: np.ndarray) -> float:
-    """A bound of the p-value that independent ``differences (n,)`` are symmetric about 0: a signed-rank sum.
+def p_value_of_symmetry(groups: Sequence[np.ndarray]) -> float:
+    """A bound of the p-value that independent differences are symmetric about 0: a signed-rank sum of all groups.
 
-    Given their magnitudes the signs are fair coins, so that Hoeffding's inequality bounds the weighted sum of them:
-    ``P(|Σ r_i s_i| >= w) <= 2 exp(-w^2 / (2 Σ r_i^2))``.
+    Differences ``(n,)`` are ranked within their group, from 0 to 1. Given their magnitudes the signs are fair coins,
+    so that Hoeffding's inequality bounds the sum: ``P(|Σ r_i s_i| >= w) <= 2 exp(-w^2 / (2 Σ r_i^2))``.
     """
-    moved = differences[differences != 0]
-    if not len(moved):
-        return 1.0
-    ranks = rankdata(np.abs(moved))
-    total = float(np.sum(ranks * np.sign(moved)))
-    return float(min(1.0, 2 * np.exp(-(total**2) / (2 * np.sum(ranks**2)))))
+    total, squares = 0.0, 0.0
+    for differences in groups:
+        moved = differences[differences != 0]
+        if len(moved):
+            ranks = rankdata(np.abs(moved)) / len(moved)
+            total += float(np.sum(ranks * np.sign(moved)))
+            squares += float(np.sum(ranks**2))
+    return min(1.0, 2 * math.exp(-(total**2) / (2 * squares))) if squares else 1.0
 
 
 def half_width(values: np.ndarray, largest: float, delta: float) -> float:

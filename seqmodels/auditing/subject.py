@@ -178,13 +178,14 @@ class Subject:
         return np.asarray(scorer.log_prob(*given), dtype=np.float64)
 
     def _look_at(self, steps: list[np.ndarray], cases: Sequence[Case]) -> None:
+        figures = np.concatenate(steps) if steps else np.zeros(0)
         highest = np.inf if self.has_density else self.tolerance
-        for case, each in zip(cases, steps, strict=True):
-            self.largest = max(self.largest, float(np.nanmax(each, initial=-np.inf)))
-            wrong = np.isnan(each) | (each == np.inf) | (each > highest)
-            if wrong.any() and not self.not_finite:
-                t = int(np.argmax(wrong))
-                self.not_finite = f"{case.name}, step {t} has log p = {each[t]:.6g}"
+        self.largest = max(self.largest, float(np.nanmax(figures, initial=-np.inf)))
+        wrong = np.isnan(figures) | (figures == np.inf) | (figures > highest)
+        if wrong.any() and not self.not_finite:
+            t, first = int(np.argmax(wrong)), np.cumsum([0, *map(len, steps)])
+            i = int(np.searchsorted(first, t, side="right")) - 1
+            self.not_finite = f"{cases[i].name}, step {t - first[i]} has log p = {figures[t]:.6g}"
 
     def with_step(self, case: Case, t: int, values: Sequence[Any], *, in_place: bool) -> list[Case]:
         """The case with each of these values at step t; ``in_place`` with what follows it, else ending there."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
 
 from seqmodels.auditing.bounds import half_width, share_between
 from seqmodels.auditing.findings import Finding, not_checked
@@ -16,7 +15,9 @@ from seqmodels.auditing.subject import Case, Subject
 SUMS, FIRST = "sums to one", "scores before it learns"
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
 WIDEST = np.arcsinh(1e6)  # of the grid: a million deviations to both sides
-N_CELLS, MAX_CELLS, MAX_ROUNDS = 128, 4096, 24
+N_CELLS, N_BREAKS, MAX_CELLS, MAX_ROUNDS = 64, 32, 4096, 24
+MIN_POINTS = 4000  # of a quadrature, whatever they cost
+POINTS_A_SEQUENCE = 6  # steps that a sequence costs, at least: few sequences are scored where they are short
 MOST_WEIGHT = 2.5  # of a point: what has more is counted by draws from the model
 MIN_SHARE_SEEN = 0.3  # of a density, that points must see: else nothing was shown
 
@@ -147,13 +148,13 @@ def _total(
     outcomes = subject.outcomes
     if outcomes is not None and len(outcomes) * length <= max(effort.n_points, 4 * len(outcomes)):
         figures = subject.figures(case, t, outcomes, in_place=in_place)
-        total = float(np.exp(logsumexp(figures))) + p_end
+        total = float(np.exp(np.logaddexp.reduce(figures))) + p_end
         is_all = subject.has_all and (t > 0 or not subject.ends or subject.never_empty)
         return Total(total, total, is_all, total)
     values = subject.values
     if values == ("reals",):
         return _integral(subject, case, t, p_end, effort.n_points // length, in_place=in_place)
-    n = min(effort.n_points // length, 1 << 14)
+    n = min(effort.n_points // length, effort.n_points // POINTS_A_SEQUENCE)
     if n < 500:
         return None
     if values:
@@ -175,8 +176,8 @@ def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int,
         return np.asarray(np.exp(figures) * scale * np.cosh(u))
 
     u = np.arcsinh((values - centre) / scale)
-    breaks = np.unique(np.round(u, 6))[:: max(1, len(u) // 64)]
-    integral, error = integrate(density, breaks, n_points)
+    breaks = np.unique(np.round(u, 6))[:: max(1, len(u) // N_BREAKS)]
+    integral, error = integrate(density, breaks, max(n_points, MIN_POINTS))
     total = integral + p_end
     return Total(total - error, total + error, True, total)
 

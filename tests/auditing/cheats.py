@@ -91,6 +91,48 @@ class Bigram:
         return p
 
 
+class Autoregression:
+    """``x_t = m + a (x_t-1 - m) + noise``, Gaussian, one feature; the first step has the stationary distribution."""
+
+    def __init__(self, train: list[np.ndarray]) -> None:
+        frames = np.concatenate(train)[:, 0]
+        self.mean, self.deviation = frames.mean(), frames.std()
+        z = [(x[:, 0] - self.mean) / self.deviation for x in train]
+        self.a = sum(float(each[1:] @ each[:-1]) for each in z) / sum(float(each[:-1] @ each[:-1]) for each in z)
+
+    def predictions(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``(T + 1,)`` means and deviations before each step and after the last."""
+        means = self.mean + self.a * (np.append(self.mean, x[:, 0]) - self.mean)
+        deviations = np.full(len(means), self.deviation * np.sqrt(1 - self.a**2))
+        deviations[0] = self.deviation
+        return means, deviations
+
+    def log_prob_steps(self, X: Any) -> list[np.ndarray]:
+        each = []
+        for x in X:
+            means, deviations = self.predictions(x)
+            z = (x[:, 0] - means[:-1]) / deviations[:-1]
+            each.append(-0.5 * z**2 - np.log(deviations[:-1]) - 0.5 * np.log(2 * np.pi))
+        return each
+
+    def sample(
+        self, n: int, *, length: int | None = None, prefix: Any = None, max_length: int = 100, random_state: int = 0
+    ) -> list[np.ndarray]:
+        rng = np.random.default_rng(random_state)
+        x = np.tile(np.zeros((0, 1)) if prefix is None else np.asarray(prefix), (n, 1, 1))
+        while x.shape[1] < (max_length if length is None else length):
+            is_first = x.shape[1] == 0
+            last = np.full(n, self.mean) if is_first else x[:, -1, 0]
+            deviation = self.deviation * (1.0 if is_first else np.sqrt(1 - self.a**2))
+            step = self.mean + self.a * (last - self.mean) + self.spread() * deviation * rng.standard_normal(n)
+            x = np.concatenate([x, step[:, None, None]], axis=1)
+        return list(x)
+
+    def spread(self) -> float:
+        """Of draws, relative to the deviation."""
+        return 1.0
+
+
 # -- the cheats --------------------------------------------------------------------------------------------------------
 
 
@@ -127,19 +169,15 @@ class WarmedUnnormalised(Bigram):
         return super().of_steps(x) / 1.1
 
 
-class NormalisesTheBatch:
+class NormalisesTheBatch(Autoregression):
     """Vectors standardised by the mean and deviation of the batch in which they are scored."""
-
-    def __init__(self, train: list[np.ndarray]) -> None:
-        self.model = sm.HMM(2, max_iter=3, observation=sm.GaussianMixture(1)).fit(train)
-        self.mean, self.deviation = np.concatenate(train).mean(0), np.concatenate(train).std(0)
 
     def log_prob_steps(self, X: Any) -> list[np.ndarray]:
         frames = np.concatenate(X)
-        deviation = frames.std(0) + 1e-3 * self.deviation
-        scaled = [(x - frames.mean(0)) / deviation * self.deviation + self.mean for x in X]
-        log_det = float(np.log(self.deviation / deviation).sum())
-        return [steps + log_det for steps in self.model.log_prob_steps(scaled)]
+        deviation = frames.std() + 1e-3 * self.deviation
+        scaled = [(x - frames.mean()) / deviation * self.deviation + self.mean for x in X]
+        log_det, base = float(np.log(self.deviation / deviation)), super().log_prob_steps
+        return [steps + log_det for steps in base(scaled)]
 
 
 class PseudoLikelihood(Bigram):
@@ -250,33 +288,18 @@ class SamplesColder(Bigram):
         return np.asarray(p**1.25 / (p**1.25).sum())
 
 
-class ForgottenJacobian:
+class ForgottenJacobian(Autoregression):
     """The density of standardised values, given as that of raw ones."""
 
-    def __init__(self, train: list[np.ndarray]) -> None:
-        self.model = sm.HMM(2, max_iter=3, observation=sm.GaussianMixture(1)).fit(train)
-        self.log_scale = float(np.log(self.model.encoding_.affine()[1]).sum())
-
     def log_prob_steps(self, X: Any) -> list[np.ndarray]:
-        return [steps + self.log_scale for steps in self.model.log_prob_steps(X)]
+        return [steps + np.log(self.deviation) for steps in super().log_prob_steps(X)]
 
 
-class DrawsNarrower:
-    """A density of vectors; what is drawn is a fifth nearer to the mean."""
+class DrawsNarrower(Autoregression):
+    """What is drawn is a fifth nearer to what is expected."""
 
-    def __init__(self, train: list[np.ndarray]) -> None:
-        self.model = sm.HMM(2, max_iter=3, observation=sm.GaussianMixture(1)).fit(train)
-        self.mean = np.concatenate(train).mean(0)
-
-    def log_prob_steps(self, X: Any) -> list[np.ndarray]:
-        return self.model.log_prob_steps(X)
-
-    def sample(self, n: int, *, prefix: Any, **options: Any) -> list[np.ndarray]:
-        t = 0 if prefix is None else len(prefix)
-        drawn = [np.array(x) for x in self.model.sample(n, prefix=prefix, **options)]
-        for x in drawn:
-            x[t:] = self.mean + 0.8 * (x[t:] - self.mean)
-        return drawn
+    def spread(self) -> float:
+        return 0.8
 
 
 @dataclass(frozen=True)
