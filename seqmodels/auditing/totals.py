@@ -15,8 +15,10 @@ from seqmodels.auditing.subject import Case, Subject
 SUMS, FIRST = "sums to one", "scores before it learns"
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
 WIDEST = np.arcsinh(1e6)  # of the grid: a million deviations to both sides
-N_CELLS, N_BREAKS, MAX_CELLS, MAX_ROUNDS = 64, 32, 4096, 24
-MIN_POINTS = 4000  # of a quadrature, whatever they cost
+N_CELLS, N_BREAKS, MAX_CELLS, MAX_ROUNDS = 64, 16, 4096, 24
+NEAR = 0.01  # of a deviation, to both sides of a value of the data: there a narrow density would be
+TOLERATED, MAX_ERROR = 1e-7, 0.01  # error of a cell, and of an integral that says anything
+MIN_POINTS = 12_000  # of a quadrature, whatever they cost
 POINTS_A_SEQUENCE = 6  # steps that a sequence costs, at least: few sequences are scored where they are short
 MOST_WEIGHT = 2.5  # of a point: what has more is counted by draws from the model
 MIN_SHARE_SEEN = 0.3  # of a density, that points must see: else nothing was shown
@@ -165,7 +167,7 @@ def _total(
 # -- one real feature: adaptive quadrature ---------------------------------------------------------------------------
 
 
-def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int, *, in_place: bool) -> Total:
+def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int, *, in_place: bool) -> Total | None:
     values = np.concatenate([np.asarray(c.item)[:, 0] for c in subject.cases])
     values = values[~np.isnan(values)]
     centre, scale = float(np.median(values)), float(values.std()) or 1.0
@@ -179,28 +181,57 @@ def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int,
     breaks = np.unique(np.round(u, 6))[:: max(1, len(u) // N_BREAKS)]
     integral, error = integrate(density, breaks, max(n_points, MIN_POINTS))
     total = integral + p_end
+    if error > MAX_ERROR:
+        return None
     return Total(total - error, total + error, True, total)
 
 
 def integrate(density: Callable[[np.ndarray], np.ndarray], breaks: np.ndarray, n_points: int) -> tuple[float, float]:
-    """The integral over ``[-WIDEST, WIDEST]``, and its error: cells are halved where halving changes their part."""
-    edges = np.unique(np.concatenate([np.linspace(-WIDEST, WIDEST, N_CELLS + 1), breaks]))
+    """The integral over ``[-WIDEST, WIDEST]``, and its error, infinite where ``n_points`` were too few.
+
+    Cells are halved where halving changes their part.
+
+    So are cells that are wide beside narrow ones that have a part: of a peak at their edge their nodes may see nothing.
+    ``breaks`` lie in narrow cells.
+    """
+    near = [breaks - NEAR / np.cosh(breaks), breaks + NEAR / np.cosh(breaks)]
+    edges = np.unique(np.concatenate([np.linspace(-WIDEST, WIDEST, N_CELLS + 1), *near]))
     low, high = edges[:-1], edges[1:]
-    coarse = _of_cells(density, low, high)
-    done, error, n_scored = 0.0, 0.0, 4 * len(low)
+    coarse, n_scored = _of_cells(density, low, high), 4 * len(low)
+    halves = _of_halves(density, low, high)
+    n_scored += 8 * len(low)
     for _ in range(MAX_ROUNDS):
-        middle = (low + high) / 2
-        left, right = _of_cells(density, low, middle), _of_cells(density, middle, high)
-        n_scored += 8 * len(low)
-        wrong = np.abs(left + right - coarse)
-        again = wrong > 1e-6 * max(1.0, float(wrong.max()))
-        done += float((left + right)[~again].sum())
-        error += float(wrong[~again].sum())
-        if not again.any() or n_scored > n_points or again.sum() > MAX_CELLS:
-            return done + float((left + right)[again].sum()), error + float(wrong[again].sum())
-        low, high = np.append(low[again], middle[again]), np.append(middle[again], high[again])
-        coarse = np.append(left[again], right[again])
-    return done + float(coarse.sum()), error + float(wrong[again].sum())
+        wrong = np.abs(halves.sum(0) - coarse)
+        again = (wrong > TOLERATED) | _is_wide_beside_mass(halves.sum(0), high - low)
+        if not again.any():
+            break
+        if n_scored > n_points or again.sum() > MAX_CELLS:
+            return float(halves.sum()), np.inf
+        middle = (low[again] + high[again]) / 2
+        new_low, new_high = np.concatenate([low[again], middle]), np.concatenate([middle, high[again]])
+        n_scored += 8 * len(new_low)
+        order = np.argsort(np.concatenate([low[~again], new_low]))
+        coarse = np.concatenate([coarse[~again], *halves[:, again]])[order]
+        halves = np.concatenate([halves[:, ~again], _of_halves(density, new_low, new_high)], axis=1)[:, order]
+        low, high = np.concatenate([low[~again], new_low])[order], np.concatenate([high[~again], new_high])[order]
+    wrong = np.abs(halves.sum(0) - coarse)
+    return float(halves.sum()), float(wrong.sum())
+
+
+def _is_wide_beside_mass(parts: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """``(n,)`` whether a cell is over twice as wide as one beside it that has a part of the integral."""
+    has_mass = parts > TOLERATED
+    wide = np.zeros(len(parts), dtype=bool)
+    wide[1:] |= has_mass[:-1] & (widths[1:] > 2.1 * widths[:-1])
+    wide[:-1] |= has_mass[1:] & (widths[:-1] > 2.1 * widths[1:])
+    return wide
+
+
+def _of_halves(density: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """``(2, n)`` of the left and the right half of each cell."""
+    middle = (low + high) / 2
+    parts = _of_cells(density, np.concatenate([low, middle]), np.concatenate([middle, high]))
+    return parts.reshape(2, -1)
 
 
 def _of_cells(density: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:

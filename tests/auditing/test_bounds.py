@@ -68,7 +68,7 @@ def test_intervals_cover() -> None:
     assert half_width(2 * rng.beta(0.3, 0.7, 20_000), 2, 0.1) < 0.03
 
 
-@pytest.mark.parametrize("width", [1.0, 1e-2, 1e3])
+@pytest.mark.parametrize("width", [1.0, 1e-2, 1e-3, 1e3])
 def test_the_quadrature_of_a_density(width: float) -> None:
     for centre in (0.0, 0.7, -30.0):
         integral, error = integrate(
