@@ -140,6 +140,7 @@ def finished() -> set[tuple[str, str, int]]:
 
 def table() -> None:
     runs = all_runs()
+    runs = runs.drop_duplicates(["what", "model", "seed"])
     runs["caught"] = [rule in broken.split("; ") for rule, broken in zip(runs["rule"], runs["broken"], strict=True)]
     runs["accused"] = runs["broken"] != ""
     counts = pd.concat([_of_cheats(runs[runs["what"] == "cheats"]), _of_families(runs[runs["what"] == "families"])])

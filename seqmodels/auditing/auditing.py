@@ -145,6 +145,7 @@ def _chosen(lengths: list[int], n: int, rng: np.random.Generator) -> list[int]:
 def _finding(rule: str, check: Callable[[], Finding]) -> Finding:
     """What a check says; not checked, where the model refuses what it is asked."""
     try:
-        return check()
+        with np.errstate(all="ignore"):  # what is no number is a finding, not a warning
+            return check()
     except REFUSALS as error:
         return not_checked(rule, f"the model refused what it was asked: {type(error).__name__}: {error}")

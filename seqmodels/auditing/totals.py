@@ -18,9 +18,10 @@ WIDEST = np.arcsinh(1e6)  # of the grid: a million deviations to both sides
 N_CELLS, N_BREAKS, MAX_CELLS, MAX_ROUNDS = 64, 16, 4096, 24
 NEAR = 0.01  # of a deviation, to both sides of a value of the data: there a narrow density would be
 TOLERATED, MAX_ERROR = 1e-7, 0.01  # error of a cell, and of an integral that says anything
-MIN_POINTS = 12_000  # of a quadrature, whatever they cost
+MIN_POINTS = 8_000  # of a quadrature, whatever they cost
 POINTS_A_SEQUENCE = 6  # steps that a sequence costs, at least: few sequences are scored where they are short
 MOST_WEIGHT = 2.5  # of a point: what has more is counted by draws from the model
+MOST_WEIGHT_ALONE = 10.0  # where there are none, and it is left out
 MIN_SHARE_SEEN = 0.3  # of a density, that points must see: else nothing was shown
 
 
@@ -116,7 +117,7 @@ def _judged(rule: str, subject: Subject, totals: list[tuple[Case, int, Total]], 
     worst, words, is_broken, is_lacking = 0.0, "", False, ""
     for case, t, total in totals:
         is_low = total.high_is_known and not in_place and total.high < 1 - slack
-        if total.low > 1 + slack or is_low:
+        if not total.low <= 1 + slack or is_low:  # NaN too
             is_broken = True
             if not words or abs(total.estimate - 1) > abs(worst):
                 what = "value, the rest left as it is," if in_place else "next step"
@@ -150,7 +151,7 @@ def _total(
     outcomes = subject.outcomes
     if outcomes is not None and len(outcomes) * length <= max(effort.n_points, 4 * len(outcomes)):
         figures = subject.figures(case, t, outcomes, in_place=in_place)
-        total = float(np.exp(np.logaddexp.reduce(figures))) + p_end
+        total = float(np.sum(np.exp(figures))) + p_end
         is_all = subject.has_all and (t > 0 or not subject.ends or subject.never_empty)
         return Total(total, total, is_all, total)
     values = subject.values
@@ -282,12 +283,13 @@ def _estimated(
     proposal = BroadProposal.around(near, subject.values, rng)
     points = proposal.draw(n, rng)
     log_w = subject.figures(case, t, list(points), in_place=in_place) - proposal.log_prob(points)
-    w = np.where(log_w <= np.log(MOST_WEIGHT), np.exp(np.minimum(log_w, 10.0)), 0.0)
-    seen, width = float(w.mean()), half_width(w, MOST_WEIGHT, delta / 2)
+    most = MOST_WEIGHT_ALONE if drawn is None else MOST_WEIGHT
+    w = np.where(log_w <= np.log(most), np.exp(np.minimum(log_w, most)), 0.0)
+    seen, width = float(w.mean()), half_width(w, most, delta / 2)
     if drawn is None:
         return Total(seen - width + p_end, seen + width + p_end, False, seen + p_end)
     others = drawn[1::2]
-    heavy = subject.figures(case, t, list(others), in_place=in_place) - proposal.log_prob(others) > np.log(MOST_WEIGHT)
+    heavy = subject.figures(case, t, list(others), in_place=in_place) - proposal.log_prob(others) > np.log(most)
     below, above = share_between(int(heavy.sum()), len(heavy), delta / 2)
     goes_on_p = 1 - p_end
     low, high = seen - width + below * goes_on_p + p_end, seen + width + above * goes_on_p + p_end

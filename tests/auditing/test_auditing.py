@@ -9,7 +9,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.auditing import StepScorer
-from tests.auditing.cheats import CHEATS, Bigram, Cheat, V, audit_of, symbols, texts, vectors
+from tests.auditing.cheats import CHEATS, Autoregression, Bigram, Cheat, V, audit_of, symbols, texts, vectors
 from tests.families import Row, rough, rows
 
 RULES = [
@@ -66,15 +66,14 @@ def test_a_model_of_someone_else_needs_only_steps(ends: bool) -> None:
 # One row of each family of architectures, and of each kind of data.
 CHOSEN = [
     *(
-        "hmm-diag-vectors-x-given",
         "hmm-ar-vectors-x-stop",
         "hmm-categorical-symbols-x-stop",
         "hmm-bernoulli-bits-x-given",
     ),
-    *("hmm-poisson-counts-x-stop", "gru-columns-mixed-x-given", "ngram-kneser-ney-text-x-stop", "lstm-text-x-stop"),
-    *("transformer-pre-symbols-x-stop", "transformer-pre-vectors-x-given", "lstm-seq2seq-additive-symbols-y|x-stop"),
+    *("hmm-poisson-counts-x-stop", "ngram-kneser-ney-text-x-stop", "lstm-text-x-stop"),
+    *("transformer-pre-symbols-x-stop", "lstm-seq2seq-additive-symbols-y|x-stop"),
     *("alignment-symbols-y|x-stop", "hmm-tagger-from-vectors-symbols-y|x-given", "ngram-open-symbols-x-stop"),
-    *("lstm-tagger-vectors-y|x-given", "elman-tanh-symbols-x-given", "lstm-chords-bits-x-stop"),
+    *("lstm-tagger-symbols-y|x-given", "elman-tanh-symbols-x-given", "lstm-chords-bits-x-stop"),
 ]
 
 
@@ -188,14 +187,14 @@ def test_a_density_that_is_too_high_is_caught_without_draws_and_one_too_low_with
         def sample(self, n: int, **options: Any) -> list[np.ndarray]:
             return self.model.sample(n, **options)
 
-    for constant, without, with_draws in (
-        (0.0, "held", "held"),
-        (0.7, "broken", "broken"),
-        (-0.7, "not checked", "broken"),
+    for cls, constant, expected in (
+        (Scaled, 0.7, "broken"),
+        (Scaled, -0.7, "not checked"),
+        (ScaledAndDrawn, 0.0, "held"),
+        (ScaledAndDrawn, -0.7, "broken"),
     ):
-        for cls, expected in ((Scaled, without), (ScaledAndDrawn, with_draws)):
-            result = verdicts(sm.audit(cls(model, constant=constant), X, effort="quick"))
-            assert result["sums to one"] == expected, (constant, cls)
+        result = verdicts(sm.audit(cls(model, constant=constant), X, effort="quick"))
+        assert result["sums to one"] == expected, (constant, cls)
 
 
 def test_of_many_symbols_some_are_summed() -> None:
@@ -204,10 +203,10 @@ def test_of_many_symbols_some_are_summed() -> None:
             self.excess = excess
 
         def log_prob_steps(self, X: Any) -> list[np.ndarray]:
-            return [np.full(len(x), np.log((1 + self.excess) / 40_000)) for x in X]
+            return [np.full(len(x), np.log((1 + self.excess) / 20_000)) for x in X]
 
     X = [np.arange(n) * 7 for n in (5, 9, 3)]
-    results = [sm.audit(Uniform(excess), X, n_symbols=40_000, effort="quick") for excess in (0.0, 1.0)]
+    results = [sm.audit(Uniform(excess), X, n_symbols=20_000, effort="quick") for excess in (0.0, 1.0)]
     assert [result.passed for result in results] == [True, False]
 
 
@@ -251,9 +250,5 @@ def test_a_model_that_refuses_is_not_checked() -> None:
 
 
 def test_vectors_of_a_model_of_someone_else() -> None:
-    class Draws(Changed):
-        def sample(self, n: int, **options: Any) -> list[np.ndarray]:
-            return self.model.sample(n, **options)
-
-    model = sm.HMM(2, max_iter=3).fit(vectors(0))
-    assert sm.audit(Draws(model), vectors(1), effort="quick").passed
+    result = verdicts(sm.audit(Autoregression(vectors(0)), vectors(1), effort="quick"))
+    assert {rule for rule, verdict in result.items() if verdict != "held"} == {"cursor equals batch"}
