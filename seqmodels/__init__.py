@@ -10,6 +10,7 @@ from seqmodels.version import __version__
 if TYPE_CHECKING:
     from seqmodels import data, distributed, presets
     from seqmodels.anomalies import Anomalies
+    from seqmodels.auditing import Audit, audit
     from seqmodels.classification import GenerativeClassifier
     from seqmodels.context_tree import ContextTree
     from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
@@ -107,6 +108,7 @@ _PACKAGES = (
     "saved_files",
     "evaluation",
     "anomalies",
+    "auditing",
 )
 
 
@@ -135,6 +137,7 @@ __all__ = [
     "AlignmentHMM",
     "Anomalies",
     "Arcs",
+    "Audit",
     "AutoregressiveGaussian",
     "Backtest",
     "Banded",
@@ -193,6 +196,7 @@ __all__ = [
     "Trapezoid",
     "__version__",
     "as_sequences",
+    "audit",
     "backtest",
     "choose",
     "compare",

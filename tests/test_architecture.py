@@ -86,12 +86,23 @@ MAY_IMPORT: dict[str, set[str]] = {
     "presets": {*MODEL, "hmm", "neural"},
     "evaluation": {*LOADED, "data"},
     "anomalies": {*LOADED, "evaluation"},
+    "auditing": {*MODEL},
     "saved_files": {"loading", "storage", "anomalies"},
-    "cli": {*LOADED, "data", "evaluation", "anomalies", "saved_files"},
+    "cli": {*LOADED, "data", "evaluation", "anomalies", "auditing", "saved_files"},
     "__main__": {"cli"},
 }
 # The parts of a wing, each of which may import those before it.
 ORDER = {
+    "auditing": [
+        "bounds",
+        "proposals",
+        "findings",
+        "subject",
+        "totals",
+        "invariance",
+        "agreement",
+        "auditing",
+    ],
     "hmm": [
         "hmmlearn",
         "inference",

@@ -17,6 +17,7 @@ COMMANDS = {
     "fit": "Fit one model to one set of data, and save it.",
     "choose": "Choose a value of one hyperparameter: by cross-validation, with BIC and AIC beside it.",
     "score": "Score files by a saved model.",
+    "audit": "Audit a saved model: are its figures log-probabilities that may be compared?",
     "decode": "Segment sequences: the most probable path of hidden states (Viterbi) through each.",
     "classify": "Fit a classifier to labelled sequences and say how often it is right, or label files by one that was "
     "saved.",

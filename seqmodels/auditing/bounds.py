@@ -1,0 +1,83 @@
+"""Tests whose rate of false alarms is bounded for every sample size, without an approximation.
+
+``log_evidence`` are logarithms of e-values: E[e] <= 1 where the hypothesis is true, so that P(e >= 1 / alpha) <= alpha
+(Ville 1939; Vovk & Wang 2021, *E-values: calibration, combination and applications*).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import gammaln
+from scipy.stats import beta, rankdata
+
+POWERS = (0.25, 0.5, 0.7, 0.85, 0.93, 1.08, 1.2, 1.5, 2.0, 4.0)  # of probabilities: temperatures that are looked for
+LEAST = 1e-290  # probability, of which the gamma function still has a logarithm
+CONCENTRATIONS = (1.0, 10.0, 100.0)  # of the Dirichlet distributions of frequencies
+
+
+def log_evidence_of_counts(counts: np.ndarray, log_p: np.ndarray) -> float:
+    """Evidence that counts ``(V,)`` are not those of independent draws from ``exp(log_p)``: a Dirichlet mixture.
+
+    Frequencies are drawn from ``Dirichlet(a p)``, for several a; e is the mean of their likelihood ratios to p.
+    """
+    seen = counts > 0
+    if not np.isfinite(log_p[seen]).all():
+        return np.inf
+    c, n, log_p = counts[seen].astype(float), float(counts.sum()), log_p[seen]
+    p = np.maximum(np.exp(log_p), LEAST)
+    each = [
+        gammaln(a) - gammaln(a + n) + np.sum(gammaln(a * p + c) - gammaln(a * p) - c * log_p) for a in CONCENTRATIONS
+    ]
+    return log_mean_evidence(each)
+
+
+def log_evidence_of_powers(counts: np.ndarray, log_p: np.ndarray) -> np.ndarray:
+    """For each of ``POWERS`` the log-likelihood ratio of ``p^power``, normalised, to p, for these counts."""
+    above_zero = np.isfinite(log_p)
+    if not above_zero.any():
+        return np.zeros(len(POWERS))
+    c, log_p = counts[above_zero], log_p[above_zero]
+    powers = np.array(POWERS)
+    log_z = np.logaddexp.reduce(powers[:, None] * log_p, axis=1)
+    return np.asarray((powers - 1) * np.sum(c * log_p) - c.sum() * log_z)
+
+
+def log_mean_evidence(each: Sequence[float] | np.ndarray) -> float:
+    """Of several e-values, given by their logarithms, their mean: an e-value whatever their dependence."""
+    return float(np.logaddexp.reduce(np.asarray(each, dtype=float)) - math.log(len(each)))
+
+
+def p_value_of_symmetry(groups: Sequence[np.ndarray]) -> float:
+    """A bound of the p-value that independent differences are symmetric about 0: a signed-rank sum of all groups.
+
+    Differences ``(n,)`` are ranked within their group, from 0 to 1. Given their magnitudes the signs are fair coins,
+    so that Hoeffding's inequality bounds the sum: ``P(|Σ r_i s_i| >= w) <= 2 exp(-w^2 / (2 Σ r_i^2))``.
+    """
+    total, squares = 0.0, 0.0
+    for differences in groups:
+        moved = differences[differences != 0]
+        if len(moved):
+            ranks = rankdata(np.abs(moved)) / len(moved)
+            total += float(np.sum(ranks * np.sign(moved)))
+            squares += float(np.sum(ranks**2))
+    return min(1.0, 2 * math.exp(-(total**2) / (2 * squares))) if squares else 1.0
+
+
+def half_width(values: np.ndarray, largest: float, delta: float) -> float:
+    """Of the mean of independent values in ``[0, largest]``, missed with probability ``delta`` at most.
+
+    The empirical Bernstein bound (Maurer & Pontil 2009, theorem 4, on both sides).
+    """
+    n, log_term = len(values), math.log(4 / delta)
+    variance = float(np.var(values, ddof=1))
+    return math.sqrt(2 * variance * log_term / n) + 7 * largest * log_term / (3 * (n - 1))
+
+
+def share_between(n_true: int, n: int, delta: float) -> tuple[float, float]:
+    """A confidence interval of a probability (Clopper & Pearson 1934), missed with probability ``delta`` at most."""
+    low = 0.0 if n_true == 0 else float(beta.ppf(delta / 2, n_true, n - n_true + 1))
+    high = 1.0 if n_true == n else float(beta.ppf(1 - delta / 2, n_true + 1, n - n_true))
+    return low, high

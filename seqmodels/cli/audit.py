@@ -1,0 +1,64 @@
+"""``seqmodels audit``: whether the figures of a saved model are log-probabilities, rule by rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from seqmodels.auditing import Audit
+from seqmodels.auditing import audit as audit_model
+from seqmodels.cli.console import FAILED, Console, Json, Quiet
+from seqmodels.cli.inputs import SavedModel, Seed, Target
+from seqmodels.files import replaced
+
+
+def audit(
+    model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
+    data: Annotated[str, typer.Argument(help="A file or folder it was not fitted to, read as the data of the fit.")],
+    target: Target = None,
+    effort: Annotated[
+        Literal["quick", "normal", "thorough"],
+        typer.Option(help="How much is scored: seconds for a small model, or a hundred times as much."),
+    ] = "normal",
+    out: Annotated[Path | None, typer.Option(help="A CSV to write, a row a rule.")] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Audit a saved model: are its figures log-probabilities that may be compared?
+
+    Example: seqmodels audit model.safetensors test.txt
+
+    A line a rule: held, broken or not checked, the figure that was looked at, and for a broken rule a sequence and
+    step with two figures that contradict each other. A broken rule ends the command with exit code 1. A model that
+    keeps the rules is said to break one with a probability of a millionth at most.
+    """
+    console = Console(as_json, quiet)
+    with console.errors():
+        saved = SavedModel.read(model)
+        if out is not None and not out.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {out.parent} to write {out.name} to; make it first")
+        X, y = saved.like(data, target).read()
+        saved.check_sample_rate(data, X)
+        try:
+            result = audit_model(saved.model, X, y, effort=effort, random_state=seed)
+        except ValueError as error:
+            raise ValueError(f"{data}: {error}") from None
+        if out is not None:
+            with replaced(out) as partial:
+                result.frame.to_csv(partial, index=False)
+        console.result(_facts(result), str(result))
+    if not result.passed:
+        raise typer.Exit(FAILED)
+
+
+def _facts(result: Audit) -> dict[str, Any]:
+    return {
+        "model": result.model,
+        "passed": result.passed,
+        "broken": list(result.broken),
+        "n_steps": result.n_steps,
+        "rules": result.frame.to_dict("records"),
+    }
