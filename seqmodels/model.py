@@ -212,6 +212,10 @@ class SequenceModel(Configurable, ABC):
         """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""
         return default_encoding(kind, values)
 
+    def _stated_encoding(self) -> Encoding | None:
+        """The encoding, fitted, of a model that was made elsewhere and learns none from data; None: it is learned."""
+        return None
+
     def _members(self) -> dict[str, SequenceModel]:
         """The fitted models that this one is made of, by name; they are saved with it."""
         return {}
