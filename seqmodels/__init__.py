@@ -8,7 +8,7 @@ from seqmodels import forked
 from seqmodels.version import __version__
 
 if TYPE_CHECKING:
-    from seqmodels import data, distributed, presets
+    from seqmodels import adapt, data, distributed, presets
     from seqmodels.anomalies import Anomalies
     from seqmodels.classification import GenerativeClassifier
     from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
@@ -179,6 +179,7 @@ __all__ = [
     "TransformerTagger",
     "Trapezoid",
     "__version__",
+    "adapt",
     "as_sequences",
     "backtest",
     "choose",

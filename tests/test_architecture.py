@@ -44,7 +44,7 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
+LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "adapt", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -79,6 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neural": MODEL,
     "ngram": MODEL,
     "classification": MODEL,
+    "adapt": {*MODEL, "hmm", "neural"},
     "loading": {*LOADED, "data"},
     "presets": {*MODEL, "hmm", "neural"},
     "evaluation": {*LOADED, "data"},
@@ -106,6 +107,18 @@ ORDER = {
         "alignment",
         "model",
         "tagger",
+    ],
+    "adapt": [
+        "adapted",
+        "alphabet",
+        "density",
+        "function",
+        "logits",
+        "network",
+        "tokenizer",
+        "huggingface",
+        "markov",
+        "compressor",
     ],
     "neural": [
         "ops",

@@ -155,9 +155,7 @@ def log_prob_of_columns(
     for begin, stop, first in ((0, int(is_first), True), (int(is_first), len(logits), False)):
         if begin == stop:
             continue
-        prediction = prediction_of_columns(
-            observation, logits[begin:stop], size, end, has_end=has_end, is_first=first
-        )
+        prediction = prediction_of_columns(observation, logits[begin:stop], size, end, has_end=has_end, is_first=first)
         padded = torch.cat([x[begin:stop], x.new_zeros(max(0, stop - max(begin, len(x))))])
         log_prob = prediction.log_prob(padded).double()
         if stop > len(x):

@@ -93,8 +93,8 @@ class Compressor(SequenceModel):
             raise ValueError("a Compressor is p(x): leave y out; or ignore_source=True, which gives p(y) as a baseline")
         if self.encoding_.size > MAX_SYMBOLS:
             raise ValueError(
-                f"there are {self.encoding_.size} symbols, but a Compressor codes bytes: pass at most {MAX_SYMBOLS}, or "
-                "text with encoding=Bytes()"
+                f"there are {self.encoding_.size} symbols, but a Compressor codes bytes: pass at most {MAX_SYMBOLS}, "
+                "or text with encoding=Bytes()"
             )
         if any(example.weight != 1 for example in train):
             raise ValueError("a Compressor codes every training sequence once; leave sample_weight out")
@@ -149,7 +149,9 @@ def _as_bytes(example: Example) -> bytes:
 
 
 def _xz(data: bytes) -> int:
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": max(MIN_DICTIONARY, len(data))}]
+    filters = [
+        {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": max(MIN_DICTIONARY, len(data))}
+    ]
     return len(lzma.compress(data, format=lzma.FORMAT_RAW, filters=filters))
 
 

@@ -76,7 +76,7 @@ class FunctionDensity(Observation):
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
         rows = output_parameters[..., 0].long().tolist()
         with torch.random.fork_rng(devices=[]):
-            torch.random.default_generator.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             drawn = [self.distributions[row].sample().double() for row in rows]
         return torch.stack(drawn).to(output_parameters.device)
 

@@ -83,8 +83,7 @@ class CallableModel(AdaptedModel):
         self.predictor_ = Predictor(
             self._made(), self._rows(), self.encoding_.size, self.length_ == "stop", self.batched
         )
-        columns = self.predictor_.log_probs([self.predictor_.rows.first()], 0).shape[1]
-        check_end("function", self.length_, self.predictor_.size if columns > self.predictor_.size else None)
+        self.predictor_.log_probs([self.predictor_.rows.first()])  # raises what is wrong with them
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         return [self._steps_of(np.asarray(example.values)) for example in examples]
@@ -92,7 +91,7 @@ class CallableModel(AdaptedModel):
     def _steps_of(self, values: np.ndarray) -> np.ndarray:
         predictor = self.predictor_
         states = predictor.rows.all_of(values)
-        logits = predictor.log_probs(states if predictor.has_end else states[:-1], 0)
+        logits = predictor.log_probs(states if predictor.has_end else states[:-1])
         return log_prob_of_columns(
             self.observation_, logits, values, predictor.size, predictor.end, has_end=predictor.has_end, is_first=True
         )
@@ -172,17 +171,21 @@ class Predictor:
         """The column of the end."""
         return self.size if self.has_end else None
 
-    def log_probs(self, states: list[Any], position: int) -> Tensor:
+    def log_probs(self, states: list[Any]) -> Tensor:
         """``(n, V)`` or ``(n, V + 1)`` float64 of what comes after each state."""
-        if self.batched:
-            rows = _as_rows(self.function(states))
-        else:
-            rows = torch.stack([_as_rows(self.function(state)) for state in states])
-        if rows.ndim != 2 or len(rows) != len(states) or rows.shape[1] not in (self.size, self.size + 1):
+        results = [self.function(states)] if self.batched else [self.function(state) for state in states]
+        arrays = [_as_rows(result) for result in results]
+        n_rows = (len(states),) if self.batched else ()
+        allowed = {(*n_rows, self.size), (*n_rows, self.size + 1)}
+        shapes = {tuple(array.shape) for array in arrays}
+        if not shapes <= allowed or len(shapes) > 1:
             raise ValueError(
-                f"next_log_probs returns shape {tuple(rows.shape if self.batched else rows.shape[1:])}; return "
-                f"{'(n, V)' if self.batched else '(V,)'} log-probabilities, V = {self.size}, or V + 1 with the end last"
+                f"next_log_probs returns shape {' and '.join(map(str, sorted(shapes)))}; return "
+                f"{'(n, V)' if self.batched else '(V,)'} log-probabilities, V = {self.size}, or always V + 1 with the "
+                "end last"
             )
+        rows = arrays[0] if self.batched else torch.stack(arrays)
+        check_end("function", "stop" if self.has_end else "given", self.size if rows.shape[1] > self.size else None)
         totals = rows.exp().sum(-1)
         wrong = ~((totals - 1).abs() <= SUM_TOLERANCE)  # also of NaN
         if wrong.any():
@@ -229,7 +232,7 @@ class CallableCursor:
     def distribution(self, state: CallableState) -> Prediction:
         """The prediction of the next symbol, and of the end."""
         predictor = self.predictor
-        logits = predictor.log_probs(list(state.states), state.position).to(self.device)
+        logits = predictor.log_probs(list(state.states)).to(self.device)
         return prediction_of_columns(
             self.observation,
             logits,

@@ -55,8 +55,8 @@ def from_dynamax(parameters: Any) -> HMM:
     Lengths are given. Of a ``CategoricalHMM`` of one dimension sequences are of integers, ``(T,)``.
 
     Args:
-        parameters: what ``initialize`` or ``fit_em`` returns: ``.initial.probs``, ``.transitions.transition_matrix`` and
-            ``.emissions`` of a (diagonal, spherical, shared-covariance) ``GaussianHMM``, a (diagonal)
+        parameters: what ``initialize`` or ``fit_em`` returns: ``.initial.probs``, ``.transitions.transition_matrix``
+            and ``.emissions`` of a (diagonal, spherical, shared-covariance) ``GaussianHMM``, a (diagonal)
             ``GaussianMixtureHMM``, a ``CategoricalHMM``, ``BernoulliHMM`` or ``PoissonHMM``. Arrays of jax or numpy.
 
     Raises:
@@ -123,9 +123,7 @@ def from_pyro(distribution: Any) -> HMM:
             f"a {name} is not known here; pass a pyro.distributions.DiscreteHMM, or a function that returns the "
             "distribution of the next step to from_callable(log_density=...)"
         )
-    initial, transition = (
-        _array(logits) for logits in (distribution.initial_logits, distribution.transition_logits)
-    )
+    initial, transition = (_array(logits) for logits in (distribution.initial_logits, distribution.transition_logits))
     k = initial.shape[-1]
     if initial.size != k or transition.size != k * k:
         raise ValueError(
@@ -143,8 +141,8 @@ def _emission_of_pyro(distribution: Any, k: int) -> dict[str, Any]:
     base = distribution.base_dist if type(distribution).__name__ == "Independent" else distribution
     if len(event) > 1 or int(np.prod(tuple(distribution.batch_shape))) != k:
         raise ValueError(
-            f"observations have batch shape {tuple(distribution.batch_shape)} and event shape {event}; pass ({k},), the "
-            "same at every step, and vectors or numbers"
+            f"observations have batch shape {tuple(distribution.batch_shape)} and event shape {event}; pass ({k},), "
+            "the same at every step, and vectors or numbers"
         )
     size = event[0] if event else 1
     match type(base).__name__:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from seqmodels.adapt.alphabet import known_encoding
 from seqmodels.adapt.logits import LogitsModel, Tokens
 from seqmodels.encodings import Encoding
 from seqmodels.measure import Length
+from seqmodels.randomness import InitialDraws
 
 
 @dataclass(eq=False, repr=False)
@@ -28,7 +30,7 @@ class TorchModel(LogitsModel):
     end: int | None = None
 
     def _check_hyperparameters(self) -> None:
-        if not (isinstance(self.module, nn.Module) or isinstance(self.module, type)):
+        if not isinstance(self.module, nn.Module | type):
             raise ValueError(f"module is {self.module!r:.80}; pass an nn.Module, or a class that makes a trained one")
         for name in ("start", "end", "context", "stride"):
             value = getattr(self, name)
@@ -39,14 +41,20 @@ class TorchModel(LogitsModel):
         return known_encoding(self.encoding, self.n_symbols, self.symbols, self.text, self.alphabet)
 
     def _network(self) -> nn.Module:
-        return self.module() if isinstance(self.module, type) else self.module
+        if not isinstance(self.module, type):
+            return self.module
+        with InitialDraws(torch.Generator().manual_seed(self.random_state)):  # before it is given its weights
+            made = self.module()
+        if not isinstance(made, nn.Module):
+            raise ValueError(f"{self.module.__name__} makes a {type(made).__name__}; pass a class of nn.Module")
+        return made
 
     def _resolved(self) -> Tokens:
         return Tokens(self.start, self.end, self.context)
 
 
 def from_torch(
-    module: nn.Module | type | Callable[[], nn.Module],
+    module: nn.Module | type,
     *,
     n_symbols: int | None = None,
     symbols: Sequence[str] | None = None,
@@ -98,7 +106,7 @@ def from_torch(
     array([-0.69, -0.13, -2.13])
     """
     model = TorchModel(
-        module,  # type: ignore[arg-type]
+        module,
         n_symbols=n_symbols,
         symbols=symbols,
         text=text,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
@@ -59,11 +60,12 @@ class PublishedTokens(Text):
         text = str(item)
         joined = b"".join(self._spelling[token] for token in self._tokens(text))
         if joined != text.encode():
-            at = next((t for t, (a, b) in enumerate(zip(joined, text.encode(), strict=False)) if a != b), len(joined))
+            raw = text.encode()
+            at = next((t for t, (a, b) in enumerate(zip(joined, raw, strict=False)) if a != b), len(joined))
             raise ValueError(
-                f"sequence {i} is another text after the tokenizer: from byte {at} on it has {joined[at : at + 20]!r} in "
-                f"the place of {text.encode()[at : at + 20]!r}; its probability would be that of the other text, so take "
-                "a model whose tokenizer is lossless (byte-level), or tokenizer=None and the integers of your own"
+                f"sequence {i} is another text after the tokenizer: from byte {at} on it has "
+                f"{joined[at : at + 20]!r} in the place of {raw[at : at + 20]!r}; its probability would be that of the "
+                "other text, so take a model whose tokenizer is lossless (byte-level), or tokenizer=None and integers"
             )
 
     def spelling(self) -> list[bytes]:
@@ -104,18 +106,23 @@ def spelling_of(tokenizer: PublishedTokenizer) -> list[bytes]:
     written = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     added = {token: str(each.content) for token, each in tokenizer.added_tokens_decoder.items()}
     others = [piece for token, piece in enumerate(written) if token not in added]
+    spell: Callable[[str], bytes]
     if any(SPACE in piece for piece in others):
         spell = _sentencepiece
     elif byte_of_character().keys() >= {character for piece in others for character in piece}:
         spell = _byte_level
     else:
-        spell = str.encode
+        spell = _plain
     return [added[token].encode() if token in added else spell(piece) for token, piece in enumerate(written)]
 
 
 def _byte_level(piece: str) -> bytes:
     byte_of = byte_of_character()
     return bytes(byte_of[character] for character in piece)
+
+
+def _plain(piece: str) -> bytes:
+    return piece.encode()
 
 
 def _sentencepiece(piece: str) -> bytes:

@@ -366,14 +366,14 @@ def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
     (folder / "models").mkdir(exist_ok=True)
     files = {name: f"models/{i}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:100]}" for i, name in enumerate(models)}
     files = {name: f"{stem}.safetensors" for name, stem in files.items()}
-    left_out = {}
+    left_out: dict[str, str] = {}
     for name, model in models.items():
         try:
             model.save(folder / files[name])
         except storage.NotSavableError as error:
-            left_out[name] = error
-    for name, error in left_out.items():
-        warnings.warn(f"the comparison is saved without the model {name!r}: {error}", stacklevel=3)
+            left_out[name] = str(error)
+    for name, reason in left_out.items():
+        warnings.warn(f"the comparison is saved without the model {name!r}: {reason}", stacklevel=3)
     return {name: file for name, file in files.items() if name not in left_out}
 
 
