@@ -96,6 +96,7 @@ class SequenceModel(Configurable, ABC):
     _has_encoder: ClassVar[bool] = False  # whether sources are read apart from targets, and so may be of another kind
     _pads_sources: ClassVar[bool] = False  # whether a cursor starts from sources of several lengths at once
     _is_tagger: ClassVar[bool] = False  # whether targets have a step for each of their source's
+    _predicts_steps: ClassVar[bool] = True  # False: it scores sequences as a whole, and has no cursor
     _reads_from_disk: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
     _fits_in_parallel: ClassVar[bool] = False  # whether several processes share ``_fit``; else the first does it alone
 

@@ -115,8 +115,8 @@ def prediction_of_columns(
     log_end = torch.full_like(logits[:, end], -torch.inf)
     log_continue = torch.zeros_like(log_end)
     if not is_first:
-        total = torch.logsumexp(symbols, -1)
-        log_end, log_continue = normalised_pair(logits[:, end], total)
+        total = torch.logsumexp(symbols.double(), -1)
+        log_end, log_continue = normalised_pair(logits[:, end].double(), total)
     return Prediction(observation, symbols.unsqueeze(1), None, None, log_end, log_continue)
 
 

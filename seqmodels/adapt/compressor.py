@@ -58,6 +58,7 @@ class Compressor(SequenceModel):
     program: Program = "xz"
 
     _uses_validation: ClassVar[bool] = False
+    _predicts_steps: ClassVar[bool] = False
 
     @property
     def context_(self) -> int | None:

@@ -57,6 +57,10 @@ class FunctionDensity(Observation):
         result.distributions = distributions
         return result
 
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return False
+
     def n_output_parameters(self, size: int) -> int:
         return 1
 
@@ -148,8 +152,8 @@ class DensityModel(AdaptedModel):
         if shapes != ((), (self.n_features,)):
             raise ValueError(
                 f"after {len(past)} frames log_density returns a distribution of batch shape {shapes[0]} and event "
-                f"shape {shapes[1]}; return one over ({self.n_features},), for example Normal(mean, "
-                "scale).to_event(1)"
+                f"shape {shapes[1]}; return one over ({self.n_features},), for example Independent(Normal(mean, "
+                "scale), 1)"
             )
         return distribution
 

@@ -117,7 +117,9 @@ class LogitsModel(AdaptedModel, ABC):
         results = [np.full(len(example.values) + has_end, uniform) for example in examples]
         limit = max(1, min(MAX_TOKENS_AT_ONCE, MAX_LOGITS_AT_ONCE // self.encoding_.size))
         for batch in _batches(windows, limit):
-            logits = network(_padded([rows[i][begin:end] for i, begin, end, _ in batch], self._device()))
+            logits = network(_padded([rows[i][begin:end] for i, begin, end, _ in batch], self._device())).to(
+                DTYPES[self.dtype]
+            )
             for (i, begin, end, scored_from), of_window in zip(batch, logits, strict=True):
                 results[i][first + scored_from : first + end] = log_prob_of_columns(
                     self.observation_,
@@ -289,7 +291,7 @@ class LogitsCursor:
         if state.position < 0:  # nothing was read, and there is no start to read
             logits = torch.zeros(n, max(self.size, (self.tokens.end or 0) + 1), dtype=self.dtype, device=self.device)
         else:
-            logits = self.reader.last_logits(state.tokens)
+            logits = self.reader.last_logits(state.tokens).to(self.dtype)
         is_first = state.position == (0 if self.tokens.start is not None else -1)
         return prediction_of_columns(
             self.observation, logits, self.size, self.tokens.end, has_end=self.has_end, is_first=is_first
