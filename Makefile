@@ -56,7 +56,7 @@ gpu:
 # Conversions against the package `transformers`, which is too large to be installed for every test run.
 huggingface: .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "transformers"
-	$(BIN)/python -m pytest tests/neural/huggingface
+	$(BIN)/python -m pytest tests/neural/huggingface tests/adapt/test_huggingface.py
 
 lint: .venv
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@ from seqmodels import forked
 from seqmodels.version import __version__
 
 if TYPE_CHECKING:
-    from seqmodels import data, distributed, presets
+    from seqmodels import adapt, data, distributed, presets
     from seqmodels.anomalies import Anomalies
     from seqmodels.auditing import Audit, audit
     from seqmodels.classification import GenerativeClassifier
@@ -195,6 +195,7 @@ __all__ = [
     "TransformerTagger",
     "Trapezoid",
     "__version__",
+    "adapt",
     "as_sequences",
     "audit",
     "backtest",

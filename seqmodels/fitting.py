@@ -111,8 +111,11 @@ def learn_setting(
             model.encoding_, observation, length, train.y is not None, model.source_encoding_, grid=train.scored.grid
         )
     observation.check(train.scored.n_features)
-    if fitted is not None:
-        return Setting.learn(train, fitted, observation, length, fitted=True)
+    stated = model._stated_encoding() if fitted is None else fitted
+    if stated is not None:
+        return Setting.learn(
+            train, stated, observation, length, "ignored" if model.ignore_source else "shared", fitted=True
+        )
     encoding = model.encoding
     if encoding == "auto":
         encoding = model._default_encoding(kind, observation.values(train.scored.n_features))

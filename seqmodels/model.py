@@ -96,6 +96,7 @@ class SequenceModel(Configurable, ABC):
     _has_encoder: ClassVar[bool] = False  # whether sources are read apart from targets, and so may be of another kind
     _pads_sources: ClassVar[bool] = False  # whether a cursor starts from sources of several lengths at once
     _is_tagger: ClassVar[bool] = False  # whether targets have a step for each of their source's
+    _predicts_steps: ClassVar[bool] = True  # False: it scores sequences as a whole, and has no cursor
     _reads_from_disk: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
     _fits_in_parallel: ClassVar[bool] = False  # whether several processes share ``_fit``; else the first does it alone
 
@@ -211,6 +212,10 @@ class SequenceModel(Configurable, ABC):
     def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
         """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""
         return default_encoding(kind, values)
+
+    def _stated_encoding(self) -> Encoding | None:
+        """The encoding, fitted, of a model that was made elsewhere and learns none from data; None: it is learned."""
+        return None
 
     def _members(self) -> dict[str, SequenceModel]:
         """The fitted models that this one is made of, by name; they are saved with it."""

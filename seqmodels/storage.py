@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -271,28 +272,39 @@ def name_of(thing: Any) -> str:
     return str(thing.__name__ if is_own else f"{thing.__module__}.{thing.__qualname__}")
 
 
-def describe(thing: Configurable) -> dict[str, Any]:
-    """A configurable as JSON: its class's name and its hyperparameters, nested; but for ``ARGUMENTS_OF_FIT``."""
+class NotSavableError(ValueError):
+    """A model has a hyperparameter, such as a function, that a file cannot hold."""
+
+
+def describe(thing: Configurable, *, by_name: bool = False) -> dict[str, Any]:
+    """A configurable as JSON: its class's name and its hyperparameters, nested; but for ``ARGUMENTS_OF_FIT``.
+
+    ``by_name``: of a function or an object that a file cannot hold there is the name, from which nothing is made again;
+    without it ``NotSavableError`` is raised.
+    """
     params = thing.get_params(deep=False).items()
-    return {"class": name_of(type(thing)), "params": {k: _described(v) for k, v in params if k not in ARGUMENTS_OF_FIT}}
+    described = {k: _described(v, by_name=by_name) for k, v in params if k not in ARGUMENTS_OF_FIT}
+    return {"class": name_of(type(thing)), "params": described}
 
 
-def _described(value: Any) -> Any:
+def _described(value: Any, *, by_name: bool) -> Any:
     """As JSON, which has no tuples; functions in a list are left out, for a file holds no code."""
     if isinstance(value, Configurable):
-        return describe(value)
+        return describe(value, by_name=by_name)
     if isinstance(value, dict):
-        return {"dict": {key: _described(v) for key, v in value.items()}}
+        return {"dict": {key: _described(v, by_name=by_name) for key, v in value.items()}}
     if isinstance(value, type):
         return {"type": name_of(value)}
+    if callable(value) and by_name:
+        return f"<{name_of(value if isinstance(value, FunctionType) else type(value))}>"
     if callable(value):
-        raise ValueError(
+        raise NotSavableError(
             f"a hyperparameter is {value!r:.80}, and a file cannot hold how to make one; pass a class in its place, "
             "and save"
         )
     if not isinstance(value, list | tuple):
         return value
-    kept = [_described(v) for v in value if isinstance(v, Configurable) or not callable(v)]
+    kept = [_described(v, by_name=by_name) for v in value if isinstance(v, Configurable) or not callable(v)]
     return {"tuple": kept} if isinstance(value, tuple) else kept
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import seqmodels as sm
+from seqmodels.adapt import CallableModel, TorchModel
 from seqmodels.measure import Length
 from seqmodels.neural import BahdanauNetwork, CausalModel, GatedUnit, LuongNetwork
 from seqmodels.neural.model import NeuralModel
@@ -42,6 +43,7 @@ class Family:
     source: DataKind | None = None  # what targets are given, where it is of another kind: then there are always targets
     aligned: bool = False  # a tagger: targets are as long as their sources, and always there
     needs_source: bool = False  # a model that is p(y | x) alone
+    reads_source: bool = True  # False: a model that is p(x) alone
     classes: tuple[type, ...] = ()  # of its hyperparameters, which ``load`` must be given
 
 
@@ -88,6 +90,49 @@ class CausalConvolution(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.tanh(self.convolution(nn.functional.pad(x.mT, (2, 0)))).mT
+
+
+class Decaying:
+    """``softmax(W Σ_k 0.7^k e(x_{t-k}) + b)`` over V symbols and the end, from the prefix alone."""
+
+    size = N_SYMBOLS
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(5)
+        self.embedding = rng.normal(size=(self.size, 4))
+        self.weight, self.bias = rng.normal(size=(4, self.size + 1)), rng.normal(size=self.size + 1)
+
+    def __call__(self, prefix: Any) -> np.ndarray:
+        x = np.array(list(prefix), dtype=np.int64)
+        hidden = (0.7 ** np.arange(len(x))[::-1, None] * self.embedding[x]).sum(0)
+        logits = hidden @ self.weight + self.bias
+        return logits - np.log(np.exp(logits).sum())
+
+
+class DecayingBytes(Decaying):
+    """The same of bytes."""
+
+    size = 256
+
+
+class CausalTokens(nn.Module):
+    """Logits of three symbols, a start that is never predicted, and the end, from a causal convolution of tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(4)
+        self.embedding = nn.Embedding(5, 6)
+        self.mix = CausalConvolution(6)
+        self.head = nn.Linear(6, 5)
+        for parameter in self.parameters():
+            parameter.data = torch.randn(parameter.shape, generator=generator)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.mix(self.embedding(tokens)))
+
+
+def _adapted(name: str, kind: DataKind, make: Callable[..., sm.SequenceModel], *classes: type) -> Family:
+    return Family(name, make, (kind,), reads_source=False, classes=classes)
 
 
 FAMILIES = (
@@ -224,6 +269,13 @@ FAMILIES = (
             source_encoding=sm.Features("counts"),
         ),
     ),
+    _adapted("callable", "symbols", partial(CallableModel, Decaying, n_symbols=N_SYMBOLS), Decaying),
+    _adapted("callable-text", "text", partial(CallableModel, DecayingBytes, text=True), DecayingBytes),
+    _adapted(
+        *("torch-module", "symbols"),
+        partial(TorchModel, CausalTokens, n_symbols=N_SYMBOLS, start=3, end=4, context=4),
+        CausalTokens,
+    ),
     _from("text", Family("hmm-ignoring", partial(sm.HMM, 2, max_iter=3, ignore_source=True), ("vectors", "symbols"))),
     _from("vectors", Family("ngram-ignoring", partial(sm.NGram, 2, ignore_source=True), ("symbols",))),
     _from("vectors", _network("lstm-ignoring", sm.LSTM, "symbols", ignore_source=True)),
@@ -317,6 +369,8 @@ def _rows(kinds: tuple[DataKind, ...], n_features: int) -> Iterator[Row]:
         if (family.source is not None or family.aligned or family.needs_source) and not conditional:
             continue
         if family.aligned and length == "stop":
+            continue
+        if conditional and not family.reads_source:
             continue
         if kind in family.kinds and (kind, length) != ("text", "given"):  # as symbols, of which there are more here
             yield Row(family, kind, conditional, length, n_features)

@@ -45,7 +45,7 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "hmm", "neural", "ngram", "context_tree", "classification", "loading"}
+LOADED = {*MODEL, "wrapped", "hmm", "neural", "ngram", "context_tree", "classification", "adapt", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -82,6 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ngram": MODEL,
     "context_tree": MODEL,
     "classification": MODEL,
+    "adapt": {*MODEL, "hmm", "neural"},
     "loading": {*LOADED, "data"},
     "presets": {*MODEL, "hmm", "neural"},
     "evaluation": {*LOADED, "data"},
@@ -120,6 +121,18 @@ ORDER = {
         "alignment",
         "model",
         "tagger",
+    ],
+    "adapt": [
+        "adapted",
+        "alphabet",
+        "density",
+        "function",
+        "logits",
+        "network",
+        "tokenizer",
+        "huggingface",
+        "markov",
+        "compressor",
     ],
     "neural": [
         "ops",

@@ -141,7 +141,7 @@ class BPE(Text):
         return self.restore({"tokenizer": tokenizer.to_str()})
 
     def spelling(self) -> list[bytes]:
-        byte_of = _byte_level_alphabet()
+        byte_of = byte_of_character()
         return [bytes(byte_of[c] for c in self._tokenizer.id_to_token(i)) for i in range(self.size)]
 
     def encode(self, item: Item) -> np.ndarray:
@@ -165,7 +165,7 @@ class BPE(Text):
         return self
 
 
-def _byte_level_alphabet() -> dict[str, int]:
+def byte_of_character() -> dict[str, int]:
     """The byte of each character of the byte-level alphabet: printable ones are themselves, others U+0100 and on."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in printable]
@@ -190,7 +190,7 @@ def _check_tokenizer(text: Any) -> None:
         and sorted(vocabulary.values()) == list(range(len(vocabulary)))
     ):
         raise ValueError("the pieces of the tokenizer are not numbered from 0 on")
-    known = set(_byte_level_alphabet())
+    known = set(byte_of_character())
     if not all(piece and known.issuperset(piece) for piece in vocabulary) or not known.issubset(vocabulary):
         raise ValueError("the pieces of the tokenizer are not made of bytes, or a byte has none")
     for merge in merges:

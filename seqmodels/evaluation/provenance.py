@@ -53,7 +53,7 @@ def comparison_provenance(models: Mapping[str, SequenceModel], parts: DataParts,
     record = {
         **provenance(),
         "sha256": {name: sha256(s) for name, s in items if s is not None},
-        "models": {name: describe(model) for name, model in models.items()},
+        "models": {name: describe(model, by_name=True) for name, model in models.items()},
         "random_state": plan.random_state,
         "seeds": plan.seeds,
         "budget": None if plan.budget is None else vars(plan.budget),

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -367,13 +368,22 @@ def check_seeds(by_seed: Mapping[str, list[np.ndarray]], steps: Mapping[str, lis
 
 
 def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
-    """Write each model into a file of its own, under a valid file name; returns the file of each model."""
+    """Write each model into a file of its own, under a valid file name; returns the file of each model.
+
+    Models that no file can hold, such as of a function, are left out with a warning.
+    """
     (folder / "models").mkdir(exist_ok=True)
     files = {name: f"models/{i}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:100]}" for i, name in enumerate(models)}
     files = {name: f"{stem}.safetensors" for name, stem in files.items()}
+    left_out: dict[str, str] = {}
     for name, model in models.items():
-        model.save(folder / files[name])
-    return files
+        try:
+            model.save(folder / files[name])
+        except storage.NotSavableError as error:
+            left_out[name] = str(error)
+    for name, reason in left_out.items():
+        warnings.warn(f"the comparison is saved without the model {name!r}: {reason}", stacklevel=3)
+    return {name: file for name, file in files.items() if name not in left_out}
 
 
 def read_models(folder: Path, files: Mapping[str, str], classes: Iterable[type] = ()) -> dict[str, Any]:

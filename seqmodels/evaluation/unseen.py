@@ -26,7 +26,7 @@ def open_alphabets(models: Mapping[str, SequenceModel], parts: DataParts) -> lis
 
     Where the test or the validation part has such symbols, the models that take their alphabet from the data
     (``encoding="auto"`` or ``Symbols()``) get an open one, before they are fitted: all of them the same. A model whose
-    alphabet is stated keeps it. Where the parts have no such symbols, nothing changes.
+    alphabet is stated, or that was made elsewhere, keeps it. Where the parts have no such symbols, nothing changes.
 
     Returns:
         The names of the models whose alphabet of scored symbols was opened.
@@ -41,7 +41,7 @@ def open_alphabets(models: Mapping[str, SequenceModel], parts: DataParts) -> lis
     for name, model in models.items():
         reads_sources = sources and not model.ignore_source
         shares = train.y is None or model._source_shares_encoding()
-        if (scored or (reads_sources and shares)) and _is_learned(model.encoding):
+        if (scored or (reads_sources and shares)) and _is_learned(model.encoding) and model._stated_encoding() is None:
             model.set_params(encoding=OpenSymbols())
             opened.append(name)
         if reads_sources and not shares and _is_learned(model.source_encoding):

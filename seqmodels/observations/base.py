@@ -106,6 +106,11 @@ class Observation(Configurable, ABC):
         """Whether NaN in ``x`` is marginalised exactly."""
         return False
 
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        """Whether ``distribution`` of reals is a mixture of Gaussians, whose features have known cdfs."""
+        return True
+
     def values(self, size: int) -> tuple[Values, ...]:
         """What each of ``size`` features may be: reals have a density and are standardised, bits and counts do not."""
         reals: Values = "reals"

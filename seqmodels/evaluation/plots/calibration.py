@@ -58,7 +58,8 @@ def calibration_plot(
         X, y: held-out sequences, and targets for p(y | x).
 
     Returns:
-        None where the calibration of no model can be measured: of bits and counts.
+        None where the calibration of no model can be measured: of bits and counts, of models without predictions of
+        steps.
     """
     scored = X if y is None else y
     return _plot_of_vectors(models, X, y) if scored.kind == "vectors" else _plot_of_symbols(models, X, y)
@@ -70,6 +71,8 @@ def calibration_axes(
     """The same measurements of all models on one axes, new ones of pyplot if ``ax`` is None."""
     if (X if y is None else y).kind != "vectors":
         measured = _reliabilities(models, X, y)
+        if not measured:
+            return None
         tables = {name: each.table for name, each in measured.items()}
         with matplotlib.rc_context(STYLE):
             axes = axes_or_new(ax, max(4.2, 1.0 + 0.2 * len(tables)))
@@ -87,17 +90,24 @@ def calibration_axes(
 
 
 def _reliabilities(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, Reliability]:
-    return {name: reliability(model, X, y) for name, model in models.items()}
+    """Of the models that predict steps."""
+    return {name: reliability(model, X, y) for name, model in models.items() if model._predicts_steps}
 
 
 def _transforms(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, np.ndarray]:
-    """Of the models of real numbers: bits and counts have none."""
-    continuous = {n: m for n, m in models.items() if set(m.observation_.values(m.encoding_.size)) == {"reals"}}
-    return {name: pit(model, X, y) for name, model in continuous.items()}
+    """Of the models of real numbers with known cdfs: bits and counts have none."""
+    return {name: pit(model, X, y) for name, model in models.items() if _has_cdfs(model)}
 
 
-def _plot_of_symbols(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> CalibrationPlot:
+def _has_cdfs(model: SequenceModel) -> bool:
+    observation = model.observation_
+    return observation.has_marginal_cdfs and set(observation.values(model.encoding_.size)) == {"reals"}
+
+
+def _plot_of_symbols(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> CalibrationPlot | None:
     measured = _reliabilities(models, X, y)
+    if not measured:
+        return None
     errors = {name: each.error for name, each in measured.items()}
     tables = {name: each.table for name, each in measured.items()}
     caption = "On the diagonal a model means what it says; the calibration error is in brackets."

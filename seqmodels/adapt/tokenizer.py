@@ -1,0 +1,131 @@
+"""A tokenizer of the package ``transformers`` as an encoding: text <-> tokens, losslessly, with the bytes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from seqmodels.encodings.base import State
+from seqmodels.encodings.text import Text, byte_of_character
+from seqmodels.measure import Exactness
+from seqmodels.sequences import Item, Sequences
+
+SPACE = "▁"  # by which SentencePiece writes a space
+
+
+class PublishedTokenizer(Protocol):
+    """What is used of a tokenizer of the package ``transformers``."""
+
+    added_tokens_decoder: dict[int, Any]
+    bos_token_id: int | None
+    eos_token_id: int | None
+
+    def __len__(self) -> int:
+        """Number of tokens."""
+        ...
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        """How the tokenizer writes tokens."""
+        ...
+
+    def encode(self, text: str, *, add_special_tokens: bool, verbose: bool) -> list[int]:
+        """The tokens of a text."""
+        ...
+
+
+@dataclass(eq=False, repr=False)
+class PublishedTokens(Text):
+    """The tokens that a published tokenizer makes of a text; nothing is added before or after.
+
+    The bytes of a text's tokens, joined, must be the text: a text for which they are not (lower-cased, normalised,
+    unknown characters, a space added before the first word) is refused, since its probability would be that of another.
+    A text has other spellings too, so figures are lower bounds.
+
+    Args:
+        tokenizer: whose tokens are byte-level (GPT-2, Llama 3, Qwen), or SentencePiece's without a space added before.
+        n_tokens: at least as many as the tokenizer has; a network may have more outputs. None: as many.
+    """
+
+    tokenizer: Any
+    n_tokens: int | None = None
+    exactness: ClassVar[Exactness] = "bound"
+
+    def fit(self, sequences: Sequences) -> Self:
+        return self.restore({})
+
+    def check(self, i: int, item: Item) -> None:
+        text = str(item)
+        joined = b"".join(self._spelling[token] for token in self._tokens(text))
+        if joined != text.encode():
+            raw = text.encode()
+            at = next((t for t, (a, b) in enumerate(zip(joined, raw, strict=False)) if a != b), len(joined))
+            raise ValueError(
+                f"sequence {i} is another text after the tokenizer: from byte {at} on it has "
+                f"{joined[at : at + 20]!r} in the place of {raw[at : at + 20]!r}; its probability would be that of the "
+                "other text, so take a model whose tokenizer is lossless (byte-level), or tokenizer=None and integers"
+            )
+
+    def spelling(self) -> list[bytes]:
+        return self._spelling
+
+    def encode(self, item: Item) -> np.ndarray:
+        return np.array(self._tokens(str(item)), dtype=np.int64)
+
+    def _tokens(self, text: str) -> list[int]:
+        published: PublishedTokenizer = self.tokenizer
+        return published.encode(text, add_special_tokens=False, verbose=False)
+
+    def decode(self, steps: np.ndarray) -> Item:
+        return b"".join(self._spelling[step] for step in np.asarray(steps).tolist()).decode(errors="replace")
+
+    def last_unit(self, steps: np.ndarray) -> np.ndarray:
+        return np.cumsum(self._n_bytes[steps]) - 1
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> Self:
+        self._spelling = spelling_of(self.tokenizer)
+        if self.n_tokens is not None and self.n_tokens < len(self._spelling):
+            raise ValueError(
+                f"the tokenizer has {len(self._spelling)} tokens but the network {self.n_tokens}; pass the tokenizer "
+                "that the network was trained with"
+            )
+        missing = 0 if self.n_tokens is None else self.n_tokens - len(self._spelling)
+        self._spelling += [b""] * missing  # outputs that no text has
+        self._n_bytes = np.array([len(part) for part in self._spelling])
+        self.size = len(self._spelling)
+        return self
+
+
+def spelling_of(tokenizer: PublishedTokenizer) -> list[bytes]:
+    """The bytes of each token: those of a byte-level alphabet, or of SentencePiece, or the characters as they are."""
+    written = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    added = {token: str(each.content) for token, each in tokenizer.added_tokens_decoder.items()}
+    others = [piece for token, piece in enumerate(written) if token not in added]
+    spell: Callable[[str], bytes]
+    if any(SPACE in piece for piece in others):
+        spell = _sentencepiece
+    elif byte_of_character().keys() >= {character for piece in others for character in piece}:
+        spell = _byte_level
+    else:
+        spell = _plain
+    return [added[token].encode() if token in added else spell(piece) for token, piece in enumerate(written)]
+
+
+def _byte_level(piece: str) -> bytes:
+    byte_of = byte_of_character()
+    return bytes(byte_of[character] for character in piece)
+
+
+def _plain(piece: str) -> bytes:
+    return piece.encode()
+
+
+def _sentencepiece(piece: str) -> bytes:
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        return bytes([int(piece[3:5], 16)])
+    return piece.replace(SPACE, " ").encode()
