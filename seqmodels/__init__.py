@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         Poisson,
         PseudoFrames,
     )
+    from seqmodels.offsets import LatentOffset
     from seqmodels.saved_files import load
     from seqmodels.sequences import Sequences, as_sequences
     from seqmodels.training import AdamW, Cosine, Muon, Perturbation, TensorBoard, Trapezoid
@@ -94,6 +95,7 @@ _PACKAGES = (
     "ngram",
     "hmm",
     "neural",
+    "offsets",
     "classification",
     "saved_files",
     "evaluation",
@@ -152,6 +154,7 @@ __all__ = [
     "IncomparableError",
     "LSTMSeq2Seq",
     "LSTMTagger",
+    "LatentOffset",
     "LeftToRight",
     "MaskedTransformer",
     "Measure",

@@ -44,7 +44,7 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
+LOADED = {*MODEL, "wrapped", "hmm", "neural", "ngram", "offsets", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -75,6 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fitting": {*PREPARED, "tagging", "training", "distributed", "fingerprint", "precision"},
     "model": MODEL,
     "wrapped": {*MODEL},
+    "offsets": {*MODEL, "wrapped", "hmm"},
     "hmm": MODEL,
     "neural": MODEL,
     "ngram": MODEL,
