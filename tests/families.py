@@ -94,7 +94,7 @@ def _offset(inner: Family, **options: Any) -> Family:
     """An unknown offset around another family, of vectors."""
 
     def make(length: Length = "given", **shared: Any) -> sm.SequenceModel:
-        return sm.LatentOffset(inner.make(random_state=1), max_iter=2, length=length, **options, **shared)
+        return sm.LatentOffset(inner.make(random_state=1), max_iter=2, n_folds=0, length=length, **options, **shared)
 
     return Family(f"offset-{inner.name}", make, ("vectors",))
 

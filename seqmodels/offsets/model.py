@@ -18,7 +18,7 @@ from seqmodels.observations import Observation
 from seqmodels.offsets.conditional import CursorGivenOffset, GivenOffset, HMMGivenOffset
 from seqmodels.offsets.cursor import OffsetCursor, evidence_of, log_prob_steps
 from seqmodels.offsets.filtering import Belief
-from seqmodels.offsets.training import Prior, cluster_ids, linear_offsets, posteriors, thinned_out
+from seqmodels.offsets.training import OffsetPrior, PriorOptions, cluster_ids, linear_offsets, offsets_of, thinned_out
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 from seqmodels.wrapped import WrappedModel
@@ -26,14 +26,15 @@ from seqmodels.wrapped import WrappedModel
 
 @dataclass(eq=False, repr=False)
 class LatentOffset(WrappedModel):
-    """``x_t = b + z_t``: z has the density of ``model``, ``b ~ N(0, C)`` is one for all of a sequence.
+    """``x_t = b + z_t``: z has the density of ``model``, ``b ~ N(0, B + W)`` is one for all of a sequence.
 
     The bias of a speaker, a channel or a sensor. It is integrated out, and inferred as one listens: ``p(x_t | x_<t) = ∫
     p(x_t | x_<t, b) p(b | x_<t) db``, with ``p(b | x_<t)`` a Gaussian, updated by each frame after that is scored. At
-    the start of every sequence it is the prior again. C is learned over the clusters of the training sequences
-    (speakers), by EM, where sequences have none each is a cluster of its own; ``model`` is fitted to the sequences less
-    the offsets of their clusters (speaker-adaptive training, Anastasakos et al. 1996, *A compact model for
-    speaker-adaptive training*).
+    the start of every sequence it is the prior again. B is the covariance between clusters (speakers), W that of the
+    sequences within one; both are learned by EM over the clusters of the training sequences. Where these have none,
+    each is a cluster of its own, and W is 0. ``model`` is fitted to the sequences less the offsets of their clusters
+    (speaker-adaptive training, Anastasakos et al. 1996, *A compact model for speaker-adaptive training*), as a linear
+    prediction of each vector from the last gives them.
 
     The posterior is exact for one Gaussian and one autoregression. With several components it is a mixture that grows
     with every frame; the Gaussian of its mean and covariance stands for it (assumed-density filtering). A network reads
@@ -44,20 +45,23 @@ class LatentOffset(WrappedModel):
     Args:
         model: an HMM or a network without an encoder, of vectors, with ``GaussianMixture`` or
             ``AutoregressiveGaussian``.
-        covariance_type: of C, ``"diag"`` or ``"full"``.
+        covariance_type: of B, ``"diag"`` or ``"full"``; W is full.
+        n_folds: B and W are learned from clusters that the model did not learn from: so many more models are fitted,
+            each without a part of the clusters (with fewer clusters, each without one). 0 learns them from the fit
+            itself, which knows its clusters, and so underrates how far others will lie from it.
         prior_count: pseudo-clusters of EM, and
         prior_variance: the variance of each feature's offset in them, in standardised units (1 is the variance of a
-            feature over the training frames). With few clusters they keep C from what only those have.
+            feature over the training frames); of W a tenth of it. With few clusters they keep B from what only those
+            have.
         max_iter: rounds of EM of the prior.
-        n_fits: how often ``model`` is fitted: first less the offsets that a linear prediction gives, then less those
-            under the fit before.
 
     All is computed in float64, whatever ``dtype`` is. The cost is that of the cursor, of many sequences at once, and of
     J Cholesky factors of order D a frame (J components of the mixture; of a network also D + 1 copies of it). Missing
     values are summed out where ``model`` does, but not under ``AutoregressiveGaussian``. A source of p(y | x) has the
     offset too; only an HMM infers it from the source.
 
-    Attributes (fitted): ``model_``; ``offset_mean_`` and ``offset_covariance_``, of the prior, in raw units.
+    Attributes (fitted): ``model_``; of the prior, in raw units, ``offset_mean_``, ``offset_covariance_`` (B + W) and
+    ``within_covariance_`` (W).
 
     >>> rng = np.random.default_rng(0)
     >>> bias = [np.full((1, 1), b) for b in rng.normal(0, 5, 12)]
@@ -70,10 +74,10 @@ class LatentOffset(WrappedModel):
     """
 
     covariance_type: Literal["diag", "full"] = "diag"
+    n_folds: int = 3
     prior_count: float = 1.0
     prior_variance: float = 0.25
     max_iter: int = 10
-    n_fits: int = 1
 
     @property
     def memory_(self) -> MemoryKind:
@@ -87,20 +91,29 @@ class LatentOffset(WrappedModel):
     def n_parameters_(self) -> int:
         self._setting()
         size = self.encoding_.size
-        return self.model_.n_parameters_ + (size if self.covariance_type == "diag" else size * (size + 1) // 2)
+        of_full = size * (size + 1) // 2
+        of_between = size if self.covariance_type == "diag" else of_full
+        return self.model_.n_parameters_ + of_between + (of_full if self.prior_.within.any() else 0)
 
     @property
     def offset_mean_(self) -> np.ndarray:
         """``(D,)`` of the prior, raw units: 0, or after ``enrol`` what is known of the speaker."""
         self._setting()
-        return np.asarray(self.prior_.mean[0].numpy() * self.encoding_.affine()[1])
+        return np.asarray(self.prior_.mean * self.encoding_.affine()[1])
 
     @property
     def offset_covariance_(self) -> np.ndarray:
-        """``(D, D)`` of the prior, raw units."""
+        """``(D, D)`` of the prior of a sequence's offset, raw units."""
         self._setting()
         scale = self.encoding_.affine()[1]
-        return np.asarray(self.prior_.covariance[0].numpy() * scale[:, None] * scale)
+        return np.asarray(self.prior_.covariance * scale[:, None] * scale)
+
+    @property
+    def within_covariance_(self) -> np.ndarray:
+        """``(D, D)`` of the offsets of sequences around that of their cluster, raw units."""
+        self._setting()
+        scale = self.encoding_.affine()[1]
+        return np.asarray(self.prior_.within * scale[:, None] * scale)
 
     def enrol(self, X: Any, y: Any = None) -> Self:
         """The model of this speaker: a fitted model whose prior is the posterior given these sequences.
@@ -119,12 +132,9 @@ class LatentOffset(WrappedModel):
         if not isinstance(X, np.ndarray) and not len(X):
             return enrolled
         examples = [replace(e, cluster=0) for e in self._setting().examples(checked_data(self, X, y))]
-        mean, covariance = self.prior_.mean.numpy(), self.prior_.covariance[0].numpy()
-        clusters = cluster_ids(examples)
-        means, covariances = posteriors(
-            examples, clusters, self._read, mean.copy(), mean[0], covariance, ROUNDS_OF_ENROLMENT
-        )
-        enrolled.prior_ = Belief(torch.as_tensor(means), torch.as_tensor(covariances))
+        start = np.tile(self.prior_.mean, (len(examples), 1))
+        result, _ = offsets_of(examples, cluster_ids(examples), self._read, self.prior_, start, ROUNDS_OF_ENROLMENT)
+        enrolled.prior_ = OffsetPrior(result.means[0], result.covariances[0], self.prior_.within)
         return enrolled
 
     # -- fitting -------------------------------------------------------------------------------------------
@@ -133,7 +143,7 @@ class LatentOffset(WrappedModel):
         super()._check_hyperparameters()
         if self.covariance_type not in ("diag", "full"):
             raise ValueError(f"covariance_type is {self.covariance_type!r}; pass 'diag' or 'full'")
-        for name, least in (("max_iter", 1), ("n_fits", 1)):
+        for name, least in (("max_iter", 1), ("n_folds", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least {least}")
         if not (0 <= self.prior_count < np.inf and 0 < self.prior_variance < np.inf):
@@ -155,12 +165,10 @@ class LatentOffset(WrappedModel):
 
     def _take(self, model: SequenceModel) -> None:
         super()._take(model)
-        size = self.encoding_.size
-        start = torch.as_tensor(self._prior().start(size))
-        self.prior_ = Belief(torch.zeros(1, size, dtype=torch.float64), start[None])
+        self.prior_ = self._options().start(self.encoding_.size, has_within=False)
 
-    def _prior(self) -> Prior:
-        return Prior(self.covariance_type == "diag", self.prior_count, self.prior_variance)
+    def _options(self) -> PriorOptions:
+        return PriorOptions(self.covariance_type == "diag", self.prior_count, self.prior_variance)
 
     def _examples_to_fit(self, train: list[Example], validation: list[Example]) -> tuple[list[Example], list[Example]]:
         self._check_observation()
@@ -177,50 +185,60 @@ class LatentOffset(WrappedModel):
         if not examples:
             return examples
         clusters = cluster_ids(examples)
-        return _less(examples, linear_offsets(examples, clusters, self._prior())[clusters])
+        return _less(examples, linear_offsets(examples, clusters, self._options())[clusters])
 
     def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
         seen = [e for e in train if e.weight > 0]
-        clusters = cluster_ids(seen)
-        offsets = self._fit_prior(seen, clusters, linear_offsets(seen, clusters, self._prior()))
-        for _ in range(self.n_fits - 1):
-            inner = self.model.clone()
-            apply_setting(inner, self._setting())
-            held_out = self._less_posterior(validation)
-            inner._fit(_less(seen, offsets[clusters]), held_out)
-            inner.fit_seconds_ = self.model_.fit_seconds_
-            self.model_, self.history_, self.converged_ = inner, inner.history_, inner.converged_
-            offsets = self._fit_prior(seen, clusters, offsets)
+        clusters, options = cluster_ids(seen), self._options()
+        start = linear_offsets(seen, clusters, options)
+        chosen = thinned_out(seen, clusters)
+        few, of_few = [seen[i] for i in chosen], clusters[chosen]
+        has_within = len(chosen) > len(start)
+        folds = self._folds(len(start))[of_few]
+        inner = {fold: self._fitted_without(fold, seen, clusters, start, validation) for fold in set(folds.tolist())}
 
-    def _fit_prior(self, examples: list[Example], clusters: np.ndarray, start: np.ndarray) -> np.ndarray:
-        """EM; returns the clusters' offsets ``(n, D)``."""
-        prior, chosen = self._prior(), thinned_out(examples, clusters)
-        covariance = prior.start(start.shape[1])
+        def read(examples: list[Example], offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            size = offsets.shape[1]
+            precision, gradient = np.zeros((len(examples), size, size)), np.zeros((len(examples), size))
+            for fold, model in inner.items():
+                part = np.flatnonzero(folds == fold)
+                precision[part], gradient[part] = self._read_by(model, [examples[i] for i in part], offsets[part])
+            return precision, gradient
 
-        def maximise(means: np.ndarray, covariances: np.ndarray) -> np.ndarray:
-            nonlocal covariance
-            covariance = prior.maximised(means, covariances)
-            return covariance
+        prior = options.start(start.shape[1], has_within=has_within)
+        _, self.prior_ = offsets_of(few, of_few, read, prior, start[of_few], self.max_iter, options)
 
-        few = [examples[i] for i in chosen]
-        zero = np.zeros(start.shape[1])
-        means, _ = posteriors(few, clusters[chosen], self._read, start, zero, covariance, self.max_iter, maximise)
-        self.prior_ = Belief(torch.as_tensor(zero[None]), torch.as_tensor(covariance[None]))
-        return means
+    def _folds(self, n_clusters: int) -> np.ndarray:
+        """``(C,)`` the fold of each cluster; all in fold 0 where there are none."""
+        n_folds = min(self.n_folds, n_clusters)
+        if n_folds < 2:
+            return np.zeros(n_clusters, dtype=np.int64)
+        return np.random.default_rng(self.random_state).permutation(n_clusters) % n_folds + 1
 
-    def _less_posterior(self, examples: list[Example]) -> list[Example]:
-        """Examples less their clusters' offsets, given all of them."""
-        if not examples:
-            return examples
-        clusters, mean = cluster_ids(examples), self.prior_.mean[0].numpy()
-        start = np.repeat(mean[None], int(clusters.max()) + 1, 0)
-        means, _ = posteriors(
-            examples, clusters, self._read, start, mean, self.prior_.covariance[0].numpy(), ROUNDS_OF_ENROLMENT
-        )
-        return _less(examples, means[clusters])
+    def _fitted_without(
+        self,
+        fold: int,
+        examples: list[Example],
+        clusters: np.ndarray,
+        offsets: np.ndarray,
+        validation: list[Example],
+    ) -> SequenceModel:
+        """The model inside, of fold 0; else one like it, fitted to the clusters of the other folds."""
+        if not fold:
+            return self.model_
+        other = np.flatnonzero(self._folds(len(offsets))[clusters] != fold)
+        inner = self.model.clone()
+        apply_setting(inner, self._setting())
+        inner._fit(_less([examples[i] for i in other], offsets[clusters[other]]), self._less_linear_offsets(validation))
+        return inner
 
     def _read(self, examples: list[Example], offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        read = evidence_of(self._given_offset(), examples, offsets)
+        return self._read_by(self._inner(), examples, offsets)
+
+    def _read_by(
+        self, inner: SequenceModel, examples: list[Example], offsets: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        read = evidence_of(self._given_offset(inner), examples, offsets)
         return read.precision.numpy(), read.gradient.numpy()
 
     # -- scoring -------------------------------------------------------------------------------------------
@@ -230,13 +248,13 @@ class LatentOffset(WrappedModel):
 
     def cursor(self, n_steps: int | None = None) -> OffsetCursor:
         self._setting()
-        device = self._device()
-        prior = Belief(self.prior_.mean.to(device), self.prior_.covariance.to(device))
-        return OffsetCursor(self._given_offset(n_steps), prior)
+        device, prior = self._device(), self.prior_
+        mean, covariance = (torch.as_tensor(x, device=device)[None] for x in (prior.mean, prior.covariance))
+        return OffsetCursor(self._given_offset(self._inner(), n_steps), Belief(mean, covariance))
 
-    def _given_offset(self, n_steps: int | None = None) -> GivenOffset[Any]:
-        inner = copy.copy(self._inner())
-        inner.dtype = "float64"
+    def _given_offset(self, inner: SequenceModel, n_steps: int | None = None) -> GivenOffset[Any]:
+        inner = copy.copy(inner)
+        inner.dtype, inner.device = "float64", self.device
         cursor = inner.cursor(n_steps)
         if isinstance(cursor, HMMCursor):
             return HMMGivenOffset(cursor)
@@ -245,15 +263,19 @@ class LatentOffset(WrappedModel):
     # -- keeping -------------------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Any]:
-        return {"offset_mean": self.prior_.mean[0].numpy(), "offset_covariance": self.prior_.covariance[0].numpy()}
+        prior = self.prior_
+        return {"offset_mean": prior.mean, "offset_between": prior.between, "offset_within": prior.within}
 
     def _restore(self, state: dict[str, Any]) -> None:
         size = self.encoding_.size
         mean = array_of(state, "offset_mean", np.float64, (size,))
-        covariance = array_of(state, "offset_covariance", np.float64, (size, size))
-        if not (np.isfinite(mean).all() and np.isfinite(covariance).all() and np.linalg.eigvalsh(covariance)[0] >= 0):
+        between, within = (
+            array_of(state, name, np.float64, (size, size)) for name in ("offset_between", "offset_within")
+        )
+        is_finite = all(np.isfinite(array).all() for array in (mean, between, within))
+        if not (is_finite and np.linalg.eigvalsh(between)[0] > 0 and np.linalg.eigvalsh(within)[0] >= -1e-12):
             raise ValueError("the prior of the offset is no Gaussian")
-        self.prior_ = Belief(torch.as_tensor(mean[None]), torch.as_tensor(covariance[None]))
+        self.prior_ = OffsetPrior(mean, between, within)
 
 
 ROUNDS_OF_ENROLMENT = 10
