@@ -112,6 +112,11 @@ class WrappedModel(SequenceModel, ABC):
         encoding = self.model.encoding
         return self.model._default_encoding(kind, values) if encoding == "auto" else encoding
 
+    def _with_floor(self, factor: float) -> Self:
+        floored = super()._with_floor(factor)
+        floored.model_ = self.model_._with_floor(factor)
+        return floored
+
     # -- keeping -------------------------------------------------------------------------------------------
 
     def _members(self) -> dict[str, SequenceModel]:

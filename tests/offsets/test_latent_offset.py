@@ -171,17 +171,17 @@ def test_frames_far_from_all_others_have_a_density(row: Row, size: float) -> Non
 def test_the_prior_is_that_of_the_clusters() -> None:
     rng = np.random.default_rng(1)
     X, clusters = [], []
-    for speaker in range(60):
+    for speaker in range(40):
         bias = rng.normal(0, [2.0, 1.0])
-        for _ in range(8):
-            X.append(bias + rng.normal(0, [0.5, 1.0]) + rng.standard_normal((30, 2)))
+        for _ in range(6):
+            X.append(bias + rng.normal(0, [0.5, 1.0]) + rng.standard_normal((20, 2)))
             clusters.append(str(speaker))
-    model = sm.LatentOffset(sm.HMM(1), max_iter=30).fit(sm.Sequences(X, clusters=clusters))
+    model = sm.LatentOffset(sm.HMM(1), n_folds=2).fit(sm.Sequences(X, clusters=clusters))
     within = model.within_covariance_
     assert_allclose(np.diag(model.offset_covariance_ - within), [4.0, 1.0], rtol=0.4)
     assert_allclose(np.diag(within), [0.25, 1.0], rtol=0.2)
     assert_allclose(model.model_.covariances_[0, 0], [1.25, 2.0], rtol=0.15)  # sequences less their clusters' offsets
-    one_each = sm.LatentOffset(sm.HMM(1)).fit(X[:50])
+    one_each = sm.LatentOffset(sm.HMM(1), n_folds=0, max_iter=2).fit(X[:20])
     assert not one_each.within_covariance_.any()
 
 
