@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         Poisson,
         PseudoFrames,
     )
+    from seqmodels.offsets import LatentOffset
     from seqmodels.saved_files import load
     from seqmodels.sequences import Sequences, as_sequences
     from seqmodels.training import AdamW, Cosine, Muon, Perturbation, TensorBoard, Trapezoid
@@ -104,6 +105,7 @@ _PACKAGES = (
     "context_tree",
     "hmm",
     "neural",
+    "offsets",
     "classification",
     "saved_files",
     "evaluation",
@@ -167,6 +169,7 @@ __all__ = [
     "IncomparableError",
     "LSTMSeq2Seq",
     "LSTMTagger",
+    "LatentOffset",
     "LeftToRight",
     "MaskedTransformer",
     "Measure",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ class Example:
 
     ``log_det`` (the sum over its steps) and ``n_units`` turn a sum of encoded log-probabilities into nats per raw unit.
     ``states`` are hidden states that are known, for each step of the source and then the values, -1 where not.
+    ``cluster`` is the number of the sequence's cluster among those it was encoded with; None: it names none.
     """
 
     values: np.ndarray
@@ -28,6 +29,7 @@ class Example:
     log_det: float = 0.0
     n_units: int = 0
     states: np.ndarray | None = None
+    cluster: int | None = None
 
 
 class OnDisk:
@@ -269,12 +271,16 @@ class Setting:
         sources = [None if encoding is None else encoding.encode(x) for x in data.X]
         states = [None] * len(data.X) if data.states is None else data.states
         scored = zip(data.scored, sources, data.scored.n_units, data.weights, states, strict=True)
-        return [
+        examples = [
             self._on_disk(item, source, int(n), float(w), known)
             if on_disk and isinstance(item, np.memmap)
             else self._example(item, source, int(n), float(w), known)
             for item, source, n, w, known in scored
         ]
+        clusters = cluster_numbers(data)
+        if clusters is None:
+            return examples
+        return [replace(example, cluster=int(k)) for example, k in zip(examples, clusters, strict=True)]
 
     def _on_disk(
         self, item: np.memmap, source: np.ndarray | None, n_units: int, weight: float, states: np.ndarray | None

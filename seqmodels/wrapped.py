@@ -67,10 +67,14 @@ class WrappedModel(SequenceModel, ABC):
         inner = self.model.clone()
         inner.verbose = inner.verbose or self.verbose
         apply_setting(inner, self._setting())
-        inner._fit(train, validation)
+        inner._fit(*self._examples_to_fit(train, validation))
         inner.fit_seconds_ = time.perf_counter() - began
         self._take(inner)
         self._fit_around(train, validation)
+
+    def _examples_to_fit(self, train: list[Example], validation: list[Example]) -> tuple[list[Example], list[Example]]:
+        """What the model inside is fitted to. By default what the wrapping is fitted to."""
+        return train, validation
 
     def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
         """Learn what the wrapping has to learn, ``model_`` being fitted. By default nothing."""
@@ -107,6 +111,11 @@ class WrappedModel(SequenceModel, ABC):
     def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
         encoding = self.model.encoding
         return self.model._default_encoding(kind, values) if encoding == "auto" else encoding
+
+    def _with_floor(self, factor: float) -> Self:
+        floored = super()._with_floor(factor)
+        floored.model_ = self.model_._with_floor(factor)
+        return floored
 
     # -- keeping -------------------------------------------------------------------------------------------
 

@@ -135,6 +135,15 @@ def _adapted(name: str, kind: DataKind, make: Callable[..., sm.SequenceModel], *
     return Family(name, make, (kind,), reads_source=False, classes=classes)
 
 
+def _offset(inner: Family, **options: Any) -> Family:
+    """An unknown offset around another family, of vectors."""
+
+    def make(length: Length = "given", **shared: Any) -> sm.SequenceModel:
+        return sm.LatentOffset(inner.make(random_state=1), max_iter=2, n_folds=0, length=length, **options, **shared)
+
+    return Family(f"offset-{inner.name}", make, ("vectors",))
+
+
 FAMILIES = (
     Family("ngram-kneser-ney", partial(sm.NGram, 3), ("symbols", "text")),
     Family("ngram-witten-bell", partial(sm.NGram, 3, smoothing="witten-bell"), ("symbols", "text")),
@@ -276,6 +285,11 @@ FAMILIES = (
         partial(TorchModel, CausalTokens, n_symbols=N_SYMBOLS, start=3, end=4, context=4),
         CausalTokens,
     ),
+    _offset(_hmm("hmm-diag", sm.GaussianMixture(2, background=0.01))),
+    _offset(_hmm("hmm-full", sm.GaussianMixture(2, "full")), covariance_type="full"),
+    _offset(_hmm("hmm-ar", sm.AutoregressiveGaussian(2))),
+    _offset(_network("lstm", sm.LSTM, n_layers=2)),
+    _offset(_network("transformer", sm.Transformer, context=4, observation=sm.AutoregressiveGaussian(2, "diag"))),
     _from("text", Family("hmm-ignoring", partial(sm.HMM, 2, max_iter=3, ignore_source=True), ("vectors", "symbols"))),
     _from("vectors", Family("ngram-ignoring", partial(sm.NGram, 2, ignore_source=True), ("symbols",))),
     _from("vectors", _network("lstm-ignoring", sm.LSTM, "symbols", ignore_source=True)),

@@ -45,7 +45,7 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "wrapped", "hmm", "neural", "ngram", "context_tree", "classification", "adapt", "loading"}
+LOADED = {*MODEL, "wrapped", "hmm", "neural", "ngram", "context_tree", "offsets", "classification", "adapt", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -77,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fitting": {*PREPARED, "tagging", "training", "distributed", "fingerprint", "precision"},
     "model": MODEL,
     "wrapped": {*MODEL},
+    "offsets": {*MODEL, "wrapped", "hmm"},
     "hmm": MODEL,
     "neural": MODEL,
     "ngram": MODEL,

@@ -72,7 +72,8 @@ class PaddedBatch:
         may_end: (B, T) bool, where the end has a probability.
         is_after_source: (B, T) bool, steps after the source where source and target are one row.
         step_weights: (B, T) float, the weight of a step's log-probability, 0 where it is padded or not scored.
-        past: (B, T, p, D), the p elements before each step, NaN before the first; None where p is 0.
+        past: (B, T, p, D), the p elements before each step, NaN before the first; None where p is 0. A missing value is
+            the last one before it (``carried_forward``).
         source, source_mask: (B, S, ...) and (B, S), True where real, for an encoder.
         rows: of each of the B.
     """
@@ -142,9 +143,19 @@ def _steps_of(row: Row, steps: StepRange, width: int, n_past: int) -> tuple[np.n
     past = np.zeros(0)
     if n_past:
         index = step[:, None] - np.arange(n_past, 0, -1)  # (T, p), oldest first
-        past = np.where((index >= 0)[..., None], values[np.clip(index, 0, n - 1)], np.nan)
+        past = np.where((index >= 0)[..., None], carried_forward(values)[np.clip(index, 0, n - 1)], np.nan)
     may_end = (step > row.first) & row.has_end
     return inputs, targets, step == 0, (step == n) & row.has_end, may_end, step >= row.first, step_weights, past
+
+
+def carried_forward(values: np.ndarray) -> np.ndarray:
+    """``(L, D)`` with the last value of its feature for each that is missing; 0, the mean, before there is one."""
+    missing = np.isnan(values)
+    if not missing.any():
+        return values
+    last = np.maximum.accumulate(np.where(missing, 0, np.arange(len(values))[:, None]), axis=0)
+    filled: np.ndarray = np.nan_to_num(np.take_along_axis(values, last, axis=0), nan=0.0)
+    return filled
 
 
 def _steps_of_source(source: np.ndarray | None, steps: StepRange) -> np.ndarray | None:

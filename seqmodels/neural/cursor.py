@@ -31,6 +31,7 @@ class NetworkState(Generic[State]):
         network_state: of the network.
         outputs: (n, P), of its head.
         recent: (n, w, ...), the last elements, which a new window reads again.
+        filled: the same for an observation's past, with the last value of its feature for each that is missing.
         position: of the next step.
         window: the first step of the current window.
         first: the first scored step.
@@ -41,6 +42,7 @@ class NetworkState(Generic[State]):
     network_state: State
     outputs: Tensor
     recent: Tensor
+    filled: Tensor
     position: int
     window: int
     first: int
@@ -75,31 +77,31 @@ class NetworkCursor(Generic[State]):
             start = self.module.start(n, padded, mask)
             recent = torch.zeros(n, 0, *width, dtype=dtype, device=parameter.device)
             n_steps = None if padded is None or not self.module.network.aligned else padded.shape[1]
-            return self._read(NetworkState(start, recent, recent, 0, 0, 0, n_steps), 1)
+            return self._read(NetworkState(start, recent, recent, recent, 0, 0, 0, n_steps), 1)
         sources = stacked_sources(source, n)
         assert sources is not None, "there is a source"
         sources = sources.to(parameter.device, parameter.dtype if sources.is_floating_point() else torch.int64)
         first = sources.shape[1]
         window = self.windowing.windows(first + 1)[-1][0]
-        return self.begin_window(sources, first, window, first)
+        return self.begin_window(sources, self._filled(sources), first, window, first)
 
     @torch.no_grad()
     def advance(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
         """Take each sequence's next element; at the end of a window begin the next."""
-        recent = torch.cat([state.recent, x.to(state.recent).unsqueeze(1)], dim=1)
+        recent, filled = self._with_steps(state, x.unsqueeze(1))
         position, window = state.position + 1, self.windowing.window_of(state.position + 1, state.window)
         keep = max(self.windowing.context or 0, self.observation.n_past, 1)
-        advanced = replace(state, recent=recent[:, -keep:], position=position, window=window)
+        advanced = replace(state, recent=recent[:, -keep:], filled=filled[:, -keep:], position=position, window=window)
         if advanced.is_over:
             return advanced
         if window == state.window:
             return self._read(advanced, 1)
-        return self.begin_window(advanced.recent, position, window, state.first)
+        return self.begin_window(advanced.recent, advanced.filled, position, window, state.first)
 
     @torch.no_grad()
     def read(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
         """Take each sequence's next T elements, ``x (n, T, ...)``, in one call of the network."""
-        recent, length = torch.cat([state.recent, x.to(state.recent)], dim=1), x.shape[1]
+        (recent, filled), length = self._with_steps(state, x), x.shape[1]
         position, window = state.position + length, state.window
         for step in range(state.position + 1, position + 1):
             window = self.windowing.window_of(step, window)
@@ -107,14 +109,35 @@ class NetworkCursor(Generic[State]):
         if window == state.window:
             after = self._read(replace(state, recent=recent, position=position), length)
         else:
-            after = self.begin_window(recent, position, window, state.first)
-        return replace(after, recent=recent[:, -keep:])
+            after = self.begin_window(recent, filled, position, window, state.first)
+        return replace(after, recent=recent[:, -keep:], filled=filled[:, -keep:])
 
     @torch.no_grad()
-    def begin_window(self, recent: Tensor, position: int, window: int, first: int) -> NetworkState[State]:
+    def begin_window(
+        self, recent: Tensor, filled: Tensor, position: int, window: int, first: int
+    ) -> NetworkState[State]:
         """The state at a position in its window, computed from the window's first step on; see ``NetworkState``."""
         start = self.module.start(len(recent), None, None)
-        return self._read(NetworkState(start, recent, recent, position, window, first), position - window + 1)
+        return self._read(NetworkState(start, recent, recent, filled, position, window, first), position - window + 1)
+
+    def _with_steps(self, state: NetworkState[State], x: Tensor) -> tuple[Tensor, Tensor]:
+        """``recent`` and ``filled`` of the state, with the next elements ``x (n, T, ...)`` after them."""
+        x = x.to(state.recent)
+        recent = torch.cat([state.recent, x], dim=1)
+        if not self.observation.n_past:
+            return recent, recent
+        return recent, torch.cat([state.filled, self._filled(x, state.filled)], dim=1)
+
+    def _filled(self, x: Tensor, before: Tensor | None = None) -> Tensor:
+        """``x (n, T, ...)`` with the last value of its feature for each that is missing; 0 before there is one."""
+        if not x.is_floating_point() or not bool(x.isnan().any()):
+            return x
+        last = torch.zeros_like(x[:, 0]) if before is None or not before.shape[1] else before[:, -1]
+        steps = []
+        for step in x.unbind(1):
+            last = torch.where(step.isnan(), last, step)
+            steps.append(last)
+        return torch.stack(steps, 1)
 
     def _read(self, state: NetworkState[State], n_inputs: int) -> NetworkState[State]:
         """Let the network read its last ``n_inputs`` inputs."""
@@ -152,14 +175,15 @@ class NetworkCursor(Generic[State]):
             network_state=select(state.network_state, index),
             outputs=select(state.outputs, index),
             recent=select(state.recent, index),
+            filled=select(state.filled, index),
         )
 
     def _past(self, state: NetworkState[State]) -> Tensor | None:
         n_past = self.observation.n_past
         if n_past == 0:
             return None
-        missing = n_past - state.recent.shape[1]
-        return F.pad(state.recent, (0, 0, max(0, missing), 0), value=torch.nan)[:, -n_past:]
+        missing = n_past - state.filled.shape[1]
+        return F.pad(state.filled, (0, 0, max(0, missing), 0), value=torch.nan)[:, -n_past:]
 
 
 # -- networks of symbols ---------------------------------------------------------------------------------------
@@ -233,7 +257,7 @@ class SymbolCursor(Generic[State, StepperState]):
         inputs = self.base.last_inputs(recent, position, first, position - window + 1)
         prefilled = self.stepper.prefill(self.base.module.embed(*inputs))
         if prefilled is None:
-            return self._converted(self.base.begin_window(recent, position, window, first))
+            return self._converted(self.base.begin_window(recent, recent, position, window, first))
         hidden, state = prefilled
         return SymbolState(state, self._head(hidden), position, window, first, recent.unbind(1))
 

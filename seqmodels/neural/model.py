@@ -37,7 +37,7 @@ from seqmodels.neural.options import (
 )
 from seqmodels.neural.scoring import batch_log_prob, log_prob_steps
 from seqmodels.neural.weights import build_with_weights
-from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.precision import DTYPES, squares_exceed_float32, where_largest
 from seqmodels.preparation import MAX_HELD_OUT, Example
 from seqmodels.randomness import InitialDraws, fit_generator, training_draws
@@ -250,7 +250,10 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     def _reads_missing(self) -> bool:
         module = self.module_
-        return self.observation_.sums_out_missing and (module.missing is not None or not module.network.reads_past)
+        return self._sums_out(self.observation_) and (module.missing is not None or not module.network.reads_past)
+
+    def _sums_out(self, observation: Observation) -> bool:
+        return super()._sums_out(observation) or isinstance(observation, AutoregressiveGaussian)
 
     def _source_shares_encoding(self) -> bool:
         return not self._has_encoder or self.tie_embeddings

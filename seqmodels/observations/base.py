@@ -199,6 +199,28 @@ class Observation(Configurable, ABC):
             others = torch.logaddexp(joint, torch.stack(flipped, -1))
         return FullConditionals(joint - others, others)
 
+    # -- vectors that are shifted --------------------------------------------------------------------------
+
+    def shifted_means(self, output_parameters: Tensor, offset: Tensor, past: Tensor | None = None) -> Tensor:
+        """``(..., M, D)`` means of the M Gaussians whose mixture x is, where ``x - offset (..., D)`` has this density.
+
+        ``past`` is that of x, so that the density's is ``past - offset``.
+
+        Raises:
+            ValueError: a density that is no mixture of Gaussians.
+        """
+        raise ValueError(f"the observation {self!r} is no mixture of Gaussians, so its vectors have no offset")
+
+    def mixture_precisions(
+        self, output_parameters: Tensor, size: int, past: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Log-weights ``(..., M)`` of these Gaussians, and lower triangular L ``(..., M, D, D)``: precision ``L Lᵀ``.
+
+        Raises:
+            ValueError: a density that is no mixture of Gaussians.
+        """
+        raise ValueError(f"the observation {self!r} is no mixture of Gaussians, so its vectors have no offset")
+
     # -- floors of variances -------------------------------------------------------------------------------
 
     def with_floor(self, factor: float) -> Observation:

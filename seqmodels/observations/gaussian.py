@@ -23,6 +23,7 @@ from seqmodels.observations.base import FullConditionals, full_conditionals_of_i
 
 ShapeType = Literal["diag", "full", "lowrank"]
 CovarianceType = Literal["diag", "full", "tied", "spherical", "lowrank"]
+LARGEST_LOG_VARIANCE = 200 * math.log(10)
 
 
 def n_shape_parameters(shape_type: ShapeType, size: int, rank: int = 0) -> int:
@@ -41,13 +42,31 @@ def precision_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
     return factor
 
 
+def precision_factor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> Tensor:
+    """Lower triangular L ``(..., D, D)`` of any shape, whose precision is ``L Lᵀ``.
+
+    Its diagonal does not underflow: a variance is taken for 1e200 where a network makes it larger.
+    """
+    if shape_type == "full":
+        logs, below = shape.split([size, shape.shape[-1] - size], -1)
+        return precision_cholesky(torch.cat([logs.clamp(min=-0.5 * LARGEST_LOG_VARIANCE), below], -1), size, floor)
+    if shape_type == "diag":
+        return torch.diag_embed(torch.exp(-0.5 * shape.clamp(min=math.log(floor), max=LARGEST_LOG_VARIANCE)))
+    log_variance, factor = unpack_lowrank(shape, size, floor)
+    covariance = torch.diag_embed(log_variance.exp()) + factor @ factor.mT
+    return precision_cholesky(shape_of_covariance(covariance), size, torch.finfo(shape.dtype).tiny)
+
+
+def shape_of_factor(factor: Tensor) -> Tensor:
+    """The inverse of ``precision_cholesky``: lower triangular ``(..., D, D)`` -> ``(..., D(D+1)/2)`` numbers."""
+    size = factor.shape[-1]
+    rows, columns = torch.tril_indices(size, size, offset=-1, device=factor.device)
+    return torch.cat([factor.diagonal(dim1=-2, dim2=-1).log(), factor[..., rows, columns]], dim=-1)
+
+
 def shape_of_covariance(covariance: Tensor) -> Tensor:
-    """The inverse of ``precision_cholesky``: covariances ``(..., D, D)`` -> ``(..., D(D+1)/2)`` numbers."""
-    size = covariance.shape[-1]
-    factor = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(covariance)))
-    rows, columns = torch.tril_indices(size, size, offset=-1, device=covariance.device)
-    log_diagonal = factor.diagonal(dim1=-2, dim2=-1).log()
-    return torch.cat([log_diagonal, factor[..., rows, columns]], dim=-1)
+    """The inverse of ``covariance_of_shape``: covariances ``(..., D, D)`` -> ``(..., D(D+1)/2)`` numbers."""
+    return shape_of_factor(torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(covariance))))
 
 
 def covariance_of_shape(shape: Tensor, size: int, floor: float) -> Tensor:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from scipy.integrate import quad
 
 import seqmodels as sm
+from seqmodels.neural.batches import carried_forward
 
 rng = np.random.default_rng(0)
 WHOLE = [rng.normal(size=(n, 2)).cumsum(0) for n in (12, 7, 9, 15, 5)]
@@ -23,6 +25,9 @@ MODELS = {
     "elman-lowrank": sm.ElmanRNN(observation=sm.GaussianMixture(2, "lowrank", rank=1), **SMALL),
     "transformer-windows": sm.Transformer(context=4, n_heads=2, **SMALL),
     "gru-stop": sm.GRU(length="stop", **SMALL),
+    "gru-ar": sm.GRU(observation=sm.AutoregressiveGaussian(1), **SMALL),
+    "lstm-ar": sm.LSTM(observation=sm.AutoregressiveGaussian(3, "diag"), **SMALL),
+    "transformer-ar": sm.Transformer(context=4, n_heads=2, observation=sm.AutoregressiveGaussian(2), **SMALL),
 }
 
 
@@ -119,4 +124,38 @@ def test_missing_values_in_targets_and_in_sources_that_are_read_with_them() -> N
 
 def test_an_observation_that_cannot_sum_them_out_refuses() -> None:
     with pytest.raises(ValueError, match="sequence 0 of X has a NaN"):
-        sm.GRU(observation=sm.AutoregressiveGaussian(1), **SMALL).fit(HOLES)
+        sm.GRU(observation=sm.Columns([(sm.GaussianMixture(), 1), (sm.AutoregressiveGaussian(1), 1)]), **SMALL).fit(
+            HOLES
+        )
+
+
+def test_an_autoregression_reads_the_last_value_of_each_feature() -> None:
+    nan = np.nan
+    x = np.array([[nan, 1.0], [2.0, nan], [nan, nan], [3.0, 4.0]])
+    assert_array_equal(carried_forward(x), [[0.0, 1.0], [2.0, 1.0], [2.0, 1.0], [3.0, 4.0]])
+    model = rough(MODELS["gru-ar"].clone().fit(HOLES, validation=None))
+    cursor = model.cursor()
+    state = cursor.start()
+    for step, expected in zip(torch.as_tensor(x), carried_forward(x), strict=True):
+        state = cursor.advance(state, step[None])
+        assert_array_equal(cursor.distribution(state).past[0, -1], expected)
+    read = cursor.read(cursor.start(), torch.as_tensor(x)[None])
+    assert_array_equal(cursor.distribution(read).past, cursor.distribution(state).past)
+
+
+def test_what_an_autoregression_gives_of_some_features_is_its_marginal() -> None:
+    model = rough(MODELS["gru-ar"].clone().fit(HOLES, validation=None))
+    x = HOLES[2][:6].copy()
+    x[5] = [nan_free(x[5, 0]), np.nan]
+    marginal = model.log_prob_steps([x])[0][5]
+
+    def density(value: float) -> float:
+        filled = x.copy()
+        filled[5, 1] = value
+        return float(np.exp(model.log_prob_steps([filled])[0][5]))
+
+    assert np.log(quad(density, -300, 300, points=[0.0], limit=200)[0]) == pytest.approx(marginal, abs=1e-6)
+
+
+def nan_free(value: float) -> float:
+    return 0.5 if np.isnan(value) else float(value)

@@ -1,0 +1,95 @@
+"""Speakers that no model has heard, with and without an unknown offset: ``python experiments/offsets.py FOLDER``.
+
+The free-spoken-digit recordings, ``digit_speaker_index.wav``, of four speakers, each left out in turn: nats a frame of
+13 cepstra, of a model fitted to the other three, and of the same model with ``LatentOffset`` around it, after 0 and
+after 5 enrolment utterances of the unheard speaker, which are not scored. Nothing is chosen by its score: the prior
+of the offset is learned by leaving out each of the three speakers in turn (``n_folds=3``). ``var`` is the linear
+prediction, an autoregression of one state.
+"""
+
+import argparse
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from seqmodels import (
+    HMM,
+    LSTM,
+    AutoregressiveGaussian,
+    GaussianMixture,
+    LatentOffset,
+    Perturbation,
+    SequenceModel,
+    Sequences,
+    data,
+)
+from seqmodels.evaluation.provenance import stamped
+
+RESULTS = Path("experiments/results/offsets")
+N_ENROLLED = 5
+
+
+def lstm(perturbation: Perturbation | None = None) -> LSTM:
+    """With the settings of ``unheard_speakers.py``."""
+    observation = GaussianMixture(4, "full", min_covariance=1e-4)
+    options: dict[str, Any] = {"d_model": 64, "max_steps": 250, "batch_size": 16, "linear_start": True}
+    return LSTM(observation=observation, perturbation=perturbation, **options)
+
+
+MODELS: dict[str, Callable[[], SequenceModel]] = {
+    "hmm, 32 states": lambda: HMM(32, observation=GaussianMixture(1, "full"), n_init=1, max_iter=20),
+    "autoregressive hmm, 16 states": lambda: HMM(16, observation=AutoregressiveGaussian(), n_init=1, max_iter=30),
+    "lstm": lstm,
+    "lstm, perturbed": lambda: lstm(Perturbation(1.0, 0.3)),
+}
+
+
+def measured(name: str, train: Sequences, enrolment: Sequences, test: Sequences) -> dict[str, float]:
+    """Scores of one model on one unheard speaker."""
+    began = process_time()
+    plain = MODELS[name]().fit(train)
+    between = process_time()
+    model = LatentOffset(MODELS[name](), n_folds=3).fit(train)
+    return {
+        "without": plain.score(test),
+        "enrolled_0": model.score(test),
+        f"enrolled_{N_ENROLLED}": model.enrol(enrolment).score(test),
+        "cpu_seconds_without": between - began,
+        "cpu_seconds": process_time() - between,
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--few", type=int, default=12, help="recordings of a word and speaker")
+    parser.add_argument("--only", choices=list(MODELS), help="one model; results are added to those of others")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", message=".*on the floor of the variances")
+    recordings = data.audio(arguments.folder)
+    speaker = recordings.metadata["speaker"].to_numpy()
+    is_few = recordings.metadata["index"].to_numpy() < arguments.few
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for name in [arguments.only] if arguments.only else list(MODELS):
+        rows = []
+        for unheard in sorted(set(speaker)):
+            train = recordings.take(is_few & (speaker != unheard))
+            test = recordings.take(is_few & (speaker == unheard))
+            others = np.flatnonzero(~is_few & (speaker == unheard))
+            drawn = np.random.default_rng(0).choice(others, N_ENROLLED, replace=False)
+            scores = measured(name, train, recordings.take(np.isin(np.arange(len(speaker)), drawn)), test)
+            var = HMM(1, observation=AutoregressiveGaussian(), n_init=1).fit(train).score(test)
+            row = {"model": name, "unheard": unheard, **scores, "var": var}
+            rows.append({key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()})
+            print(row, flush=True)
+        stamped(pd.DataFrame(rows)).to_csv(RESULTS / f"{name.replace(', ', '-').replace(' ', '_')}.csv", index=False)
+    tables = [pd.read_csv(path) for path in sorted(RESULTS.glob("*.csv"))]
+    columns = ["without", "enrolled_0", f"enrolled_{N_ENROLLED}", "var"]
+    print(pd.concat(tables).groupby("model", sort=False)[columns].mean().round(2).to_string())

@@ -1,0 +1,200 @@
+"""An unknown offset against joint Gaussians in which it is integrated out."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
+
+import seqmodels as sm
+from seqmodels.offsets.training import OffsetPrior
+from tests.families import OFFSET, Row, rough, rows
+
+LENGTHS = (5, 1, 3, 6, 4, 4)
+SPEAKERS = ("a", "a", "b", "b", "c", "c")
+BETWEEN, WITHIN = np.array([[0.5, 0.1], [0.1, 0.3]]), np.array([[0.2, -0.05], [-0.05, 0.1]])
+
+
+@cache
+def sequences() -> sm.Sequences:
+    rng = np.random.default_rng(0)
+    biases = dict(zip("abc", rng.normal(0, 2, (3, 2)), strict=True))
+    X = [biases[s] + 0.5 * np.cumsum(rng.standard_normal((n, 2)), 0) for n, s in zip(LENGTHS, SPEAKERS, strict=True)]
+    return sm.Sequences(X, clusters=SPEAKERS)
+
+
+def fitted(inner: sm.SequenceModel) -> sm.LatentOffset:
+    """With a prior that is told."""
+    model = sm.LatentOffset(inner, n_folds=0, max_iter=1, dtype="float64").fit(sequences(), validation=None)
+    model.prior_ = OffsetPrior(np.array([0.1, -0.2]), BETWEEN, WITHIN)
+    return model
+
+
+def joint(model: sm.LatentOffset, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of n encoded steps less their offset, of a model whose predictions are linear Gaussian.
+
+    Asked of its own cursor: what it predicts after no step, after zeros and after ones.
+    """
+    cursor = copy.copy(model.model_).set_params(dtype="float64").cursor()
+
+    def moments(past: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        state = cursor.start(None, 1)
+        for x in past:
+            state = cursor.advance(state, torch.as_tensor(x)[None])
+        seen = cursor.distribution(state).as_distribution(
+            torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+        )
+        parts = seen.component_distribution
+        is_full = isinstance(parts, torch.distributions.MultivariateNormal)
+        covariance = parts.covariance_matrix[0] if is_full else torch.diag(parts.variance[0])
+        return parts.mean[0].numpy(), covariance.numpy()
+
+    mean, covariance = np.zeros(2 * n), np.zeros((2 * n, 2 * n))
+    for t in range(n):
+        zero = np.zeros((t, 2))
+        intercept, noise = moments(zero)
+        regression = np.zeros((2, 2 * t))
+        for k in range(2 * t):
+            unit = zero.copy().reshape(-1)
+            unit[k] = 1
+            regression[:, k] = moments(unit.reshape(-1, 2))[0] - intercept
+        now = slice(2 * t, 2 * t + 2)
+        mean[now] = intercept + regression @ mean[: 2 * t]
+        covariance[now, : 2 * t] = regression @ covariance[: 2 * t, : 2 * t]
+        covariance[: 2 * t, now] = covariance[now, : 2 * t].T
+        covariance[now, now] = regression @ covariance[: 2 * t, : 2 * t] @ regression.T + noise
+    return mean, covariance
+
+
+def exact(model: sm.LatentOffset, items: list[np.ndarray], prior: OffsetPrior) -> float:
+    """``log p`` of sequences of one speaker together, raw units; NaN is summed out."""
+    lengths = [len(x) for x in items]
+    ones = np.ones((sum(lengths), sum(lengths)))
+    mean = np.tile(prior.mean, sum(lengths))
+    covariance, log_det, begin = np.kron(ones, prior.between), 0.0, 0
+    for item, n in zip(items, lengths, strict=True):
+        of_mean, of_covariance = joint(model, n)
+        now = slice(begin, begin + 2 * n)
+        mean[now] += of_mean
+        covariance[now, now] += of_covariance + np.kron(np.ones((n, n)), prior.within)
+        log_det += float(
+            np.sum(model.encoding_.log_det(item)) * (n if np.ndim(model.encoding_.log_det(item)) == 0 else 1)
+        )
+        begin += 2 * n
+    x = np.concatenate([model.encoding_.encode(item) for item in items]).ravel()
+    seen = ~np.isnan(x)
+    return float(multivariate_normal(mean[seen], covariance[np.ix_(seen, seen)]).logpdf(x[seen])) + log_det
+
+
+GAUSSIAN = sm.HMM(1, observation=sm.GaussianMixture(1, "full"))
+DIAGONAL = sm.HMM(1, observation=sm.GaussianMixture(1, "diag"))
+REGRESSION = sm.HMM(1, observation=sm.AutoregressiveGaussian(2))
+# Of which training changes nothing: it predicts linearly from the last vector.
+LINEAR_NETWORK = sm.LSTM(
+    d_model=8, max_steps=1, lr=1e-30, n_layers=1, observation=sm.GaussianMixture(1, "full"), linear_start=True
+)
+
+
+@pytest.mark.parametrize("inner", [GAUSSIAN, DIAGONAL, REGRESSION, LINEAR_NETWORK], ids=repr)
+def test_linear_gaussian_models_have_the_exact_marginal(inner: sm.SequenceModel) -> None:
+    model = fitted(inner)
+    found = model.log_prob(sequences())
+    for x, log_prob in zip(sequences(), found, strict=True):
+        assert_allclose(
+            log_prob, exact(model, [x], model.prior_), rtol=0, atol=1e-9 if inner is LINEAR_NETWORK else 1e-10
+        )
+
+
+@pytest.mark.parametrize("inner", [GAUSSIAN, DIAGONAL], ids=repr)
+def test_missing_values_are_integrated_out_exactly(inner: sm.SequenceModel) -> None:
+    model, X = fitted(inner), [np.array(x) for x in sequences()]
+    X[0][2, 0], X[1][0, 1], X[3][4] = np.nan, np.nan, np.nan
+    for x, log_prob in zip(X, model.log_prob(X), strict=True):
+        assert_allclose(log_prob, exact(model, [x], model.prior_), rtol=0, atol=1e-10)
+    stream = model.stream()
+    assert_allclose([stream.update(x) for x in X[3]], model.log_prob_steps(X[3:4])[0], rtol=0, atol=1e-10)
+
+
+def test_missing_values_of_an_autoregression_are_refused() -> None:
+    model, x = fitted(REGRESSION), np.array(sequences().items[0])
+    x[1, 0] = np.nan
+    with pytest.raises(ValueError, match="NaN at frame 1, and this model cannot sum out"):
+        model.log_prob([x])
+
+
+@pytest.mark.parametrize("inner", [GAUSSIAN, REGRESSION, LINEAR_NETWORK], ids=repr)
+def test_enrolment_conditions_on_what_is_not_scored(inner: sm.SequenceModel) -> None:
+    model, X = fitted(inner), list(sequences())
+    enrolled = model.enrol(X[2:4])
+    for x in X[:2]:
+        expected = exact(model, [*X[2:4], x], model.prior_) - exact(model, X[2:4], model.prior_)
+        assert_allclose(enrolled.log_prob([x])[0], expected, rtol=0, atol=1e-6 if inner is LINEAR_NETWORK else 1e-9)
+    assert_array_equal(model.prior_.mean, [0.1, -0.2])  # as it was
+    assert_array_equal(model.enrol([]).log_prob(X), model.log_prob(X))
+
+
+def test_an_enrolled_model_is_saved(tmp_path: Path) -> None:
+    model = fitted(GAUSSIAN).enrol(list(sequences())[:2])
+    model.save(tmp_path / "model")
+    loaded = sm.load(tmp_path / "model")
+    assert isinstance(loaded, sm.LatentOffset)
+    assert_array_equal(loaded.log_prob(sequences()), model.log_prob(sequences()))
+    assert_array_equal(loaded.offset_mean_, model.offset_mean_)
+    assert_array_equal(loaded.enrol(sequences()).offset_mean_, model.enrol(sequences()).offset_mean_)
+
+
+def offset_rows() -> list[Row]:
+    return [
+        r for r in rows("vectors") if r.family.name.startswith("offset") and not r.conditional and r.length == "given"
+    ]
+
+
+@pytest.mark.parametrize("row", offset_rows(), ids=str)
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e6])
+def test_frames_far_from_all_others_have_a_density(row: Row, size: float) -> None:
+    model, x = rough(row), np.array(row.scored[3])
+    x[3] = OFFSET + size * (x[3] - OFFSET)
+    steps = model.log_prob_steps([x])[0]
+    assert np.isfinite(steps).all()
+    stream = model.stream()
+    streamed = np.array([stream.update(frame) for frame in x])
+    assert_allclose(streamed, steps, rtol=1e-7 if size < 1e5 else 1e-3)  # differences of what a network predicts
+    assert_array_equal(model.log_prob_steps([row.scored[3], x])[0][:3], model.log_prob_steps([x, x])[0][:3])
+
+
+def test_the_prior_is_that_of_the_clusters() -> None:
+    rng = np.random.default_rng(1)
+    X, clusters = [], []
+    for speaker in range(40):
+        bias = rng.normal(0, [2.0, 1.0])
+        for _ in range(6):
+            X.append(bias + rng.normal(0, [0.5, 1.0]) + rng.standard_normal((20, 2)))
+            clusters.append(str(speaker))
+    model = sm.LatentOffset(sm.HMM(1), n_folds=2).fit(sm.Sequences(X, clusters=clusters))
+    within = model.within_covariance_
+    assert_allclose(np.diag(model.offset_covariance_ - within), [4.0, 1.0], rtol=0.4)
+    assert_allclose(np.diag(within), [0.25, 1.0], rtol=0.2)
+    assert_allclose(model.model_.covariances_[0, 0], [1.25, 2.0], rtol=0.15)  # sequences less their clusters' offsets
+    one_each = sm.LatentOffset(sm.HMM(1), n_folds=0, max_iter=2).fit(X[:20])
+    assert not one_each.within_covariance_.any()
+
+
+def test_what_it_cannot_wrap_is_refused() -> None:
+    with pytest.raises(ValueError, match="is for vectors, but the sequences are text"):
+        sm.LatentOffset(sm.LSTM()).fit(["to be", "né"])
+    columns = sm.Columns([(sm.GaussianMixture(), 1), (sm.Poisson(), 1)])
+    rng = np.random.default_rng(0)
+    mixed = [np.stack([rng.standard_normal(9), rng.poisson(2, 9)], 1) for _ in range(3)]
+    with pytest.raises(ValueError, match="no mixture of Gaussians"):
+        sm.LatentOffset(sm.GRU(d_model=8, max_steps=1, observation=columns)).fit(mixed)
+    for wrong in ({"covariance_type": "tied"}, {"n_folds": -1}, {"prior_variance": 0.0}, {"max_iter": 0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}"):
+            sm.LatentOffset(GAUSSIAN, **wrong).fit(sequences())  # type: ignore[arg-type]
+    with pytest.raises(sm.NotFittedError, match="not fitted"):
+        sm.LatentOffset(GAUSSIAN).enrol(sequences())
