@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Topology,
     )
     from seqmodels.measure import IncomparableError, Measure
+    from seqmodels.mixture import Mixture
     from seqmodels.model import NotFittedError, SequenceModel
     from seqmodels.neural import (
         GRU,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         Columns,
         GaussianMixture,
         Observation,
+        OneOf,
         Poisson,
         PseudoFrames,
     )
@@ -94,6 +96,7 @@ _PACKAGES = (
     "ngram",
     "hmm",
     "neural",
+    "mixture",
     "classification",
     "saved_files",
     "evaluation",
@@ -155,11 +158,13 @@ __all__ = [
     "LeftToRight",
     "MaskedTransformer",
     "Measure",
+    "Mixture",
     "ModelSelection",
     "Muon",
     "NGram",
     "NotFittedError",
     "Observation",
+    "OneOf",
     "OpenSymbols",
     "Perturbation",
     "Poisson",

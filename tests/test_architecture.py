@@ -45,7 +45,7 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
+LOADED = {*MODEL, "hmm", "neural", "ngram", "mixture", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -80,6 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hmm": MODEL,
     "neural": MODEL,
     "ngram": MODEL,
+    "mixture": MODEL,
     "classification": MODEL,
     "loading": {*LOADED, "data"},
     "presets": {*MODEL, "hmm", "neural"},
@@ -91,6 +92,16 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 # The parts of a wing, each of which may import those before it.
 ORDER = {
+    "mixture": [
+        "kernels",
+        "weights",
+        "held_out",
+        "density_gate",
+        "symbol_gate",
+        "cursor",
+        "gated_cursor",
+        "model",
+    ],
     "hmm": [
         "hmmlearn",
         "inference",

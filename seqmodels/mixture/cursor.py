@@ -45,7 +45,9 @@ class MixtureCursor:
     def distribution(self, state: MixtureState) -> Prediction:
         """The mixture of the members' predictions."""
         predictions = self._predictions(state)
-        log_weights = torch.as_tensor(self.weights.log_weights(state.weights)).to(predictions[0].output_parameters.device)
+        log_weights = torch.as_tensor(self.weights.log_weights(state.weights)).to(
+            predictions[0].output_parameters.device
+        )
         mix = mixed_symbols if predictions[0].observation.emits == "symbols" else mixed_vectors
         return mix(predictions, log_weights)
 

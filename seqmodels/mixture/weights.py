@@ -112,28 +112,32 @@ def log_sum_exp(values: np.ndarray) -> np.ndarray:
         return np.asarray(shift + np.log(np.exp(values - shift[..., None]).sum(-1)))
 
 
-def fit_prior(log_p: Sequence[np.ndarray], sample_weight: Sequence[float]) -> np.ndarray:
+def fit_prior(log_p: Sequence[np.ndarray], sample_weight: Sequence[float], n_models: int) -> np.ndarray:
     """``(K,)`` weights that make a mixture at every step most probable, by EM from equal ones.
+
+    Each model has been right once more than it was (a Dirichlet prior), so that none is left out for ever.
 
     Args:
         log_p: for each sequence ``(T, K)`` nats of each model at each step. Steps that no model can give are left out.
         sample_weight: of each sequence.
+        n_models: K.
     """
+    if not len(log_p):
+        return np.full(n_models, 1 / n_models)
     joined = np.concatenate(list(log_p))
     weight = np.repeat(np.asarray(sample_weight, dtype=np.float64), [len(each) for each in log_p])
     usable = ~np.isneginf(joined).all(1) & (weight > 0)
-    n_models = joined.shape[1]
     if not usable.any():
         return np.full(n_models, 1 / n_models)
-    joined, weight = joined[usable], weight[usable] / weight[usable].sum()
+    joined, weight = joined[usable], weight[usable]
     p = np.exp(joined - joined.max(1, keepdims=True))  # (N, K): a factor of each row changes no weight
     prior, before = np.full(n_models, 1 / n_models), -np.inf
     for _ in range(EM_STEPS):
         total = p @ prior
         objective = float(weight @ np.log(total))
-        prior = prior * (p.T @ (weight / total))
+        prior = 1.0 + prior * (p.T @ (weight / total))
         prior /= prior.sum()
-        if objective - before < EM_TOLERANCE:
+        if objective - before < EM_TOLERANCE * weight.sum():
             break
         before = objective
     return prior
