@@ -119,7 +119,10 @@ def speech(path: Path, steps: int) -> None:
         "ar-hmm": HMM(48, observation=AutoregressiveGaussian(), max_iter=30, n_init=1),
         "lstm": LSTM(d_model=128, linear_start=True, max_steps=steps),
     }
-    members = {name: table.fit(name, lambda model=model: model.fit(rest)) for name, model in models.items()}
+    encoding = models["ar-hmm"].learned_encoding(rest)  # of one mean and scale for both
+    members = {
+        name: table.fit(name, lambda model=model: model.fit_encoded(encoding, rest)) for name, model in models.items()
+    }
     for name, model in members.items():
         table.score(name, model, table.seconds[name])
     table.mixtures(members, members, held_out)
@@ -161,5 +164,5 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, help="of training the networks")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    measure, steps = {"text": (text, 4_000), "speech": (speech, 600), "chorales": (chorales, 1_500)}[arguments.part]
+    measure, steps = {"text": (text, 4_000), "speech": (speech, 2_000), "chorales": (chorales, 1_500)}[arguments.part]
     measure(arguments.path, arguments.steps or steps)

@@ -46,7 +46,7 @@ class DensityGate(Weights):
     def log_weights(self, state: np.ndarray) -> np.ndarray:
         k = len(self.bias)
         logits = state[:, :k] + state[:, k : k + 1] * state[:, k + 1 :]
-        return logits - log_sum_exp(logits)[:, None]
+        return np.asarray(logits - log_sum_exp(logits)[:, None])
 
     def after(self, state: np.ndarray, log_p: np.ndarray) -> np.ndarray:
         k = len(self.bias)

@@ -118,6 +118,10 @@ class Mixture(SequenceModel):
         return each[0]
 
     @property
+    def _uses_validation(self) -> bool:  # type: ignore[override]
+        return any(model._uses_validation for model in self.models)
+
+    @property
     def _sums_out_missing(self) -> bool:  # type: ignore[override]
         return all(model._sums_out_missing for model in self.models)
 
@@ -395,7 +399,7 @@ def _checked_prior(prior: Sequence[float] | np.ndarray, n_models: int) -> np.nda
     values = np.asarray(prior, dtype=np.float64)
     if values.shape != (n_models,) or not (values >= 0).all() or abs(values.sum() - 1) > 1e-6:
         raise ValueError(f"prior is {prior!r:.200}; pass {n_models} weights that sum to one")
-    return values / values.sum()
+    return np.asarray(values / values.sum())
 
 
 def _between(name: str, value: Any, low: float, high: float) -> float:

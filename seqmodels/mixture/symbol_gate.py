@@ -1,10 +1,10 @@
 """Logistic mixing of symbols: each is a row of binary decisions, whose log-odds are mixed by weights that learn.
 
-A symbol of an alphabet of V is ``D = ceil(log2 V)`` bits, read from the highest, after the decision whether the sequence
-ends here. Model k gives each decision log-odds ``l_k``, from the sums of its probabilities on either side, and the
-mixture has ``p(1) = sigmoid(w · l)``: normalised over all symbols, whatever the weights (Mahoney 2005, *Adaptive weighing
-of context models for lossless data compression*; Knoll and de Freitas 2012, *A machine learning perspective on
-predictive coding with PAQ*). w is the sum of the rows that small contexts choose from sets of weights:
+A symbol of an alphabet of V is ``D = ceil(log2 V)`` bits, read from the highest, after the decision whether the
+sequence ends here. Model k gives each decision log-odds ``l_k``, from the sums of its probabilities on either side, and
+the mixture has ``p(1) = sigmoid(w · l)``: normalised over all symbols, whatever the weights (Mahoney 2005, *Adaptive
+weighing of context models for lossless data compression*; Knoll and de Freitas 2012, *A machine learning perspective
+on predictive coding with PAQ*). w is the sum of the rows that small contexts choose from sets of weights:
 
 - by the decision, that is by the bits of the symbol so far;
 - by the decision and the last symbol;
@@ -145,12 +145,12 @@ def _log_odds(p_one: np.ndarray, p_zero: np.ndarray) -> np.ndarray:
     """Within ``LIMIT``; 0 where a model gives neither any probability."""
     with np.errstate(divide="ignore", invalid="ignore"):
         odds = np.log(p_one) - np.log(p_zero)
-    return np.clip(np.nan_to_num(odds, nan=0.0, posinf=LIMIT, neginf=-LIMIT), -LIMIT, LIMIT)
+    return np.asarray(np.clip(np.nan_to_num(odds, nan=0.0, posinf=LIMIT, neginf=-LIMIT), -LIMIT, LIMIT))
 
 
 def log_sigmoid(x: np.ndarray) -> np.ndarray:
     """``log(1 / (1 + exp(-x)))``."""
-    return np.minimum(x, 0.0) - np.log1p(np.exp(-np.abs(x)))
+    return np.asarray(np.minimum(x, 0.0) - np.log1p(np.exp(-np.abs(x))))
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class FixedShare(Weights):
     def log_prior(self) -> np.ndarray:
         """``(K,)``; -inf where the prior is zero."""
         with np.errstate(divide="ignore"):
-            return np.log(self.prior)
+            return np.asarray(np.log(self.prior))
 
     def start(self, n: int) -> np.ndarray:
         return np.tile(self.log_prior, (n, 1))

@@ -18,9 +18,9 @@ HEADER = 2  # output parameters that say whose row it is
 class OneOf(Observation):
     """Each row of output parameters belongs to one of several observations of vectors.
 
-    A row is ``(i, P_i, the P_i output parameters of observation i, zeros)``, and its density that of observation i given
-    the last steps that it looks at. A prediction whose components come from several models is a mixture of such rows;
-    no model learns this observation itself.
+    A row is ``(i, P_i, the P_i output parameters of observation i, zeros)``, and its density that of observation i
+    given the last steps that it looks at. A prediction whose components come from several models is a mixture of such
+    rows; no model learns this observation itself.
 
     Args:
         observations: of vectors, whose features are of the same kinds: all densities, or all probabilities.
@@ -75,6 +75,7 @@ class OneOf(Observation):
         rows = _Rows.broadcast(output_parameters, x, past)
         result = output_parameters.new_empty(len(rows.output_parameters))
         for observation, mask, part in self._parts(rows):
+            assert part.x is not None, "features are given"
             result[mask] = observation.log_prob(part.output_parameters, part.x, part.past).to(result)
         return result.view(rows.shape)
 
