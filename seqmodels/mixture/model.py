@@ -12,7 +12,6 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 
 from seqmodels.array_checks import array_of, check_between, check_sums
-from seqmodels.compiled import warn_if_slow
 from seqmodels.encodings import Encoding
 from seqmodels.fitting import apply_setting, check_arguments, checked_data
 from seqmodels.generation import Cursor
@@ -280,6 +279,9 @@ class Mixture(SequenceModel):
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         gate = self.weights_
         if isinstance(gate, SymbolGate):
+            # Imported here: numba takes a while to load.
+            from seqmodels.compiled import warn_if_slow
+
             warn_if_slow("Mixture(weights='gated')", sum(len(example.values) for example in examples))
             return [
                 steps for group in self._groups(examples) for steps in gate.steps(*self._decisions(gate.layout, group))
