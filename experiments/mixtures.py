@@ -1,4 +1,6 @@
-"""What does a mixture of models gain over its members? ``python experiments/mixtures.py text|speech|chorales PATH``.
+"""What does a mixture of models gain over its members? ``python -m experiments.mixtures text|speech|chorales PATH``.
+
+Run it as a module: a script has its folder on the path first, where ``coverage.py`` hides a package that numba imports.
 
 ``text``: the last 111,540 characters of PATH, after the first ones, which n-grams and an LSTM are fitted to.
 ``speech``: frames of 13 cepstra of the spoken digits in the folder PATH, a fifth of the utterances held out.
@@ -19,8 +21,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from chorales import piano_rolls
 
+from experiments.chorales import piano_rolls
 from seqmodels import (
     GRU,
     HMM,
@@ -111,13 +113,14 @@ def text(path: Path, steps: int) -> None:
 
 def speech(path: Path, steps: int) -> None:
     """An autoregressive HMM, and an LSTM of full components that starts from a linear prediction."""
-    recordings = data.audio(path)
+    recordings = data.audio(path)  # of few speakers, in all parts, so that utterances are the units
+    recordings = recordings.with_metadata(recordings.metadata.drop(columns="cluster"))
     train, test = recordings.split(0.2, by=None, random_state=0)
     rest, held_out = train.split(0.1, by=None, random_state=1)
     table = Table(test)
     models: dict[str, SequenceModel] = {
-        "ar-hmm": HMM(48, observation=AutoregressiveGaussian(), max_iter=30, n_init=1),
-        "lstm": LSTM(d_model=128, linear_start=True, max_steps=steps),
+        "ar-hmm": HMM(48, observation=AutoregressiveGaussian(), max_iter=20, n_init=1),
+        "lstm": LSTM(d_model=128, batch_size=16, linear_start=True, max_steps=steps),
     }
     encoding = models["ar-hmm"].learned_encoding(rest)  # of one mean and scale for both
     members = {
@@ -164,5 +167,5 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, help="of training the networks")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    measure, steps = {"text": (text, 4_000), "speech": (speech, 2_000), "chorales": (chorales, 1_500)}[arguments.part]
+    measure, steps = {"text": (text, 4_000), "speech": (speech, 800), "chorales": (chorales, 1_500)}[arguments.part]
     measure(arguments.path, arguments.steps or steps)
