@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         Topology,
     )
     from seqmodels.measure import IncomparableError, Measure
+    from seqmodels.mixture import Mixture
     from seqmodels.model import NotFittedError, SequenceModel
     from seqmodels.neural import (
         GRU,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         Columns,
         GaussianMixture,
         Observation,
+        OneOf,
         Poisson,
         PseudoFrames,
     )
@@ -106,6 +108,7 @@ _PACKAGES = (
     "hmm",
     "neural",
     "offsets",
+    "mixture",
     "classification",
     "saved_files",
     "evaluation",
@@ -173,11 +176,13 @@ __all__ = [
     "LeftToRight",
     "MaskedTransformer",
     "Measure",
+    "Mixture",
     "ModelSelection",
     "Muon",
     "NGram",
     "NotFittedError",
     "Observation",
+    "OneOf",
     "OpenSymbols",
     "Perturbation",
     "Poisson",

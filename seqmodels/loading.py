@@ -15,6 +15,7 @@ from seqmodels import (
     data,
     encodings,
     hmm,
+    mixture,
     neural,
     ngram,
     observations,
@@ -32,7 +33,20 @@ from seqmodels.parameters import Configurable, check_argument
 from seqmodels.training import callbacks
 
 # A class is known to ``load`` by being a public name of one of these, and in no other way.
-PACKAGES = (adapt, classification, context_tree, data, encodings, hmm, neural, ngram, observations, offsets, training)
+PACKAGES = (
+    adapt,
+    classification,
+    context_tree,
+    data,
+    encodings,
+    hmm,
+    mixture,
+    neural,
+    ngram,
+    observations,
+    offsets,
+    training,
+)
 
 # What Python raises where content is not of the kind that a saved model has: a list for a dictionary, no such name, ...
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)

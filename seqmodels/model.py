@@ -26,6 +26,7 @@ from seqmodels.generation import (
     PruningName,
     SamplingOptions,
     Stream,
+    event_log_probs,
     forecast,
     generate,
     log_prob_marginal,
@@ -160,6 +161,14 @@ class SequenceModel(Configurable, ABC):
     @abstractmethod
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps."""
+
+    def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
+        """Of symbols: for each example ``(S, V)``, under ``stop`` ``(S + 1, V + 1)``, of all that could come next.
+
+        Nats, given the steps before; the end is the last column. By default from the cursor, one step after the other.
+        """
+        cursor = self.cursor()
+        return [event_log_probs(cursor, np.asarray(example.values), example.source) for example in examples]
 
     @abstractmethod
     def cursor(self, n_steps: int | None = None) -> Cursor:

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 import seqmodels as sm
 from seqmodels.adapt import CallableModel, TorchModel
 from seqmodels.measure import Length
+from seqmodels.mixture.density_gate import DensityGate
+from seqmodels.mixture.weights import FixedShare
 from seqmodels.neural import BahdanauNetwork, CausalModel, GatedUnit, LuongNetwork
 from seqmodels.neural.model import NeuralModel
 from seqmodels.ngram.tables import Tables
@@ -79,6 +81,30 @@ def _alignment(name: str, *kinds: DataKind, **options: Any) -> Family:
 
 def _from(source: DataKind, family: Family) -> Family:
     return replace(family, source=source)
+
+
+def _mixture(name: str, weights: str, *kinds: DataKind, **options: Any) -> Family:
+    """Of an n-gram and a network of symbols; of vectors of two HMMs, one of which looks back, and a network."""
+
+    def make(length: Length, dtype: str, random_state: int) -> sm.SequenceModel:
+        network = sm.GRU(d_model=6, max_steps=2, batch_size=4, random_state=random_state)
+        symbols = [sm.NGram(3), sm.HMM(2, max_iter=2, observation=sm.Categorical(0.01)), network]
+        vectors = [
+            sm.HMM(2, max_iter=2),
+            sm.HMM(2, max_iter=2, observation=sm.AutoregressiveGaussian(2)),
+            network,
+        ]
+        return sm.Mixture(
+            vectors if "vectors" in kinds else symbols,
+            weights=weights,
+            held_out=0.3,
+            length=length,
+            dtype=dtype,
+            random_state=random_state,
+            **options,
+        )
+
+    return Family(name, make, kinds)
 
 
 class CausalConvolution(nn.Module):
@@ -290,6 +316,14 @@ FAMILIES = (
     _offset(_hmm("hmm-ar", sm.AutoregressiveGaussian(2))),
     _offset(_network("lstm", sm.LSTM, n_layers=2)),
     _offset(_network("transformer", sm.Transformer, context=4, observation=sm.AutoregressiveGaussian(2, "diag"))),
+    _mixture("mixture-static", "static", "vectors"),
+    _mixture("mixture-static", "static", "symbols", "text", refit=[True, False, False]),
+    _mixture("mixture-posterior", "posterior", "vectors"),
+    _mixture("mixture-posterior", "posterior", "symbols"),
+    _mixture("mixture-switching", "switching", "vectors"),
+    _mixture("mixture-switching", "switching", "symbols"),
+    _mixture("mixture-gated", "gated", "vectors"),
+    _mixture("mixture-gated", "gated", "symbols", "text"),
     _from("text", Family("hmm-ignoring", partial(sm.HMM, 2, max_iter=3, ignore_source=True), ("vectors", "symbols"))),
     _from("vectors", Family("ngram-ignoring", partial(sm.NGram, 2, ignore_source=True), ("symbols",))),
     _from("vectors", _network("lstm-ignoring", sm.LSTM, "symbols", ignore_source=True)),
@@ -410,7 +444,21 @@ def rough(row: Row) -> sm.SequenceModel:
             parameter.data += (0.1 * noise).to(parameter.dtype)
     if isinstance(model, sm.NGram):
         model.tables_ = _shaken(model.tables_)
+    if isinstance(model, sm.Mixture):
+        model.weights_ = _without_preference(model.weights_)
     return model
+
+
+def _without_preference(weights: Any) -> Any:
+    """Every member has a share, and weights follow what is read, so that errors of either show."""
+    if isinstance(weights, FixedShare):
+        n_models = len(weights.prior)
+        rate = 0.2 if 0 < weights.rate < 1 else weights.rate
+        return replace(weights, prior=0.5 * weights.prior + 0.5 / n_models, rate=rate)
+    if isinstance(weights, DensityGate):
+        return replace(weights, bias=0.1 * weights.bias, scale=0.5, rate=0.1, decay=0.5)
+    noise = np.random.default_rng(3).normal(0.3, 0.1, weights.weights.shape)
+    return replace(weights, weights=noise, rate=0.05)
 
 
 def _shaken(tables: Tables) -> Tables:

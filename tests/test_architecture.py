@@ -45,7 +45,7 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "wrapped", "hmm", "neural", "ngram", "context_tree", "offsets", "classification", "adapt", "loading"}
+LOADED = {*MODEL, "wrapped", "hmm", "neural", "ngram", "context_tree", "mixture", "offsets", "classification", "adapt", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -82,6 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neural": MODEL,
     "ngram": MODEL,
     "context_tree": MODEL,
+    "mixture": MODEL,
     "classification": MODEL,
     "adapt": {*MODEL, "hmm", "neural"},
     "loading": {*LOADED, "data"},
@@ -104,6 +105,15 @@ ORDER = {
         "invariance",
         "agreement",
         "auditing",
+    "mixture": [
+        "kernels",
+        "weights",
+        "held_out",
+        "density_gate",
+        "symbol_gate",
+        "cursor",
+        "gated_cursor",
+        "model",
     ],
     "hmm": [
         "hmmlearn",

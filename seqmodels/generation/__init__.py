@@ -20,6 +20,7 @@ from seqmodels.generation.cursor import (
     stacked_sources,
 )
 from seqmodels.generation.decoding import Decoding
+from seqmodels.generation.events import event_log_probs
 from seqmodels.generation.fan_chart import plot_forecast
 from seqmodels.generation.forecast import Forecast, forecast
 from seqmodels.generation.inputs import GenerativeModel, encode_source
@@ -45,6 +46,7 @@ __all__ = [
     "beam_search",
     "beam_searches",
     "encode_source",
+    "event_log_probs",
     "forecast",
     "generate",
     "log_prob_marginal",

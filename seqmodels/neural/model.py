@@ -35,7 +35,7 @@ from seqmodels.neural.options import (
     train_config,
     width_for,
 )
-from seqmodels.neural.scoring import batch_log_prob, log_prob_steps
+from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps
 from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.precision import DTYPES, squares_exceed_float32, where_largest
@@ -269,6 +269,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         return log_prob_steps(self._evaluation_module(), self.observation_, self._rows(examples), self._windowing())
+
+    def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
+        return event_log_probs(self._evaluation_module(), self.observation_, self._rows(examples), self._windowing())
 
     def _check_memory(self) -> None:
         """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory."""

@@ -5,6 +5,8 @@ Sequences are scored whole, or by windows where a network's memory is bounded.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -107,6 +109,15 @@ def log_prob_steps(
         parameter = next(module.parameters())
         module = evaluation_copy(module, parameter.device, parameter.dtype)
     results = [np.zeros(row.n_steps) for row in rows]
+    for batch in _batches_of_windows(rows, windowing):
+        scored = _score(module, observation, rows, [steps for steps, _ in batch])
+        for (steps, scored_from), log_prob in zip(batch, scored, strict=True):
+            results[steps.row][scored_from : steps.end] = log_prob[scored_from - steps.begin :]
+    return [log_prob[row.first :] for row, log_prob in zip(rows, results, strict=True)]
+
+
+def _batches_of_windows(rows: list[Row], windowing: Windowing) -> Iterator[list[tuple[StepRange, int]]]:
+    """All windows with the step from which each is scored, those of about one length together."""
     windows = [(StepRange(i, b, e), s) for i, row in enumerate(rows) for b, e, s in windowing.windows(row.n_steps)]
     windows.sort(key=lambda window: len(window[0]))
     at = 0
@@ -115,12 +126,8 @@ def log_prob_steps(
         limit = max(MAX_STEPS_PER_BATCH, len(windows[at][0]))
         while at + size < len(windows) and (size + 1) * len(windows[at + size][0]) <= limit:
             size += 1
-        batch = windows[at : at + size]
-        scored = _score(module, observation, rows, [steps for steps, _ in batch])
-        for (steps, scored_from), log_prob in zip(batch, scored, strict=True):
-            results[steps.row][scored_from : steps.end] = log_prob[scored_from - steps.begin :]
+        yield windows[at : at + size]
         at += size
-    return [log_prob[row.first :] for row, log_prob in zip(rows, results, strict=True)]
 
 
 def _score(
@@ -139,3 +146,44 @@ def _score(
         parts.append(log_prob.double().cpu().numpy())
     joined = np.concatenate(parts, axis=1)
     return [row[: len(steps)] for row, steps in zip(joined, ranges, strict=True)]
+
+
+# -- all symbols -----------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def event_log_probs(
+    module: SequenceModule[State], observation: Observation, rows: list[Row], windowing: Windowing
+) -> list[np.ndarray]:
+    """For each row ``(S, V)``, or with ends ``(S, V + 1)``, nats of every symbol, and of the end, at each scored step.
+
+    In the module's precision. ``module`` is in evaluation mode and stays as it is.
+    """
+    parameter, width = next(module.parameters()), module.spec.size + module.spec.has_end
+    dtype = np.float64 if parameter.dtype == torch.float64 else np.float32
+    results = [np.zeros((row.n_steps, width), dtype) for row in rows]
+    for batch in _batches_of_windows(rows, windowing):
+        scored = _event_log_probs(module, observation, rows, [steps for steps, _ in batch])
+        for row, (steps, scored_from) in enumerate(batch):
+            results[steps.row][scored_from : steps.end] = scored[row, scored_from - steps.begin : len(steps)]
+    return [log_p[row.first :] for row, log_p in zip(rows, results, strict=True)]
+
+
+def _event_log_probs(
+    module: SequenceModule[State], observation: Observation, rows: list[Row], ranges: list[StepRange]
+) -> np.ndarray:
+    """``(B, T, V)`` or ``(B, T, V + 1)`` of a batch of windows."""
+    parameter = next(module.parameters())
+    state: State | None = None
+    parts = []
+    for k in range(0, max(map(len, ranges)), MAX_STEPS_PER_CALL):
+        call_ranges = [cut(steps, k, MAX_STEPS_PER_CALL) for steps in ranges]
+        batch = assemble(rows, call_ranges, observation.n_past, parameter.device, parameter.dtype)
+        before = module.start(len(ranges), batch.source, batch.source_mask) if state is None else state
+        _, output_parameters, end, after = _predict(module, observation, batch, before, None)
+        state = after
+        log_p = observation.bound(module.shared).log_probs(output_parameters)
+        if end is not None:
+            log_p = torch.cat([log_p + F.logsigmoid(-end).unsqueeze(-1), F.logsigmoid(end).unsqueeze(-1)], -1)
+        parts.append(log_p.cpu().numpy())
+    return np.concatenate(parts, axis=1)

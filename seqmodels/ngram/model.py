@@ -161,6 +161,19 @@ class NGram(SequenceModel):
             log_p[first] -= np.log1p(-ends)
         return events.split(log_p)
 
+    def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
+        tables = self.tables_
+        results = []
+        for example in examples:
+            events = Events.from_examples([example], tables.size, tables.has_end)
+            with np.errstate(divide="ignore"):
+                log_p = np.log(tables.probability_of_all(tables.context_ids(events.contexts())))
+                if tables.has_end:  # the first step is not the end, for certain
+                    log_p[0, :-1] -= np.log1p(-np.exp(log_p[0, -1]))
+                    log_p[0, -1] = -np.inf
+            results.append(log_p)
+        return results
+
     # -- one step at a time --------------------------------------------------------------------------------
 
     def cursor(self, n_steps: int | None = None) -> Cursor:

@@ -79,6 +79,21 @@ class Tables:
         gram = _find(level.grams, code)
         return np.where(gram == NONE, 0.0, level.share[gram])
 
+    def probability_of_all(self, context_ids: list[np.ndarray]) -> np.ndarray:
+        """``(N, V)``, or ``(N, V + 1)`` with the end: of every event after each of N contexts."""
+        n, size = len(context_ids[0]), self.size + self.has_end
+        p = np.full((n, size), 1 / size)
+        for level, context_id in zip(self.levels, context_ids, strict=False):
+            seen = np.flatnonzero(context_id != NONE)
+            ids = context_id[seen]
+            p[seen] *= level.backoff[ids, None]
+            first, stop = (np.searchsorted(level.grams, (ids + end) * (self.size + 1)) for end in (0, 1))
+            n_grams = stop - first
+            row = np.repeat(seen, n_grams)
+            gram = np.arange(len(row)) - np.repeat(np.cumsum(n_grams) - n_grams - first, n_grams)
+            p[row, level.grams[gram] % (self.size + 1)] += level.share[gram]  # each event once in a context
+        return p
+
     def to_state(self) -> dict[str, Any]:
         """Arrays, by order."""
         return {str(i): vars(level) for i, level in enumerate(self.levels)}

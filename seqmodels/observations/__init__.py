@@ -7,6 +7,7 @@ from seqmodels.observations.chords import Chords
 from seqmodels.observations.columns import Columns
 from seqmodels.observations.exponential_family import Bernoulli, Poisson
 from seqmodels.observations.gaussian_mixture import GaussianMixture, PseudoFrames
+from seqmodels.observations.one_of import OneOf
 
 __all__ = [
     "AutoregressiveGaussian",
@@ -18,6 +19,7 @@ __all__ = [
     "LinearOutputs",
     "LinearPrediction",
     "Observation",
+    "OneOf",
     "Poisson",
     "PseudoFrames",
     "past_steps",

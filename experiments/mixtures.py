@@ -1,0 +1,171 @@
+"""What does a mixture of models gain over its members? ``python -m experiments.mixtures text|speech|chorales PATH``.
+
+Run it as a module: a script has its folder on the path first, where ``coverage.py`` hides a package that numba imports.
+
+``text``: the last 111,540 characters of PATH, after the first ones, which n-grams and an LSTM are fitted to.
+``speech``: frames of 13 cepstra of the spoken digits in the folder PATH, a fifth of the utterances held out.
+``chorales``: the piano rolls of ``chorales.py``.
+
+Weights are learned on a part of the training data that members are not fitted to. n-grams are fitted once more, to all
+of it, with the weights as they are. Seconds are those of one thread's processor, of fitting and of scoring the test
+part; a mixture's are its members', its weights' and its scoring together.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from experiments.chorales import piano_rolls
+from seqmodels import (
+    GRU,
+    HMM,
+    LSTM,
+    AutoregressiveGaussian,
+    Bernoulli,
+    Chords,
+    Mixture,
+    NGram,
+    SequenceModel,
+    Sequences,
+    data,
+)
+from seqmodels.evaluation.provenance import stamped
+from seqmodels.mixture.model import WeightsName
+
+RESULTS = Path("experiments/results/mixtures")
+WEIGHTS: tuple[WeightsName, ...] = ("static", "posterior", "switching", "gated")
+HELD_OUT, FOR_WEIGHTS = 111_540, 100_000  # characters of the text
+
+
+@dataclass
+class Table:
+    """Rows of models and mixtures on one test part."""
+
+    test: Sequences
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def fit(self, name: str, fit: Callable[[], SequenceModel]) -> SequenceModel:
+        """Fit and score a member."""
+        began = time.process_time()
+        model = fit()
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - began
+        return model
+
+    def score(self, name: str, model: SequenceModel, seconds: float, weights: str = "") -> None:
+        """One more row."""
+        began = time.process_time()
+        score = model.score(self.test)
+        total = seconds + time.process_time() - began
+        row = {"model": name, "score": round(score, 4), "memory": model.memory_, "cpu_seconds": round(total, 1)}
+        self.rows.append({**row, "n_parameters": model.n_parameters_, "weights": weights})
+        print(self.rows[-1], flush=True)
+
+    def mixtures(self, members: dict[str, SequenceModel], final: dict[str, SequenceModel], held_out: Any) -> None:
+        """Every kind of weights, learned on ``held_out`` with ``members``, and scored with those of ``final``."""
+        for weights in WEIGHTS:
+            began = time.process_time()
+            mixture = Mixture.from_fitted([*members.values()], held_out, weights=weights)
+            mixture.members_ = [final[name] for name in members]
+            prior = getattr(mixture.weights_, "prior", None)
+            shares = "" if prior is None else " ".join(f"{n} {w:.3f}" for n, w in zip(members, prior, strict=True))
+            seconds = sum(self.seconds[name] for name in members) + time.process_time() - began
+            self.score(f"{weights} mixture of {len(members)}", mixture, seconds, shares)
+
+    def write(self, name: str) -> None:
+        """``NAME.csv``."""
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        stamped(pd.DataFrame(self.rows)).to_csv(RESULTS / f"{name}.csv", index=False)
+
+
+def text(path: Path, steps: int) -> None:
+    """n-grams and an LSTM; the n-grams are cheap enough to be fitted twice."""
+    characters = str(data.text(path)[0])
+    train, test = characters[:-HELD_OUT], characters[-HELD_OUT:]
+    held_out, rest = train[:FOR_WEIGHTS], train[FOR_WEIGHTS:]
+    table = Table(Sequences([test]))
+    ngrams = {
+        "4-gram": NGram(4),
+        "6-gram": NGram(6),
+        "10-gram": NGram(10),
+        "6-gram, Witten-Bell": NGram(6, smoothing="witten-bell"),
+    }
+    lstm = LSTM(batch_size=16, dropout=0.15, max_steps=steps)
+    members: dict[str, SequenceModel] = {}
+    for name, model in ngrams.items():
+        members[name] = table.fit(name, lambda model=model: model.clone().fit([rest]))
+    final = {name: table.fit(name, lambda model=model: model.clone().fit([train])) for name, model in ngrams.items()}
+    for name, model in final.items():
+        table.score(name, model, table.seconds[name])
+    table.mixtures(members, final, [held_out])
+    members["lstm"] = final["lstm"] = table.fit("lstm", lambda: lstm.fit([rest]))
+    table.score("lstm", final["lstm"], table.seconds["lstm"])
+    table.mixtures(members, final, [held_out])
+    table.write("text")
+
+
+def speech(path: Path, steps: int) -> None:
+    """An autoregressive HMM, and an LSTM of full components that starts from a linear prediction."""
+    recordings = data.audio(path)  # of few speakers, in all parts, so that utterances are the units
+    recordings = recordings.with_metadata(recordings.metadata.drop(columns="cluster"))
+    train, test = recordings.split(0.2, by=None, random_state=0)
+    rest, held_out = train.split(0.1, by=None, random_state=1)
+    table = Table(test)
+    models: dict[str, SequenceModel] = {
+        "ar-hmm": HMM(48, observation=AutoregressiveGaussian(), max_iter=20, n_init=1),
+        "lstm": LSTM(d_model=128, batch_size=16, linear_start=True, max_steps=steps),
+    }
+    encoding = models["ar-hmm"].learned_encoding(rest)  # of one mean and scale for both
+    members = {
+        name: table.fit(name, lambda model=model: model.fit_encoded(encoding, rest)) for name, model in models.items()
+    }
+    for name, model in members.items():
+        table.score(name, model, table.seconds[name])
+    table.mixtures(members, members, held_out)
+    table.write("speech")
+
+
+def chorales(path: Path, steps: int) -> None:
+    """Networks that name the notes of a chord in either order, and an HMM of independent keys.
+
+    Networks are trained in all keys, and keep the weights that do best on the validation part, on which the mixture's
+    are learned too.
+    """
+    parts = piano_rolls(str(path))
+    shifted = Sequences([np.roll(roll, shift, axis=1) for shift in range(-5, 7) for roll in parts["train"]])
+    table = Table(parts["test"])
+    options: dict[str, Any] = {"d_model": 256, "dropout": 0.3, "batch_size": 16, "patience": 20, "max_steps": steps}
+    down, up = Chords(n_hidden=256, dropout=0.2), Chords(256, "ascending", dropout=0.2)
+    networks: dict[str, SequenceModel] = {
+        "lstm": LSTM(observation=down, **options),
+        "lstm, ascending": LSTM(observation=up, **options),
+        "gru": GRU(observation=down, **options),
+    }
+    fits: dict[str, Callable[[], SequenceModel]] = {
+        name: lambda model=model: model.fit(shifted, validation=parts["valid"]) for name, model in networks.items()
+    }
+    hmm = HMM(256, observation=Bernoulli(pseudocount=2.5), pseudocount=0.05, max_iter=40, n_init=1)
+    fits["hmm"] = lambda: hmm.fit(parts["train"])
+    members = {name: table.fit(name, fit) for name, fit in fits.items()}
+    for name, model in members.items():
+        table.score(name, model, table.seconds[name])
+    table.mixtures(members, members, parts["valid"])
+    table.write("chorales")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("part", choices=("text", "speech", "chorales"))
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--steps", type=int, help="of training the networks")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    measure, steps = {"text": (text, 4_000), "speech": (speech, 800), "chorales": (chorales, 1_500)}[arguments.part]
+    measure(arguments.path, arguments.steps or steps)

@@ -1,0 +1,22 @@
+"""Log-probabilities of all that could come next, at every step of a sequence of symbols."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from seqmodels.generation.cursor import Cursor, Source
+
+
+@torch.inference_mode()
+def event_log_probs(cursor: Cursor, values: np.ndarray, source: Source = None) -> np.ndarray:
+    """``(S, V)`` nats of every symbol given the steps before; with ends ``(S + 1, V + 1)``, the end last."""
+    state = cursor.start(source)
+    prediction, log_p = cursor.distribution(state), []
+    for symbol in values:
+        log_p.append(prediction.log_probs())
+        state = cursor.advance(state, torch.as_tensor(symbol).view(1))
+        prediction = cursor.distribution(state)
+    if prediction.log_end is not None:
+        log_p.append(prediction.log_probs())
+    return torch.cat(log_p).cpu().numpy()

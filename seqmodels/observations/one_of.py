@@ -1,0 +1,151 @@
+"""A component that is emitted by one of several observations: what a mixture of different models predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqmodels.measure import Values
+from seqmodels.observations.base import FullConditionals, Observation
+
+HEADER = 2  # output parameters that say whose row it is
+
+
+@dataclass(eq=False, repr=False)
+class OneOf(Observation):
+    """Each row of output parameters belongs to one of several observations of vectors.
+
+    A row is ``(i, P_i, the P_i output parameters of observation i, zeros)``, and its density that of observation i
+    given the last steps that it looks at. A prediction whose components come from several models is a mixture of such
+    rows; no model learns this observation itself.
+
+    Args:
+        observations: of vectors, whose features are of the same kinds: all densities, or all probabilities.
+
+    >>> from seqmodels import AutoregressiveGaussian, GaussianMixture
+    >>> OneOf([GaussianMixture(2), AutoregressiveGaussian(1)]).n_past
+    1
+    """
+
+    observations: list[Observation]
+    emits = "vectors"
+
+    @property
+    def n_past(self) -> int:
+        return max(observation.n_past for observation in self.observations)
+
+    @property
+    def sums_out_missing(self) -> bool:
+        return self.n_past == 0 and all(observation.sums_out_missing for observation in self.observations)
+
+    def values(self, size: int) -> tuple[Values, ...]:
+        return self.observations[0].values(size)
+
+    def check(self, size: int) -> None:
+        if not self.observations:
+            raise ValueError("observations is empty; pass a list of observations")
+        for observation in self.observations:
+            if observation.emits != "vectors":
+                raise ValueError(f"{observation!r} emits {observation.emits}; every observation must emit vectors")
+            observation.check(size)
+            if observation.values(size) != self.values(size):
+                raise ValueError(
+                    f"{self.observations[0]!r} and {observation!r} are of features of different kinds: probabilities "
+                    "of whole numbers and densities of reals do not mix"
+                )
+
+    def n_output_parameters(self, size: int) -> int:
+        return HEADER + max(observation.n_output_parameters(size) for observation in self.observations)
+
+    def join(self, output_parameters: list[Tensor]) -> Tensor:
+        """``(n, K_1 + K_2 + .., P)`` rows of ``(n, K_i, P_i)``, one of each observation, in their order."""
+        width = HEADER + max(each.shape[-1] for each in output_parameters)
+        rows = []
+        for i, each in enumerate(output_parameters):
+            padded = each.new_zeros(*each.shape[:-1], width)
+            padded[..., 0], padded[..., 1] = i, each.shape[-1]
+            padded[..., HEADER : HEADER + each.shape[-1]] = each
+            rows.append(padded)
+        return torch.cat(rows, dim=-2)
+
+    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        rows = _Rows.broadcast(output_parameters, x, past)
+        result = output_parameters.new_empty(len(rows.output_parameters))
+        for observation, mask, part in self._parts(rows):
+            assert part.x is not None, "features are given"
+            result[mask] = observation.log_prob(part.output_parameters, part.x, part.past).to(result)
+        return result.view(rows.shape)
+
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        drawn: Tensor | None = None
+        rows = _Rows(output_parameters, None, past, output_parameters.shape[:-1])
+        for observation, mask, part in self._parts(rows):
+            x = observation.sample(part.output_parameters, part.past, generator)
+            drawn = x.new_zeros(len(mask), x.shape[-1]) if drawn is None else drawn
+            drawn[mask] = x.to(drawn)
+        assert drawn is not None, "every row belongs to one of the observations"
+        return drawn
+
+    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
+        """Each row as its observation says, which raises ``ValueError`` where it has no temperature."""
+        result = output_parameters.flatten(0, -2).clone()
+        rows = _Rows(output_parameters.flatten(0, -2), None, None, output_parameters.shape[:-1])
+        for observation, mask, part in self._parts(rows):
+            width = part.output_parameters.shape[-1]
+            changed = result[mask]
+            changed[:, HEADER : HEADER + width] = observation.tempered(part.output_parameters, temperature)
+            result[mask] = changed
+        return result.view(output_parameters.shape)
+
+    def has_full_conditionals(self, size: int) -> bool:
+        return all(observation.has_full_conditionals(size) for observation in self.observations)
+
+    def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
+        rows = _Rows.broadcast(output_parameters, x, past)
+        assert rows.x is not None, "features are given"
+        each = torch.empty_like(rows.x, dtype=torch.float64)
+        others = torch.empty_like(each)
+        for observation, mask, part in self._parts(rows):
+            assert part.x is not None, "features are given"
+            conditionals = observation.full_conditionals(part.output_parameters, part.x, part.past)
+            each[mask], others[mask] = conditionals.each.double(), conditionals.others.double()
+        return FullConditionals(each.view(*rows.shape, -1), others.view(*rows.shape, -1))
+
+    def with_floor(self, factor: float) -> OneOf:
+        return OneOf([observation.with_floor(factor) for observation in self.observations])
+
+    def _parts(self, rows: _Rows) -> Iterator[tuple[Observation, Tensor, _Rows]]:
+        """For each observation that some rows belong to: which those are, and what it reads of them."""
+        index = rows.output_parameters[:, 0]
+        for i, observation in enumerate(self.observations):
+            mask = index == i
+            if bool(mask.any()):
+                yield observation, mask, rows.take(mask, observation.n_past)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """``output_parameters (N, P)``, ``x (N, D)`` and ``past (N, p, D)``, flattened from leading axes ``shape``."""
+
+    output_parameters: Tensor
+    x: Tensor | None
+    past: Tensor | None
+    shape: torch.Size
+
+    @classmethod
+    def broadcast(cls, output_parameters: Tensor, x: Tensor, past: Tensor | None) -> _Rows:
+        shape = torch.broadcast_shapes(output_parameters.shape[:-1], x.shape[:-1])
+        if past is not None:
+            past = past.expand(*shape, *past.shape[-2:]).reshape(-1, *past.shape[-2:])
+        output_parameters = output_parameters.expand(*shape, -1).reshape(-1, output_parameters.shape[-1])
+        return cls(output_parameters, x.expand(*shape, -1).reshape(-1, x.shape[-1]), past, shape)
+
+    def take(self, mask: Tensor, n_past: int) -> _Rows:
+        """The rows of one observation, without header and padding, and the last ``n_past`` steps of their past."""
+        table = self.output_parameters[mask]
+        table = table[:, HEADER : HEADER + int(table[0, 1])]
+        past = None if self.past is None or n_past == 0 else self.past[mask][:, -n_past:]
+        return _Rows(table, None if self.x is None else self.x[mask], past, torch.Size([len(table)]))
