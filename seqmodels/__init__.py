@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from seqmodels import data, distributed, presets
     from seqmodels.anomalies import Anomalies
     from seqmodels.classification import GenerativeClassifier
+    from seqmodels.dynamic import Dynamic
     from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
     from seqmodels.evaluation import (
         Budget,
@@ -95,6 +96,7 @@ _PACKAGES = (
     "hmm",
     "neural",
     "classification",
+    "dynamic",
     "saved_files",
     "evaluation",
     "anomalies",
@@ -140,6 +142,7 @@ __all__ = [
     "Columns",
     "Comparison",
     "Cosine",
+    "Dynamic",
     "ElmanRNN",
     "EncoderDecoder",
     "Encoding",

@@ -44,7 +44,7 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
+LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "wrapped", "dynamic", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -79,6 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neural": MODEL,
     "ngram": MODEL,
     "classification": MODEL,
+    "dynamic": {*MODEL, "wrapped", "neural"},
     "loading": {*LOADED, "data"},
     "presets": {*MODEL, "hmm", "neural"},
     "evaluation": {*LOADED, "data"},
