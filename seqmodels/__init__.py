@@ -10,6 +10,7 @@ from seqmodels.version import __version__
 if TYPE_CHECKING:
     from seqmodels import data, distributed, presets
     from seqmodels.anomalies import Anomalies
+    from seqmodels.cached import Cached
     from seqmodels.classification import GenerativeClassifier
     from seqmodels.dynamic import Dynamic
     from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
@@ -97,6 +98,7 @@ _PACKAGES = (
     "neural",
     "classification",
     "dynamic",
+    "cached",
     "saved_files",
     "evaluation",
     "anomalies",
@@ -134,6 +136,7 @@ __all__ = [
     "Bernoulli",
     "Budget",
     "Bytes",
+    "Cached",
     "Categorical",
     "CausalModel",
     "Cell",

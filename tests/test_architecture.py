@@ -44,7 +44,7 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "wrapped", "dynamic", "loading"}
+LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "wrapped", "dynamic", "cached", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -80,6 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ngram": MODEL,
     "classification": MODEL,
     "dynamic": {*MODEL, "wrapped", "neural"},
+    "cached": {*MODEL, "wrapped", "neural"},
     "loading": {*LOADED, "data"},
     "presets": {*MODEL, "hmm", "neural"},
     "evaluation": {*LOADED, "data"},

@@ -51,7 +51,7 @@ class Dynamic(WrappedModel):
     Args:
         model: an ``ElmanRNN``, ``LSTM``, ``GRU``, ``Recurrent``, ``Transformer`` or ``CausalModel``.
         segment: steps from one change of the weights to the next, counted from the first scored step; ``"auto"``: a
-            quarter of the mean length of the training sequences, from 8 to 256.
+            quarter of the mean length of the training sequences, from 8 to 256 (with a context to 128).
         lr: how far to step; 0: the model itself. ``"auto"``: what predicts held-out steps best, or 0 where nothing is
             better than the model itself by more than two standard errors.
         decay: the part of the way back to the fitted weights, from 0 to 1, at each change; ``"auto"``: chosen with
@@ -125,7 +125,9 @@ class Dynamic(WrappedModel):
         return self
 
     def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
-        self.segment_: int = segment_length(train) if self.segment == "auto" else int(self.segment)
+        self.segment_: int = (
+            segment_length(train, self.model_.context_) if self.segment == "auto" else int(self.segment)
+        )
         train, held_out = held_out_part(train, validation)
         weights = Weights(self._network()._evaluation_module())
         reader = self._reader()
@@ -137,8 +139,8 @@ class Dynamic(WrappedModel):
 
         def by_segment(lr: float, decay: float) -> np.ndarray:
             """Log-probabilities of the segments after the first of each sequence."""
-            rule = self._rule(weights, lr, decay)
-            parts = [self._read(weights, start, row, rule)[1:] for row in rows]
+            rule = self._rule(start, lr, decay)
+            parts = [self._read(weights, row, rule)[1:] for row in rows]
             return np.array([float(part.sum()) for of_row in parts for part in of_row])
 
         static = by_segment(0.0, 0.0)
@@ -161,15 +163,14 @@ class Dynamic(WrappedModel):
             steps = dict(zip(others, network._steps([examples[i] for i in others]), strict=True))
         if learning:
             weights = Weights(network._evaluation_module())
-            start = weights.vector.clone()
-            rule = self._rule(weights, self.lr_, self.decay_)
+            rule = self._rule(weights.vector.clone(), self.lr_, self.decay_)
             for i in learning:
-                steps[i] = np.concatenate(self._read(weights, start, rows[i], rule))
+                steps[i] = np.concatenate(self._read(weights, rows[i], rule))
         return [steps[i] for i in range(len(examples))]
 
-    def _read(self, weights: Weights, start: torch.Tensor, row: Row, rule: LearningRule) -> list[np.ndarray]:
-        """The log-probability of the steps of each segment, float64, from the fitted weights ``start`` on."""
-        weights.vector.copy_(start)
+    def _read(self, weights: Weights, row: Row, rule: LearningRule) -> list[np.ndarray]:
+        """The log-probability of the steps of each segment, float64, from the fitted weights on."""
+        weights.vector.copy_(rule.start)
         parts = []
         for log_prob, gradient in self._reader().segments(weights, row):
             parts.append(log_prob.double().cpu().numpy())
@@ -187,7 +188,7 @@ class Dynamic(WrappedModel):
         if self.lr_ == 0:
             return self._network().cursor(n_steps)
         weights = Weights(self._network()._evaluation_module())
-        return DynamicCursor(weights, self._rule(weights, self.lr_, self.decay_), self._reader())
+        return DynamicCursor(weights, self._rule(weights.vector.clone(), self.lr_, self.decay_), self._reader())
 
     # -- inside --------------------------------------------------------------------------------------------
 
@@ -199,12 +200,13 @@ class Dynamic(WrappedModel):
     def _reader(self) -> SegmentReader:
         return SegmentReader(self.observation_, self._network()._windowing(), self.segment_)
 
-    def _rule(self, weights: Weights, lr: float, decay: float) -> LearningRule:
-        rms = torch.from_numpy(self.rms_).to(weights.vector)
+    def _rule(self, start: torch.Tensor, lr: float, decay: float) -> LearningRule:
+        """From the fitted weights ``start (P,)``, which are to stay as they are."""
+        rms = torch.from_numpy(self.rms_).to(start)
         mean = rms.mean()
         # Where no gradient was ever seen there is none to follow either.
         step = torch.where(mean > 0, lr / (rms + SMALLEST_RMS * mean), 0.0)
-        return LearningRule(weights.vector.clone(), step, decay, self.max_norm_)
+        return LearningRule(start, step, decay, self.max_norm_)
 
     def _check_tuned(self) -> None:
         self._setting()

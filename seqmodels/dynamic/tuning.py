@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 
 import numpy as np
@@ -16,6 +17,7 @@ from seqmodels.neural.batches import Row
 from seqmodels.preparation import MAX_HELD_OUT, Example
 
 LONGEST_SEGMENT, SHORTEST_SEGMENT = 256, 8  # steps, of segment="auto",
+LONGEST_IN_WINDOWS = 128  # of networks with a context, which read the windows of a segment side by side,
 SEGMENTS_PER_SEQUENCE = 4  # and how many a sequence of the mean length then has, if it has fewer steps than that
 SEGMENTS_FOR_NORM, SEGMENTS_FOR_RMS = 16, 96  # of the training part, whose gradients are taken
 NORMS = 2.0  # how many times as long as the median a gradient may be
@@ -41,10 +43,11 @@ class GradientStatistics:
     max_norm: float
 
 
-def segment_length(examples: Sequence[Example]) -> int:
-    """Of ``segment="auto"``: 256 steps, and for shorter sequences a quarter of their mean length, down to 8."""
+def segment_length(examples: Sequence[Example], context: int | None) -> int:
+    """Of ``segment="auto"``: 256 steps (with a context 128), and a quarter of the mean length where that is less."""
     mean = np.mean([len(example.values) for example in examples])
-    return int(np.clip(mean // SEGMENTS_PER_SEQUENCE, SHORTEST_SEGMENT, LONGEST_SEGMENT))
+    longest = LONGEST_SEGMENT if context is None else LONGEST_IN_WINDOWS
+    return int(np.clip(mean // SEGMENTS_PER_SEQUENCE, SHORTEST_SEGMENT, longest))
 
 
 def gradient_statistics(reader: SegmentReader, weights: Weights, rows: Sequence[Row]) -> GradientStatistics:
@@ -106,30 +109,20 @@ def choose_rates(gains: Gains, lr: float | None, decay: float | None) -> tuple[f
     """
     if lr is not None and decay is not None:
         return lr, decay
-    total = _Total(gains)
+    known = cache(gains)
+
+    def total(lr: float, decay: float) -> float:
+        """The sum of the gains; -inf for what is no number."""
+        gained = float(known(lr, decay).sum())
+        return gained if math.isfinite(gained) else -math.inf
+
     rate = _best_rate(lambda each: total(each, decay or 0.0)) if lr is None else lr
     best = 0.0 if decay is None else decay
     for each in DECAYS if decay is None and rate > 0 else ():
         if total(rate, each) <= total(rate, best):
             break
         best = each
-    if lr is None and not is_above_zero(gains(rate, best) if rate else np.zeros(0)):
-        return 0.0, best
-    return rate, best
-
-
-class _Total:
-    """The sum of the gains, each computed once; -inf for what is no number."""
-
-    def __init__(self, gains: Gains) -> None:
-        self.gains = gains
-        self.sums: dict[tuple[float, float], float] = {}
-
-    def __call__(self, lr: float, decay: float) -> float:
-        if (lr, decay) not in self.sums:
-            total = float(self.gains(lr, decay).sum())
-            self.sums[lr, decay] = total if math.isfinite(total) else -math.inf
-        return self.sums[lr, decay]
+    return (rate if lr is not None or is_above_zero(known(rate, best)) else 0.0), best
 
 
 def _best_rate(total: Callable[[float], float]) -> float:
