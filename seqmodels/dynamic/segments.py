@@ -44,7 +44,9 @@ class Weights:
             p.data = part.view_as(p)
 
     def gradient(self, log_prob: Tensor) -> Tensor | None:
-        """``(P,)`` of the mean of ``-log_prob``; None where it is not finite."""
+        """``(P,)`` of the mean of ``-log_prob (S,)``; None where this or the gradient is not finite."""
+        if not bool(log_prob.isfinite().all()):
+            return None
         gradients = torch.autograd.grad(-log_prob.mean(), self.parameters, allow_unused=True)
         parts = [p.new_zeros(p.numel()) if g is None else g.reshape(-1) for p, g in self._with(gradients)]
         gradient = torch.cat(parts)
