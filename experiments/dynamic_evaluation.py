@@ -1,13 +1,13 @@
 """What does learning while reading gain on one long text, where, and at what cost?
 
-``python experiments/dynamic_evaluation.py input.txt [FOLDER [NETWORK ...]]``
+``python experiments/dynamic_evaluation.py input.txt [FOLDER [MODEL:KIND ...]]``
 
 The text is tinyshakespeare in nanoGPT's split: the last 111,540 characters are scored, as one text. An LSTM and a
 Transformer of nanoGPT's shape are trained for as many steps as one quiet core takes in 122 seconds
 (``benchmarks/results/text_quality.csv``), or loaded from FOLDER, where they are kept. ``fit`` holds the first 10,000
 characters out of training; on these rates are chosen, by ``tune``. The counts are those of a 7-gram. Costs are seconds
-of the processor's time of this process, with one thread; each adaptive model is scored next to the one inside it, and
-the quotient is that of the sums over two turns.
+of the processor's time of this process, with one thread; each adaptive model is scored next to the one inside it. KIND
+is ``dynamic``, ``hidden`` or ``counts``; by default there are all.
 """
 
 import sys
@@ -24,13 +24,14 @@ from seqmodels.evaluation.provenance import stamped
 from seqmodels.preparation import MAX_HELD_OUT
 
 TEST = 111_540
-PARTS, TURNS = 10, 2
+PARTS = 10
 OUT = Path("experiments/results/dynamic_evaluation")
 MODELS: dict[str, Callable[[], SequenceModel]] = {
     "7-gram": lambda: NGram(7),
     "Transformer": lambda: Transformer(batch_size=12, dropout=0.0, n_heads=4, context=64, max_steps=3_136),
     "LSTM": lambda: LSTM(batch_size=16, dropout=0.15, max_steps=4_807),
 }
+CASES = ("7-gram:counts", *(f"{name}:{kind}" for name in ("Transformer", "LSTM") for kind in ("dynamic", "hidden")))
 
 
 def fitted(name: str, train: str, folder: Path | None) -> SequenceModel:
@@ -55,11 +56,8 @@ def seconds_of(model: SequenceModel, text: str) -> tuple[np.ndarray, float]:
 
 def compared(name: str, kind: str, adaptive: SequenceModel, static: SequenceModel, test: str) -> dict[str, object]:
     """Score, gain and cost beside the model inside."""
-    seconds = np.zeros((TURNS, 2))
-    for turn in seconds:
-        plain, turn[0] = seconds_of(static, test)
-        steps, turn[1] = seconds_of(adaptive, test)
-    static_seconds, adaptive_seconds = seconds.sum(0)
+    plain, static_seconds = seconds_of(static, test)
+    steps, adaptive_seconds = seconds_of(adaptive, test)
     gain = steps - plain
     by_part = {f"gain_{i + 1}": part.mean() for i, part in enumerate(np.array_split(gain, PARTS))}
     return {
@@ -69,9 +67,18 @@ def compared(name: str, kind: str, adaptive: SequenceModel, static: SequenceMode
         "score": steps.sum() / len(test),
         "gain": gain.sum() / len(test),
         "times_the_cost": adaptive_seconds / static_seconds,
-        "microseconds_a_step": 1e6 * adaptive_seconds / TURNS / len(test),
+        "microseconds_a_step": 1e6 * adaptive_seconds / len(test),
         **by_part,
     }
+
+
+def wrapped(kind: str, model: SequenceModel, rest: str, held_out: str) -> tuple[SequenceModel, str]:
+    """The adaptive model, tuned, and what was chosen."""
+    if kind == "dynamic":
+        dynamic = Dynamic.from_fitted(model).tune([rest], validation=[held_out])
+        return dynamic, f"segment={dynamic.segment_}, lr={dynamic.lr_:.3g}, decay={dynamic.decay_:.3g}"
+    cached = Cached.from_fitted(model, cache=kind).tune([held_out])
+    return cached, f"weight={cached.weight_:.3g}, theta={cached.theta_:.3g}, order={cached.order_}"
 
 
 def main() -> None:
@@ -81,25 +88,16 @@ def main() -> None:
     train, test = text[:-TEST], text[-TEST:]
     held_out, rest = train[:MAX_HELD_OUT], train[MAX_HELD_OUT:]
     OUT.mkdir(parents=True, exist_ok=True)
-    for name in sys.argv[3:] or MODELS:
+    for case in sys.argv[3:] or CASES:
+        name, kind = case.split(":")
         model = fitted(name, train, folder)
-        lines = []
-        if name != "7-gram":
-            began = time.process_time()
-            dynamic = Dynamic.from_fitted(model).tune([rest], validation=[held_out])
-            settings = f"segment={dynamic.segment_}, lr={dynamic.lr_:.3g}, decay={dynamic.decay_:.3g}"
-            tuning = {"settings": settings, "tuning_seconds": time.process_time() - began}
-            lines.append({**compared(name, "Dynamic", dynamic, model, test), **tuning})
-            print(lines[-1], flush=True)
-        for kind in ("hidden", "counts") if name != "7-gram" else ("counts",):
-            began = time.process_time()
-            cached = Cached.from_fitted(model, cache=kind).tune([held_out])
-            settings = f"weight={cached.weight_:.3g}, theta={cached.theta_:.3g}, order={cached.order_}"
-            tuning = {"settings": settings, "tuning_seconds": time.process_time() - began}
-            lines.append({**compared(name, f"Cached, {kind}", cached, model, test), **tuning})
-            print(lines[-1], flush=True)
-        file = OUT / f"{name.lower()}.csv"
-        stamped(pd.DataFrame(lines)).to_csv(file, index=False, float_format="%.4g")
+        began = time.process_time()
+        adaptive, settings = wrapped(kind, model, rest, held_out)
+        tuning = {"settings": settings, "tuning_seconds": time.process_time() - began}
+        line = {**compared(name, kind, adaptive, model, test), **tuning}
+        print(line, flush=True)
+        file = OUT / f"{name.lower()}-{kind}.csv"
+        stamped(pd.DataFrame([line])).to_csv(file, index=False, float_format="%.4g")
 
 
 if __name__ == "__main__":
