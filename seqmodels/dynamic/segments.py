@@ -44,13 +44,13 @@ class Weights:
             p.data = part.view_as(p)
 
     def gradient(self, log_prob: Tensor) -> Tensor | None:
-        """``(P,)`` of the mean of ``-log_prob (S,)``; None where this or the gradient is not finite."""
+        """``(P,)`` of the mean of ``-log_prob (S,)``; None where this or the gradient's length is not finite."""
         if not bool(log_prob.isfinite().all()):
             return None
         gradients = torch.autograd.grad(-log_prob.mean(), self.parameters, allow_unused=True)
         parts = [p.new_zeros(p.numel()) if g is None else g.reshape(-1) for p, g in self._with(gradients)]
         gradient = torch.cat(parts)
-        return gradient if bool(gradient.isfinite().all()) else None
+        return gradient if bool(length(gradient).isfinite()) else None
 
     def _with(self, gradients: tuple[Tensor | None, ...]) -> Iterator[tuple[Tensor, Tensor | None]]:
         return zip(self.parameters, gradients, strict=True)
@@ -83,8 +83,13 @@ class LearningRule:
 
 def clip_factor(gradient: Tensor, max_norm: float) -> float:
     """What a gradient is multiplied by, so that it is no longer than ``max_norm``."""
-    norm = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
+    norm = float(length(gradient))
     return min(1.0, max_norm / norm) if norm > 0 else 1.0
+
+
+def length(gradient: Tensor) -> Tensor:
+    """The norm; in the gradient's precision, which is several times faster than in another."""
+    return torch.linalg.vector_norm(gradient)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

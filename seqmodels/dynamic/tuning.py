@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.dynamic.segments import SegmentReader, Weights, clip_factor
+from seqmodels.dynamic.segments import SegmentReader, Weights, clip_factor, length
 from seqmodels.neural.batches import Row
 from seqmodels.preparation import MAX_HELD_OUT, Example
 
@@ -61,7 +61,7 @@ def gradient_statistics(reader: SegmentReader, weights: Weights, rows: Sequence[
         every = (gradient for row in rows for _, gradient in reader.segments(weights, row, last=True))
         return islice((gradient for gradient in every if gradient is not None), n)
 
-    norms = [float(torch.linalg.vector_norm(g, dtype=torch.float64)) for g in gradients(SEGMENTS_FOR_NORM)]
+    norms = [float(length(g)) for g in gradients(SEGMENTS_FOR_NORM)]
     max_norm = NORMS * float(np.median(norms)) if norms else 0.0
     total, n = torch.zeros_like(weights.vector), 0
     for gradient in gradients(SEGMENTS_FOR_RMS):
