@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from seqmodels.auditing import Audit, audit
     from seqmodels.classification import GenerativeClassifier
     from seqmodels.context_tree import ContextTree
+    from seqmodels.cached import Cached
+    from seqmodels.classification import GenerativeClassifier
+    from seqmodels.dynamic import Dynamic
     from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
     from seqmodels.evaluation import (
         Budget,
@@ -110,6 +113,8 @@ _PACKAGES = (
     "offsets",
     "mixture",
     "classification",
+    "dynamic",
+    "cached",
     "saved_files",
     "evaluation",
     "anomalies",
@@ -149,6 +154,7 @@ __all__ = [
     "Bernoulli",
     "Budget",
     "Bytes",
+    "Cached",
     "Categorical",
     "CausalModel",
     "Cell",
@@ -160,6 +166,7 @@ __all__ = [
     "Comparison",
     "ContextTree",
     "Cosine",
+    "Dynamic",
     "ElmanRNN",
     "EncoderDecoder",
     "Encoding",

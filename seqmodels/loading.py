@@ -10,9 +10,11 @@ from typing import Any
 
 from seqmodels import (
     adapt,
+    cached,
     classification,
     context_tree,
     data,
+    dynamic,
     encodings,
     hmm,
     mixture,
@@ -35,9 +37,11 @@ from seqmodels.training import callbacks
 # A class is known to ``load`` by being a public name of one of these, and in no other way.
 PACKAGES = (
     adapt,
+    cached,
     classification,
     context_tree,
     data,
+    dynamic,
     encodings,
     hmm,
     mixture,

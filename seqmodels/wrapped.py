@@ -88,6 +88,9 @@ class WrappedModel(SequenceModel, ABC):
     def _sums_out_missing(self) -> bool:  # type: ignore[override]
         return self.model._sums_out_missing
 
+    def _reads_missing(self) -> bool:
+        return self.model_._reads_missing()
+
     def _check_hyperparameters(self) -> None:
         if not isinstance(self.model, SequenceModel):
             raise ValueError(f"model is {self.model!r}; pass a SequenceModel such as LSTM()")

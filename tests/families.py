@@ -62,6 +62,13 @@ def _hmm(name: str, observation: Any, *kinds: DataKind, **options: Any) -> Famil
     return Family(name, partial(sm.HMM, 3, observation=observation, max_iter=3, **options), kinds)
 
 
+SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4}
+
+
+def _dynamic(name: str, network: NeuralModel, *kinds: DataKind) -> Family:
+    return Family(name, partial(sm.Dynamic, network, segment=3, lr=0.02, decay=0.1), kinds)
+
+
 def _network(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **options: Any) -> Family:
     small = {"d_model": 8, "n_layers": 1, "max_steps": 3, "batch_size": 4}
     return Family(name, partial(cls, **(small | options)), kinds or Family.kinds)
@@ -327,6 +334,10 @@ FAMILIES = (
     _from("text", Family("hmm-ignoring", partial(sm.HMM, 2, max_iter=3, ignore_source=True), ("vectors", "symbols"))),
     _from("vectors", Family("ngram-ignoring", partial(sm.NGram, 2, ignore_source=True), ("symbols",))),
     _from("vectors", _network("lstm-ignoring", sm.LSTM, "symbols", ignore_source=True)),
+    _dynamic("dynamic-lstm", sm.LSTM(**SMALL, n_layers=2), "vectors"),
+    _dynamic("dynamic-transformer", sm.Transformer(**SMALL, n_heads=2, context=4), "symbols"),
+    Family("cached-gru", partial(sm.Cached, sm.GRU(**SMALL), window=3, weight=0.3, theta=0.7), ("symbols",)),
+    Family("cached-ngram", partial(sm.Cached, sm.NGram(3), window=4, weight=0.3, order=2), ("symbols",)),
 )
 
 
@@ -437,15 +448,18 @@ def rough(row: Row) -> sm.SequenceModel:
     Near their initial values, models would differ too little for errors to show.
     """
     model = copy.deepcopy(fitted(row))
-    if isinstance(model, NeuralModel):
+    inner = model.model_ if isinstance(model, sm.Dynamic | sm.Cached) else model
+    if isinstance(inner, NeuralModel):
         generator = torch.Generator().manual_seed(3)
-        for parameter in model.module_.parameters():
+        for parameter in inner.module_.parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             parameter.data += (0.1 * noise).to(parameter.dtype)
     if isinstance(model, sm.NGram):
         model.tables_ = _shaken(model.tables_)
     if isinstance(model, sm.Mixture):
         model.weights_ = _without_preference(model.weights_)
+    if isinstance(inner, sm.NGram):
+        inner.tables_ = _shaken(inner.tables_)
     return model
 
 

@@ -45,7 +45,7 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "wrapped", "hmm", "neural", "ngram", "context_tree", "mixture", "offsets", "classification", "adapt", "loading"}
+LOADED = {*MODEL, "wrapped", "hmm", "neural", "ngram", "context_tree", "mixture", "dynamic", "cached", "offsets", "classification", "adapt", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -85,6 +85,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mixture": MODEL,
     "classification": MODEL,
     "adapt": {*MODEL, "hmm", "neural"},
+    "dynamic": {*MODEL, "wrapped", "neural"},
+    "cached": {*MODEL, "wrapped", "neural"},
     "loading": {*LOADED, "data"},
     "presets": {*MODEL, "hmm", "neural"},
     "evaluation": {*LOADED, "data"},

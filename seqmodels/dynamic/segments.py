@@ -1,0 +1,207 @@
+"""Segment by segment: the log-probability of steps, its gradient, and the step along it.
+
+A sequence is read in segments, counted from its first scored step. Within a segment weights do not change. Networks
+with a context read it in their windows, so a segment may have parts in several of them: these are its pieces.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodels.neural.batches import PaddedBatch, Row, StepRange, Windowing, assemble
+from seqmodels.neural.io_module import SequenceModule
+from seqmodels.neural.network import map_state, select
+from seqmodels.neural.scoring import batch_log_prob
+from seqmodels.observations import Observation
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+class Weights:
+    """A copy of a module whose weights are views of one vector, so that a step is one operation on all of them.
+
+    Weights that an observation shares over all steps are left out: they do not change.
+
+    Attributes:
+        module: in evaluation mode.
+        parameters: of the module, those that change.
+        vector: (P,), all of these one after the other.
+    """
+
+    def __init__(self, module: SequenceModule[Any]) -> None:
+        self.module = copy.deepcopy(module).requires_grad_(True).eval()
+        fixed = set() if self.module.shared is None else {id(p) for p in self.module.shared.parameters()}
+        self.parameters = [p for p in self.module.parameters() if id(p) not in fixed]
+        self.vector = torch.cat([p.detach().flatten() for p in self.parameters])
+        for p, part in zip(self.parameters, self.vector.split([p.numel() for p in self.parameters]), strict=True):
+            p.data = part.view_as(p)
+
+    def gradient(self, log_prob: Tensor) -> Tensor | None:
+        """``(P,)`` of the mean of ``-log_prob (S,)``; None where this or the gradient's length is not finite."""
+        if not bool(log_prob.isfinite().all()):
+            return None
+        gradients = torch.autograd.grad(-log_prob.mean(), self.parameters, allow_unused=True)
+        parts = [p.new_zeros(p.numel()) if g is None else g.reshape(-1) for p, g in self._with(gradients)]
+        gradient = torch.cat(parts)
+        return gradient if bool(length(gradient).isfinite()) else None
+
+    def _with(self, gradients: tuple[Tensor | None, ...]) -> Iterator[tuple[Tensor, Tensor | None]]:
+        return zip(self.parameters, gradients, strict=True)
+
+
+@dataclass(frozen=True)
+class LearningRule:
+    """``w ← w + decay (w_0 - w) - step · g``, g being no longer than ``max_norm`` (Krause et al. 2018).
+
+    Attributes:
+        start: (P,), w_0.
+        step: (P,), ``lr / (RMS + ε)``, see ``Dynamic``.
+        decay: from 0 to 1.
+        max_norm: a longer gradient is scaled down to this length.
+    """
+
+    start: Tensor
+    step: Tensor
+    decay: float
+    max_norm: float
+
+    def apply(self, vector: Tensor, gradient: Tensor | None) -> None:
+        """Change the weights ``vector (P,)`` in place; without a gradient they stay."""
+        if gradient is None:
+            return
+        if self.decay:
+            vector.lerp_(self.start, self.decay)
+        vector.addcmul_(gradient, self.step, value=-clip_factor(gradient, self.max_norm))
+
+
+def clip_factor(gradient: Tensor, max_norm: float) -> float:
+    """What a gradient is multiplied by, so that it is no longer than ``max_norm``."""
+    norm = float(length(gradient))
+    return min(1.0, max_norm / norm) if norm > 0 else 1.0
+
+
+def length(gradient: Tensor) -> Tensor:
+    """The norm; in the gradient's precision, which is several times faster than in another."""
+    return torch.linalg.vector_norm(gradient)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Steps ``begin .. end - 1`` of a row, which are scored in the window that begins at ``window``."""
+
+    window: int
+    begin: int
+    end: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many steps are read before those that are scored, and how many are scored."""
+        return self.begin - self.window, self.end - self.begin
+
+
+def pieces_of(windowing: Windowing, begin: int, end: int, window: int) -> list[Piece]:
+    """The pieces of steps ``begin .. end - 1``, of which the first is scored in the window that begins at ``window``.
+
+    >>> [(p.window, p.begin, p.end) for p in pieces_of(Windowing(context=4), 3, 8, window=0)]
+    [(0, 3, 4), (2, 4, 6), (4, 6, 8)]
+    """
+    result = []
+    while begin < end:
+        last = end if windowing.context is None else min(end, window + windowing.context)
+        result.append(Piece(window, begin, last))
+        begin, window = last, windowing.window_of(last, window)
+    return result
+
+
+def window_at(windowing: Windowing, position: int) -> int:
+    """Where the window begins that scores a step."""
+    return windowing.windows(position + 1)[-1][0]
+
+
+@dataclass(frozen=True)
+class SegmentReader:
+    """Reads rows by segments of ``segment`` steps."""
+
+    observation: Observation
+    windowing: Windowing
+    segment: int
+
+    def segments(self, weights: Weights, row: Row, *, last: bool = False) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """For each segment the log-probability of its steps, ``(S,)``, and the gradient as of ``Weights.gradient``.
+
+        Weights that are changed before the next segment is asked for are those that it is read with. Nothing is learned
+        from the last segment, so it has no gradient unless ``last``.
+        """
+        begin, window, state = row.first, window_at(self.windowing, row.first), None
+        while begin < row.n_steps:
+            end = min(begin + self.segment, row.n_steps)
+            pieces = pieces_of(self.windowing, begin, end, window)
+            if end < row.n_steps or last:
+                log_prob, state, gradient = self.learn(weights, row, pieces, state)
+            else:
+                with torch.no_grad():
+                    log_prob, state = self.read(weights.module, row, pieces, state)
+                gradient = None
+            yield log_prob, gradient
+            window = self.windowing.window_of(end, pieces[-1].window)
+            if window != pieces[-1].window:
+                state = None
+            begin = end
+
+    def learn(self, weights: Weights, row: Row, pieces: list[Piece], state: Any) -> tuple[Tensor, Any, Tensor | None]:
+        """What ``read`` returns, and the gradient."""
+        with torch.inference_mode(False), torch.enable_grad():
+            log_prob, state = self.read(weights.module, row, pieces, state)
+            gradient = weights.gradient(log_prob)
+        return log_prob.detach(), map_state(torch.Tensor.detach, state), gradient
+
+    def read(self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any) -> tuple[Tensor, Any]:
+        """``(S,)`` log-probability of the steps of consecutive pieces, and the network's state after the last.
+
+        Args:
+            module: whose weights are read with.
+            row: the sequence.
+            pieces: of a segment.
+            state: of the network before the first piece; None: its window begins anew, and what stands in the window
+                before the piece is read first, without a gradient.
+        """
+        log_probs = []
+        while pieces:
+            first = pieces[0]
+            together = 1 if state is not None else sum(1 for _ in takewhile(_of_shape(first), pieces))
+            group, pieces = pieces[:together], pieces[together:]
+            if state is None:
+                state = self._state_before(module, row, group)
+            batch = self._batch(module, row, [(piece.begin, piece.end) for piece in group])
+            log_prob, _, after = batch_log_prob(module, self.observation, batch, state)
+            log_probs.append(log_prob.flatten())
+            state = None if pieces else select(after, torch.tensor([together - 1], device=log_prob.device))
+        return torch.cat(log_probs), state
+
+    @torch.no_grad()
+    def _state_before(self, module: SequenceModule[Any], row: Row, group: list[Piece]) -> Any:
+        """The network's states before pieces that begin their windows anew."""
+        state = module.start(len(group), None, None)
+        if group[0].begin == group[0].window:
+            return state
+        batch = self._batch(module, row, [(piece.window, piece.begin) for piece in group])
+        return module.hidden(batch.inputs, batch.is_start, batch.is_after_source, state)[1]
+
+    def _batch(self, module: SequenceModule[Any], row: Row, ranges: list[tuple[int, int]]) -> PaddedBatch:
+        weight = module.head.bias
+        steps = [StepRange(0, begin, end) for begin, end in ranges]
+        return assemble([row], steps, self.observation.n_past, weight.device, weight.dtype)
+
+
+def _of_shape(first: Piece) -> Callable[[Piece], bool]:
+    return lambda piece: piece.shape == first.shape
