@@ -1,0 +1,47 @@
+"""``compiled``: a loop over steps as machine code where numba is installed, else as it stands."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+try:
+    import numba
+except ImportError:  # the extra `adaptive` is not installed
+    numba = None  # type: ignore[assignment]
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+STEPS_IN_PLAIN_PYTHON = 100_000  # more take long enough that the knob is worth a warning
+
+
+def is_compiling() -> bool:
+    """Whether numba is installed."""
+    return numba is not None
+
+
+def compiled(function: FunctionT) -> FunctionT:
+    """The same function of arrays and numbers, compiled by numba when it is first called; itself without numba.
+
+    The machine code is kept next to the module, or in the user's cache folder where that cannot be written; where
+    neither can, it is compiled anew in each process. It holds no lock of the interpreter, so threads run side by side.
+    Import a module of compiled functions where they are first needed: numba takes a while to load.
+    """
+    if numba is None:
+        return function
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    try:
+        return cast(FunctionT, numba.njit(cache=True, **options)(function))
+    except RuntimeError:  # no folder to keep it in
+        return cast(FunctionT, numba.njit(**options)(function))
+
+
+def warn_if_slow(name: str, n_steps: int) -> None:
+    """Warn that ``name`` will read so many steps in plain Python, if that will take long."""
+    if numba is None and n_steps > STEPS_IN_PLAIN_PYTHON:
+        warnings.warn(
+            f"{name} reads {n_steps:,} steps in plain Python, which takes minutes; install numba (pip install "
+            "'seqmodels[adaptive]') for the same figures a hundred times faster",
+            stacklevel=2,
+        )
