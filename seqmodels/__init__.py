@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from seqmodels import data, distributed, presets
     from seqmodels.anomalies import Anomalies
     from seqmodels.classification import GenerativeClassifier
+    from seqmodels.context_mixing import ContextMixing
     from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
     from seqmodels.evaluation import (
         Budget,
@@ -92,6 +93,7 @@ _PACKAGES = (
     "model",
     "generation",
     "ngram",
+    "context_mixing",
     "hmm",
     "neural",
     "classification",
@@ -139,6 +141,7 @@ __all__ = [
     "Chords",
     "Columns",
     "Comparison",
+    "ContextMixing",
     "Cosine",
     "ElmanRNN",
     "EncoderDecoder",

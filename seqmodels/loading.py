@@ -8,7 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from seqmodels import classification, data, encodings, hmm, neural, ngram, observations, storage, training
+from seqmodels import (
+    classification,
+    context_mixing,
+    data,
+    encodings,
+    hmm,
+    neural,
+    ngram,
+    observations,
+    storage,
+    training,
+)
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.encodings import Encoding
 from seqmodels.measure import Measure
@@ -19,7 +30,7 @@ from seqmodels.parameters import Configurable, check_argument
 from seqmodels.training import callbacks
 
 # A class is known to ``load`` by being a public name of one of these, and in no other way.
-PACKAGES = (classification, data, encodings, hmm, neural, ngram, observations, training)
+PACKAGES = (classification, context_mixing, data, encodings, hmm, neural, ngram, observations, training)
 
 # What Python raises where content is not of the kind that a saved model has: a list for a dictionary, no such name, ...
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)

@@ -93,6 +93,9 @@ class CausalConvolution(nn.Module):
 FAMILIES = (
     Family("ngram-kneser-ney", partial(sm.NGram, 3), ("symbols", "text")),
     Family("ngram-witten-bell", partial(sm.NGram, 3, smoothing="witten-bell"), ("symbols", "text")),
+    Family("context-mixing", partial(sm.ContextMixing, n_buckets=256), ("symbols", "text")),
+    Family("context-mixing-static", partial(sm.ContextMixing, n_buckets=256, adaptive=False), ("symbols", "text")),
+    Family("context-mixing-open", partial(sm.ContextMixing, n_buckets=2, encoding=OPEN), ("symbols",)),
     _hmm("hmm-diag", sm.GaussianMixture(2), "vectors"),
     _hmm("hmm-full", sm.GaussianMixture(2, "full"), "vectors"),
     _hmm("hmm-tied", sm.GaussianMixture(2, "tied"), "vectors"),

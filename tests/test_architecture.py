@@ -45,7 +45,7 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "hmm", "neural", "ngram", "classification", "loading"}
+LOADED = {*MODEL, "hmm", "neural", "ngram", "context_mixing", "classification", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -80,6 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hmm": MODEL,
     "neural": MODEL,
     "ngram": MODEL,
+    "context_mixing": {*MODEL, "compiled"},
     "classification": MODEL,
     "loading": {*LOADED, "data"},
     "presets": {*MODEL, "hmm", "neural"},
@@ -91,6 +92,17 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 # The parts of a wing, each of which may import those before it.
 ORDER = {
+    "context_mixing": [
+        "histories",
+        "tables",
+        "contexts",
+        "undo",
+        "coding",
+        "reader",
+        "fit",
+        "cursor",
+        "model",
+    ],
     "hmm": [
         "hmmlearn",
         "inference",

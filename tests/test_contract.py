@@ -286,7 +286,8 @@ def test_a_sequence_cannot_end_before_it_begins(row: Row) -> None:
 def test_the_measure_says_what_was_measured(row: Row) -> None:
     vectors = {"vectors": "R^2", "bits": "{0,1}^2", "counts": "N^2", "mixed": "R^1 x N^1"}
     space, unit = vectors.get(row.kind, row.kind), {"text": "byte", "symbols": "symbol"}.get(row.kind, "frame")
-    assert fitted(row).measure_ == sm.Measure(space, unit, row.length, "exact", row.conditional)
+    expected = sm.Measure(space, unit, row.length, "exact", row.conditional, memory=row.model.memory_)
+    assert fitted(row).measure_ == expected
 
 
 @pytest.mark.parametrize(

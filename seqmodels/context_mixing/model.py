@@ -81,7 +81,9 @@ class ContextMixing(SequenceModel):
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
-            raise ValueError("ContextMixing reads symbols and text, but the sequences are vectors; use an HMM or an LSTM")
+            raise ValueError(
+                "ContextMixing reads symbols and text, but the sequences are vectors; use an HMM or an LSTM"
+            )
         return Categorical()
 
     def _check_hyperparameters(self) -> None:
