@@ -205,6 +205,7 @@ def mixed_logit(
     depth = bit % BITS_PER_BUCKET
     entry = (1 << depth) | (node & ((1 << depth) - 1))
     n_hits = 0
+    chained = 0.0
     for i in range(n_contexts):
         counter = NEW_COUNTER
         if buckets[i] >= 0:
@@ -215,11 +216,15 @@ def mixed_logit(
             inputs[at] = 0.0
             inputs[at + 1] = 0.0
             inputs[at + 2] = 0.0
+            inputs[at + 3] = chained
         else:
             p = tables.floats[i * N_HISTORIES + history]
             inputs[at] = tables.stretch[int(p * (N_STRETCH - 1))]
             inputs[at + 1] = tables.stretch[counter >> 19]
             inputs[at + 2] = (p - 0.5) * CONFIDENCE_SCALE
+            pair = tables.chain_at + 2 * (i * N_HISTORIES + history)
+            chained = clipped(tables.floats[pair] * chained + tables.floats[pair + 1])
+            inputs[at + 3] = chained
             if tables.contexts[i] < 10:
                 n_hits += 1
     at = INPUTS_PER_CONTEXT * n_contexts
@@ -402,7 +407,7 @@ def learn(
             prepared = group
             first = node >> (bit % BITS_PER_BUCKET)
             prepare_buckets(tables, decisions.hashes, first, decisions.buckets[group], log, is_logged)
-        learn_counters(tables, decisions.buckets[group], node, bit, y, log, is_logged)
+        learn_counters(tables, decisions.buckets[group], node, bit, y, decisions, log, is_logged)
         for q in range(len(tables.match_lengths)):
             if decisions.expected[bit, q] >= 0:
                 length = min(registers[MATCH + 2 * q + 1], N_MATCH_LENGTHS - 1)
@@ -440,7 +445,14 @@ def prepare_buckets(
 
 @compiled
 def learn_counters(
-    tables: Tables, buckets: np.ndarray, node: int, bit: int, y: int, log: UndoLog, is_logged: bool
+    tables: Tables,
+    buckets: np.ndarray,
+    node: int,
+    bit: int,
+    y: int,
+    decisions: Decisions,
+    log: UndoLog,
+    is_logged: bool,
 ) -> None:
     """Every context's counter at a node, and what its bit history means."""
     depth = bit % BITS_PER_BUCKET
@@ -456,6 +468,13 @@ def learn_counters(
                 keep_floats(log, tables, meaning, 1)
                 keep_floats(log, tables, tables.map_counts_at + meaning, 1)
             tables.floats[meaning] += (y - tables.floats[meaning]) / (count + 1.5)
+            pair = tables.chain_at + 2 * (i * N_HISTORIES + history)
+            if is_logged:
+                keep_floats(log, tables, pair, 2)
+            error = (y - logistic(decisions.inputs[bit, INPUTS_PER_CONTEXT * i + 3])) * tables.options[tables_.CHAIN_LR]
+            if i > 0:
+                tables.floats[pair] += error * decisions.inputs[bit, INPUTS_PER_CONTEXT * i - 1]
+            tables.floats[pair + 1] += error
             if count < tables.options[tables_.MAP_LIMIT]:
                 tables.floats[tables.map_counts_at + meaning] = count + 1.0
         if y == 1:
@@ -502,8 +521,8 @@ def changes_per_step(tables: Tables) -> tuple[int, int, int, int]:
     """The most buckets, ranges of floats, floats and integers that learning from one step may change."""
     depth, n_contexts = tables.n_bits + 1, len(tables.contexts)
     n_selectors, n_matches = len(tables.selectors), len(tables.match_lengths)
-    ranges = depth * (2 * n_contexts + n_matches + 1 + n_selectors + N_REFINEMENTS)
-    per_decision = 2 * n_contexts + n_matches + n_selectors * (1 + tables.n_inputs) + 2 * N_REFINEMENTS
+    ranges = depth * (3 * n_contexts + n_matches + 1 + n_selectors + N_REFINEMENTS)
+    per_decision = 4 * n_contexts + n_matches + n_selectors * (1 + tables.n_inputs) + 2 * N_REFINEMENTS
     n_groups = depth // BITS_PER_BUCKET + 1
     return n_groups * n_contexts, ranges, depth * per_decision, n_matches + 2
 

@@ -43,8 +43,8 @@ class ContextMixingState:
 class PlacedReader:
     """A reader, and the pasts of the sequence that it reads, from its start on."""
 
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
+    def __init__(self, reader: Reader, has_end: bool) -> None:
+        self.reader, self.has_end = reader, has_end
         self.path: list[Past] = []
 
     def go_to(self, past: Past) -> None:
@@ -67,8 +67,9 @@ class PlacedReader:
         if unread:
             unread.reverse()
             symbols = np.array([each.symbol for each in unread], dtype=np.int64)
-            # Predictions here are for learning alone: whether the end could have come is what it was.
-            self.reader.read(symbols, first_end=1 if len(self.path) == 1 else 0)
+            # What is predicted is for learning alone; the end cannot have come first.
+            first_end = len(symbols) if not self.has_end else 1 if len(self.path) == 1 else 0
+            self.reader.read(symbols, first_end)
             self.path += unread
 
     def _start(self, root: Past) -> None:
@@ -144,7 +145,7 @@ class ContextMixingCursor:
             fitted = self.readers.fitted
             n_bytes = fitted.counters.nbytes + fitted.floats.nbytes + fitted.integers.nbytes
             if len(self._placed) < max(1, min(MAX_READERS, READER_BYTES // n_bytes)):
-                near = PlacedReader(self.readers.take())
+                near = PlacedReader(self.readers.take(), self.has_end)
             else:
                 near = self._placed.pop(0)
         else:

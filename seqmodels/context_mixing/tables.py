@@ -23,7 +23,7 @@ N_LEVELS = 64
 EXACT_LEVELS = 24  # levels below it are numbers of observations
 GROWTH = 1.09  # of the number of observations from a level to the next above them
 RATE_LIMIT = 255  # observations after which a counter's rate of adaptation is constant
-INPUTS_PER_CONTEXT = 3
+INPUTS_PER_CONTEXT = 4
 INPUTS_PER_MATCH = 2
 N_MATCH_LENGTHS = 32
 N_STRETCH = 4096  # entries of the table of log(p / (1 - p))
@@ -48,11 +48,28 @@ N_WORD_LENGTHS, N_CLASSES = 16, 8
 N_MATCH_STATES = 2 + 2 * 9
 MAX_HITS = 12  # contexts of an order that have been seen before, of those that are counted
 
-TEXT_CONTEXTS = (0, 1, 2, 3, 4, 5, 6, WORD, TWO_WORDS, SKIP_FIRST_3, SKIP_SECOND, LAST_WORD)
-SYMBOL_CONTEXTS = (0, 1, 2, 3, 4, 5, 6, SKIP_FIRST, SKIP_FIRST_3, SKIP_SECOND)
-TEXT_SELECTORS = (BY_NODE, BY_SYMBOL, BY_MATCH, BY_SECOND_SYMBOL, BY_WORD)
-SYMBOL_SELECTORS = (BY_NODE, BY_SYMBOL, BY_MATCH, BY_SECOND_SYMBOL)
-TEXT_MATCHES = (6,)
+TEXT_CONTEXTS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    8,
+    WORD,
+    TWO_WORDS,
+    WORD_SKIP,
+    LAST_WORD,
+    SKIP_FIRST_3,
+    SKIP_SECOND,
+    ABOVE,
+    INDIRECT_2,
+)
+SYMBOL_CONTEXTS = (0, 1, 2, 3, 4, 5, 6, SKIP_FIRST, SKIP_FIRST_3, SKIP_SECOND, INDIRECT_2)
+TEXT_SELECTORS = (BY_NODE, BY_SYMBOL, BY_MATCH, BY_SECOND_SYMBOL, BY_WORD, BY_NOTHING)
+SYMBOL_SELECTORS = (BY_NODE, BY_SYMBOL, BY_MATCH, BY_SECOND_SYMBOL, BY_NOTHING)
+TEXT_MATCHES = (12, 5)
 SYMBOL_MATCHES = (6,)
 
 
@@ -81,6 +98,7 @@ class Tables(NamedTuple):
     n_bits: int
     n_inputs: int  # of a mixer, a multiple of four
     map_counts_at: int  # where things begin in ``floats``; probability maps are at 0
+    chain_at: int
     match_maps_at: int
     weights_at: int
     final_weights_at: int
@@ -92,8 +110,9 @@ class Tables(NamedTuple):
 
 
 # Entries of ``Tables.options``.
-LR, LAST_LR, LR_DECAY, FINAL_LR, LAST_FINAL_LR, MAP_LIMIT, MATCH_RATE, REFINEMENT_RATE = range(8)
-OPTIONS = (0.02, 0.0015, 5e-5, 0.005, 0.001, 255.0, 0.005, 0.02)
+LR, LAST_LR, LR_DECAY, FINAL_LR, LAST_FINAL_LR, MAP_LIMIT, MATCH_RATE, REFINEMENT_RATE, CHAIN_LR = range(9)
+OPTIONS = (0.02, 0.0008, 5e-5, 0.005, 0.001, 255.0, 0.005, 0.02, 0.001)
+CHAIN_START, CHAIN_BIAS_START = 0.7, 0.5
 
 
 def power_of_two(n: float) -> int:
@@ -140,13 +159,18 @@ def empty(
     maps = np.full((n_contexts, N_HISTORIES), 0.5)
     maps[:, : len(probability)] = probability
     weights = np.zeros((sum(rows), n_inputs))
-    weights[:, : n_contexts * INPUTS_PER_CONTEXT] = np.tile([0.25, 0.05, 0.0], n_contexts)
+    weights[:, : n_contexts * INPUTS_PER_CONTEXT] = np.tile([0.15, 0.05, 0.0, 0.0], n_contexts)
+    weights[:, (n_contexts - 1) * INPUTS_PER_CONTEXT + 3] = 0.4
+    chain = np.zeros((n_contexts, N_HISTORIES, 2))
+    chain[:, :, 0] = CHAIN_START
+    chain[:, :, 1] = np.log(maps / (1 - maps)) * CHAIN_BIAS_START
     n_refinement_rows = power_of_two(min(max(n_steps / 4, 256), 2**16))
     grid = np.linspace(-LARGEST_LOGIT, LARGEST_LOGIT, REFINEMENT_POINTS)
     final_weights = np.full((_rows(BY_NODE, n_symbols, n_bits), n_selectors), 1 / n_selectors)
     floats = [
         maps,
         np.full_like(maps, 4.0),
+        chain,
         np.full((n_matches, N_MATCH_LENGTHS), 0.8),
         weights,
         final_weights,
@@ -183,10 +207,11 @@ def empty(
         n_bits=n_bits,
         n_inputs=n_inputs,
         map_counts_at=int(float_at[1]),
-        match_maps_at=int(float_at[2]),
-        weights_at=int(float_at[3]),
-        final_weights_at=int(float_at[4]),
-        refinements_at=int(float_at[5]),
+        chain_at=int(float_at[2]),
+        match_maps_at=int(float_at[3]),
+        weights_at=int(float_at[4]),
+        final_weights_at=int(float_at[5]),
+        refinements_at=int(float_at[6]),
         refinement_mask=n_refinement_rows - 1,
         indirect_at=n_matches * n_match_slots,
         indirect_mask=n_indirect - 1,
