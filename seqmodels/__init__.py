@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from seqmodels.cached import Cached
     from seqmodels.classification import GenerativeClassifier
     from seqmodels.dynamic import Dynamic
+    from seqmodels.context_mixing import ContextMixing
     from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
     from seqmodels.evaluation import (
         Budget,
@@ -108,6 +109,7 @@ _PACKAGES = (
     "generation",
     "ngram",
     "context_tree",
+    "context_mixing",
     "hmm",
     "neural",
     "offsets",
@@ -165,6 +167,7 @@ __all__ = [
     "Columns",
     "Comparison",
     "ContextTree",
+    "ContextMixing",
     "Cosine",
     "Dynamic",
     "ElmanRNN",

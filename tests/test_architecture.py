@@ -45,7 +45,7 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "wrapped", "hmm", "neural", "ngram", "context_tree", "mixture", "dynamic", "cached", "offsets", "classification", "adapt", "loading"}
+LOADED = {*MODEL, "wrapped", "hmm", "neural", "ngram", "context_tree", "context_mixing", "mixture", "dynamic", "cached", "offsets", "classification", "adapt", "loading"}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -83,6 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ngram": MODEL,
     "context_tree": MODEL,
     "mixture": MODEL,
+    "context_mixing": {*MODEL, "compiled"},
     "classification": MODEL,
     "adapt": {*MODEL, "hmm", "neural"},
     "dynamic": {*MODEL, "wrapped", "neural"},
@@ -115,6 +116,15 @@ ORDER = {
         "symbol_gate",
         "cursor",
         "gated_cursor",
+    "context_mixing": [
+        "histories",
+        "tables",
+        "contexts",
+        "undo",
+        "coding",
+        "reader",
+        "fit",
+        "cursor",
         "model",
     ],
     "hmm": [

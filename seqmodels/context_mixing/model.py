@@ -1,0 +1,225 @@
+"""``ContextMixing``: mixed predictions of many contexts as a ``SequenceModel``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from seqmodels.compiled import warn_if_slow
+from seqmodels.context_mixing import tables
+from seqmodels.context_mixing.tables import BUCKET, NEW_COUNTER, Tables
+from seqmodels.encodings.text import Text
+from seqmodels.fitting import checked_data
+from seqmodels.measure import MemoryKind
+from seqmodels.model import SequenceModel
+from seqmodels.observations import Categorical, Observation
+from seqmodels.precision import DTYPES
+from seqmodels.preparation import Example
+from seqmodels.sequences import Kind
+
+if TYPE_CHECKING:
+    from seqmodels.context_mixing.cursor import ContextMixingCursor
+    from seqmodels.context_mixing.reader import Readers
+
+MIN_BUCKETS, MAX_BUCKETS = 2**6, 2**19  # of a context, where the size of the data says how many
+
+
+@dataclass(eq=False, repr=False)
+class ContextMixing(SequenceModel):
+    """``p(x_t | x_<t)`` as the product of its binary decisions, each predicted by many contexts whose votes are mixed.
+
+    A symbol of V is ``ceil(log2 V)`` decisions, those without an alternative left out, and the end one more below
+    symbol 0, so that the probabilities of all symbols and the end sum to one. Contexts are the last 0 to 6 symbols,
+    strings with gaps, in text the word and the words before it, and the longest string that came before. Each keeps
+    adaptive probabilities and bit histories; logistic mixing, ``p = 1 / (1 + exp(-w · log(p_i / (1 - p_i))))``, has
+    weights that parts of the context select and that follow the gradient of ``log p``; a second mixer takes the sets
+    together, and tables of what was predicted and then came refine the result (Mahoney 2005, "Adaptive weighing of
+    context models for lossless data compression"; Knoll & de Freitas 2012, "A machine learning perspective on
+    predictive coding with PAQ8").
+
+    Args:
+        adaptive: whether it goes on learning from each sequence that it reads, from the fitted model on; else it is
+            frozen after ``fit``. Read by ``fit``.
+        n_buckets: room of each context, for 3 decisions after a string each, 32 bytes; strings replace others when it
+            is filled. ``"auto"``: four for each step of the training data, at most 524,288 (16 MiB a context).
+
+    The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is learned is y, in
+    contexts that reach back into x. ``fit`` reads the sequences once, in their order; ``sample_weight`` repeats them,
+    so it takes whole numbers, and ``warm_start`` is refused. Computed in float64 on the CPU whatever ``dtype`` and
+    ``device`` are, by compiled loops with numba installed (the extra ``adaptive``), 200 times more slowly without.
+    ``n_parameters_`` is the number of counters, weights and map entries that training has changed.
+
+    >>> model = ContextMixing(length="given").fit([np.tile([0, 1, 2], 10)])
+    >>> [round(float(p), 1) for p in model.predict_next(np.array([0, 1])).probs]
+    [0.0, 0.0, 1.0]
+    """
+
+    adaptive: bool = True
+    n_buckets: int | Literal["auto"] = "auto"
+
+    _uses_validation: ClassVar[bool] = False
+
+    @property
+    def memory_(self) -> MemoryKind:
+        return "adaptive" if self.adaptive else "static"
+
+    @property
+    def context_(self) -> int | None:
+        return None
+
+    @property
+    def n_parameters_(self) -> int:
+        self._setting()
+        start = self._empty(self.tables_.symbols)
+        return sum(
+            int(np.count_nonzero(getattr(self.tables_, name) != getattr(start, name)))
+            for name in ("counters", "floats", "integers")
+        )
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        if kind == "vectors":
+            raise ValueError(
+                "ContextMixing reads symbols and text, but the sequences are vectors; use an HMM or an LSTM"
+            )
+        return Categorical()
+
+    def _check_hyperparameters(self) -> None:
+        if type(self.adaptive) is not bool:
+            raise ValueError(f"adaptive is {self.adaptive!r}; pass True or False")
+        if self.n_buckets != "auto" and not 2 <= self.n_buckets <= 2**25:
+            raise ValueError(f"n_buckets is {self.n_buckets}; pass from 2 to {2**25:,}, or 'auto'")
+        if self.warm_start:
+            raise ValueError("warm_start=True, but ContextMixing reads all of the data at once; leave it False")
+        if self.observation != "auto" and repr(self.observation) != repr(Categorical()):
+            raise ValueError(
+                f"observation is {self.observation!r}, but ContextMixing predicts symbols by itself; leave "
+                "observation='auto'"
+            )
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        import pandas as pd
+
+        from seqmodels.context_mixing.fit import learn_from, n_positions
+
+        began = time.perf_counter()
+        rows = [_row(example) for example in train for _ in range(_repeats(example))]
+        self.n_steps_ = sum(len(values) for _, values in rows)
+        warn_if_slow("ContextMixing", self.n_steps_)
+        learned = self._empty(np.zeros(n_positions(rows), dtype=np.int64))
+        self.n_learned_, total = learn_from(learned, rows, self.length_ == "stop")
+        self._set_tables(learned)
+        self.converged_ = True
+        n_units = sum(example.weight * example.n_units for example in train)
+        self.history_ = pd.DataFrame(
+            {
+                "step": [1],
+                "seconds": [time.perf_counter() - began],
+                "log_prob": [total / n_units],
+                "validation": [self._nats_per_unit(validation)],
+                "objective": [total / n_units],
+                "floor_hits": [0],
+            }
+        )
+
+    def _nats_per_unit(self, examples: list[Example]) -> float:
+        log_prob = sum(e.weight * float(steps.sum()) for e, steps in zip(examples, self._steps(examples), strict=True))
+        return log_prob / sum(e.weight * e.n_units for e in examples) if examples else np.nan
+
+    def _empty(self, symbols: np.ndarray) -> Tables:
+        """Tables of the sizes of the fitted model, before it was fitted."""
+        automatic = min(max(4 * self.n_steps_, MIN_BUCKETS), MAX_BUCKETS)
+        n_buckets = tables.power_of_two(automatic if self.n_buckets == "auto" else self.n_buckets)
+        spelling = self.encoding_.spelling() if isinstance(self.encoding_, Text) else None
+        if spelling is not None and any(len(text.decode(errors="replace")) > 1 for text in spelling):
+            spelling = None  # pieces of words
+        return tables.empty(self.encoding_.size, self.n_steps_, n_buckets, symbols, spelling)
+
+    def _set_tables(self, learned: Tables) -> None:
+        from seqmodels.context_mixing.reader import Readers
+
+        self.tables_ = learned
+        self._readers: Readers = Readers(learned, self.n_learned_, self.measure_.memory == "adaptive")
+
+    # -- many sequences at once ----------------------------------------------------------------------------
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        has_end, result = self.length_ == "stop", []
+        warn_if_slow("ContextMixing", sum(len(example.values) for example in examples))
+        for example in examples:
+            source, values = _row(example)
+            events = np.append(values, self.encoding_.size) if has_end else values
+            with self._readers.reader() as reader:
+                reader.read_source(source)
+                result.append(reader.read(events, 1 if has_end else len(events)))
+        return result
+
+    def all_log_prob_steps(self, X: Any, y: Any = None) -> list[np.ndarray]:
+        """For each sequence ``(T, V)`` nats, the log-probability of every encoded symbol at each step.
+
+        Under ``length="stop"`` ``(T + 1, V + 1)``, the end last. What a cursor's ``distribution`` says, many steps at
+        once; about as long as ``V / log2(V)`` times ``log_prob_steps``.
+        """
+        data = checked_data(self, X, y)
+        has_end, result = self.length_ == "stop", []
+        for example in self._setting().examples(data):
+            source, values = _row(example)
+            events = np.append(values, self.encoding_.size) if has_end else values
+            with self._readers.reader() as reader:
+                reader.read_source(source)
+                log_probs = reader.read_all(events, 1 if has_end else len(events))
+            result.append(log_probs if has_end else log_probs[:, :-1])
+        return result
+
+    # -- one step at a time --------------------------------------------------------------------------------
+
+    def cursor(self, n_steps: int | None = None) -> ContextMixingCursor:
+        from seqmodels.context_mixing.cursor import ContextMixingCursor
+
+        self._setting()
+        return ContextMixingCursor(
+            self._readers, self.length_ == "stop", self.observation_, self._device(), DTYPES[self.dtype]
+        )
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        buckets = self.tables_.counters.reshape(-1, BUCKET)
+        used = np.flatnonzero(buckets[:, 0])
+        return {
+            "n_steps": self.n_steps_,
+            "n_learned": self.n_learned_,
+            "used": used,
+            "buckets": buckets[used],
+            "floats": self.tables_.floats,
+            "integers": self.tables_.integers,
+            "symbols": self.tables_.symbols,
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.n_steps_, self.n_learned_ = int(state["n_steps"]), int(state["n_learned"])
+        learned = self._empty(np.asarray(state["symbols"], dtype=np.int64))
+        for name in ("floats", "integers"):
+            if np.shape(state[name]) != getattr(learned, name).shape:
+                raise ValueError(f"{name} of shape {np.shape(state[name])} do not belong to the model's sizes")
+            getattr(learned, name)[:] = state[name]
+        buckets = learned.counters.reshape(-1, BUCKET)
+        buckets[:, 1:] = NEW_COUNTER
+        buckets[np.asarray(state["used"])] = state["buckets"]
+        self._set_tables(learned)
+
+
+def _row(example: Example) -> tuple[np.ndarray, np.ndarray]:
+    source = np.zeros(0, np.int64) if example.source is None else np.asarray(example.source)
+    return source.astype(np.int64), np.asarray(example.values).astype(np.int64)
+
+
+def _repeats(example: Example) -> int:
+    if example.weight % 1:
+        raise ValueError(
+            f"sample_weight has {example.weight}, but ContextMixing reads whole sequences, as often as their weight "
+            "says; pass whole numbers"
+        )
+    return int(example.weight)
