@@ -11,12 +11,11 @@ if TYPE_CHECKING:
     from seqmodels import adapt, data, distributed, presets
     from seqmodels.anomalies import Anomalies
     from seqmodels.auditing import Audit, audit
-    from seqmodels.classification import GenerativeClassifier
-    from seqmodels.context_tree import ContextTree
     from seqmodels.cached import Cached
     from seqmodels.classification import GenerativeClassifier
-    from seqmodels.dynamic import Dynamic
     from seqmodels.context_mixing import ContextMixing
+    from seqmodels.context_tree import ContextTree
+    from seqmodels.dynamic import Dynamic
     from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
     from seqmodels.evaluation import (
         Budget,
@@ -166,8 +165,8 @@ __all__ = [
     "CodeLengths",
     "Columns",
     "Comparison",
-    "ContextTree",
     "ContextMixing",
+    "ContextTree",
     "Cosine",
     "Dynamic",
     "ElmanRNN",

@@ -45,7 +45,22 @@ MODEL = {
     "fitting",
     "model",
 }
-LOADED = {*MODEL, "wrapped", "hmm", "neural", "ngram", "context_tree", "context_mixing", "mixture", "dynamic", "cached", "offsets", "classification", "adapt", "loading"}
+LOADED = {
+    *MODEL,
+    "wrapped",
+    "hmm",
+    "neural",
+    "ngram",
+    "context_tree",
+    "context_mixing",
+    "mixture",
+    "dynamic",
+    "cached",
+    "offsets",
+    "classification",
+    "adapt",
+    "loading",
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "profile": set(),
     "html": set(),
@@ -108,6 +123,7 @@ ORDER = {
         "invariance",
         "agreement",
         "auditing",
+    ],
     "mixture": [
         "kernels",
         "weights",
@@ -116,6 +132,8 @@ ORDER = {
         "symbol_gate",
         "cursor",
         "gated_cursor",
+        "model",
+    ],
     "context_mixing": [
         "histories",
         "tables",
