@@ -41,7 +41,7 @@ def warn_if_slow(name: str, n_steps: int) -> None:
     """Warn that ``name`` will read so many steps in plain Python, if that will take long."""
     if numba is None and n_steps > STEPS_IN_PLAIN_PYTHON:
         warnings.warn(
-            f"{name} reads {n_steps:,} steps in plain Python, which takes minutes; install numba (pip install "
-            "'seqmodels[adaptive]') for the same figures a hundred times faster",
+            f"{name} reads {n_steps:,} steps in plain Python, which is slow; install numba (pip install "
+            "'seqmodels[adaptive]') for the same figures some fifty times faster",
             stacklevel=2,
         )

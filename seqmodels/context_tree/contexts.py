@@ -23,7 +23,7 @@ def mixed(values: np.ndarray) -> np.ndarray:
 def context_hashes(row: np.ndarray, begin: int, end: int, depth: int) -> tuple[np.ndarray, np.ndarray]:
     """Of the events ``row[begin:end]`` the contexts of 0 to ``depth`` symbols.
 
-    Two contexts of a fit share a hash with probability below ``n^2 / 2^64`` for n contexts; they would share counts.
+    Among n contexts some two share a hash with probability below ``n^2 / 2^64``; they would share counts.
 
     Args:
         row: ``(S,)`` the start symbol, what is known of the source, and the events.
