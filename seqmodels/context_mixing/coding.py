@@ -118,7 +118,7 @@ def find_bucket(tables: Tables, i: int, key: int) -> int:
     for j in range(2):
         bucket = tables.first_bucket[i] + ((key & tables.bucket_mask[i]) ^ j)
         if tables.counters[bucket * BUCKET] == key + 1:
-            return bucket
+            return int(bucket)
     return -1
 
 
@@ -174,16 +174,16 @@ def selected_row(
     if selector == tables_.BY_NODE:
         return node if node < tables_.NODE_ROWS else tables_.NODE_ROWS - 1 - bit
     if selector == tables_.BY_SYMBOL:
-        return registers[RECENT] % SYMBOL_ROWS * NODE_DEPTHS + depth
+        return int(registers[RECENT]) % SYMBOL_ROWS * NODE_DEPTHS + depth
     if selector == tables_.BY_MATCH:
         return min(n_hits, tables_.MAX_HITS) * tables_.N_MATCH_STATES + match
     if selector == tables_.BY_SECOND_SYMBOL:
-        return registers[RECENT + 1] % SYMBOL_ROWS * NODE_DEPTHS + depth
+        return int(registers[RECENT + 1]) % SYMBOL_ROWS * NODE_DEPTHS + depth
     if selector == tables_.BY_WORD:
         length = min(registers[WORD_LENGTH], tables_.N_WORD_LENGTHS - 1)
-        return (length * tables_.N_CLASSES + registers[LAST_CLASS]) * tables_.N_CLASSES + registers[CLASS]
+        return int((length * tables_.N_CLASSES + registers[LAST_CLASS]) * tables_.N_CLASSES + registers[CLASS])
     if selector == tables_.BY_CLASS:
-        return registers[CLASS] * NODE_DEPTHS + depth
+        return int(registers[CLASS]) * NODE_DEPTHS + depth
     return 0
 
 
@@ -265,7 +265,7 @@ def mixed_logit(
 def refined(
     tables: Tables, registers: np.ndarray, node: int, logit: float, refined_at: np.ndarray, above: np.ndarray, bit: int
 ) -> float:
-    """The mean of a probability and what came of such ones after the same symbols; sets ``refined_at`` and ``above``."""
+    """The mean of a probability and what came of such ones after the same symbols; sets the last two arrays."""
     place = (logit + LARGEST_LOGIT) * ((REFINEMENT_POINTS - 1) / (2 * LARGEST_LOGIT))
     point = min(int(place), REFINEMENT_POINTS - 2)
     above[bit] = place - point

@@ -1,8 +1,9 @@
 """What a context-mixing model has learned, as flat arrays: counters, probability maps, weights, positions.
 
 The arrays are given to compiled functions together, as one ``Tables``. A symbol of an alphabet of V is read as
-``n_bits = ceil(log2 V)`` binary decisions, from the highest bit, and one more below symbol 0 where the end of a sequence
-is an event: symbol 0 or the end. A node of this binary tree is 1 at the root, and ``2 n`` and ``2 n + 1`` below node n.
+``n_bits = ceil(log2 V)`` binary decisions, from the highest bit, and one more below symbol 0 where the end of a
+sequence is an event: symbol 0 or the end. A node of this binary tree is 1 at the root, and ``2 n`` and ``2 n + 1``
+below node n.
 """
 
 from __future__ import annotations
