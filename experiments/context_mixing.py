@@ -1,8 +1,8 @@
 """How well does context mixing predict text? ``python experiments/context_mixing.py FILE [FILE ...]``.
 
 Of each file the last tenth of its bytes is held out; of tinyshakespeare as much as nanoGPT does. Nats a byte, with the
-seconds of the processor that each took, go to ``experiments/results/context_mixing/``. What is adaptive goes on learning
-in the held-out part; ``whole`` is its code of the file from nothing, in nats a byte.
+seconds of the processor that each took, go to ``experiments/results/context_mixing/``. What is adaptive goes on
+learning in the held-out part; ``whole`` is its code of the file from nothing, in nats a byte.
 
 Compressors are there as well, zpaq where the package of that name is installed: a held-out part costs what the whole
 file takes more than its first part. zpaq chooses its tables by the size of what it is given, so where the two sizes
