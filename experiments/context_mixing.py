@@ -1,4 +1,4 @@
-"""How well does context mixing predict text? ``python experiments/context_mixing.py FILE [FILE ...]``.
+"""How well does context mixing predict text? ``python -m experiments.context_mixing FILE ...``.
 
 Of each file the last tenth of its bytes is held out; of tinyshakespeare as much as nanoGPT does. Nats a byte, with the
 seconds of the processor that each took, go to ``experiments/results/context_mixing/``. What is adaptive goes on
@@ -8,7 +8,8 @@ Compressors are there as well, zpaq where the package of that name is installed:
 file takes more than its first part. zpaq chooses its tables by the size of what it is given, so where the two sizes
 are on different sides of 2**20 bytes that difference is not the cost of the held-out part alone, and ``whole`` is to be
 compared. The design was chosen inside the first nine tenths of tinyshakespeare, on modules of Python's library and on
-the German side of multi30k.
+the German side of multi30k. It is run as a module, since numba imports ``coverage``, which must not be the script of
+that name.
 """
 
 import lzma

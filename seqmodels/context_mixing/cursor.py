@@ -1,6 +1,6 @@
 """A context-mixing model one step at a time: the state of its cursor is what was read; readers stand where they were.
 
-MixingTables that follow a sequence are too large to be a state, so a state is the symbols themselves. A reader stands after
+Tables that follow a sequence are too large to be a state, so a state is the symbols themselves. A reader stands after
 those of one state, mostly the newest, and goes on from there; to reach another state it undoes what the two do not have
 in common, and reads the rest.
 """

@@ -49,7 +49,7 @@ class ContextMixing(SequenceModel):
     The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is learned is y, in
     contexts that reach back into x. ``fit`` reads the sequences once, in their order; ``sample_weight`` repeats them,
     so it takes whole numbers, and ``warm_start`` is refused. Computed in float64 on the CPU whatever ``dtype`` and
-    ``device`` are, by compiled loops with numba installed (the extra ``adaptive``), 200 times more slowly without.
+    ``device`` are, by compiled loops with numba installed (the extra ``adaptive``), far more slowly without.
     ``n_parameters_`` is the number of counters, weights and map entries that training has changed.
 
     >>> model = ContextMixing(length="given").fit([np.tile([0, 1, 2], 10)])
