@@ -49,7 +49,7 @@ from seqmodels.context_mixing.tables import (
     NODE_DEPTHS,
     REFINEMENT_POINTS,
     SYMBOL_ROWS,
-    Tables,
+    MixingTables,
 )
 from seqmodels.context_mixing.undo import UndoLog, begin_step, keep_bucket, keep_floats, keep_integer
 
@@ -73,7 +73,7 @@ class Decisions(NamedTuple):
     above: np.ndarray  # (D,) the share of the entry after each
 
 
-def new_decisions(tables: Tables) -> Decisions:
+def new_decisions(tables: MixingTables) -> Decisions:
     """Room for those of one symbol."""
     depth = tables.n_bits + 1
     n_contexts, n_selectors, n_matches = len(tables.contexts), len(tables.selectors), len(tables.match_lengths)
@@ -104,7 +104,7 @@ def clipped(x: float) -> float:
 
 
 @compiled
-def is_decided(tables: Tables, node: int, bit: int) -> bool:
+def is_decided(tables: MixingTables, node: int, bit: int) -> bool:
     """Whether no symbol is below the right branch of a node, so that bit 0 is certain."""
     return (2 * node + 1) << (tables.n_bits - bit - 1) >= tables.n_symbols + (1 << tables.n_bits)
 
@@ -113,17 +113,17 @@ def is_decided(tables: Tables, node: int, bit: int) -> bool:
 
 
 @compiled
-def find_bucket(tables: Tables, i: int, key: int) -> int:
+def find_bucket(tables: MixingTables, i: int, key: int) -> int:
     """The bucket of context i that has this key, -1 where there is none."""
     for j in range(2):
         bucket = tables.first_bucket[i] + ((key & tables.bucket_mask[i]) ^ j)
         if tables.counters[bucket * BUCKET] == key + 1:
-            return bucket
+            return int(bucket)
     return -1
 
 
 @compiled
-def bucket_to_replace(tables: Tables, i: int, key: int) -> int:
+def bucket_to_replace(tables: MixingTables, i: int, key: int) -> int:
     """Of two buckets the one that is empty, or has seen less."""
     chosen, least = -1, 1 << 40
     for j in range(2):
@@ -137,7 +137,7 @@ def bucket_to_replace(tables: Tables, i: int, key: int) -> int:
 
 
 @compiled
-def find_buckets(tables: Tables, hashes: np.ndarray, node: int, buckets: np.ndarray) -> None:
+def find_buckets(tables: MixingTables, hashes: np.ndarray, node: int, buckets: np.ndarray) -> None:
     """Set ``buckets (N,)`` to those of the decisions from ``node`` on."""
     for i in range(len(tables.contexts)):
         buckets[i] = find_bucket(tables, i, combined(hashes[i], node))
@@ -148,7 +148,7 @@ def find_buckets(tables: Tables, hashes: np.ndarray, node: int, buckets: np.ndar
 
 @compiled
 def expected_bits(
-    tables: Tables, registers: np.ndarray, recent: np.ndarray, node: int, bit: int, expected: np.ndarray
+    tables: MixingTables, registers: np.ndarray, recent: np.ndarray, node: int, bit: int, expected: np.ndarray
 ) -> None:
     """Set ``expected (Q,)`` to the bits that come next where the strings that agree go on so; else -1."""
     for q in range(len(tables.match_lengths)):
@@ -167,29 +167,29 @@ def expected_bits(
 
 @compiled
 def selected_row(
-    tables: Tables, registers: np.ndarray, selector: int, node: int, bit: int, n_hits: int, match: int
+    tables: MixingTables, registers: np.ndarray, selector: int, node: int, bit: int, n_hits: int, match: int
 ) -> int:
     """The number of the weight vector that a selector takes."""
     depth = min(bit, NODE_DEPTHS - 1)
     if selector == tables_.BY_NODE:
         return node if node < tables_.NODE_ROWS else tables_.NODE_ROWS - 1 - bit
     if selector == tables_.BY_SYMBOL:
-        return registers[RECENT] % SYMBOL_ROWS * NODE_DEPTHS + depth
+        return int(registers[RECENT]) % SYMBOL_ROWS * NODE_DEPTHS + depth
     if selector == tables_.BY_MATCH:
         return min(n_hits, tables_.MAX_HITS) * tables_.N_MATCH_STATES + match
     if selector == tables_.BY_SECOND_SYMBOL:
-        return registers[RECENT + 1] % SYMBOL_ROWS * NODE_DEPTHS + depth
+        return int(registers[RECENT + 1]) % SYMBOL_ROWS * NODE_DEPTHS + depth
     if selector == tables_.BY_WORD:
         length = min(registers[WORD_LENGTH], tables_.N_WORD_LENGTHS - 1)
-        return (length * tables_.N_CLASSES + registers[LAST_CLASS]) * tables_.N_CLASSES + registers[CLASS]
+        return int((length * tables_.N_CLASSES + registers[LAST_CLASS]) * tables_.N_CLASSES + registers[CLASS])
     if selector == tables_.BY_CLASS:
-        return registers[CLASS] * NODE_DEPTHS + depth
+        return int(registers[CLASS]) * NODE_DEPTHS + depth
     return 0
 
 
 @compiled
 def mixed_logit(
-    tables: Tables,
+    tables: MixingTables,
     registers: np.ndarray,
     buckets: np.ndarray,
     node: int,
@@ -263,9 +263,15 @@ def mixed_logit(
 
 @compiled
 def refined(
-    tables: Tables, registers: np.ndarray, node: int, logit: float, refined_at: np.ndarray, above: np.ndarray, bit: int
+    tables: MixingTables,
+    registers: np.ndarray,
+    node: int,
+    logit: float,
+    refined_at: np.ndarray,
+    above: np.ndarray,
+    bit: int,
 ) -> float:
-    """The mean of a probability and what came of such ones after the same symbols; sets ``refined_at`` and ``above``."""
+    """The mean of a probability and what came of such ones after the same symbols; sets the last two arrays."""
     place = (logit + LARGEST_LOGIT) * ((REFINEMENT_POINTS - 1) / (2 * LARGEST_LOGIT))
     point = min(int(place), REFINEMENT_POINTS - 2)
     above[bit] = place - point
@@ -282,7 +288,7 @@ def refined(
 
 @compiled
 def log_prob_of_symbol(
-    tables: Tables, registers: np.ndarray, recent: np.ndarray, symbol: int, end: int, decisions: Decisions
+    tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int, end: int, decisions: Decisions
 ) -> float:
     """``log p(symbol)``, the sum over its decisions, which are set.
 
@@ -318,7 +324,7 @@ def log_prob_of_symbol(
 
 @compiled
 def probability(
-    tables: Tables,
+    tables: MixingTables,
     registers: np.ndarray,
     recent: np.ndarray,
     buckets: np.ndarray,
@@ -345,7 +351,12 @@ def probability(
 
 @compiled
 def log_probs_of_all(
-    tables: Tables, registers: np.ndarray, recent: np.ndarray, end: int, decisions: Decisions, log_probs: np.ndarray
+    tables: MixingTables,
+    registers: np.ndarray,
+    recent: np.ndarray,
+    end: int,
+    decisions: Decisions,
+    log_probs: np.ndarray,
 ) -> None:
     """Set ``log_probs (V + 1,)`` to those of every symbol and the end, -inf where ``end`` is 0."""
     n_bits, n_symbols = tables.n_bits, tables.n_symbols
@@ -387,7 +398,7 @@ def log_probs_of_all(
 
 @compiled
 def learn(
-    tables: Tables, registers: np.ndarray, symbol: int, decisions: Decisions, log: UndoLog, is_logged: bool
+    tables: MixingTables, registers: np.ndarray, symbol: int, decisions: Decisions, log: UndoLog, is_logged: bool
 ) -> None:
     """Learn from a symbol whose decisions are set."""
     n_bits = tables.n_bits
@@ -428,7 +439,7 @@ def learn(
 
 @compiled
 def prepare_buckets(
-    tables: Tables, hashes: np.ndarray, first: int, buckets: np.ndarray, log: UndoLog, is_logged: bool
+    tables: MixingTables, hashes: np.ndarray, first: int, buckets: np.ndarray, log: UndoLog, is_logged: bool
 ) -> None:
     """Give each context that has no bucket from node ``first`` on an empty one."""
     for i in range(len(tables.contexts)):
@@ -445,7 +456,7 @@ def prepare_buckets(
 
 @compiled
 def learn_counters(
-    tables: Tables,
+    tables: MixingTables,
     buckets: np.ndarray,
     node: int,
     bit: int,
@@ -489,7 +500,7 @@ def learn_counters(
 
 @compiled
 def learn_weights(
-    tables: Tables,
+    tables: MixingTables,
     registers: np.ndarray,
     node: int,
     bit: int,
@@ -517,7 +528,7 @@ def learn_weights(
             tables.floats[start + j] += error * decisions.inputs[bit, j]
 
 
-def changes_per_step(tables: Tables) -> tuple[int, int, int, int]:
+def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
     """The most buckets, ranges of floats, floats and integers that learning from one step may change."""
     depth, n_contexts = tables.n_bits + 1, len(tables.contexts)
     n_selectors, n_matches = len(tables.selectors), len(tables.match_lengths)
@@ -532,7 +543,7 @@ def changes_per_step(tables: Tables) -> tuple[int, int, int, int]:
 
 @compiled
 def advance(
-    tables: Tables,
+    tables: MixingTables,
     registers: np.ndarray,
     recent: np.ndarray,
     symbol: int,
@@ -561,7 +572,7 @@ def advance(
 
 @compiled
 def read(
-    tables: Tables,
+    tables: MixingTables,
     registers: np.ndarray,
     recent: np.ndarray,
     symbols: np.ndarray,

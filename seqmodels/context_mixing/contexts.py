@@ -10,7 +10,7 @@ import numpy as np
 
 from seqmodels.compiled import compiled
 from seqmodels.context_mixing import tables as tables_
-from seqmodels.context_mixing.tables import NEWLINE, OTHER, Tables
+from seqmodels.context_mixing.tables import NEWLINE, OTHER, MixingTables
 
 # Registers.
 POSITION = 0  # symbols before this one, the training sequences and their separators among them
@@ -38,14 +38,14 @@ def combined(hashed: int, value: int) -> int:
 
 
 @compiled
-def symbol_at(tables: Tables, recent: np.ndarray, position: int) -> int:
+def symbol_at(tables: MixingTables, recent: np.ndarray, position: int) -> int:
     """Of the training sequences, or of that which is read."""
     n_trained = len(tables.symbols)
     return int(tables.symbols[position]) if position < n_trained else int(recent[position - n_trained])
 
 
 @compiled
-def begin(tables: Tables, registers: np.ndarray) -> None:
+def begin(tables: MixingTables, registers: np.ndarray) -> None:
     """Set registers to the start of a sequence; ``N_LEARNED`` and ``POSITION`` stay."""
     for j in range(N_READ, N_REGISTERS):
         if j != N_LEARNED:
@@ -59,7 +59,7 @@ def begin(tables: Tables, registers: np.ndarray) -> None:
 
 
 @compiled
-def context_hashes(tables: Tables, registers: np.ndarray, hashes: np.ndarray) -> None:
+def context_hashes(tables: MixingTables, registers: np.ndarray, hashes: np.ndarray) -> None:
     """Set ``hashes (N,)`` to the contexts of the next symbol."""
     last, second, third, fourth = (
         registers[RECENT],
@@ -116,7 +116,7 @@ def context_hashes(tables: Tables, registers: np.ndarray, hashes: np.ndarray) ->
 
 
 @compiled
-def push(tables: Tables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
+def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
     """Set registers to what is known after one more symbol; nothing that is learned is changed."""
     position = registers[POSITION]
     n_trained = len(tables.symbols)
@@ -168,7 +168,7 @@ def push(tables: Tables, registers: np.ndarray, recent: np.ndarray, symbol: int)
 
 
 @compiled
-def match_slot(tables: Tables, registers: np.ndarray, recent: np.ndarray, q: int) -> int:
+def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, q: int) -> int:
     """Where ``integers`` holds the position after the last string like the newest one; -1: too little was read."""
     length = tables.match_lengths[q]
     if registers[N_READ] < length:
@@ -180,7 +180,7 @@ def match_slot(tables: Tables, registers: np.ndarray, recent: np.ndarray, q: int
 
 
 @compiled
-def find_matches(tables: Tables, registers: np.ndarray, recent: np.ndarray) -> None:
+def find_matches(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
     """Set the registers of those matches that there are none of to the last string like the newest one."""
     for q in range(len(tables.match_lengths)):
         if registers[MATCH + 2 * q + 1] > 0:

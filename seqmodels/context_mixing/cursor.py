@@ -80,7 +80,7 @@ class PlacedReader:
 
 
 class ContextMixingCursor:
-    """Tables as a chain of one-step predictions, which are on ``device`` in ``dtype``.
+    """MixingTables as a chain of one-step predictions, which are on ``device`` in ``dtype``.
 
     Args:
         readers: of the fitted model.

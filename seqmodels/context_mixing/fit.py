@@ -1,4 +1,4 @@
-"""Tables from training sequences, which are read once, in their order."""
+"""MixingTables from training sequences, which are read once, in their order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from seqmodels.context_mixing.coding import changes_per_step, new_decisions, read
 from seqmodels.context_mixing.contexts import N_LEARNED, N_REGISTERS, POSITION, begin
 from seqmodels.context_mixing.reader import NO_ROWS, NO_STEPS
-from seqmodels.context_mixing.tables import Tables
+from seqmodels.context_mixing.tables import MixingTables
 from seqmodels.context_mixing.undo import new_log
 
 Row = tuple[np.ndarray, np.ndarray]  # a source, of no length where there is none; the symbols that are scored
@@ -18,7 +18,7 @@ def n_positions(rows: list[Row]) -> int:
     return sum(len(source) + len(values) + 1 for source, values in rows)
 
 
-def learn_from(tables: Tables, rows: list[Row], has_end: bool) -> tuple[int, float]:
+def learn_from(tables: MixingTables, rows: list[Row], has_end: bool) -> tuple[int, float]:
     """Fill tables by reading each row; the number of steps learned from, and the sum of their log-probabilities.
 
     Each step is predicted before it is learned from, so the sum is that of an adaptive code from nothing.

@@ -21,7 +21,7 @@ History = tuple[bool, tuple[int, ...]]
 
 @cache
 def transitions() -> tuple[np.ndarray, np.ndarray]:
-    """``(S, 2)`` the state after a bit 0 or 1, of each state from the empty history, 0; ``(S,)`` p(bit 1) to begin with.
+    """``(S, 2)`` the state after each bit, the empty history being state 0; ``(S,)`` p(bit 1) to begin with.
 
     >>> after, probability = transitions()
     >>> state = after[after[0, 1], 1]  # two ones

@@ -10,7 +10,7 @@ import numpy as np
 
 from seqmodels.compiled import warn_if_slow
 from seqmodels.context_mixing import tables
-from seqmodels.context_mixing.tables import BUCKET, NEW_COUNTER, Tables
+from seqmodels.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTables
 from seqmodels.encodings.text import Text
 from seqmodels.fitting import checked_data
 from seqmodels.measure import MemoryKind
@@ -49,7 +49,7 @@ class ContextMixing(SequenceModel):
     The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is learned is y, in
     contexts that reach back into x. ``fit`` reads the sequences once, in their order; ``sample_weight`` repeats them,
     so it takes whole numbers, and ``warm_start`` is refused. Computed in float64 on the CPU whatever ``dtype`` and
-    ``device`` are, by compiled loops with numba installed (the extra ``adaptive``), 200 times more slowly without.
+    ``device`` are, by compiled loops with numba installed (the extra ``adaptive``), far more slowly without.
     ``n_parameters_`` is the number of counters, weights and map entries that training has changed.
 
     >>> model = ContextMixing(length="given").fit([np.tile([0, 1, 2], 10)])
@@ -128,8 +128,8 @@ class ContextMixing(SequenceModel):
         log_prob = sum(e.weight * float(steps.sum()) for e, steps in zip(examples, self._steps(examples), strict=True))
         return log_prob / sum(e.weight * e.n_units for e in examples) if examples else np.nan
 
-    def _empty(self, symbols: np.ndarray) -> Tables:
-        """Tables of the sizes of the fitted model, before it was fitted."""
+    def _empty(self, symbols: np.ndarray) -> MixingTables:
+        """MixingTables of the sizes of the fitted model, before it was fitted."""
         automatic = min(max(4 * self.n_steps_, MIN_BUCKETS), MAX_BUCKETS)
         n_buckets = tables.power_of_two(automatic if self.n_buckets == "auto" else self.n_buckets)
         spelling = self.encoding_.spelling() if isinstance(self.encoding_, Text) else None
@@ -137,7 +137,7 @@ class ContextMixing(SequenceModel):
             spelling = None  # pieces of words
         return tables.empty(self.encoding_.size, self.n_steps_, n_buckets, symbols, spelling)
 
-    def _set_tables(self, learned: Tables) -> None:
+    def _set_tables(self, learned: MixingTables) -> None:
         from seqmodels.context_mixing.reader import Readers
 
         self.tables_ = learned

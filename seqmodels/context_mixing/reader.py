@@ -12,7 +12,7 @@ import numpy as np
 
 from seqmodels.context_mixing.coding import changes_per_step, log_probs_of_all, new_decisions, read
 from seqmodels.context_mixing.contexts import N_LEARNED, N_REGISTERS, POSITION, begin
-from seqmodels.context_mixing.tables import Tables
+from seqmodels.context_mixing.tables import MixingTables
 from seqmodels.context_mixing.undo import IS_INCOMPLETE, STEPS, UndoLog, new_log, roll_back
 
 LOG_BYTES = 64 * 2**20  # of changes that can be undone; after a longer sequence the tables are copied anew
@@ -21,7 +21,7 @@ NO_STEPS = np.zeros(0)
 NO_ROWS = np.zeros((0, 0))
 
 
-def copied(tables: Tables) -> Tables:
+def copied(tables: MixingTables) -> MixingTables:
     """With arrays of its own of what learning changes."""
     return tables._replace(
         counters=tables.counters.copy(), floats=tables.floats.copy(), integers=tables.integers.copy()
@@ -37,7 +37,7 @@ class Reader:
         is_learning: whether the tables follow the sequence.
     """
 
-    def __init__(self, fitted: Tables, n_learned: int, is_learning: bool) -> None:
+    def __init__(self, fitted: MixingTables, n_learned: int, is_learning: bool) -> None:
         self.fitted, self.n_learned, self.is_learning = fitted, n_learned, is_learning
         self.tables = copied(fitted) if is_learning else fitted
         self.decisions = new_decisions(fitted)
@@ -109,14 +109,14 @@ class Reader:
         )
 
 
-def _start(tables: Tables, n_learned: int) -> np.ndarray:
+def _start(tables: MixingTables, n_learned: int) -> np.ndarray:
     registers = np.zeros(N_REGISTERS, dtype=np.int64)
     registers[POSITION], registers[N_LEARNED] = len(tables.symbols), n_learned
     begin(tables, registers)
     return registers
 
 
-def _log_of(tables: Tables) -> UndoLog:
+def _log_of(tables: MixingTables) -> UndoLog:
     per_step = changes_per_step(tables)
     n_buckets, n_ranges, n_floats, n_integers = per_step
     n_bytes = 40 * n_buckets + 16 * n_ranges + 8 * n_floats + 16 * n_integers + 8 * N_REGISTERS
@@ -126,7 +126,7 @@ def _log_of(tables: Tables) -> UndoLog:
 class Readers:
     """Readers of one model that are idle, for whoever needs one next; in any thread."""
 
-    def __init__(self, fitted: Tables, n_learned: int, is_learning: bool) -> None:
+    def __init__(self, fitted: MixingTables, n_learned: int, is_learning: bool) -> None:
         self.fitted, self.n_learned, self.is_learning = fitted, n_learned, is_learning
         self._idle: list[Reader] = []
         self._lock = threading.Lock()

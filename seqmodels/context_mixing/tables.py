@@ -1,8 +1,9 @@
 """What a context-mixing model has learned, as flat arrays: counters, probability maps, weights, positions.
 
-The arrays are given to compiled functions together, as one ``Tables``. A symbol of an alphabet of V is read as
-``n_bits = ceil(log2 V)`` binary decisions, from the highest bit, and one more below symbol 0 where the end of a sequence
-is an event: symbol 0 or the end. A node of this binary tree is 1 at the root, and ``2 n`` and ``2 n + 1`` below node n.
+The arrays are given to compiled functions together, as one ``MixingTables``. A symbol of an alphabet of V is read as
+``n_bits = ceil(log2 V)`` binary decisions, from the highest bit, and one more below symbol 0 where the end of a
+sequence is an event: symbol 0 or the end. A node of this binary tree is 1 at the root, and ``2 n`` and ``2 n + 1``
+below node n.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ TEXT_MATCHES = (12, 5)
 SYMBOL_MATCHES = (6,)
 
 
-class Tables(NamedTuple):
+class MixingTables(NamedTuple):
     """Arrays that are read and written by compiled functions, and where in them things begin."""
 
     counters: np.ndarray  # int32, in buckets of 8
@@ -109,7 +110,7 @@ class Tables(NamedTuple):
     match_mask: int
 
 
-# Entries of ``Tables.options``.
+# Entries of ``MixingTables.options``.
 LR, LAST_LR, LR_DECAY, FINAL_LR, LAST_FINAL_LR, MAP_LIMIT, MATCH_RATE, REFINEMENT_RATE, CHAIN_LR = range(9)
 OPTIONS = (0.02, 0.0008, 5e-5, 0.005, 0.001, 255.0, 0.005, 0.02, 0.001)
 CHAIN_START, CHAIN_BIAS_START = 0.7, 0.5
@@ -131,8 +132,8 @@ def bits_of(n_symbols: int) -> int:
 
 def empty(
     n_symbols: int, n_steps: int, n_buckets: int, symbols: np.ndarray, spelling: Sequence[bytes] | None
-) -> Tables:
-    """Tables before anything was read.
+) -> MixingTables:
+    """MixingTables before anything was read.
 
     Args:
         n_symbols: V.
@@ -185,7 +186,7 @@ def empty(
         EXACT_LEVELS * GROWTH ** (np.arange(N_LEVELS + 1) - EXACT_LEVELS),
     )
     p = (np.arange(N_STRETCH) + 0.5) / N_STRETCH
-    return Tables(
+    return MixingTables(
         counters=counters,
         floats=np.concatenate([part.ravel() for part in floats]),
         integers=np.zeros(n_matches * n_match_slots + 2 * n_indirect, dtype=np.int64),

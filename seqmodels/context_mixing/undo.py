@@ -8,7 +8,7 @@ import numpy as np
 
 from seqmodels.compiled import compiled
 from seqmodels.context_mixing.contexts import N_REGISTERS
-from seqmodels.context_mixing.tables import BUCKET, Tables
+from seqmodels.context_mixing.tables import BUCKET, MixingTables
 
 # Entries of ``UndoLog.used``: how many of each are kept, and whether something was changed that is not.
 STEPS, BUCKETS, RANGES, FLOATS, INTEGERS, IS_INCOMPLETE = range(6)
@@ -63,7 +63,7 @@ def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
 
 
 @compiled
-def keep_bucket(log: UndoLog, tables: Tables, bucket: int) -> None:
+def keep_bucket(log: UndoLog, tables: MixingTables, bucket: int) -> None:
     """Before its counters change."""
     n = log.used[BUCKETS]
     log.bucket[n] = bucket
@@ -73,7 +73,7 @@ def keep_bucket(log: UndoLog, tables: Tables, bucket: int) -> None:
 
 
 @compiled
-def keep_floats(log: UndoLog, tables: Tables, start: int, length: int) -> None:
+def keep_floats(log: UndoLog, tables: MixingTables, start: int, length: int) -> None:
     """Before they change."""
     n, m = log.used[RANGES], log.used[FLOATS]
     log.range_start[n] = start
@@ -85,7 +85,7 @@ def keep_floats(log: UndoLog, tables: Tables, start: int, length: int) -> None:
 
 
 @compiled
-def keep_integer(log: UndoLog, tables: Tables, at: int) -> None:
+def keep_integer(log: UndoLog, tables: MixingTables, at: int) -> None:
     """Before it changes."""
     n = log.used[INTEGERS]
     log.integer_at[n] = at
@@ -94,7 +94,7 @@ def keep_integer(log: UndoLog, tables: Tables, at: int) -> None:
 
 
 @compiled
-def roll_back(log: UndoLog, tables: Tables, registers: np.ndarray, step: int) -> None:
+def roll_back(log: UndoLog, tables: MixingTables, registers: np.ndarray, step: int) -> None:
     """Make tables and registers what they were before ``step``, which the log has."""
     if step == log.used[STEPS]:
         return
