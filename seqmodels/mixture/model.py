@@ -66,6 +66,7 @@ class Mixture(SequenceModel):
     Attributes (fitted): ``members_``, the fitted models; ``weights_``, what combines them: ``FixedShare`` with
     ``prior`` and ``rate``, ``DensityGate`` or ``SymbolGate``.
 
+    >>> from seqmodels import NGram
     >>> model = Mixture([NGram(1, length="given"), NGram(2, length="given")], held_out=0.5)
     >>> model = model.fit([np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 0])])
     >>> bool(model.weights_.prior[1] > 0.5)  # the bigram
