@@ -24,7 +24,7 @@ Program = Literal["xz", "bz2", "zlib", "ppmd"]
 MAX_SYMBOLS = 256  # a byte each
 MIN_DICTIONARY = 1 << 12  # bytes, of LZMA2
 PPMD_MEMORY = 1 << 28  # bytes for its contexts, so that a training part of 20 MB does not make it start anew
-PPMD_ORDER = 8
+PPMD_ORDER = 6
 CONTEXTS: Mapping[Program, int] = {"zlib": 1 << 15, "bz2": 900_000}  # bytes
 
 
@@ -45,7 +45,7 @@ class Compressor(SequenceModel):
     Args:
         program: ``"xz"``: LZMA2 at its highest setting, with a dictionary for all data; ``"bz2"``: Burrows-Wheeler in
             blocks of 900 kB; ``"zlib"``: DEFLATE, which looks back 32 kB; ``"ppmd"``: prediction by partial matching
-            (PPMd variant H of Shkarin 2002, order 8; the package ``pyppmd``).
+            (PPMd variant H of Shkarin 2002, order 6; the package ``pyppmd``).
 
     The other arguments are those of ``SequenceModel``; of these ``observation``, ``dtype`` and ``device`` have no say.
     For text as bytes, and for symbols, 256 at most. ``n_parameters_`` is 0: what was learned is the training part.

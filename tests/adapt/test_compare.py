@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import seqmodels as sm
+from seqmodels.evaluation.plots.calibration import calibration_plot
 from tests.families import CausalTokens, Decaying
 
 RNG = np.random.default_rng(0)
@@ -52,7 +53,7 @@ def test_it_has_a_page(result: sm.Comparison, tmp_path: Path) -> None:
     assert "mine" in page
 
 
-def test_vectors_have_a_page_too(tmp_path: Path) -> None:
+def test_calibration_is_of_models_whose_cdfs_are_known() -> None:
     def walk(past: np.ndarray) -> Any:
         mean = torch.as_tensor(past[-1] if len(past) else np.zeros(1))
         return torch.distributions.Independent(torch.distributions.Normal(mean, torch.ones(1)), 1)
@@ -61,7 +62,10 @@ def test_vectors_have_a_page_too(tmp_path: Path) -> None:
     walking = sm.adapt.from_callable(log_density=walk, n_features=1)
     result = sm.compare({"walk": walking, "hmm": sm.HMM(2, max_iter=2)}, train, test=test)
     assert result.frame["model"].iloc[0] == "walk"
-    result.to_html(tmp_path / "page.html")
+    plot = calibration_plot(result.models, result.test)
+    assert plot is not None
+    assert set(plot.errors) == {"hmm", "iid"}
+    assert calibration_plot({"walk": walking}, result.test) is None
 
 
 def test_it_is_saved_without_the_models_that_no_file_can_hold(result: sm.Comparison, tmp_path: Path) -> None:

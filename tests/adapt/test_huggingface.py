@@ -6,7 +6,9 @@ Skipped without the package ``transformers``; ``make huggingface`` runs them.
 from __future__ import annotations
 
 import copy
+import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -251,3 +253,13 @@ def test_a_model_in_training_mode_or_half_precision_is_copied() -> None:
     assert next(half.parameters()).dtype == torch.bfloat16
     assert_allclose(scores, expected, rtol=0.05)
     assert not np.array_equal(scores, expected)
+
+
+def test_the_script_of_the_guide_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[2] / "docs/guides/bring-your-own.md"
+    (script,) = re.findall(r"^```py\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(script.splitlines()) <= 10
+    for name, thing in (("AutoModelForCausalLM", published("Qwen2")), ("AutoTokenizer", tokenizer())):
+        monkeypatch.setattr(getattr(transformers, name), "from_pretrained", lambda _, thing=thing: thing)
+    exec(compile(script, str(page), "exec", dont_inherit=True), {})
+    assert "qwen" in capsys.readouterr().out
