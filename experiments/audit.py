@@ -145,12 +145,12 @@ def table() -> None:
     runs["accused"] = runs["broken"] != ""
     counts = pd.concat([_of_cheats(runs[runs["what"] == "cheats"]), _of_families(runs[runs["what"] == "families"])])
     rows_once = runs[runs["what"] == "every"]
-    counts = pd.concat([counts, _of_families(rows_once.assign(model="every row of tests/families.py"))])
+    counts = pd.concat([counts, _of_families(rows_once.assign(model="rows of tests/families.py, one run each"))])
     counts.to_csv(OUT / "table.csv", index=False)
     text = "| model | rule that is broken | runs | caught by that rule | caught by any | accused |\n"
     text += "|---|---|--:|--:|--:|--:|\n"
     for each in counts.to_dict("records"):
-        text += "| " + " | ".join(str(each[name]) for name in counts.columns) + " |\n"
+        text += "| " + " | ".join(str(each[name]).replace("|", "\\|") for name in counts.columns) + " |\n"
     (OUT / "table.md").write_text(text)
     print(text)
     for row in runs[(runs["what"] != "cheats") & runs["accused"]].to_dict("records"):

@@ -145,25 +145,11 @@ def no_look_at_the_test_part(subject: Subject, before: list[np.ndarray], refit: 
     seen.add(again, subject.alone(subject.cases[:1])[0], subject.cases[0].name, "when scored at once again")
     what = "after other sequences were scored"
     if refit is not None:
-        other = replace_model(subject, refit())
+        other = replace(subject, model=refit())
         for case, steps, expected in zip(subject.cases, other.alone(subject.cases), before, strict=True):
             seen.add(steps, expected, case.name, "by a model that was fitted anew without it", "by this one")
         what += ", and of a model fitted anew"
     return seen.finding(TEST, what)
-
-
-def replace_model(subject: Subject, model: Any) -> Subject:
-    """The same questions for another model."""
-    return Subject(
-        model,
-        subject.measure,
-        subject.cases,
-        subject.outcomes,
-        subject.has_all,
-        subject.never_empty,
-        subject.is_tagger,
-        subject.tolerance,
-    )
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from seqmodels.sequences import Sequences
 
 VALUES: dict[str, Values] = {"R": "reals", "{0,1}": "bits", "N": "counts"}
 MAX_LISTED_BITS = 8  # features of bits, of which all values are listed
+MAX_STEPS_AT_ONCE = 1 << 15  # of sequences that are scored in one call
 LEAD_BYTES = (*range(128), *range(0xC2, 0xF5))  # that a character of UTF-8 can begin with
 
 
@@ -87,11 +88,6 @@ class Case:
         return len(self.item)
 
 
-def head_of(item: Any, t: int) -> Any:
-    """The first t frames, symbols or characters."""
-    return item[:t]
-
-
 def joined(*parts: Any) -> Any:
     """Parts of sequences of one kind, one after the other."""
     return "".join(parts) if isinstance(parts[0], str) else np.concatenate(parts)
@@ -118,6 +114,7 @@ class Subject:
         tolerance: difference of figures, relative to the largest of the sequence and at least 1, that is rounding.
         n_scored: steps that were scored so far.
         not_finite: of the first figure that is NaN, +inf or a probability above one, where it stands.
+        largest: of all figures so far.
     """
 
     model: StepScorer
@@ -228,9 +225,6 @@ class Subject:
             return list(sampler.sample(n, prefix=prefix, random_state=seed, **to, **limit))
         except ValueError:  # nothing can follow here
             return None
-
-
-MAX_STEPS_AT_ONCE = 1 << 15  # of sequences that are scored in one call
 
 
 def difference(steps: np.ndarray, expected: np.ndarray) -> tuple[float, int]:

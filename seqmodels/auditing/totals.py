@@ -190,10 +190,8 @@ def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int,
 def integrate(density: Callable[[np.ndarray], np.ndarray], breaks: np.ndarray, n_points: int) -> tuple[float, float]:
     """The integral over ``[-WIDEST, WIDEST]``, and its error, infinite where ``n_points`` were too few.
 
-    Cells are halved where halving changes their part.
-
-    So are cells that are wide beside narrow ones that have a part: of a peak at their edge their nodes may see nothing.
-    ``breaks`` lie in narrow cells.
+    Cells are halved where halving changes their part, and where they are wide beside narrow ones that have a part: of
+    a peak at their edge their nodes may see nothing. ``breaks`` lie in narrow cells.
     """
     near = [breaks - NEAR / np.cosh(breaks), breaks + NEAR / np.cosh(breaks)]
     edges = np.unique(np.concatenate([np.linspace(-WIDEST, WIDEST, N_CELLS + 1), *near]))
