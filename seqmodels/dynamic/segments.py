@@ -89,7 +89,8 @@ def clip_factor(gradient: Tensor, max_norm: float) -> float:
 
 def length(gradient: Tensor) -> Tensor:
     """The norm; in the gradient's precision, which is several times faster than in another."""
-    return torch.linalg.vector_norm(gradient)
+    norm: Tensor = torch.linalg.vector_norm(gradient)
+    return norm
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
