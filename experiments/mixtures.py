@@ -1,7 +1,5 @@
 """What does a mixture of models gain over its members? ``python -m experiments.mixtures text|speech|chorales PATH``.
 
-Run it as a module: a script has its folder on the path first, where ``coverage.py`` hides a package that numba imports.
-
 ``text``: the last 111,540 characters of PATH, after the first ones, which n-grams and an LSTM are fitted to.
 ``speech``: frames of 13 cepstra of the spoken digits in the folder PATH, a fifth of the utterances held out.
 ``chorales``: the piano rolls of ``chorales.py``.

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from seqmodels.adapt.logits import LogitsModel, Reader, Tokens
+from seqmodels.adapt.logits import LogitsModel, LogitsReader, Tokens
 from seqmodels.adapt.tokenizer import PublishedTokens
 from seqmodels.encodings import Encoding, Symbols
 from seqmodels.measure import Length
@@ -52,7 +52,7 @@ class HuggingFaceModel(LogitsModel):
     def _network(self) -> nn.Module:
         return PublishedNetwork(self.model)
 
-    def _reader(self, network: nn.Module) -> Reader:
+    def _reader(self, network: nn.Module) -> LogitsReader:
         assert isinstance(network, PublishedNetwork), "of this model it is"
         return CachedReader(network.model)
 
@@ -95,7 +95,7 @@ class PublishedNetwork(nn.Module):
         return logits
 
 
-class CachedReader(Reader):
+class CachedReader(LogitsReader):
     """Keeps the cache of the tokens that it read last; those that go on from them are read alone."""
 
     def __init__(self, model: Any) -> None:

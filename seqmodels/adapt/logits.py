@@ -26,7 +26,7 @@ STEPS_CHECKED = 8  # length of the sequences by which a network is checked
 TOLERANCE = 1e-4  # of the largest logit: what float32 may differ by in another order of sums
 
 
-class Reader(ABC):
+class LogitsReader(ABC):
     """Logits after a sequence of tokens; may keep what it computed for the last, and changes no answer by it.
 
     To add one, define ``last_logits``.
@@ -40,12 +40,12 @@ class Reader(ABC):
 class MakeReader(Protocol):
     """Makes the reader of a cursor."""
 
-    def __call__(self) -> Reader:
+    def __call__(self) -> LogitsReader:
         """A new one, for one cursor."""
 
 
 @dataclass(frozen=True)
-class WholeReader(Reader):
+class WholeReader(LogitsReader):
     """Reads all tokens at every call."""
 
     network: nn.Module
@@ -78,7 +78,7 @@ class LogitsModel(AdaptedModel, ABC):
     def _resolved(self) -> Tokens:
         """The tokens that are no symbols, and the context."""
 
-    def _reader(self, network: nn.Module) -> Reader:
+    def _reader(self, network: nn.Module) -> LogitsReader:
         return WholeReader(network)
 
     # -- SequenceModel -------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class LogitsCursor:
     A state is the tokens; logits are computed when a prediction is asked for.
     """
 
-    reader: Reader
+    reader: LogitsReader
     observation: Observation
     tokens: Tokens
     windowing: Windowing

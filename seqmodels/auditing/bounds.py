@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import gammaln
-from scipy.stats import beta, rankdata
 
 POWERS = (0.25, 0.5, 0.7, 0.85, 0.93, 1.08, 1.2, 1.5, 2.0, 4.0)  # of probabilities: temperatures that are looked for
 LEAST = 1e-290  # probability, of which the gamma function still has a logarithm
@@ -23,6 +21,8 @@ def log_evidence_of_counts(counts: np.ndarray, log_p: np.ndarray) -> float:
 
     Frequencies are drawn from ``Dirichlet(a p)``, for several a; e is the mean of their likelihood ratios to p.
     """
+    from scipy.special import gammaln
+
     seen = counts > 0
     if not np.isfinite(log_p[seen]).all():
         return np.inf
@@ -56,6 +56,8 @@ def p_value_of_symmetry(groups: Sequence[np.ndarray]) -> float:
     Differences ``(n,)`` are ranked within their group, from 0 to 1. Given their magnitudes the signs are fair coins,
     so that Hoeffding's inequality bounds the sum: ``P(|Σ r_i s_i| >= w) <= 2 exp(-w^2 / (2 Σ r_i^2))``.
     """
+    from scipy.stats import rankdata
+
     total, squares = 0.0, 0.0
     for differences in groups:
         moved = differences[differences != 0]
@@ -78,6 +80,8 @@ def half_width(values: np.ndarray, largest: float, delta: float) -> float:
 
 def share_between(n_true: int, n: int, delta: float) -> tuple[float, float]:
     """A confidence interval of a probability (Clopper & Pearson 1934), missed with probability ``delta`` at most."""
+    from scipy.stats import beta
+
     low = 0.0 if n_true == 0 else float(beta.ppf(delta / 2, n_true, n - n_true + 1))
     high = 1.0 if n_true == n else float(beta.ppf(1 - delta / 2, n_true + 1, n - n_true))
     return low, high

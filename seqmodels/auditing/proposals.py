@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
 
 from seqmodels.measure import Values
 
@@ -65,6 +64,8 @@ class BroadProposal:
 
     def log_prob(self, x: np.ndarray) -> np.ndarray:
         """``(n,)`` nats of points ``(n, D)``."""
+        from scipy.special import gammaln, logsumexp
+
         real = [d for d, each in enumerate(self.values) if each == "reals"]
         each = np.log(self.weights) + np.zeros((len(x), 1))  # (n, K)
         if real:

@@ -30,7 +30,7 @@ class CachedState:
     symbols: Tensor
 
 
-class Predictor(ABC):
+class CachePredictor(ABC):
     """The cursor of the model inside, and what a cache knows the next step by."""
 
     @property
@@ -48,7 +48,7 @@ class Predictor(ABC):
 
 
 @dataclass(frozen=True)
-class ModelPredictor(Predictor):
+class ModelPredictor(CachePredictor):
     """Any model; steps have no features."""
 
     model_cursor: Cursor
@@ -65,7 +65,7 @@ class ModelPredictor(Predictor):
 
 
 @dataclass(frozen=True)
-class HiddenStatePredictor(Predictor):
+class HiddenStatePredictor(CachePredictor):
     """A network, whose steps are known by their hidden states.
 
     Attributes:
@@ -94,7 +94,7 @@ class HiddenStatePredictor(Predictor):
 class CachedCursor:
     """``(1 - weight) p + weight p_cache``."""
 
-    predictor: Predictor
+    predictor: CachePredictor
     cache: Cache
     weight: float
     observation: Observation

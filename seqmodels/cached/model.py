@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.cached.caches import Cache, CountCache, HiddenStateCache, mixed
-from seqmodels.cached.cursor import CachedCursor, HiddenStatePredictor, ModelPredictor, Predictor
+from seqmodels.cached.cursor import CachedCursor, CachePredictor, HiddenStatePredictor, ModelPredictor
 from seqmodels.cached.hidden_states import hidden_states, without_head
 from seqmodels.fitting import checked_data
 from seqmodels.generation import Cursor
@@ -189,7 +189,7 @@ class Cached(WrappedModel):
         model = self._inner()
         if self.weight_ == 0:
             return model.cursor(n_steps)
-        predictor: Predictor
+        predictor: CachePredictor
         if self.kind_ == "hidden" and isinstance(model, NeuralModel):
             module, windowing = model._evaluation_module(), model._windowing()
             predictor = HiddenStatePredictor(

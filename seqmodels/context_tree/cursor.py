@@ -12,7 +12,7 @@ from torch import Tensor
 from seqmodels.context_tree import kernels
 from seqmodels.context_tree.contexts import context_hashes
 from seqmodels.context_tree.kernels import Records, Steps, Undo
-from seqmodels.context_tree.tables import FittedTree, Reader
+from seqmodels.context_tree.tables import FittedTree, TreeReader
 from seqmodels.generation import MergedStates, Prediction, Source, source_of_each
 from seqmodels.generation.histories import Histories, ReadHistory
 from seqmodels.observations import Observation
@@ -28,7 +28,7 @@ def hashes_after(history: ReadHistory, depth: int) -> tuple[np.ndarray, np.ndarr
 class TreeLearner:
     """The records of one sequence, for a tree that is adaptive; else they stay empty."""
 
-    reader: Reader
+    reader: TreeReader
     is_adaptive: bool
 
     def learn(self, before: ReadHistory, event: int) -> Undo:
@@ -48,7 +48,7 @@ class TreeLearner:
         """With a table that is a copy."""
         table = Records(*(array.copy() for array in self.reader.table))
         undo = Undo(*(array.copy() for array in self.reader.undo))
-        return TreeLearner(Reader(self.reader.tree, table, undo), self.is_adaptive)
+        return TreeLearner(TreeReader(self.reader.tree, table, undo), self.is_adaptive)
 
 
 TreeState = Histories[TreeLearner]

@@ -42,7 +42,7 @@ def no_undo() -> Undo:
 
 
 @dataclass
-class Reader:
+class TreeReader:
     """What one sequence, or all of a fit, has taught so far; ``table`` grows with it."""
 
     tree: FittedTree
@@ -127,7 +127,7 @@ class FittedTree:
             counts += np.bincount(outcomes, minlength=n_outcomes)
         gates = np.zeros((depth + 1, kernels.N_CLASSES, kernels.N_CLASSES))
         tree = cls(size, has_end, depth, rule, Decomposition.of_counts(counts), gates, empty_table(1))
-        reader = Reader(tree, empty_table(tree._smallest_table()), no_undo())
+        reader = TreeReader(tree, empty_table(tree._smallest_table()), no_undo())
         end = size if has_end else -1
         log_prob = [reader.read_row(*row, end, is_adaptive=True).sum() for row in rows]
         is_record = reader.table.keys != kernels.EMPTY
@@ -166,11 +166,11 @@ class FittedTree:
         n = self.depth + 1
         return Buffers(np.zeros((n, 3)), np.zeros(n, np.int64), np.zeros(n), np.zeros(n), np.zeros(n))
 
-    def reader(self, *, can_undo: bool = False) -> Reader:
+    def reader(self, *, can_undo: bool = False) -> TreeReader:
         """At the start of a sequence."""
         n = self.max_records_of_step if can_undo else 0
         undo = Undo(np.zeros(n, np.int64), np.zeros((n, 3), np.float32), np.zeros(1, np.int64))
-        return Reader(self, empty_table(self._smallest_table()), undo)
+        return TreeReader(self, empty_table(self._smallest_table()), undo)
 
     def outcome_log_probs(self, hashes: np.ndarray, n_contexts: int, read: Records) -> np.ndarray:
         """``(V,)`` or, the end last, ``(V + 1,)`` of the next event, after what ``read`` was learned from."""

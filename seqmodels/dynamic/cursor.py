@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.dynamic.segments import LearningRule, SegmentReader, Weights, pieces_of
+from seqmodels.dynamic.segments import FlatWeights, LearningRule, SegmentReader, pieces_of
 from seqmodels.generation import Prediction, Source, source_of_each
 from seqmodels.neural.batches import Row
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
@@ -31,7 +31,7 @@ class Part:
     """
 
     rows: Tensor
-    weights: Weights
+    weights: FlatWeights
     before: Any
     recent: Tensor
     window: int
@@ -50,7 +50,7 @@ class DynamicState:
 class DynamicCursor:
     """The predictions of a network that learns from each segment after its last step."""
 
-    weights: Weights
+    weights: FlatWeights
     rule: LearningRule
     reader: SegmentReader
 
@@ -100,7 +100,7 @@ class DynamicCursor:
         *_, gradient = self.reader.learn(part.weights, row, pieces, part.before)
         weights = part.weights
         if gradient is not None:
-            weights = Weights(part.weights.module)
+            weights = FlatWeights(part.weights.module)
             self.rule.apply(weights.vector, gradient)
         cursor = self._network_cursor(weights)
         state = cursor.select(part.state, group)
@@ -140,5 +140,5 @@ class DynamicCursor:
                 parts.append(replace(part, rows=numbers, steps=steps, state=chosen))
         return DynamicState(tuple(parts))
 
-    def _network_cursor(self, weights: Weights) -> NetworkCursor[Any]:
+    def _network_cursor(self, weights: FlatWeights) -> NetworkCursor[Any]:
         return NetworkCursor(weights.module, self.reader.observation, self.reader.windowing)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from seqmodels.dynamic.cursor import DynamicCursor
-from seqmodels.dynamic.segments import LearningRule, SegmentReader, Weights
+from seqmodels.dynamic.segments import FlatWeights, LearningRule, SegmentReader
 from seqmodels.dynamic.tuning import (
     choose_rates,
     gradient_statistics,
@@ -129,7 +129,7 @@ class Dynamic(WrappedModel):
             segment_length(train, self.model_.context_) if self.segment == "auto" else int(self.segment)
         )
         train, held_out = held_out_part(train, validation)
-        weights = Weights(self._network()._evaluation_module())
+        weights = FlatWeights(self._network()._evaluation_module())
         reader = self._reader()
         statistics = gradient_statistics(reader, weights, self._network()._rows(train))
         self.rms_: np.ndarray = statistics.rms.float().cpu().numpy()
@@ -162,13 +162,13 @@ class Dynamic(WrappedModel):
         if others:
             steps = dict(zip(others, network._steps([examples[i] for i in others]), strict=True))
         if learning:
-            weights = Weights(network._evaluation_module())
+            weights = FlatWeights(network._evaluation_module())
             rule = self._rule(weights.vector.clone(), self.lr_, self.decay_)
             for i in learning:
                 steps[i] = np.concatenate(self._read(weights, rows[i], rule))
         return [steps[i] for i in range(len(examples))]
 
-    def _read(self, weights: Weights, row: Row, rule: LearningRule) -> list[np.ndarray]:
+    def _read(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
         """The log-probability of the steps of each segment, float64, from the fitted weights on."""
         weights.vector.copy_(rule.start)
         parts = []
@@ -187,7 +187,7 @@ class Dynamic(WrappedModel):
         self._check_tuned()
         if self.lr_ == 0:
             return self._network().cursor(n_steps)
-        weights = Weights(self._network()._evaluation_module())
+        weights = FlatWeights(self._network()._evaluation_module())
         return DynamicCursor(weights, self._rule(weights.vector.clone(), self.lr_, self.decay_), self._reader())
 
     # -- inside --------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Dynamic(WrappedModel):
     def _restore(self, state: dict[str, Any]) -> None:
         if not isinstance(self.model_, NeuralModel):
             raise ValueError(f"a Dynamic is made of a network, but the file holds a {type(self.model_).__name__}")
-        expected = Weights(self.model_.module_).vector.numel()
+        expected = FlatWeights(self.model_.module_).vector.numel()
         rms = state["rms"]
         if not isinstance(rms, np.ndarray) or rms.dtype != np.float32 or rms.shape != (expected,):
             raise ValueError(f"rms should be {expected} numbers of float32, one for each weight")

@@ -24,7 +24,7 @@ from seqmodels.observations import Observation
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
-class Weights:
+class FlatWeights:
     """A copy of a module whose weights are views of one vector, so that a step is one operation on all of them.
 
     Weights that an observation shares over all steps are left out: they do not change.
@@ -137,8 +137,8 @@ class SegmentReader:
     windowing: Windowing
     segment: int
 
-    def segments(self, weights: Weights, row: Row, *, last: bool = False) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """For each segment the log-probability of its steps, ``(S,)``, and the gradient as of ``Weights.gradient``.
+    def segments(self, weights: FlatWeights, row: Row, *, last: bool = False) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """For each segment the log-probability of its steps, ``(S,)``, and the gradient as of ``FlatWeights.gradient``.
 
         Weights that are changed before the next segment is asked for are those that it is read with. Nothing is learned
         from the last segment, so it has no gradient unless ``last``.
@@ -159,7 +159,9 @@ class SegmentReader:
                 state = None
             begin = end
 
-    def learn(self, weights: Weights, row: Row, pieces: list[Piece], state: Any) -> tuple[Tensor, Any, Tensor | None]:
+    def learn(
+        self, weights: FlatWeights, row: Row, pieces: list[Piece], state: Any
+    ) -> tuple[Tensor, Any, Tensor | None]:
         """What ``read`` returns, and the gradient."""
         with torch.inference_mode(False), torch.enable_grad():
             log_prob, state = self.read(weights.module, row, pieces, state)

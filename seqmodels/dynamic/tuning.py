@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.dynamic.segments import SegmentReader, Weights, clip_factor, length
+from seqmodels.dynamic.segments import FlatWeights, SegmentReader, clip_factor, length
 from seqmodels.neural.batches import Row
 from seqmodels.preparation import MAX_HELD_OUT, Example
 
@@ -50,7 +50,7 @@ def segment_length(examples: Sequence[Example], context: int | None) -> int:
     return int(np.clip(mean // SEGMENTS_PER_SEQUENCE, SHORTEST_SEGMENT, longest))
 
 
-def gradient_statistics(reader: SegmentReader, weights: Weights, rows: Sequence[Row]) -> GradientStatistics:
+def gradient_statistics(reader: SegmentReader, weights: FlatWeights, rows: Sequence[Row]) -> GradientStatistics:
     """Of the first segments of the rows.
 
     A gradient much longer than the others, as at a first step that training met once, would otherwise be all that root

@@ -122,8 +122,8 @@ def moving_block_difference(
     is a tenth of the sequence at least, a sixth at most: topics that come and go under much noise show in no single
     autocorrelation, yet add up, and blocks too short for them cover 76 to 82 %. Ten blocks are few, but t knows
     (Schmeiser 1982: 10 to 30): where steps are independent the interval is 5 to 10 % wider than it need be. Measured on
-    draws (``experiments/coverage.py``) 95 % intervals cover 93 to 96 %, but 86 % of sequences ten times as long as a
-    topic lasts.
+    draws (``experiments/interval_coverage.py``) 95 % intervals cover 93 to 96 %, but 86 % of sequences ten times as
+    long as a topic lasts.
 
     With several seeds the squared error over seeds is added, and degrees of freedom combined, as by
     ``paired_difference``.
@@ -252,7 +252,7 @@ def _with_seeds(error: float, freedom: float, seeds: _SeedVariance) -> tuple[flo
 
     The true squared error over seeds would weigh the degrees of freedom, but the estimate does, and where three seeds
     happen to agree it makes them too many. So it is raised by (S + 1) / (S - 1) there, and nowhere else
-    (``experiments/coverage.py``, study seeds).
+    (``experiments/interval_coverage.py``, study seeds).
     """
     if not seeds.between:
         return error, freedom
@@ -301,7 +301,7 @@ def _skewness_factor(skewness: float, u: np.ndarray) -> float:
     clusters that show no tail may have missed it, so that for them it is above 1 on both sides. Where few clusters hold
     most of the units, skewness is noise mostly, and no limit is moved in for it as far. The constants were fitted to
     coverage under normal, t3, Laplace, uniform, gamma (0.5, 1, 4) and log-normal differences of 5 to 150 clusters;
-    ``experiments/coverage.py`` measures it on other draws, and other distributions.
+    ``experiments/interval_coverage.py`` measures it on other draws, and other distributions.
     """
     from scipy.special import expit
 

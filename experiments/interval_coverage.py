@@ -1,4 +1,4 @@
-"""Do 95 % intervals of a paired difference cover the true one 95 times in 100? ``experiments/coverage.py [--quick]``.
+"""Do 95 % intervals of a paired difference cover the true one 95 times in 100? ``interval_coverage.py [--quick]``.
 
 Data are drawn from a known HMM of symbols, and scored by fixed models: the true one and wrong ones, so that nothing is
 fitted and the true difference is a number. Four studies, with the rule for each set before any figure:
