@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqmodels.generation import Cursor, CursorState, Prediction, Source
 from seqmodels.mixture.cursor import categorical
-from seqmodels.mixture.symbol_gate import DecisionPaths, SymbolGate, log_odds_of_all, log_sigmoid
+from seqmodels.mixture.symbol_gate import GatedDecisions, SymbolGate, log_odds_of_all, log_sigmoid
 
 # The rows of one sequence that differ from the fitted ones, by the number that ``Layout.contexts`` gives their block.
 Changed = dict[int, np.ndarray]
@@ -46,7 +46,7 @@ class GatedCursor:
         z, contexts = np.einsum("nik,nik->ni", odds, weights), self._contexts(state)
         changed = []
         for i, symbol in enumerate(symbols):
-            path = DecisionPaths.of(self.gate.layout, symbol[None])
+            path = GatedDecisions.of(self.gate.layout, symbol[None])
             bits, nodes = path.bits[0].copy(), path.nodes[0]
             if self.gate.layout.has_end and not state.is_first:
                 bits[0] = 0

@@ -20,7 +20,7 @@ from seqmodels.mixture.cursor import MixtureCursor
 from seqmodels.mixture.density_gate import DensityGate
 from seqmodels.mixture.gated_cursor import GatedCursor
 from seqmodels.mixture.held_out import hold_out_steps
-from seqmodels.mixture.symbol_gate import DecisionPaths, Layout, SymbolGate, log_odds_of_path
+from seqmodels.mixture.symbol_gate import GatedDecisions, Layout, SymbolGate, log_odds_of_path
 from seqmodels.mixture.weights import FixedShare, Weights, fit_prior, fit_rate
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation, OneOf
@@ -308,9 +308,9 @@ class Mixture(SequenceModel):
         if group:
             yield group
 
-    def _decisions(self, layout: Layout, examples: list[Example]) -> tuple[list[np.ndarray], list[DecisionPaths]]:
+    def _decisions(self, layout: Layout, examples: list[Example]) -> tuple[list[np.ndarray], list[GatedDecisions]]:
         """For each sequence the log-odds ``(T, B, K)`` of its decisions, and the decisions."""
-        decisions, each = [DecisionPaths.of(layout, np.asarray(example.values)) for example in examples], []
+        decisions, each = [GatedDecisions.of(layout, np.asarray(example.values)) for example in examples], []
         for member in self._members_in_precision():
             odds: list[np.ndarray] = []
             for group in self._groups(examples):

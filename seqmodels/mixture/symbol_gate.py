@@ -87,7 +87,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class DecisionPaths:
+class GatedDecisions:
     """A sequence as decisions: ``bits (T, B)``, -1 where there is nothing to decide; ``nodes (T, B)``; ``contexts``.
 
     B is D + 1: the end first.
@@ -98,7 +98,7 @@ class DecisionPaths:
     contexts: np.ndarray
 
     @classmethod
-    def of(cls, layout: Layout, values: np.ndarray) -> DecisionPaths:
+    def of(cls, layout: Layout, values: np.ndarray) -> GatedDecisions:
         """Of encoded symbols ``(S,)``; under ``has_end`` the end is one step more, and cannot be the first."""
         values = np.asarray(values, np.int64)
         n, n_bits = len(values), layout.n_bits
@@ -116,7 +116,7 @@ class DecisionPaths:
         return cls(bits, nodes, contexts)
 
 
-def log_odds_of_path(layout: Layout, log_p: np.ndarray, decisions: DecisionPaths) -> np.ndarray:
+def log_odds_of_path(layout: Layout, log_p: np.ndarray, decisions: GatedDecisions) -> np.ndarray:
     """``(T, B)`` of the decisions of a sequence, of one model's ``log_p (T, E)``."""
     result = np.zeros(decisions.bits.shape)
     for a in range(0, len(log_p), STEPS_AT_ONCE):
@@ -175,7 +175,7 @@ class SymbolGate:
 
     @classmethod
     def fit(
-        cls, layout: Layout, prior: np.ndarray, log_odds: Sequence[np.ndarray], decisions: Sequence[DecisionPaths]
+        cls, layout: Layout, prior: np.ndarray, log_odds: Sequence[np.ndarray], decisions: Sequence[GatedDecisions]
     ) -> SymbolGate:
         """Passes over held-out sequences, from the static weights; η is the best of the first pass."""
         initial = np.zeros((layout.n_rows, len(prior)))
@@ -186,7 +186,7 @@ class SymbolGate:
             _run(weights, best / (1 + n_passes), log_odds, decisions)
         return cls(layout, weights, best)
 
-    def steps(self, log_odds: Sequence[np.ndarray], decisions: Sequence[DecisionPaths]) -> list[np.ndarray]:
+    def steps(self, log_odds: Sequence[np.ndarray], decisions: Sequence[GatedDecisions]) -> list[np.ndarray]:
         """Nats of each step of each sequence."""
         # Imported here: numba takes a while to load.
         from seqmodels.mixture.kernels import gated_symbol_steps, restore_rows
@@ -198,7 +198,9 @@ class SymbolGate:
         return results
 
 
-def _run(weights: np.ndarray, rate: float, log_odds: Sequence[np.ndarray], decisions: Sequence[DecisionPaths]) -> float:
+def _run(
+    weights: np.ndarray, rate: float, log_odds: Sequence[np.ndarray], decisions: Sequence[GatedDecisions]
+) -> float:
     """Learn from sequences, one after the other; the nats of all, each step before it was learned from."""
     from seqmodels.mixture.kernels import gated_symbol_steps
 
