@@ -21,6 +21,7 @@ from seqmodels.measure import check_comparable
 from seqmodels.neural import scoring
 from seqmodels.neural.batches import Batching
 from seqmodels.neural.model import NeuralModel, _Objective, _steps_to_units
+from seqmodels.preparation import Data
 from seqmodels.sequences import Kind
 from tests.families import (
     DISCRETE,
@@ -191,6 +192,20 @@ def test_the_cursor_agrees_with_the_evaluation_in_batches(row: Row) -> None:
         first = np.cumsum([0, *(len(c.encode()) for c in item)]) if isinstance(item, str) else np.arange(len(item) + 1)
         steps = model.log_prob_steps(X[i : i + 1], None if y is None else y[i : i + 1])[0]
         close(streamed, np.add.reduceat(steps, first[: len(streamed)]), 1e-10)
+
+
+@pytest.mark.parametrize("row", [r for r in rows("symbols", "text") if r.model._predicts_steps], ids=str)
+def test_all_that_could_come_next_sums_to_one_and_holds_what_came(row: Row) -> None:
+    model = rough(row)
+    X, y = row.data
+    part = Data.of(X[3:5], None if y is None else y[3:5])
+    examples = model._setting().examples(part)
+    for example, table, steps in zip(examples, model._event_log_probs(examples), model._steps(examples), strict=True):
+        outcomes = np.asarray(example.values)
+        if row.length == "stop" and not model._is_tagger:
+            outcomes = np.append(outcomes, table.shape[1] - 1)
+        close(np.logaddexp.reduce(table, axis=1), np.zeros(len(table)), 1e-10)
+        close(table[np.arange(len(outcomes)), outcomes], steps, 1e-10)
 
 
 @every("vectors", "bits", "counts", "mixed")

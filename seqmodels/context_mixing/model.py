@@ -162,9 +162,11 @@ class ContextMixing(SequenceModel):
         Under ``length="stop"`` ``(T + 1, V + 1)``, the end last. What a cursor's ``distribution`` says, many steps at
         once; about as long as ``V / log2(V)`` times ``log_prob_steps``.
         """
-        data = checked_data(self, X, y)
+        return self._event_log_probs(self._setting().examples(checked_data(self, X, y)))
+
+    def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         has_end, result = self.length_ == "stop", []
-        for example in self._setting().examples(data):
+        for example in examples:
             source, values = _row(example)
             events = np.append(values, self.encoding_.size) if has_end else values
             with self._readers.reader() as reader:

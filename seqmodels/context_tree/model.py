@@ -157,6 +157,12 @@ class ContextTree(SequenceModel):
         end = tree.size if tree.has_end else -1
         return [tree.reader().read_row(*self._row(example), end, is_adaptive=self.adaptive) for example in examples]
 
+    def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
+        from seqmodels.compiled import warn_if_slow
+
+        warn_if_slow("ContextTree", self.encoding_.size * sum(len(example.values) for example in examples))
+        return [self.tree_.reader().read_all(*self._row(example), is_adaptive=self.adaptive) for example in examples]
+
     # -- one step at a time --------------------------------------------------------------------------------
 
     def cursor(self, n_steps: int | None = None) -> ContextTreeCursor:

@@ -87,6 +87,19 @@ class TreeReader:
             parts.append(self.read(steps, first_cannot_be=cannot_be, is_adaptive=is_adaptive))
         return np.concatenate(parts)
 
+    def read_all(self, row: np.ndarray, begin: int, outcomes: np.ndarray, *, is_adaptive: bool) -> np.ndarray:
+        """``(T, V)``, or with ends ``(T, V + 1)``, of all events at each step; arguments as of ``read_row``."""
+        hashes, n_contexts = context_hashes(row, begin, begin + len(outcomes), self.tree.depth)
+        log_probs = np.zeros((len(outcomes), self.tree.size + self.tree.has_end))
+        for t in range(len(outcomes)):
+            log_probs[t] = self.tree.outcome_log_probs(hashes[t], int(n_contexts[t]), self.table)
+            if is_adaptive:
+                self.read(Steps(outcomes[t : t + 1], hashes[t : t + 1], n_contexts[t : t + 1]))
+        if self.tree.has_end:  # the conditional of the first event given that it is not the end
+            log_probs[0] -= np.log1p(-np.exp(log_probs[0, -1]))
+            log_probs[0, -1] = -np.inf
+        return log_probs
+
 
 @dataclass(frozen=True)
 class FittedTree:

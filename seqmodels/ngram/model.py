@@ -162,6 +162,8 @@ class NGram(SequenceModel):
         return events.split(log_p)
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
+        if self.adaptive:
+            return super()._event_log_probs(examples)
         tables = self.tables_
         results = []
         for example in examples:
