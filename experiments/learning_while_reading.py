@@ -1,0 +1,165 @@
+"""What does a model gain that goes on learning while it reads? ``python experiments/learning_while_reading.py FILE``.
+
+    OMP_NUM_THREADS=1 python experiments/learning_while_reading.py input.txt    # 15 minutes on an idle core
+    python experiments/learning_while_reading.py --draw                         # the picture alone
+
+The text is tinyshakespeare in nanoGPT's split: the last 111,540 bytes are scored, as one text, by models of the bytes
+before. Static networks, counts and compressors stand beside models that learn from what they have read of the text and
+mixtures of several. Seconds are of one core, of the processor, fitting and scoring together; a mixture's hold those of
+its members. Nothing was chosen on the part that is scored.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib
+import pandas as pd
+from matplotlib.figure import Figure
+
+import seqmodels as sm
+from seqmodels.evaluation.provenance import stamped
+from seqmodels.plot_style import GRID, INK, MUTED, STYLE, colour_of, logarithmic
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "experiments/results/learning_while_reading"
+PICTURE_OF_DOCS = ROOT / "docs/learning-while-reading.png"
+HELD_OUT = 111_540  # bytes
+GROUPS = ("static", "compressor", "adaptive", "mixture")
+
+
+def lstm(seconds: float) -> sm.LSTM:
+    return sm.LSTM(batch_size=16, dropout=0.15, max_seconds=seconds)
+
+
+def transformer(seconds: float) -> sm.Transformer:
+    return sm.Transformer(max_seconds=seconds)
+
+
+# Name, group, and how it is made: each is fitted to the training part alone.
+MODELS: dict[str, tuple[str, Callable[[], sm.SequenceModel]]] = {
+    "5-gram": ("static", lambda: sm.NGram(5)),
+    "7-gram": ("static", lambda: sm.NGram(7)),
+    "LSTM, 30 s": ("static", lambda: lstm(30)),
+    "LSTM, 120 s": ("static", lambda: lstm(120)),
+    "Transformer, 120 s": ("static", lambda: transformer(120)),
+    "bz2": ("compressor", lambda: sm.adapt.Compressor("bz2")),
+    "xz": ("compressor", lambda: sm.adapt.Compressor("xz")),
+    "ppmd": ("compressor", lambda: sm.adapt.Compressor("ppmd")),
+    "adaptive 7-gram": ("adaptive", lambda: sm.NGram(7, adaptive=True)),
+    "context tree": ("adaptive", sm.ContextTree),
+    "context mixing": ("adaptive", sm.ContextMixing),
+}
+# Of fitted models: what reads on, and what is mixed.
+DYNAMIC = ("LSTM, 120 s", "Transformer, 120 s")
+MIXED = {
+    "context mixing": "context mixing",
+    "dynamic LSTM, 120 s": "LSTM, 120 s",
+}  # a member, and what is fitted for it
+WEIGHTS: tuple[Literal["static", "switching"], ...] = ("static", "switching")
+FOR_WEIGHTS = 40_000  # bytes
+
+
+def _fitted(make: Callable[[], sm.SequenceModel], train: sm.Sequences) -> sm.SequenceModel:
+    return make().fit(train)
+
+
+def _dynamic(network: sm.SequenceModel, train: sm.Sequences) -> sm.Dynamic:
+    return sm.Dynamic.from_fitted(network).tune(train)
+
+
+def scored(model: sm.SequenceModel, test: sm.Sequences, fit_seconds: float) -> dict[str, Any]:
+    """The figures of a fitted model."""
+    began = time.process_time()
+    score = model.score(test)
+    seconds = time.process_time() - began
+    return {
+        "score": round(score, 4),
+        "seconds": round(fit_seconds + seconds, 2),
+        "score_seconds": round(seconds, 2),
+        "memory": model.memory_,
+        "n_parameters": model.n_parameters_,
+    }
+
+
+def measured(path: Path) -> pd.DataFrame:
+    """A row a model, written as they come."""
+    text = str(sm.data.text(path)[0])
+    train, test = sm.Sequences([text[:-HELD_OUT]]), sm.Sequences([text[-HELD_OUT:]])
+    rows: list[dict[str, Any]] = []
+    fitted: dict[str, sm.SequenceModel] = {}
+    seconds: dict[str, float] = {}
+
+    def add(name: str, group: str, make: Callable[[], sm.SequenceModel], before: float = 0.0) -> None:
+        began = time.process_time()
+        fitted[name] = make()
+        seconds[name] = before + time.process_time() - began
+        rows.append({"model": name, "group": group, **scored(fitted[name], test, seconds[name])})
+        print("  ".join(map(str, rows[-1].values())), flush=True)
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        stamped(pd.DataFrame(rows)).to_csv(RESULTS / "scores.csv", index=False)
+
+    for name, (group, make) in MODELS.items():
+        add(name, group, partial(_fitted, make, train))
+    for name in DYNAMIC:
+        add(f"dynamic {name}", "adaptive", partial(_dynamic, fitted[name], train), seconds[name])
+    # Members are fitted to all but the first bytes, from which rates and weights are learned.
+    rest, first = sm.Sequences([text[FOR_WEIGHTS:-HELD_OUT]]), sm.Sequences([text[:FOR_WEIGHTS]])
+    before = dict.fromkeys(MIXED, 0.0)
+    members: dict[str, sm.SequenceModel] = {}
+    for name, inner in MIXED.items():
+        began = time.process_time()
+        network = MODELS[inner][1]().fit(rest)
+        members[name] = network if name == inner else sm.Dynamic.from_fitted(network).tune(rest, validation=first)
+        before[name] = time.process_time() - began
+    for weights in WEIGHTS:
+        make = partial(sm.Mixture.from_fitted, list(members.values()), first, weights=weights)
+        add(f"{weights} mixture", "mixture", make, sum(before.values()))
+    return pd.DataFrame(rows)
+
+
+# -- the picture -------------------------------------------------------------------------------------------------------
+
+
+def picture(frame: pd.DataFrame) -> Figure:
+    """Score against seconds of one core, fitting and scoring; the best of all so far as a line."""
+    style = {**STYLE, "font.size": 11.0, "axes.labelsize": 11.0}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(7.8, 4.4), layout="constrained")
+        axes = figure.subplots()
+        for i, group in enumerate(GROUPS):
+            rows = frame[frame["group"] == group]
+            axes.plot(rows["seconds"], rows["score"], "o", color=colour_of(i), markersize=7, label=group)
+            for row in rows.itertuples():
+                axes.annotate(str(row.model), (row.seconds, row.score), (6, 3), textcoords="offset points", fontsize=9)
+        best = frame.sort_values("seconds")
+        axes.step(best["seconds"], best["score"].cummax(), where="post", color=MUTED, linewidth=1.0, zorder=0)
+        logarithmic(axes)
+        axes.set_xlabel("seconds of one core, fitting and scoring")
+        axes.set_ylabel("nats per byte (higher is better)")
+        axes.tick_params(which="both", color=MUTED, labelcolor=INK)
+        axes.grid(color=GRID, linewidth=0.7)
+        axes.legend(loc="lower right", frameon=False)
+    return figure
+
+
+def draw(frame: pd.DataFrame) -> None:
+    """Write the picture, and for the documentation."""
+    figure = picture(frame)
+    for path in (RESULTS / "learning-while-reading.png", PICTURE_OF_DOCS):
+        figure.savefig(path, dpi=160, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("text", type=Path, nargs="?", help="tinyshakespeare's input.txt")
+    parser.add_argument("--draw", action="store_true", help="draw what was measured")
+    given = parser.parse_args()
+    if given.draw:
+        draw(pd.read_csv(RESULTS / "scores.csv"))
+    else:
+        time.perf_counter = time.process_time  # which budgets in seconds look at
+        draw(measured(given.text))
