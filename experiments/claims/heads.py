@@ -76,7 +76,7 @@ def on_text(n_heads: int, steps: int, seed: int, raw: str, n_test: int) -> float
 
 
 def measure(given: argparse.Namespace) -> Finding:
-    steps, n_test, seeds = (30, 2_000, 2) if given.quick else (300, 20_000, 3)
+    steps, n_test, seeds = (30, 2_000, 2) if given.quick else (300, 20_000, 5)
     raw = whole_text(given)
     rows = [
         {"source": source, "heads": n, "seed": seed, "nats": nats, "name": source}
