@@ -153,6 +153,10 @@ class FittedTree:
         """Pairs of a context and a decision that were seen."""
         return int(self.fitted.n_used[0])
 
+    def __post_init__(self) -> None:
+        """Derive what scoring looks up, so that scoring changes nothing, not even by keeping it."""
+        _ = self.paths, self.node_hashes, self.max_records_of_step
+
     @cached_property
     def paths(self) -> DecisionPaths:
         """The binary decisions of each outcome."""

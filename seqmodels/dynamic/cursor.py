@@ -128,6 +128,7 @@ class DynamicCursor:
         past, log_end = in_order([p.past for p in predictions]), in_order([p.log_end for p in predictions])
         return Prediction(first.observation, output_parameters, None, past, log_end)
 
+    @torch.inference_mode(False)
     def select(self, state: DynamicState, index: Tensor) -> DynamicState:
         """The state of the sequences ``index (m,)``, in this order."""
         parts = []

@@ -35,6 +35,7 @@ class FlatWeights:
         vector: (P,), all of these one after the other.
     """
 
+    @torch.inference_mode(False)  # also where a forecast makes the cursor: weights are to have gradients
     def __init__(self, module: SequenceModule[Any]) -> None:
         self.module = copy.deepcopy(module).requires_grad_(True).eval()
         fixed = set() if self.module.shared is None else {id(p) for p in self.module.shared.parameters()}

@@ -60,10 +60,10 @@ def test_a_network_is_fitted_as_far_as_it_came(number: signal.Signals, tmp_path:
 
 
 def test_the_best_weights_are_kept() -> None:
-    evaluations = lstm(max_steps=10, lr=0.5).fit(TEXT).history_["validation"]
+    evaluations = lstm(max_steps=10, lr=2.0).fit(TEXT).history_["validation"]
     best = int(evaluations.argmax())
     assert best < len(evaluations) - 1  # training goes on past the best
-    model = lstm(max_steps=10, lr=0.5, callbacks=[send_at(9)])
+    model = lstm(max_steps=10, lr=2.0, callbacks=[send_at(5)])
     with pytest.warns(UserWarning, match="SIGINT"):
         model.fit(TEXT)
     held = sm.preparation.hold_out(sm.preparation.Data.of(TEXT), "auto", True, 0)[1]
