@@ -8,8 +8,7 @@ Compressors are there as well, zpaq where the package of that name is installed:
 file takes more than its first part. zpaq chooses its tables by the size of what it is given, so where the two sizes
 are on different sides of 2**20 bytes that difference is not the cost of the held-out part alone, and ``whole`` is to be
 compared. The design was chosen inside the first nine tenths of tinyshakespeare, on modules of Python's library and on
-the German side of multi30k. It is run as a module, since numba imports ``coverage``, which must not be the script of
-that name.
+the German side of multi30k.
 """
 
 import lzma
@@ -72,9 +71,6 @@ def of_compressor(name: str, size: Callable[[bytes], int], train: bytes, test: b
 
 
 def compressors() -> dict[str, Callable[[bytes], int]]:
-    sizes: dict[str, Callable[[bytes], int]] = {
-        "xz -9e": lambda b: len(lzma.compress(b, preset=9 | lzma.PRESET_EXTREME))
-    }
     preset = 9 | lzma.PRESET_EXTREME
     sizes: dict[str, Callable[[bytes], int]] = {"xz -9e": lambda b: len(lzma.compress(b, preset=preset))}
     if find_spec("zpaq") is not None:
