@@ -69,7 +69,11 @@ def comparison_frame(
         warnings.warn(f"no interval ({too_few.iloc[0]}): test on more independent sequences or clusters", stacklevel=3)
     # 0: ranked, 1: by the floor, 2: not trained, 3: failed
     frame["group"] = [_group(r, d) for r, d in zip(results, frame["difference"], strict=True)]
-    tested = [r for r, group in zip(results, frame["group"], strict=True) if not group and not r.is_reference]
+    tested = [
+        r
+        for r, group in zip(results, frame["group"], strict=True)
+        if not (group or r.is_reference or _is_one_figure(r, test))
+    ]
     p_best = confidence_set_p_values([r.log_prob_by_seed for r in tested], test.scored.n_units, clusters)
     frame["p_best"] = frame["model"].map(dict(zip([r.name for r in tested], p_best, strict=True))).astype(float)
     frame = frame.sort_values(["group", "score"], ascending=[True, False], kind="stable").reset_index(drop=True)
@@ -117,7 +121,15 @@ def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: li
     not_trained = [r.name for r in (result, base) if not r.has_trained]
     if not_trained:
         return untested(estimate.difference, f"no step of training was taken by {' and '.join(map(repr, not_trained))}")
+    whole = [r.name for r in (result, base) if _is_one_figure(r, test)]
+    if whole:
+        return untested(estimate.difference, f"{' and '.join(map(repr, whole))} gives one figure for the one sequence")
     return untested(estimate.difference, "a reference, not tested") if result.is_reference else estimate
+
+
+def _is_one_figure(result: ModelResult, test: Data) -> bool:
+    """Whether the test part is one sequence, and the model scores sequences as a whole, as a compressor does."""
+    return len(test.scored) == 1 and not result.error and not result.model._predicts_steps
 
 
 def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:

@@ -480,3 +480,15 @@ def test_compare_warns_and_keeps_the_count():
         )
     assert result.frame.attrs["n_duplicates"] == 2
     assert "2 of the held-out sequences also occur" in str(result)
+
+
+def test_a_code_of_one_sequence_as_a_whole_has_no_interval() -> None:
+    text = "to be or not to be, that is the question " * 30
+    models = {"n-gram": sm.NGram(3), "zlib": sm.adapt.Compressor("zlib"), "5-gram": sm.NGram(5)}
+    frame = sm.compare(models, [text], test=[text[:700]]).frame.set_index("model")
+    assert frame.loc["zlib", "method"] == "none: 'zlib' gives one figure for the one sequence"
+    assert np.isnan(frame.loc["zlib", ["ci_low", "p_value", "p_best"]].astype(float)).all()
+    assert np.isfinite(frame.loc["zlib", "rank"])
+    assert frame.loc["5-gram", "method"].startswith("moving blocks")
+    parts = [text[i : i + 70] for i in range(0, 700, 70)]
+    assert np.isfinite(sm.compare(models, [text], test=parts).frame.set_index("model").loc["zlib", "ci_low"])

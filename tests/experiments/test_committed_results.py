@@ -19,7 +19,12 @@ EARLIER = {
     "digits/hmms.csv",
     "digits/spoken-frames.csv",
     "digits/spoken-words.csv",
+    "speech/speech-continuation.csv",
+    "speech/speech-density.csv",
     "tagging/tagging.csv",
+    "text/text-continuation.csv",
+    "text/text-density.csv",
+    "tinyshakespeare/tinyshakespeare.csv",
 }
 BLOCKS = re.compile(r"moving blocks of (\d+) steps")
 
