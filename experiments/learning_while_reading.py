@@ -61,6 +61,7 @@ MIXED = {
 }  # a member, and what is fitted for it
 WEIGHTS: tuple[Literal["static", "switching"], ...] = ("static", "switching")
 FOR_WEIGHTS = 40_000  # bytes
+BELOW = ("adaptive 7-gram", "static mixture", "dynamic Transformer, 120 s")  # whose names stand below their points
 
 
 def _fitted(make: Callable[[], sm.SequenceModel], train: sm.Sequences) -> sm.SequenceModel:
@@ -134,15 +135,17 @@ def picture(frame: pd.DataFrame) -> Figure:
             rows = frame[frame["group"] == group]
             axes.plot(rows["seconds"], rows["score"], "o", color=colour_of(i), markersize=7, label=group)
             for row in rows.itertuples():
-                axes.annotate(str(row.model), (row.seconds, row.score), (6, 3), textcoords="offset points", fontsize=9)
+                aside = (6, -11) if row.model in BELOW else (6, 4)
+                axes.annotate(str(row.model), (row.seconds, row.score), aside, textcoords="offset points", fontsize=9)
         best = frame.sort_values("seconds")
         axes.step(best["seconds"], best["score"].cummax(), where="post", color=MUTED, linewidth=1.0, zorder=0)
+        axes.set_xlim(0.1, 1500)
         logarithmic(axes)
         axes.set_xlabel("seconds of one core, fitting and scoring")
         axes.set_ylabel("nats per byte (higher is better)")
         axes.tick_params(which="both", color=MUTED, labelcolor=INK)
         axes.grid(color=GRID, linewidth=0.7)
-        axes.legend(loc="lower right", frameon=False)
+        axes.legend(loc="upper left", frameon=False)
     return figure
 
 
