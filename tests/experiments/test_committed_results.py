@@ -23,8 +23,6 @@ EARLIER = {
     "speech/speech-density.csv",
     "tagging/tagging.csv",
     "text/text-continuation.csv",
-    "text/text-density.csv",
-    "tinyshakespeare/tinyshakespeare.csv",
 }
 BLOCKS = re.compile(r"moving blocks of (\d+) steps")
 
