@@ -16,13 +16,10 @@ RESULTS = Path(__file__).resolve().parents[2] / "experiments/results"
 EARLIER = {
     "digits/digits-continuation.csv",
     "digits/digits-density.csv",
-    "digits/hmms.csv",
     "digits/spoken-frames.csv",
     "digits/spoken-words.csv",
     "speech/speech-continuation.csv",
-    "speech/speech-density.csv",
     "tagging/tagging.csv",
-    "text/text-continuation.csv",
 }
 BLOCKS = re.compile(r"moving blocks of (\d+) steps")
 
