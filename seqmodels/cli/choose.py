@@ -14,6 +14,7 @@ from seqmodels.cli.inputs import (
     By,
     Columns,
     Cut,
+    Jobs,
     Kinds,
     ReadOptions,
     SavedModel,
@@ -59,6 +60,7 @@ def choose(
     kind: Kinds = None,
     cut: Cut = "whole",
     seed: Seed = 0,
+    jobs: Jobs = 1,
     save: Annotated[Path | None, typer.Option(help="A file to write the chosen model to, fitted to all data.")] = None,
     out: Annotated[Path | None, typer.Option(help="A CSV to write, a row a value.")] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture of the curves to write: .png, .pdf or .svg.")] = None,
@@ -87,6 +89,7 @@ def choose(
         pair = dataset.read()
         if not quiet:
             console.say(understood(dataset, pair))
+        of_parameter: dict[str, Any] = {parameter: tried}
         choice = model_selection.choose(
             unfitted,
             *pair,
@@ -94,8 +97,9 @@ def choose(
             criterion=criterion,
             rule=rule,
             random_state=seed,
+            n_jobs=jobs,
             progress=(lambda line: typer.echo(line, err=True)) if console.shows_progress else None,
-            **{parameter: tried},
+            **of_parameter,
         )
     with console.errors(FAILED):
         if save is not None:

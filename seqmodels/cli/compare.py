@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-from seqmodels.cli.inputs import By, Columns, Kinds, ReadOptions, Seed, Time, dataset_of, understood
+from seqmodels.cli.inputs import By, Columns, Jobs, Kinds, ReadOptions, Seed, Time, dataset_of, understood
 from seqmodels.evaluation import Comparison
 from seqmodels.evaluation.datasets import (
     BuiltinSpeech,
@@ -52,6 +52,7 @@ def compare(
     steps: Annotated[int | None, typer.Option(help="The same steps for every model (EM: iterations).")] = None,
     seeds: Annotated[int, typer.Option(help="Fits a model; scores are means, their spread is a column.", min=1)] = 1,
     seed: Seed = 0,
+    jobs: Jobs = 1,
     out: Annotated[Path, typer.Option(help="Where pages, tables and pictures go.")] = Path("results"),
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace another comparison that is in the folder of --out.")
@@ -111,7 +112,7 @@ def compare(
             names = tuple(name.strip() for name in models.split(",") if name.strip())
             run_config = RunConfig(datasets or builtin, {}, Choice(names, quick, seed), seeds, seconds, steps)
         tasks = _prepare(run_config, out, console, overwrite=overwrite)
-    results = _run(run_config, tasks, out, console)
+    results = _run(run_config, tasks, out, console, jobs)
     if any((result.frame["error"] != "").any() for result in results):
         raise typer.Exit(FAILED)
 
@@ -148,7 +149,7 @@ def _prepare(run_config: RunConfig, out: Path, console: Console, *, overwrite: b
     return tasks
 
 
-def _run(run_config: RunConfig, tasks: list[Task], out: Path, console: Console) -> list[Comparison]:
+def _run(run_config: RunConfig, tasks: list[Task], out: Path, console: Console, jobs: int) -> list[Comparison]:
     with console.errors(FAILED):
         results = run(
             tasks,
@@ -157,6 +158,7 @@ def _run(run_config: RunConfig, tasks: list[Task], out: Path, console: Console) 
             n_seeds=run_config.seeds,
             seconds=run_config.seconds,
             steps=run_config.steps,
+            n_jobs=jobs,
             say=console.say,
             progress=console.shows_progress,
         )

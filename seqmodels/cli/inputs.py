@@ -49,6 +49,7 @@ Time = Annotated[
 ]
 Cut = Annotated[Literal["whole", "line", "paragraph"], typer.Option(help="What one sequence of a text is.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Jobs = Annotated[int, typer.Option(help="Fits at a time, each in its own process; -1: one a core.")]
 Kinds = Annotated[
     Kind | None, typer.Option(help="What a file is read as that could be several: 0, 1, 1 are symbols, or vectors.")
 ]

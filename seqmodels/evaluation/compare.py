@@ -13,6 +13,7 @@ from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.comparison import Comparison
 from seqmodels.evaluation.fitting import DataParts, FitPlan, ModelResult, fit_and_score
 from seqmodels.evaluation.near_duplicates import near_duplicates
+from seqmodels.evaluation.parallel import Jobs, checked_jobs
 from seqmodels.evaluation.provenance import comparison_provenance
 from seqmodels.evaluation.reference import Reference, fit_reference
 from seqmodels.evaluation.search import Grid, Search, trials_frame
@@ -39,6 +40,7 @@ def compare(
     iid: bool = True,
     title: str = "",
     random_state: int = 0,
+    n_jobs: Jobs = 1,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Fit ``models`` to ``X`` (and ``y``) in place, score ``test`` once, and compare each of them to ``baseline``.
@@ -65,6 +67,10 @@ def compare(
             of yours called ``iid`` takes its place and is tested as any other.
         title: of the table and the plots.
         random_state: seed of the search.
+        n_jobs: fits at a time, each in a process of its own with its share of the cores as threads, by joblib and the
+            backend that ``joblib.parallel_config`` names; -1: one a core. Or an ``Executor`` of
+            ``concurrent.futures``, for a cluster: ``dask.distributed.Client(...).get_executor()``. Figures are those of
+            one at a time, on as many threads. If a process is killed, its model alone is lost.
         progress: called with a line of text as each model, and each trial of a search, is done.
 
     Returns:
@@ -101,13 +107,17 @@ def compare(
     clusters = _clusters_of(parts.test.scored, cluster)
     plan = FitPlan(seeds, budget, Search(search) if isinstance(search, Mapping) else search, random_state)
     plan.check(models, has_train=parts.train is not None)
+    jobs = checked_jobs(n_jobs, has_seconds=budget is not None and budget.seconds is not None)
     n_duplicates = _check_parts(parts)
     opened = open_alphabets(models, parts)
     on_progress = progress if progress is not None else lambda line: None
     results: dict[str, ModelResult] = {}
-    for name, model in models.items():
-        results[name] = fit_and_score(name, model, parts, plan, on_progress)
-        on_progress(results[name].progress_line(parts.test.scored.unit))
+    for result in fit_and_score(models, parts, plan, on_progress, jobs):
+        if result.error:
+            warnings.warn(f"{result.name} failed: {result.error.partition(': ')[2]}", stacklevel=2)
+        results[result.name] = result
+        on_progress(result.progress_line(parts.test.scored.unit))
+    results = {name: results[name] for name in models}
     scored = {name: result for name, result in results.items() if not result.error}
     if not scored:
         raise ValueError("no model could be fitted: " + "; ".join(f"{n}: {r.error}" for n, r in results.items()))

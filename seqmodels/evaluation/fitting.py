@@ -6,19 +6,19 @@ import ctypes
 import gc
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from seqmodels.distributed import LostProcessError
+from seqmodels.evaluation import parallel
 from seqmodels.evaluation.budget import Budget
-from seqmodels.evaluation.search import FAILURES, Search, Trial, best_of, cross_validation_folds, in_words, run_trials
+from seqmodels.evaluation.search import FAILURES, Search, Trial, best_of, cross_validation_folds, in_words, run_trial
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
@@ -161,46 +161,107 @@ class ModelResult:
         return f"{self.name}: {self.mean('score'):.4f} nats per {unit}, fitted in {self.mean('fit_seconds'):.1f} s"
 
 
-def fit_and_score(name: str, model: SequenceModel, parts: DataParts, plan: FitPlan, progress: Progress) -> ModelResult:
-    """Tune, fit and score one model. An error becomes its row of the table, so that the other models are not lost."""
-    trials: list[Trial] = []
-    try:
-        if parts.train is None:
-            if not model.__sklearn_is_fitted__():
-                raise NotFittedError("not fitted, and there is no test part; pass test=, or fit it first")
-            return ModelResult(name, model, [_fit_one_seed(model, parts)])
-        _tune(name, model, parts, plan, trials, progress)
-        budget_settings = _apply_budget(plan.budget, model, parts.train)
-        more_seeds = [model.random_state + i for i in range(1, plan.seeds)]
-        clones = [model.clone().set_params(random_state=seed) for seed in more_seeds]
-        seeds = [_fit_one_seed(each, parts) for each in (model, *clones)]
-        return ModelResult(name, model, seeds, budget_settings, trials)
-    except LostProcessError:
-        raise  # the other models could not be fitted either
-    except FAILURES as error:
-        warnings.warn(f"{name} failed: {error}", stacklevel=3)
-        return ModelResult(name, model, trials=trials, error=f"{type(error).__name__}: {error}")
+def fit_and_score(
+    models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, progress: Progress, jobs: parallel.Jobs = 1
+) -> Iterator[ModelResult]:
+    """Tune, fit and score models, side by side as ``jobs`` says; each model's result when its last seed is done.
+
+    An error becomes a model's row of the table, so that the others are not lost. Of several fits at a time all trials
+    of all searches come first.
+    """
+    if jobs == 1:
+        for name, model in models.items():
+            yield from _fit_and_score_together({name: model}, parts, plan, progress, 1)
+    else:
+        yield from _fit_and_score_together(models, parts, plan, progress, jobs)
 
 
-def _tune(
-    name: str, model: SequenceModel, parts: DataParts, plan: FitPlan, trials: list[Trial], progress: Progress
-) -> None:
-    """Set ``model`` to the best of its settings; every trial is appended to ``trials``, also where all of them fail."""
-    settings = [] if plan.search is None else plan.search.settings(name, plan.random_state)
-    if plan.search is None or not settings or parts.train is None:
-        return
-    whole = parts.train
+def _fit_and_score_together(
+    models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, progress: Progress, jobs: parallel.Jobs
+) -> Iterator[ModelResult]:
+    trials = _run_trials(models, parts, plan, progress, jobs)
+    budgets: dict[str, dict[str, Any]] = {}  # what they set
+    errors: dict[str, str] = {}
+    for name, model in models.items():
+        try:
+            budgets[name] = _prepare(model, parts, plan, trials[name])
+        except FAILURES as error:
+            errors[name] = _in_one_line(error)
+            yield ModelResult(name, model, trials=trials[name], error=errors[name])
 
-    def fit(clone: SequenceModel, train: Data) -> SequenceModel:
-        _apply_budget(plan.budget, clone, whole)
-        return _fit(clone, train, parts.validation)
+    def tasks() -> Iterator[tuple[tuple[str, int], partial[tuple[SequenceModel, SeedResult | str]]]]:
+        for name, model in models.items():
+            for i in range(plan.seeds):
+                each = model if i == 0 else model.clone().set_params(random_state=model.random_state + i)
+                if name not in errors:  # also of an earlier seed
+                    yield (name, i), partial(_fit_one_seed_or_fail, each, parts)
 
-    folds = cross_validation_folds(whole, plan.search.folds, plan.random_state)
-    for trial in run_trials(model, settings, fit, folds):
-        trials.append(trial)
-        outcome = trial.error or f"{trial.score:.4f} nats per {whole.scored.unit}"
-        progress(f"{name}: trial {len(trials)} of {len(settings)}: {in_words(trial.settings)}: {outcome}")
-    model.set_params(**best_of(trials).settings)
+    seeds: dict[str, dict[int, SeedResult]] = {name: {} for name in models}
+    for (name, i), outcome in parallel.run(tasks(), jobs):
+        fitted, result = (None, outcome.error) if isinstance(outcome, parallel.LostWorker) else outcome
+        if fitted is not None and i == 0:
+            _become(models[name], fitted)
+        if name in errors:
+            continue
+        if isinstance(result, str):
+            errors[name] = result
+            yield ModelResult(name, models[name], trials=trials[name], error=result)
+            continue
+        seeds[name][i] = result
+        if len(seeds[name]) == plan.seeds:
+            in_order = [seeds[name][k] for k in range(plan.seeds)]
+            yield ModelResult(name, models[name], in_order, budgets[name], trials[name])
+
+
+def _become(model: SequenceModel, fitted: SequenceModel) -> None:
+    """Give the user's model what a copy of it in another process has learned."""
+    if model is not fitted:
+        vars(model).clear()
+        vars(model).update(vars(fitted))
+
+
+def _prepare(model: SequenceModel, parts: DataParts, plan: FitPlan, trials: list[Trial]) -> dict[str, Any]:
+    """Set ``model`` to its best trial and to the budget; what the budget set."""
+    if parts.train is None:
+        if not model.__sklearn_is_fitted__():
+            raise NotFittedError("not fitted, and there is no test part; pass test=, or fit it first")
+        return {}
+    if trials:
+        model.set_params(**best_of(trials).settings)
+    return _apply_budget(plan.budget, model, parts.train)
+
+
+def _run_trials(
+    models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, progress: Progress, jobs: parallel.Jobs
+) -> dict[str, list[Trial]]:
+    """Every setting of each model that the search tries, in the grid's order; none where there is no search."""
+    settings = {name: [] if plan.search is None else plan.search.settings(name, plan.random_state) for name in models}
+    if plan.search is None or parts.train is None or not any(settings.values()):
+        return {name: [] for name in models}
+    folds = cross_validation_folds(parts.train, plan.search.folds, plan.random_state)
+    fit = partial(_fit_within, plan.budget, parts)
+    tasks = (
+        ((name, i), partial(run_trial, models[name], setting, fit, folds))
+        for name in models
+        for i, setting in enumerate(settings[name])
+    )
+    done: dict[str, dict[int, Trial]] = {name: {} for name in models}
+    for (name, i), outcome in parallel.run(tasks, jobs):
+        if isinstance(outcome, parallel.LostWorker):
+            trial = Trial(settings[name][i], math.nan, math.nan, outcome.error)
+        else:
+            trial = outcome
+        done[name][i] = trial
+        result = trial.error or f"{trial.score:.4f} nats per {parts.train.scored.unit}"
+        progress(f"{name}: trial {len(done[name])} of {len(settings[name])}: {in_words(trial.settings)}: {result}")
+    return {name: [done[name][i] for i in range(len(settings[name]))] for name in models}
+
+
+def _fit_within(budget: Budget | None, parts: DataParts, model: SequenceModel, train: Data) -> SequenceModel:
+    """Fit to a part of the training data, within the budget for all of it."""
+    assert parts.train is not None
+    _apply_budget(budget, model, parts.train)
+    return _fit(model, train, parts.validation)
 
 
 def _fit(model: SequenceModel, train: Data, validation: Any) -> SequenceModel:
@@ -220,6 +281,20 @@ def _apply_budget(budget: Budget | None, model: SequenceModel, train: Data) -> d
     settings = {} if budget is None else budget.settings(model, train)
     model.set_params(**settings)
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _fit_one_seed_or_fail(model: SequenceModel, parts: DataParts) -> tuple[SequenceModel, SeedResult | str]:
+    """The fitted model and its figures, or the error that left it without any."""
+    try:
+        return model, _fit_one_seed(model, parts)
+    except LostProcessError:
+        raise  # the other models could not be fitted either
+    except FAILURES as error:
+        return model, _in_one_line(error)
+
+
+def _in_one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:

@@ -6,12 +6,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from seqmodels.distributed import LostProcessError
-from seqmodels.evaluation.search import FAILURES, FoldScore, cross_validation_folds, run_trials
+from seqmodels.evaluation import parallel
+from seqmodels.evaluation.search import FAILURES, FoldScore, cross_validation_folds, run_trial
 from seqmodels.fitting import check_arguments
 from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data
@@ -141,6 +143,7 @@ def choose(
     rule: Rule = "one_se",
     random_state: int = 0,
     validation: Any = "auto",
+    n_jobs: parallel.Jobs = 1,
     progress: Callable[[str], None] | None = None,
     **values: Sequence[Any],
 ) -> ModelSelection:
@@ -169,6 +172,7 @@ def choose(
             chooses the best. With ``"bic"`` and ``"aic"`` the best is chosen.
         random_state: seed of what goes into which fold. Fits have the seed of the model.
         validation: as in ``fit``, within each fit: ``"auto"`` or None.
+        n_jobs: values at a time, each in a process of its own, as in ``compare``; -1: one a core.
         progress: called with a line of text as each value is done.
         values: one hyperparameter by name and its values: ``n_states=range(1, 13)``, ``d_model=[32, 64]``,
             ``observation__n_components=[1, 2, 4]``.
@@ -190,18 +194,14 @@ def choose(
     _check(model, parameter, tried, folds, criterion, rule, validation)
     data = Data.of(X, y)
     parts = None if folds is None else cross_validation_folds(data, folds, random_state)
-
-    def fit(each: SequenceModel, part: Data) -> SequenceModel:
-        fitted = each.fit(part.X, part.y, validation=validation)
-        if fitted.interrupted_:  # its figure would not be that of its value
-            raise KeyboardInterrupt
-        return fitted
-
-    results: list[_Result] = []
-    for value in tried:
-        results.append(_figures(model, parameter, value, data, parts, fit))
+    jobs = parallel.checked_jobs(n_jobs, has_seconds=False)
+    done: dict[int, _Result] = {}
+    tasks = ((i, partial(_figures, model, parameter, value, data, parts, validation)) for i, value in enumerate(tried))
+    for i, outcome in parallel.run(tasks, jobs):
+        done[i] = _Result(tried[i], error=outcome.error) if isinstance(outcome, parallel.LostWorker) else outcome
         if progress is not None:
-            progress(_progress_line(parameter, results[-1], data.scored.unit))
+            progress(_progress_line(parameter, done[i], data.scored.unit))
+    results = [done[i] for i in range(len(tried))]
     frame = _frame(results)
     best, chosen = _best_and_chosen(frame, criterion, rule)
     n_units = int(data.scored.n_units.sum())
@@ -270,12 +270,14 @@ def _figures(
     value: Any,
     data: Data,
     parts: list[tuple[Data, Data]] | None,
-    fit: Callable[[SequenceModel, Data], SequenceModel],
+    validation: Any,
 ) -> _Result:
     """The figures of one value, and the model with it that was fitted to all of the data."""
     began = time.perf_counter()
     result = _Result(value)
-    for trial in run_trials(model, [{parameter: value}], fit, parts) if parts is not None else ():
+    fit = partial(_fit, validation)
+    if parts is not None:
+        trial = run_trial(model, {parameter: value}, fit, parts)
         result.folds, result.error = trial.folds, trial.error
     try:
         if not result.error:
@@ -287,6 +289,13 @@ def _figures(
         result.error = f"{type(failure).__name__}: {failure}"
     result.seconds = time.perf_counter() - began
     return result
+
+
+def _fit(validation: Any, model: SequenceModel, part: Data) -> SequenceModel:
+    fitted = model.fit(part.X, part.y, validation=validation)
+    if fitted.interrupted_:  # its figure would not be that of its value
+        raise KeyboardInterrupt
+    return fitted
 
 
 def _figures_of_fit(fitted: SequenceModel, data: Data) -> dict[str, float]:

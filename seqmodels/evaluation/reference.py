@@ -47,7 +47,8 @@ def fit_reference(models: Mapping[str, SequenceModel], like: SequenceModel, part
         return Reference(note=f"No row {REFERENCE_NAME!r}: there is no training part to fit one to.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the other models have warned about the data already
-        result = fit_and_score(REFERENCE_NAME, independent_steps(like), parts, FitPlan(), lambda line: None)
+        models_by_name = {REFERENCE_NAME: independent_steps(like)}
+        (result,) = fit_and_score(models_by_name, parts, FitPlan(), lambda line: None)
     if result.error:
         return Reference(note=f"No row {REFERENCE_NAME!r}, which could not be fitted: {result.error}.")
     try:

@@ -42,6 +42,7 @@ def run(
     n_seeds: int = 1,
     seconds: float | None = None,
     steps: int | None = None,
+    n_jobs: int = 1,
     say: Callable[[str], None] = print,
     progress: bool = False,
 ) -> list[Comparison]:
@@ -55,6 +56,7 @@ def run(
         random_state: seed of the comparisons.
         n_seeds: fits of each model.
         seconds, steps: a budget for every model, in place of its own settings; see ``Budget``.
+        n_jobs: models at a time, as in ``compare``; of several there is no bar.
         say: prints a text.
         progress: show a bar with the time left on stderr, where that is a terminal.
     """
@@ -62,8 +64,8 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     tasks = [task.under_budget(seconds=seconds, steps=steps) for task in tasks]
     say(announce(tasks, n_seeds))
-    bar = ProgressBar(n_seeds * sum(task.seconds for task in tasks), enabled=progress)
-    runner = _Runner(folder, random_state, n_seeds, budget_of(seconds, steps), say, bar)
+    bar = ProgressBar(n_seeds * sum(task.seconds for task in tasks), enabled=progress and n_jobs == 1)
+    runner = _Runner(folder, random_state, n_seeds, budget_of(seconds, steps), n_jobs, say, bar)
     try:
         results = [runner.run(task) for task in tasks]
     finally:
@@ -81,6 +83,7 @@ class _Runner:
     random_state: int
     n_seeds: int
     budget: Budget | None
+    n_jobs: int
     say: Callable[[str], None]
     bar: ProgressBar
 
@@ -111,6 +114,8 @@ class _Runner:
             self.say(text)
 
     def _compare(self, task: Task) -> Comparison:
+        if self.n_jobs != 1:  # what watches fits is in this process
+            return self._compare_with(task, lambda line: self._print(f"  {line}"))
         equal_share = task.seconds / len(task.models)
         seconds = {name: self.n_seeds * task.estimates.get(name, equal_share) for name in task.models}
         with self.bar.watching(task.models, seconds, self.n_seeds) as fits:
@@ -119,17 +124,21 @@ class _Runner:
                 fits.model_done()
                 self._print(f"  {line}")
 
-            return compare(
-                task.models,
-                *task.train,
-                test=task.test if task.train[1] is not None else task.test[0],
-                baseline=task.baseline,
-                title=task.title,
-                seeds=self.n_seeds,
-                random_state=self.random_state,
-                progress=on_progress,
-                budget=self.budget,
-            )
+            return self._compare_with(task, on_progress)
+
+    def _compare_with(self, task: Task, progress: Callable[[str], None]) -> Comparison:
+        return compare(
+            task.models,
+            *task.train,
+            test=task.test if task.train[1] is not None else task.test[0],
+            baseline=task.baseline,
+            title=task.title,
+            seeds=self.n_seeds,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+            progress=progress,
+            budget=self.budget,
+        )
 
     def _compare_fitted(self, task: Task, began: float) -> None:
         """After an interrupt: compare and write the models that were fitted before it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -107,26 +107,25 @@ class Trial:
     folds: tuple[FoldScore, ...] = ()
 
 
-def run_trials(
+def run_trial(
     model: SequenceModel,
-    settings: list[dict[str, Any]],
+    setting: dict[str, Any],
     fit: Callable[[SequenceModel, Data], SequenceModel],
     folds: list[tuple[Data, Data]],
-) -> Iterator[Trial]:
-    """Each setting on a clone of ``model``, for each fold ``fit`` to its first part and scored on its second."""
-    for setting in settings:
-        began = time.perf_counter()
-        fold_scores: tuple[FoldScore, ...] = ()
-        try:
-            fold_scores = _cross_validated(model.clone().set_params(**setting), fit, folds)
-            score = sum(fold.log_prob for fold in fold_scores) / sum(fold.n_units for fold in fold_scores)
-            error = ""
-        except LostProcessError:
-            raise  # the other settings could not be fitted either
-        except FAILURES as failure:
-            score = math.nan
-            error = f"{type(failure).__name__}: {failure}"
-        yield Trial(setting, score, time.perf_counter() - began, error, fold_scores)
+) -> Trial:
+    """One setting on a clone of ``model``, for each fold ``fit`` to its first part and scored on its second."""
+    began = time.perf_counter()
+    fold_scores: tuple[FoldScore, ...] = ()
+    try:
+        fold_scores = _cross_validated(model.clone().set_params(**setting), fit, folds)
+        score = sum(fold.log_prob for fold in fold_scores) / sum(fold.n_units for fold in fold_scores)
+        error = ""
+    except LostProcessError:
+        raise  # the other settings could not be fitted either
+    except FAILURES as failure:
+        score = math.nan
+        error = f"{type(failure).__name__}: {failure}"
+    return Trial(setting, score, time.perf_counter() - began, error, fold_scores)
 
 
 def _cross_validated(

@@ -1,0 +1,121 @@
+"""Fits side by side in processes: the same figures, the same models, and what becomes of a process that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import seqmodels as sm
+from seqmodels.evaluation import parallel
+from seqmodels.evaluation.table import TIMES
+
+X, _ = sm.data.hmm_draws(24, 12, n_states=2, n_symbols=3, random_state=0)
+TRAIN, TEST = X.split(0.4, random_state=1)
+
+
+def models() -> dict[str, sm.SequenceModel]:
+    return {"hmm": sm.HMM(1, max_iter=3, device="cpu"), "bigram": sm.NGram(2), "lstm": sm.LSTM(d_model=4, max_steps=2)}
+
+
+def test_processes_give_the_figures_of_one() -> None:
+    search = sm.Search(
+        {"hmm": {"n_states": [2, 3]}, "bigram": {"order": [1, 2]}, "lstm": {"lr": [1e-3, 1e-2]}}, folds=2
+    )
+    results, lines, fitted = [], [], []
+    for n_jobs in (1, 2):
+        fitted.append(models())
+        lines.append(list[str]())
+        results.append(
+            sm.compare(fitted[-1], TRAIN, test=TEST, search=search, seeds=2, n_jobs=n_jobs, progress=lines[-1].append)
+        )
+    one, two = results
+    assert one.frame.drop(columns=list(TIMES)).equals(two.frame.drop(columns=list(TIMES)))
+    assert one.search.drop(columns="seconds").equals(two.search.drop(columns="seconds"))
+    assert sorted(line.partition(":")[0] for line in lines[0]) == sorted(line.partition(":")[0] for line in lines[1])
+    for name in fitted[0]:
+        assert two.models[name] is fitted[1][name]
+        assert_array_equal(fitted[0][name].log_prob(TEST), fitted[1][name].log_prob(TEST))
+
+
+def test_the_choice_is_the_same() -> None:
+    one, two = [sm.choose(sm.NGram(1), X, folds=2, order=[1, 2, 3], n_jobs=n) for n in (1, 2)]
+    assert one.frame.drop(columns="seconds").equals(two.frame.drop(columns="seconds"))
+    assert_array_equal(one.model.log_prob(TEST), two.model.log_prob(TEST))
+
+
+def test_a_killed_process_loses_its_model_alone() -> None:
+    def kill(row: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    lost = sm.LSTM(d_model=4, max_steps=1, callbacks=[kill])
+    with pytest.warns(UserWarning, match="lost failed"):
+        result = sm.compare({"bigram": sm.NGram(2), "lost": lost, "unigram": sm.NGram(1)}, TRAIN, test=TEST, n_jobs=2)
+    frame = result.frame.set_index("model")
+    assert "TerminatedWorkerError" in frame.loc["lost", "error"]
+    assert frame.loc["bigram", "score"] == sm.NGram(2).fit(TRAIN).score(TEST)
+    assert np.isfinite(frame.loc["unigram", "score"])
+
+
+def warn_and_fail(what: str) -> None:
+    warnings.warn(f"about {what}", UserWarning, stacklevel=1)
+    raise ZeroDivisionError(what)
+
+
+def test_what_a_task_warns_of_and_raises_comes_back() -> None:
+    with pytest.warns(UserWarning, match="about it"), pytest.raises(ZeroDivisionError, match="it"):
+        list(parallel.run([("a", partial(warn_and_fail, "it"))], 2))
+
+
+def test_tasks_here_are_made_when_their_turn_comes() -> None:
+    made: list[int] = []
+
+    def tasks() -> Any:
+        for i in range(3):
+            made.append(i)
+            yield i, partial(len, range(i))
+
+    results = parallel.run(tasks(), 1)
+    assert next(results) == (0, 0)
+    assert made == [0]
+    assert list(results) == [(1, 1), (2, 2)]
+
+
+def test_the_number_of_jobs_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="n_jobs is 0"):
+        sm.compare(models(), TRAIN, test=TEST, n_jobs=0)
+    with pytest.warns(UserWarning, match=r"n_jobs=\d+ fits share \d+ cores"):
+        assert parallel.checked_jobs(10_000, has_seconds=True) == 10_000
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert parallel.checked_jobs(10_000, has_seconds=False) == 10_000
+        assert parallel.checked_jobs(1, has_seconds=True) == 1
+    monkeypatch.setattr(parallel.distributed, "is_distributed", lambda: True)
+    with pytest.raises(ValueError, match="torchrun"):
+        parallel.checked_jobs(2, has_seconds=False)
+
+
+def test_an_executor_runs_tasks_and_a_lost_one_is_lost_alone() -> None:
+    class Losing(ThreadPoolExecutor):
+        """Fails the tasks of one key, as a cluster does whose worker was killed."""
+
+        def submit(self, function: Any, key: Any, *arguments: Any, **options: Any) -> Future[Any]:
+            future = super().submit(function, key, *arguments, **options)
+            if key != "b":
+                return future
+            lost: Future[Any] = Future()
+            lost.set_exception(RuntimeError("worker died"))
+            return lost
+
+    with Losing(1) as executor:
+        assert parallel.checked_jobs(executor, has_seconds=True) is executor
+        tasks = [(key, partial(len, key)) for key in ("a", "b", "cc")]
+        results = dict(parallel.run(tasks, executor))
+    assert results == {"a": 1, "b": parallel.LostWorker("RuntimeError: worker died"), "cc": 2}
