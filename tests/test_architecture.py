@@ -57,6 +57,7 @@ LOADED = {
     "dynamic",
     "cached",
     "offsets",
+    "online_em",
     "classification",
     "adapt",
     "loading",
@@ -103,6 +104,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "adapt": {*MODEL, "hmm", "neural"},
     "dynamic": {*MODEL, "wrapped", "neural"},
     "cached": {*MODEL, "wrapped", "neural"},
+    "online_em": {*MODEL, "wrapped", "hmm", "dynamic"},
     "loading": {*LOADED, "data"},
     "presets": {*MODEL, "hmm", "neural"},
     "evaluation": {*LOADED, "data"},
@@ -134,6 +136,7 @@ ORDER = {
         "gated_cursor",
         "model",
     ],
+    "online_em": ["segments", "cursor", "model"],
     "context_mixing": [
         "histories",
         "tables",
