@@ -271,7 +271,10 @@ def _statistics(hmm: HMM, examples: list[Example]) -> tuple[Expectations, float]
     assert of_chains is not None, "no signal is waited for"
     (expectations,) = of_chains
     n_steps = float(expectations.xi.sum() + expectations.initial.sum())
-    return Expectations.from_arrays(expectations.arrays(), torch.device("cpu")), n_steps
+    arrays = expectations.arrays()
+    # In the order that a file has them in: sums of a loaded model are then the same to the last bit.
+    emission = {name: np.ascontiguousarray(array) for name, array in arrays["emission"].items()}
+    return Expectations.from_arrays({**arrays, "emission": emission}, torch.device("cpu")), n_steps
 
 
 def _read(fitted: HMMCursor, rule: OnlineRule, example: Example, segment: int) -> list[np.ndarray]:

@@ -41,7 +41,7 @@ def expectations_of_segment(cursor: HMMCursor, emission: Emission, before: HMMSt
     x = x.to(p.initial.device)
     if emission.observation.emits == "vectors":
         x = x.to(cursor.dtype)
-    past = cursor.past_of_each(before, x[None])
+    past = cursor.past_of_each(before, x[None])[0]
     past = None if past is None else past[0]
     scratch = Scratch()
     densities, memo = emission.evaluate(p.table, x, past, cursor.dtype, scratch)
