@@ -21,6 +21,7 @@ from seqmodels.hmm.learning.em import Expectations, e_step
 from seqmodels.hmm.model import corpus_of_fitted, objective_of
 from seqmodels.measure import MemoryKind
 from seqmodels.model import NotFittedError
+from seqmodels.observations import Observation
 from seqmodels.online_em.cursor import OnlineCursor
 from seqmodels.online_em.segments import LearningState, OnlineRule
 from seqmodels.precision import DTYPES
@@ -93,6 +94,9 @@ class OnlineEM(WrappedModel):
     def n_parameters_(self) -> int:
         self._setting()
         return self.model_.n_parameters_ + 2  # prior_steps and decay
+
+    def _sums_out(self, observation: Observation) -> bool:
+        return self.model._sums_out(observation)
 
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()

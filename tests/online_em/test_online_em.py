@@ -139,6 +139,7 @@ def test_one_state_of_a_cursor_goes_on_in_several_ways() -> None:
 def test_missing_values_of_an_autoregression() -> None:
     rng = np.random.default_rng(2)
     train = [rng.normal(size=(20, 2)).cumsum(0) for _ in range(2)]
+    train[0][4, 1] = np.nan
     hmm = sm.HMM(2, observation=sm.AutoregressiveGaussian(2), n_init=1, max_iter=3, dtype="float64")
     model = sm.OnlineEM(hmm, segment=4, prior_steps=20.0, decay=0.0, dtype="float64").fit(train)
     gaps = [rng.normal(size=(11, 2)).cumsum(0) for _ in range(3)]
