@@ -175,6 +175,7 @@ ORDER = {
         "network",
         "tokenizer",
         "huggingface",
+        "linear_gaussian",
         "markov",
         "compressor",
     ],
