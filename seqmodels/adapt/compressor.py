@@ -52,10 +52,9 @@ class Compressor(SequenceModel):
         program: ``"xz"``: LZMA2 at its highest setting, with a dictionary for all data; ``"bz2"``: Burrows-Wheeler in
             blocks of 900 kB; ``"zlib"``: DEFLATE, which looks back 32 kB; ``"ppmd"``: prediction by partial matching
             (PPMd variant H of Shkarin 2002, order 6; the package ``pyppmd``); ``"zpaq"``: context mixing (``zpaq -m5``,
-            Mahoney 2015), by the program ``zpaq`` of that name on the ``PATH``. Its tables are as large as its block,
-            which grows with the file and doubles from 2²⁰ bytes on: where the training part is just below a power of
-            two and the test part takes it above, larger tables code the training part in fewer bytes too, and the
-            difference credits that to the test part. Compare such a row with the size of whole files.
+            Mahoney 2015), by the program of that name on the ``PATH``. Its tables are larger for a larger file (from
+            2²⁰ bytes on): where the test part takes the file over such a size, larger tables code the training part in
+            fewer bytes too, and the difference credits that to the test part. State the sizes of whole files beside it.
 
     The other arguments are those of ``SequenceModel``; of these ``observation``, ``dtype`` and ``device`` have no say.
     For text as bytes, and for symbols, 256 at most. ``n_parameters_`` is 0: what was learned is the training part.

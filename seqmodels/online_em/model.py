@@ -45,8 +45,8 @@ class OnlineEM(WrappedModel):
 
     ``S_train`` are the expected statistics of the N steps of training under the fitted parameters, which every sequence
     starts with: the prior is the training part, counted as ``prior_steps`` steps (a power prior, Ibrahim and Chen
-    2000). Statistics of the running segment are never changed by later ones, as in Cappé (2011), whose recursion with
-    ``decay=0`` this approximates from the side of smoothing: within a segment states are smoothed, not filtered.
+    2000). Cappé (2011) updates after every step, by a recursion whose statistics are smoothed over all steps so far;
+    here states are smoothed within their segment, and those of earlier segments not again.
 
     Constraints of the HMM stay: transitions that are zero, ``tied`` and ``frozen``. The distribution of the first state
     does not change. A segment of probability zero teaches nothing. Steps of a source are read with the fitted
