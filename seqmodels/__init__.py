@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         PseudoFrames,
     )
     from seqmodels.offsets import LatentOffset
+    from seqmodels.online_em import OnlineEM
     from seqmodels.saved_files import load
     from seqmodels.sequences import Sequences, as_sequences
     from seqmodels.training import AdamW, Cosine, Muon, Perturbation, TensorBoard, Trapezoid
@@ -116,6 +117,7 @@ _PACKAGES = (
     "classification",
     "dynamic",
     "cached",
+    "online_em",
     "saved_files",
     "evaluation",
     "anomalies",
@@ -192,6 +194,7 @@ __all__ = [
     "NotFittedError",
     "Observation",
     "OneOf",
+    "OnlineEM",
     "OpenSymbols",
     "Perturbation",
     "Poisson",

@@ -23,6 +23,7 @@ from seqmodels import (
     ngram,
     observations,
     offsets,
+    online_em,
     storage,
     training,
 )
@@ -51,6 +52,7 @@ PACKAGES = (
     ngram,
     observations,
     offsets,
+    online_em,
     training,
 )
 

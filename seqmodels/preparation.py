@@ -304,7 +304,8 @@ class Setting:
         encoded = self.encoding.encode(item)
         n_units = len(item.encode()) if isinstance(item, str) else len(item)
         raw = np.zeros(n_units + len(steps) - len(encoded))
-        raw[self.encoding.last_unit(encoded)] = steps[: len(encoded)] + self.encoding.log_det(item)
+        # Added up, since of symbols that spell no byte several have one last unit.
+        np.add.at(raw, self.encoding.last_unit(encoded), steps[: len(encoded)] + self.encoding.log_det(item))
         raw[n_units:] = steps[len(encoded) :]
         return raw
 

@@ -69,6 +69,11 @@ def _dynamic(name: str, network: NeuralModel, *kinds: DataKind) -> Family:
     return Family(name, partial(sm.Dynamic, network, segment=3, lr=0.02, decay=0.1), kinds)
 
 
+def _online(name: str, observation: sm.Observation, *kinds: DataKind) -> Family:
+    hmm = sm.HMM(2, max_iter=3, observation=observation)
+    return Family(name, partial(sm.OnlineEM, hmm, segment=3, prior_steps=10.0, decay=0.2), kinds)
+
+
 def _network(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **options: Any) -> Family:
     small = {"d_model": 8, "n_layers": 1, "max_steps": 3, "batch_size": 4}
     return Family(name, partial(cls, **(small | options)), kinds or Family.kinds)
@@ -339,6 +344,9 @@ FAMILIES = (
     _from("vectors", _network("lstm-ignoring", sm.LSTM, "symbols", ignore_source=True)),
     _dynamic("dynamic-lstm", sm.LSTM(**SMALL, n_layers=2), "vectors"),
     _dynamic("dynamic-transformer", sm.Transformer(**SMALL, n_heads=2, context=4), "symbols"),
+    _online("online-em-diag", sm.GaussianMixture(2), "vectors"),
+    _online("online-em-ar", sm.AutoregressiveGaussian(2), "vectors"),
+    _online("online-em", sm.Categorical(0.01), "symbols", "text"),
     Family("cached-gru", partial(sm.Cached, sm.GRU(**SMALL), window=3, weight=0.3, theta=0.7), ("symbols",)),
     Family("cached-ngram", partial(sm.Cached, sm.NGram(3), window=4, weight=0.3, order=2), ("symbols",)),
 )

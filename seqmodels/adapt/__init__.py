@@ -5,6 +5,7 @@ from seqmodels.adapt.compressor import Compressor
 from seqmodels.adapt.density import DensityModel, FunctionDensity
 from seqmodels.adapt.function import CallableModel, from_callable
 from seqmodels.adapt.huggingface import HuggingFaceModel, from_huggingface
+from seqmodels.adapt.linear_gaussian import LinearGaussianModel
 from seqmodels.adapt.markov import from_dynamax, from_hmmlearn, from_pyro
 from seqmodels.adapt.network import TorchModel, from_torch
 from seqmodels.adapt.tokenizer import PublishedTokens
@@ -16,6 +17,7 @@ __all__ = [
     "DensityModel",
     "FunctionDensity",
     "HuggingFaceModel",
+    "LinearGaussianModel",
     "PublishedTokens",
     "TorchModel",
     "from_callable",

@@ -1,4 +1,4 @@
-"""Hidden Markov models of hmmlearn, dynamax and Pyro as an ``HMM`` of the same parameters, and so the same figures.
+"""Hidden Markov models of hmmlearn, dynamax and Pyro as models of the same parameters, and so the same figures.
 
 What they return is fitted, and ``fit`` leaves it as it is, so that it stands in ``compare`` with its figures: every
 parameter is frozen. ``set_params(frozen=None)`` lets ``fit`` go on from these parameters by EM.
@@ -6,10 +6,12 @@ parameter is frozen. ``set_params(frozen=None)`` lets ``fit`` go on from these p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from seqmodels.adapt.linear_gaussian import LinearGaussianModel
 from seqmodels.hmm import HMM
 
 ALL_TABLES = ("initial", "transition", "emission")
@@ -103,26 +105,41 @@ def from_dynamax(parameters: Any) -> HMM:
     )
 
 
-def from_pyro(distribution: Any) -> HMM:
-    """A fitted ``HMM`` with the parameters of a ``pyro.distributions.DiscreteHMM``, and its log-probabilities.
+def from_pyro(distribution: Any) -> HMM | LinearGaussianModel:
+    """A fitted model with the parameters of a hidden Markov model of Pyro, and its log-probabilities.
 
-    Pyro's makes a transition before the first observation, so the initial distribution here is Pyro's times the
-    transition matrix. Lengths are given. A model of Pyro that says the distribution of the next step from the past is
-    for ``from_callable``.
+    Of a ``DiscreteHMM`` it is an ``HMM``: Pyro's makes a transition before the first observation, so the initial
+    distribution here is Pyro's times the transition matrix. Of a ``GaussianHMM``, and of a ``LinearHMM`` whose noise is
+    Gaussian (which has no ``log_prob`` in Pyro), it is a ``LinearGaussianModel``: the Kalman filter. Lengths are given.
+    A model of Pyro that says the distribution of the next step from the past is for ``from_callable``.
+
+    A ``GaussianMRF`` is not taken: its probability of some steps is not the marginal of that of more, so that there are
+    no conditionals ``p(x_t | x_<t)``. Nor are a ``LinearHMM`` of other noise (Student's t, stable), whose likelihood is
+    not known in closed form, and a ``GammaGaussianHMM``.
 
     Args:
-        distribution: homogeneous in time, without batch axes, with observations ``Categorical``, ``Normal``,
-            ``MultivariateNormal``, ``Poisson`` or ``Bernoulli`` (``.to_event(1)`` for vectors).
+        distribution: homogeneous in time, without batch axes. Observations of a ``DiscreteHMM`` are ``Categorical``,
+            ``Normal``, ``MultivariateNormal``, ``Poisson`` or ``Bernoulli`` (``.to_event(1)`` for vectors); noise of a
+            ``LinearHMM`` is ``MultivariateNormal`` or ``Normal(...).to_event(1)``, untransformed.
 
     Raises:
         ValueError: anything else.
     """
     name = type(distribution).__name__
-    if name != "DiscreteHMM":
-        raise ValueError(
-            f"a {name} is not known here; pass a pyro.distributions.DiscreteHMM, or a function that returns the "
-            "distribution of the next step to from_callable(log_density=...)"
-        )
+    match name:
+        case "DiscreteHMM":
+            return _discrete_of_pyro(distribution)
+        case "GaussianHMM":
+            return _gaussian_of_pyro(distribution)
+        case "LinearHMM":
+            return _linear_of_pyro(distribution)
+    raise ValueError(
+        f"a {name} is not known here; pass a DiscreteHMM, GaussianHMM or LinearHMM of pyro.distributions, or a "
+        "function that returns the distribution of the next step to from_callable(log_density=...)"
+    )
+
+
+def _discrete_of_pyro(distribution: Any) -> HMM:
     initial, transition = (_array(logits) for logits in (distribution.initial_logits, distribution.transition_logits))
     k = initial.shape[-1]
     if initial.size != k or transition.size != k * k:
@@ -133,6 +150,90 @@ def from_pyro(distribution: Any) -> HMM:
     initial, transition = (_normalised(logits) for logits in (initial.reshape(k), transition.reshape(k, k)))
     chain = {"initial": initial @ transition, "transition": transition}
     return _as_it_is(**chain, **_emission_of_pyro(distribution.observation_dist, k))
+
+
+def _gaussian_of_pyro(distribution: Any) -> LinearGaussianModel:
+    """From ``p(z_0)``, ``p(z_t | z_{t-1})`` and ``p(x_t | z_t)``, which Pyro keeps in information form."""
+    k = int(distribution.hidden_dim)
+    initial = _moments(distribution._init, 0)
+    transition, observation = (_moments(each, k) for each in (distribution._trans, distribution._obs))
+    return _state_space(initial, transition, observation)
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """``y = x matrix + noise`` of this mean and covariance; ``matrix`` has no rows where there is no x."""
+
+    matrix: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+def _moments(gaussian: Any, k: int) -> _Affine:
+    """Of a conditional ``p(y | x)`` of Pyro's, x of k dimensions: an ``AffineNormal``, or a ``Gaussian`` over both."""
+    if type(gaussian).__name__ == "AffineNormal":
+        matrix, mean, scale = (_array(each) for each in (gaussian.matrix, gaussian.loc, gaussian.scale))
+        _check_homogeneous(matrix, 2)
+        return _Affine(matrix.reshape(matrix.shape[-2:]), mean.reshape(-1), np.diag(scale.reshape(-1) ** 2))
+    precision, information = _array(gaussian.precision), _array(gaussian.info_vec)
+    _check_homogeneous(precision, 2)
+    precision, information = precision.reshape(precision.shape[-2:]), information.reshape(-1)
+    covariance = np.linalg.inv(precision[k:, k:])
+    return _Affine(-precision[:k, k:] @ covariance, covariance @ information[k:], 0.5 * (covariance + covariance.T))
+
+
+def _check_homogeneous(array: np.ndarray, n_axes: int) -> None:
+    lead = array.shape[:-n_axes]
+    if int(np.prod(lead)) != 1:
+        raise ValueError(
+            f"the parameters have batch axes {lead}; pass those of one model, the same at every step, without batches"
+        )
+
+
+def _linear_of_pyro(distribution: Any) -> LinearGaussianModel:
+    if distribution.transforms:
+        raise ValueError("observations of the LinearHMM are transformed; transform the data, and pass it without")
+    parts = []
+    noises = (distribution.initial_dist, distribution.transition_dist, distribution.observation_dist)
+    matrices = (None, distribution.transition_matrix, distribution.observation_matrix)
+    for noise, matrix in zip(noises, matrices, strict=True):
+        base = noise.base_dist if type(noise).__name__ == "Independent" else noise
+        if type(base).__name__ not in ("Normal", "MultivariateNormal"):
+            raise ValueError(
+                f"noise of {type(base).__name__} gives a LinearHMM no likelihood in closed form; pass Gaussian noise"
+            )
+        mean = _same_at_every_step(_array(noise.mean), 1)
+        is_full = type(base).__name__ == "MultivariateNormal"
+        covariance = (
+            _same_at_every_step(_array(base.covariance_matrix), 2)
+            if is_full
+            else np.diag(_same_at_every_step(_array(noise.variance), 1))
+        )
+        rows = np.zeros((0, len(mean))) if matrix is None else _same_at_every_step(_array(matrix), 2)
+        parts.append(_Affine(rows, mean, covariance))
+    return _state_space(*parts)
+
+
+def _same_at_every_step(array: np.ndarray, n_axes: int) -> np.ndarray:
+    """The last axes of parameters that Pyro expanded over time; ``ValueError`` where they change."""
+    rows = array.reshape(-1, *array.shape[array.ndim - n_axes :])
+    if (rows != rows[0]).any():
+        raise ValueError("the parameters change with time or over batch axes; pass those of one model, the same at all")
+    return rows[0]
+
+
+def _state_space(initial: _Affine, transition: _Affine, observation: _Affine) -> LinearGaussianModel:
+    return LinearGaussianModel(
+        initial.mean.tolist(),
+        initial.covariance.tolist(),
+        transition.matrix.tolist(),
+        transition.covariance.tolist(),
+        observation.matrix.tolist(),
+        observation.covariance.tolist(),
+        transition_mean=transition.mean.tolist(),
+        observation_mean=observation.mean.tolist(),
+        dtype="float64",
+    )._adopted()
 
 
 def _emission_of_pyro(distribution: Any, k: int) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from seqmodels.measure import Exactness
 from seqmodels.sequences import Item, Sequences
 
 SPACE = "▁"  # by which SentencePiece writes a space
+PROBES = ("a", "0", "the")  # texts by which a tokenizer shows whether it puts a space first
+SEPARATOR = "\n"  # what stands before a piece of text so that no space is put before it
 
 
 class PublishedTokenizer(Protocol):
@@ -38,14 +40,18 @@ class PublishedTokenizer(Protocol):
 
 @dataclass(eq=False, repr=False)
 class PublishedTokens(Text):
-    """The tokens that a published tokenizer makes of a text; nothing is added before or after.
+    """The tokens that a published tokenizer makes of a text; no token is added before or after.
 
-    The bytes of a text's tokens, joined, must be the text: a text for which they are not (lower-cased, normalised,
-    unknown characters, a space added before the first word) is refused, since its probability would be that of another.
-    A text has other spellings too, so figures are lower bounds.
+    The bytes of a text's tokens, joined, must be the text, or of a tokenizer that puts a space before the first word
+    (SentencePiece's default: Llama 2, Mistral, Gemma 1) a space and the text. A text for which they are not
+    (lower-cased, normalised, unknown characters, of some tokenizers one that begins with a space itself) is refused,
+    since its probability would be that of another. Of a sequence of tokens the text is what is left without that space,
+    so no two texts share one, and the probabilities of all texts sum to one at most: figures are lower bounds, since a
+    text has other spellings too. The space is no byte of the text: a token's log-probability stands on its last byte,
+    and that of a token which is only the space on the first.
 
     Args:
-        tokenizer: whose tokens are byte-level (GPT-2, Llama 3, Qwen), or SentencePiece's without a space added before.
+        tokenizer: whose tokens are byte-level (GPT-2, Llama 3, Qwen), or SentencePiece's.
         n_tokens: at least as many as the tokenizer has; a network may have more outputs. None: as many.
     """
 
@@ -58,9 +64,9 @@ class PublishedTokens(Text):
 
     def check(self, i: int, item: Item) -> None:
         text = str(item)
-        joined = b"".join(self._spelling[token] for token in self._tokens(text))
-        if joined != text.encode():
-            raw = text.encode()
+        joined = self._joined(self._tokens(text))
+        raw = self.leading + text.encode()
+        if joined != raw:
             at = next((t for t, (a, b) in enumerate(zip(joined, raw, strict=False)) if a != b), len(joined))
             raise ValueError(
                 f"sequence {i} is another text after the tokenizer: from byte {at} on it has "
@@ -78,11 +84,29 @@ class PublishedTokens(Text):
         published: PublishedTokenizer = self.tokenizer
         return published.encode(text, add_special_tokens=False, verbose=False)
 
+    def encode_after(self, item: Item) -> np.ndarray:
+        if not self.leading:
+            return self.encode(item)
+        before = self._tokens(SEPARATOR)
+        tokens = self._tokens(SEPARATOR + str(item))
+        if tokens[: len(before)] != before or self._joined(tokens[len(before) :]) != str(item).encode():
+            raise ValueError(
+                f"this tokenizer puts a space before the first word, and has no tokens of {str(item)!r:.60} alone; "
+                "score whole texts"
+            )
+        return np.array(tokens[len(before) :], dtype=np.int64)
+
+    def decode_after(self, steps: np.ndarray) -> Item:
+        return self._joined(np.asarray(steps).tolist()).decode(errors="replace")
+
+    def _joined(self, tokens: list[int]) -> bytes:
+        return b"".join(self._spelling[token] for token in tokens)
+
     def decode(self, steps: np.ndarray) -> Item:
-        return b"".join(self._spelling[step] for step in np.asarray(steps).tolist()).decode(errors="replace")
+        return self._joined(np.asarray(steps).tolist()).removeprefix(self.leading).decode(errors="replace")
 
     def last_unit(self, steps: np.ndarray) -> np.ndarray:
-        return np.cumsum(self._n_bytes[steps]) - 1
+        return np.maximum(np.cumsum(self._n_bytes[steps]) - 1 - len(self.leading), 0)
 
     def state(self) -> State:
         return {}
@@ -98,6 +122,8 @@ class PublishedTokens(Text):
         self._spelling += [b""] * missing  # outputs that no text has
         self._n_bytes = np.array([len(part) for part in self._spelling])
         self.size = len(self._spelling)
+        puts_space = any(self._joined(self._tokens(probe)) == b" " + probe.encode() for probe in PROBES)
+        self.leading = b" " if puts_space else b""
         return self
 
 

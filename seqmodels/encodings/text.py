@@ -23,10 +23,19 @@ class Text(Encoding, ABC):
     """
 
     reads = "text"
+    leading: bytes = b""  # what the spelling of every text has before the text: the space that a tokenizer puts first
 
     @abstractmethod
     def spelling(self) -> list[bytes]:
         """The bytes of each symbol; those of a text's symbols, joined, are the text."""
+
+    def encode_after(self, item: Item) -> np.ndarray:
+        """The symbols of a piece of text that goes on after another."""
+        return self.encode(item)
+
+    def decode_after(self, steps: np.ndarray) -> Item:
+        """The piece of text of symbols that go on after others."""
+        return self.decode(steps)
 
     def check(self, i: int, item: Item) -> None:
         """Nothing to refuse: any text has a spelling."""

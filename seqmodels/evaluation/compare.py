@@ -14,6 +14,8 @@ from seqmodels.evaluation.comparison import Comparison
 from seqmodels.evaluation.fitting import DataParts, FitPlan, ModelResult, fit_and_score
 from seqmodels.evaluation.near_duplicates import near_duplicates
 from seqmodels.evaluation.parallel import Jobs, checked_jobs
+from seqmodels.evaluation.prequential import CodeLength, CodeLengths, joined_codes
+from seqmodels.evaluation.prequential import prequential as code_length_of
 from seqmodels.evaluation.provenance import comparison_provenance
 from seqmodels.evaluation.reference import Reference, fit_reference
 from seqmodels.evaluation.search import Grid, Search, trials_frame
@@ -38,6 +40,7 @@ def compare(
     validation: Any = "auto",
     search: Search | Mapping[str, Grid] | None = None,
     iid: bool = True,
+    prequential: bool | int = False,
     title: str = "",
     random_state: int = 0,
     n_jobs: Jobs = 1,
@@ -65,6 +68,10 @@ def compare(
             symbols, fitted to the training part (of p(y | x): to y alone). A model below it has learned nothing of the
             order. It is a reference: it has no interval and no p-value and does not count in their correction. A model
             of yours called ``iid`` takes its place and is tested as any other.
+        prequential: add the column ``code_length``: what the training part costs when it is coded from nothing by the
+            model, which learns as it goes (``prequential``), in nats per unit, lower is better; ``code_lengths`` has
+            the blocks, and the page their picture. A number is that of the blocks, True is 8, each but the first a fit
+            more for every model, with the settings that the comparison left it with.
         title: of the table and the plots.
         random_state: seed of the search.
         n_jobs: fits at a time, each in a process of its own with its share of the cores as threads, by joblib and the
@@ -81,8 +88,8 @@ def compare(
         IncomparableError: two models measure different things (named), for example one scores ends and another does
             not; or one has no likelihood at all, such as a ``MaskedTransformer``.
         ValueError: no model could be fitted; an unknown ``baseline`` or ``cluster``; ``seeds``, ``budget`` or
-            ``search`` that are invalid, or given without ``test``; parts dithered over different grids. A model that
-            fails has a row with its ``error``, and does not lose the others.
+            ``search`` that are invalid, or given without ``test``, as ``prequential``; parts dithered over different
+            grids. A model that fails has a row with its ``error``, and does not lose the others.
         KeyboardInterrupt: Ctrl-C or SIGTERM came; models fitted by then stay so, and the one that was being fitted
             keeps the best it had found (``interrupted_``).
 
@@ -108,6 +115,7 @@ def compare(
     plan = FitPlan(seeds, budget, Search(search) if isinstance(search, Mapping) else search, random_state)
     plan.check(models, has_train=parts.train is not None)
     jobs = checked_jobs(n_jobs, has_seconds=budget is not None and budget.seconds is not None)
+    _check_prequential(prequential, parts)
     n_duplicates = _check_parts(parts)
     opened = open_alphabets(models, parts)
     on_progress = progress if progress is not None else lambda line: None
@@ -134,6 +142,12 @@ def compare(
         scored[reference.name] = results[reference.name] = reference.result
     frame = comparison_frame(list(results.values()), base, parts.test, clusters)
     frame["n_unseen"] = n_unseen(parts)
+    codes = None
+    if prequential and parts.train is not None:
+        blocks = DEFAULT_BLOCKS if prequential is True else int(prequential)
+        codes = _code_lengths(scored, parts.train, blocks, validation, on_progress)
+        per_unit = {} if codes is None else dict(zip(codes.frame["model"], codes.frame["nats_per_unit"], strict=True))
+        frame["code_length"] = frame["model"].map(per_unit).astype(float)
     near = near_duplicates(parts.test.scored, None if parts.train is None else parts.train.scored)
     frame.attrs = {
         "baseline": base_name,
@@ -163,8 +177,27 @@ def compare(
         provenance=comparison_provenance(models, parts, plan),
         search=trials_frame({name: result.trials for name, result in results.items()}),
         log_prob_by_seed={name: result.log_prob_by_seed for name, result in scored.items()} if seeds > 1 else {},
+        code_lengths=codes,
     )
 
+
+def _code_lengths(
+    scored: Mapping[str, ModelResult], train: Data, blocks: int, validation: Any, progress: Callable[[str], None]
+) -> CodeLengths | None:
+    """What the training part costs under each model; a model that cannot be fitted to a part of it is warned of."""
+    rule = "auto" if validation is not None else None  # held-out sequences would be a help that the code must not have
+    codes: dict[str, CodeLength] = {}
+    for name, result in scored.items():
+        try:
+            codes[name] = code_length_of(result.model, train.X, train.y, blocks=blocks, validation=rule)
+        except ValueError as error:
+            warnings.warn(f"{name} has no code length: {error}", stacklevel=3)
+            continue
+        progress(f"{name}, coded from nothing: {codes[name]!r}")
+    return joined_codes(codes) if codes else None
+
+
+DEFAULT_BLOCKS = 8
 
 # -- checks before any model is fitted ------------------------------------------------------------------------
 
@@ -183,6 +216,13 @@ def _check_models(models: Mapping[str, SequenceModel], baseline: str | None) -> 
     if base_name not in models:
         raise ValueError(f"baseline {base_name!r} is not among the models: {', '.join(models)}")
     return base_name
+
+
+def _check_prequential(prequential: bool | int, parts: DataParts) -> None:
+    if prequential is not False and parts.train is None:
+        raise ValueError("prequential codes the training part, and there is none; pass test= besides X")
+    if not isinstance(prequential, bool) and prequential < 2:
+        raise ValueError(f"prequential is {prequential!r}; pass True, or a number of blocks, at least 2")
 
 
 def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:

@@ -17,6 +17,7 @@ from seqmodels.evaluation.adaptation import gain_by_position
 from seqmodels.evaluation.confidence_set import confidence_set_p_values
 from seqmodels.evaluation.latex import latex_table
 from seqmodels.evaluation.pairwise import model_difference, pairwise_frame
+from seqmodels.evaluation.prequential import CodeLengths
 from seqmodels.evaluation.search import trials_frame
 from seqmodels.evaluation.statistics import Difference
 from seqmodels.evaluation.table import ALPHA, formatted_table, how_to_read
@@ -54,6 +55,7 @@ class Comparison:
             error.
         log_prob_by_seed: with several seeds for each model ``(S, n)`` nats of each test sequence, a row a seed; of one
             long sequence ``(S, T)`` nats of its steps. Empty with one seed, and in files of older versions.
+        code_lengths: with ``prequential`` what the training part costs under each model, coded from nothing; else None.
 
     The columns of ``frame``:
 
@@ -76,6 +78,8 @@ class Comparison:
     - ``floor_hits`` at the last step of training; ``floor_effect``: nats per unit by which the score moves if the floor
       of the variances is doubled or halved; ``n_impossible``: test sequences of probability zero; ``n_unseen``:
       test symbols that training never had, the same for every row.
+    - ``code_length``, with ``prequential``: nats per unit of the training part, coded from nothing by a model that
+      learns as it goes; lower is better; NaN where it could not be.
     """
 
     frame: pd.DataFrame
@@ -88,6 +92,7 @@ class Comparison:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     search: pd.DataFrame = field(default_factory=lambda: trials_frame({}))
     log_prob_by_seed: Mapping[str, np.ndarray] = field(default_factory=dict)
+    code_lengths: CodeLengths | None = None
 
     @property
     def baseline(self) -> str:
@@ -317,6 +322,16 @@ class Comparison:
             draw_gain_by_position(axes, gains, {model: other}, unit=self.measure.unit)
         return axes
 
+    def plot_code_lengths(self, ax: Axes | None = None) -> Axes:
+        """Nats per unit of each block of the training part against the units before it, on ``ax`` or a new figure.
+
+        Raises:
+            ValueError: a comparison without ``prequential``.
+        """
+        if self.code_lengths is None:
+            raise ValueError("there are no code lengths; pass prequential=True to compare")
+        return self.code_lengths.plot(ax)
+
     def plot_calibration(self, ax: Axes | None = None) -> Axes:
         """A reliability diagram of symbols, or histograms of the probability integral transform of vectors.
 
@@ -384,6 +399,13 @@ class Comparison:
                 "models": saved.write_models(files, self.models),
                 "provenance": dict(self.provenance),
             }
+            if self.code_lengths is not None:
+                codes = self.code_lengths
+                content["code_lengths"] = {
+                    "frame": saved.frame_to_json(codes.frame),
+                    "blocks": saved.frame_to_json(codes.blocks),
+                    "unit": codes.unit,
+                }
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Comparison:
@@ -415,7 +437,20 @@ class Comparison:
                 provenance=content["provenance"],
                 search=saved.frame_from_json(content["search"]),
                 log_prob_by_seed={name: np.stack(rows) for name, rows in by_seed.items()},
+                code_lengths=_code_lengths(content.get("code_lengths")),
             )
+
+
+def _code_lengths(content: Mapping[str, Any] | None) -> CodeLengths | None:
+    """Of a saved comparison; older ones have none."""
+    if content is None:
+        return None
+    frame, blocks = (saved.frame_from_json(content[name]) for name in ("frame", "blocks"))
+    if not (
+        {"model", "nats_per_unit"} <= {*frame} and {"model", "n_before", "nats_per_unit", "model_nats"} <= {*blocks}
+    ):
+        raise ValueError("its code lengths have not the columns that they should have")
+    return CodeLengths(frame, blocks, str(content["unit"]))
 
 
 def _completed(frame: pd.DataFrame) -> pd.DataFrame:

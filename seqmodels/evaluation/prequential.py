@@ -185,8 +185,6 @@ def prequential_code_lengths(
     >>> codes.frame["model"].tolist()
     ['ngram', 'iid']
     """
-    import pandas as pd
-
     if not models:
         raise ValueError("there are no models; pass a dictionary {name: model}")
     codes = {}
@@ -194,6 +192,17 @@ def prequential_code_lengths(
         codes[name] = prequential(model, X, y, blocks=blocks, validation=validation, reference=reference)
         if progress is not None:
             progress(f"{name}: {codes[name]!r}")
+    return joined_codes(codes)
+
+
+def joined_codes(codes: Mapping[str, CodeLength]) -> CodeLengths:
+    """Code lengths of the same data by several models, by name, in one table.
+
+    Raises:
+        IncomparableError: two of them measure different things.
+    """
+    import pandas as pd
+
     check_comparable({name: code.measure for name, code in codes.items()})
     rows = [
         {

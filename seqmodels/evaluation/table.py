@@ -221,6 +221,8 @@ def formatted_table(frame: pd.DataFrame) -> pd.DataFrame:
     ]
     for title, cells in _p_columns(frame).items():
         table[title] = cells
+    if "code_length" in frame:
+        table["code length"] = [_format(x) for x in frame["code_length"]]
     table["parameters"] = [_format(n, ",.0f") for n in frame["n_parameters"]]
     table["fit s"] = [_format(s, ".1f") for s in frame["fit_seconds"]]
     for title, cells in _optional_columns(frame):
@@ -360,6 +362,11 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
         notes.append(
             f"Scores are means over {frame.attrs['seeds']} seeds; intervals are over test sequences and {holds}; sd of "
             "seeds: the standard deviation of a score."
+        )
+    if "code_length" in frame:
+        notes.append(
+            f"code length: nats per {measure.unit} of the training part, coded from nothing by a model that is fitted "
+            "again and again to what came before; lower is better."
         )
     if frame["context"].notna().any():
         notes.append("context: how many steps back a model sees; what more would give it is not in its score.")

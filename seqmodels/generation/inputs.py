@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
 from seqmodels.measure import Length, Measure
 from seqmodels.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
@@ -86,7 +87,7 @@ def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:
     return encoding.encode(sequences.items[0])
 
 
-def encode_step(model: GenerativeModel, x: Any) -> tuple[np.ndarray, np.ndarray]:
+def encode_step(model: GenerativeModel, x: Any, *, is_first: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """The encoded steps ``(S, ...)`` of one raw step (of text perhaps several), and their log-determinants ``(S,)``."""
     if isinstance(x, str) and model.encoding_.reads == "symbols":
         x = np.array(x, dtype=object)
@@ -94,6 +95,8 @@ def encode_step(model: GenerativeModel, x: Any) -> tuple[np.ndarray, np.ndarray]
     if not isinstance(item, str) and np.ma.is_masked(item):
         item = np.ma.filled(item.astype(np.float64), np.nan)
     steps = encode_prefix(model, item)
+    if not is_first and isinstance(item, str) and isinstance(model.encoding_, Text):
+        steps = model.encoding_.encode_after(item)
     return steps, np.broadcast_to(model.encoding_.log_det(item), len(steps))
 
 

@@ -84,7 +84,8 @@ def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
     )
     encoding = model.encoding_
     if isinstance(encoding, Text):
-        return decode_stream(drawn, encoding.spelling(), stop)
+        leading = b"" if len(prefix) else encoding.leading
+        return decode_stream(drawn, encoding.spelling(), stop, leading)
     return (encoding.decode(step[None])[0] for step in drawn)
 
 
@@ -103,7 +104,7 @@ def _stop_strings(model: GenerativeModel, stop: Sequence[str] | None, prefix: np
         return None
     if not isinstance(model.encoding_, Text):
         raise ValueError(f"stop is for text, but the model was fitted on {model.encoding_.reads}; leave it out")
-    return StopStrings(stop, model.encoding_.spelling(), prefix, n)
+    return StopStrings(stop, model.encoding_.spelling(), prefix, n, model.encoding_.leading)
 
 
 # -- encoded steps ------------------------------------------------------------------------------------------------

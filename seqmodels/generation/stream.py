@@ -52,23 +52,29 @@ def _over_raw_steps(encoding: Encoding | None, distribution: Any) -> Any:
     return result
 
 
+EncodeStep = Callable[[Any], tuple[np.ndarray, np.ndarray]]
+
+
 class Stream:
     """A model that reads one sequence: the log-probability of each step as it comes.
 
-    Made by ``SequenceModel.stream``. ``encode`` maps one raw step to encoded steps and the log-determinants to add;
+    Made by ``SequenceModel.stream``. ``encode`` maps one raw step to encoded steps and the log-determinants to add,
+    ``encode_after`` one that is not the first, where that is another;
     ``encoding`` is that of the model, where predictions are wanted over raw symbols.
     """
 
     def __init__(
         self,
         cursor: Cursor,
-        encode: Callable[[Any], tuple[np.ndarray, np.ndarray]],
+        encode: EncodeStep,
         affine: tuple[Tensor, Tensor],
         source: np.ndarray | None,
         encoding: Encoding | None = None,
+        encode_after: EncodeStep | None = None,
     ) -> None:
         self._cursor, self._encode, self._affine, self._encoding = cursor, encode, affine, encoding
-        self._state = cursor.start(source, 1)
+        self._encode_after = encode if encode_after is None else encode_after
+        self._state, self._is_first = cursor.start(source, 1), True
 
     @classmethod
     def of(cls, model: GenerativeModel, source: Any) -> Stream:
@@ -76,7 +82,12 @@ class Stream:
         encoded_source = encode_source(model, source)
         precise = with_enough_precision(model, encoded_source)
         return cls(
-            precise.cursor(), partial(encode_step, model), decoding_affine(precise), encoded_source, model.encoding_
+            precise.cursor(),
+            partial(encode_step, model),
+            decoding_affine(precise),
+            encoded_source,
+            model.encoding_,
+            partial(encode_step, model, is_first=False),
         )
 
     def update(self, x: Any) -> float:
@@ -86,7 +97,7 @@ class Stream:
             ValueError: what cannot be read, or has a log-probability that the precision cannot hold; the stream then is
                 as before.
         """
-        steps, log_dets = self._encode(x)
+        steps, log_dets = (self._encode if self._is_first else self._encode_after)(x)
         log_prob, state = 0.0, self._state
         for step, log_det in zip(steps, log_dets, strict=True):
             value = torch.as_tensor(step).unsqueeze(0)
@@ -96,7 +107,7 @@ class Stream:
                 _refuse_unless_zero(prediction, value, nats)
             log_prob += nats + float(log_det)
             state = self._cursor.advance(state, value)
-        self._state = state
+        self._state, self._is_first = state, self._is_first and len(steps) == 0
         return log_prob
 
     def predict_next(self) -> Any:

@@ -16,15 +16,18 @@ class StopStrings:
         spelling: the bytes of each symbol.
         prefix: symbols with which all texts begin: a string may begin in it, but not end.
         n: how many texts are generated at once.
+        leading: what the spelling of a text has before it, which is no part of it.
 
     Raises:
         ValueError: no string, or an empty one.
     """
 
-    def __init__(self, stop: Sequence[str], spelling: Sequence[bytes], prefix: np.ndarray, n: int) -> None:
+    def __init__(
+        self, stop: Sequence[str], spelling: Sequence[bytes], prefix: np.ndarray, n: int, leading: bytes = b""
+    ) -> None:
         if isinstance(stop, str) or not stop or not all(isinstance(s, str) and s for s in stop):
             raise ValueError(f'stop is {stop!r}; pass a list of strings that are not empty, ["\\n\\n"], or None')
-        self._stop, self._spelling = [s.encode() for s in stop], spelling
+        self._stop, self._spelling, self._leading = [s.encode() for s in stop], spelling, leading
         self._kept = max(map(len, self._stop)) - 1  # bytes in which a string may have begun
         self._prefix = b"".join(spelling[s] for s in prefix.tolist())
         self._tails = [self._last(self._prefix)] * n
@@ -51,16 +54,22 @@ class StopStrings:
     def truncate(self, symbols: np.ndarray) -> bytes:
         """The bytes of a text, prefix included, up to the end of the first string that ends after the prefix."""
         text = b"".join(self._spelling[s] for s in symbols.tolist())
-        return text[: self._end(text, len(self._prefix))]
+        return text[: self._end(text, len(self._prefix))].removeprefix(self._leading)
 
 
-def decode_stream(steps: Iterator[np.ndarray], spelling: Sequence[bytes], stop: StopStrings | None) -> Iterator[str]:
-    """The characters that each symbol completes, where it completes any, until a stop string ends the text."""
+def decode_stream(
+    steps: Iterator[np.ndarray], spelling: Sequence[bytes], stop: StopStrings | None, leading: bytes = b""
+) -> Iterator[str]:
+    """The characters that each symbol completes, where it completes any, until a stop string ends the text.
+
+    ``leading`` is left out where the first symbol begins with it.
+    """
     characters = IncrementalDecoder()
-    for step in steps:
+    for i, step in enumerate(steps):
         symbol = int(step)
         end = None if stop is None else stop.advance(0, symbol)
-        part = characters.decode(spelling[symbol][:end])
+        spelled = spelling[symbol][:end]
+        part = characters.decode(spelled.removeprefix(leading) if i == 0 else spelled)
         if part:
             yield part
         if end is not None:

@@ -115,9 +115,7 @@ class HMMCursor:
 
     def read(self, state: HMMState, x: Tensor) -> HMMState:
         """The state after ``x (n, T, D)`` or ``(n, T)``: the forward pass over many steps at once."""
-        x = x.to(self.parameters.initial.device)
-        if self.observation.emits == "vectors":
-            x = x.to(self.dtype)
+        x = self._on_device(x)
         if self.observation.n_past and self._is_uncertain(state.past, x):
             for step in x.unbind(1):
                 state = self.advance(state, step)
@@ -128,19 +126,80 @@ class HMMCursor:
         return state
 
     def _read(self, state: HMMState, x: Tensor) -> HMMState:
-        n_past, length = self.observation.n_past, x.shape[1]
-        past, history = None, state.past
-        if n_past:
-            history = torch.cat([state.past, x], dim=1)  # (n, p + T, D)
-            past = history.unfold(1, n_past, 1)[:, :length].transpose(-1, -2).unsqueeze(2)  # (n, T, 1, p, D)
-        log_b = self.observation.log_prob(self.parameters.table.to(self.dtype), x.unsqueeze(2), past).double()
+        past, past_after = self.past_of_each(state, x)
+        log_b, length = self._log_b(x, past), x.shape[1]
         whole = Segments.whole([length] * len(x), x.device)
         packed = LogDensities(whole.packing.pack(log_b.flatten(0, 1)))
         parameters = self.parameters
         trellis = Trellis.of(parameters.initial, parameters.transition, packed, whole, parameters.final)
         log_alpha = log_alpha_and_steps(trellis, state.log_predicted[whole.packing.order])[0][whole.packing.last]
-        past_after = history[:, history.shape[1] - n_past :]
         return HMMState(log_alpha, self._predict(log_alpha), past_after, state.n_scored + length)
+
+    def read_and_score(self, state: HMMState, x: Tensor) -> tuple[HMMState, Tensor]:
+        """As ``read``; also ``(n, T)`` float64 log p(x_t | x_<t), of each step what ``distribution`` says of it.
+
+        Densities are computed for all steps together, the recursion goes step by step, in logarithms: no rounding of a
+        step hangs on a later one.
+        """
+        x = self._on_device(x)
+        past, past_after = self.past_of_each(state, x)
+        log_b, peak = relative_to_largest(self._log_b(x, past))  # (n, T, K), (n, T, 1)
+        log_alpha, log_predicted, steps = state.log_alpha, state.log_predicted, []
+        first = None if self.parameters.final is None or state.n_scored else log_predicted
+        for log_b_t in log_b.unbind(1):
+            joint = log_predicted + log_b_t
+            scale = torch.logsumexp(joint, -1, keepdim=True)
+            steps.append(scale)
+            log_alpha = joint - finite(scale)
+            log_predicted = self._predict(log_alpha)
+        log_prob = torch.cat(steps, 1) + peak.squeeze(-1)
+        if first is not None:  # a sequence cannot end before its first scored step
+            log_prob[:, 0] -= finite(torch.logsumexp(first, -1))
+        return HMMState(log_alpha, log_predicted, past_after, state.n_scored + x.shape[1]), log_prob
+
+    def past_of_each(self, state: HMMState, x: Tensor) -> tuple[Tensor | None, Tensor]:
+        """``(n, T, p, D)``, the steps before each of ``x (n, T, D)``, and ``(n, p, D)``, those before what comes next.
+
+        None, and what ``state`` has, where the observation does not look back. Once values were missing ``p + p²D`` in
+        the place of p: what is known of them.
+        """
+        n_past = self.observation.n_past
+        if not n_past:
+            return None, state.past
+        x = self._on_device(x)
+        if not self._is_uncertain(state.past, x):
+            history = torch.cat([state.past, x], dim=1)  # (n, p + T, D)
+            past = history.unfold(1, n_past, 1)[:, : x.shape[1]].transpose(-1, -2)
+            return past, history[:, history.shape[1] - n_past :]
+        each, after = [], state.past
+        for step in x.unbind(1):
+            each.append(self.widened(after))
+            after = self._past_after(after, step)
+        return torch.stack(each, 1), after
+
+    def widened(self, past: Tensor) -> Tensor:
+        """``past (n, p, D)``, all known, as ``(n, p + p²D, D)``; what has this shape already as it is."""
+        observation = self.observation
+        assert isinstance(observation, AutoregressiveGaussian), "no other has a past that may miss values"
+        history, spread = observation.split_past(past.double())
+        if spread is not None:
+            return past
+        width = history.shape[-1]
+        return observation.join_past(history, history.new_zeros(len(history), width, width))
+
+    def predict_again(self, state: HMMState) -> HMMState:
+        """The state of another HMM's cursor as this one goes on from it: its belief, by this one's transitions."""
+        assert state.log_alpha is not None, "some steps were read"
+        return replace(state, log_predicted=self._predict(state.log_alpha))
+
+    def _on_device(self, x: Tensor) -> Tensor:
+        x = x.to(self.parameters.initial.device)
+        return x.to(self.dtype) if self.observation.emits == "vectors" else x
+
+    def _log_b(self, x: Tensor, past: Tensor | None) -> Tensor:
+        """``(n, T, K)`` float64 log p(x_t | state)."""
+        past = None if past is None else past.unsqueeze(2)  # (n, T, 1, p, D)
+        return self.observation.log_prob(self.parameters.table.to(self.dtype), x.unsqueeze(2), past).double()
 
     def distribution(self, state: HMMState) -> Prediction:
         """The mixture of all states' observations, and the end; a sequence cannot end before its first scored step."""

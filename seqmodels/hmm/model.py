@@ -573,6 +573,17 @@ def n_parameters_by_states(model: HMM, data: Data) -> Callable[[int], int]:
     return n_parameters
 
 
+def objective_of(model: HMM) -> MAPObjective:
+    """What the M-steps of a fitted model maximise; its figures would be of encoded data, summed."""
+    options = _chain_options(model, len(model.parameters_.initial), model.length_)
+    return MAPObjective(_emission(model), options.pseudocount, options.constraints, n_units=1.0, log_det=0.0)
+
+
+def corpus_of_fitted(model: HMM, examples: list[Example]) -> Corpus:
+    """Encoded examples as a fitted model reads them."""
+    return _corpus(model, _emission(model), examples, len(model.parameters_.initial))
+
+
 # -- what a model's hyperparameters come to ----------------------------------------------------------------------------
 
 

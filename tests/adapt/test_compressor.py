@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import bz2
 import itertools
+import os
+import shutil
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -99,7 +102,7 @@ def test_it_says_what_it_cannot() -> None:
     with pytest.raises(sm.NotFittedError):
         Compressor().cursor()
     for arguments, data, message in (
-        ({"program": "rar"}, TRAIN, "program is 'rar'; pass one of 'xz', 'bz2', 'zlib', 'ppmd'"),
+        ({"program": "rar"}, TRAIN, "program is 'rar'; pass one of 'xz', 'bz2', 'zlib', 'ppmd', 'zpaq'"),
         ({}, [np.zeros((3, 2))], "codes text and symbols, but the sequences are vectors"),
         ({}, [[1, 300]], "there are 301 symbols, but a Compressor codes bytes"),
         ({"warm_start": True}, TRAIN, "nothing to start from"),
@@ -116,6 +119,48 @@ def test_without_its_package_ppmd_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(__import__("sys").modules, "pyppmd", None)
     with pytest.raises(ImportError, match=r"pip install 'seqmodels\[compressors\]'"):
         Compressor("ppmd").fit(TRAIN)
+
+
+FAKE_ZPAQ = """#!{python}
+import sys, zlib
+command, archive, name, *options = sys.argv[1:]
+assert (command, options) == ("add", ["-method", "5", "-threads", "1"]), sys.argv
+if {fails}:
+    sys.exit("zpaq: out of memory")
+open(archive, "wb").write(b"7kSt" + zlib.compress(open(name, "rb").read(), 9))
+"""
+
+
+def put_zpaq(folder: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool = False) -> None:
+    """A program of this name, first on the path, that codes as zlib does."""
+    program = folder / "zpaq"
+    program.write_text(FAKE_ZPAQ.format(python=sys.executable, fails=fails), encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+def test_zpaq_is_the_program_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_zpaq(tmp_path, monkeypatch)
+    model, like = Compressor("zpaq").fit(TRAIN[:1]), Compressor("zlib").fit(TRAIN[:1])
+    assert_array_equal(model.log_prob(TEST[:1]), like.log_prob(TEST[:1]))  # four bytes more in both codes
+    model.save(tmp_path / "model")
+    assert_array_equal(sm.load(tmp_path / "model").log_prob(TEST[:1]), model.log_prob(TEST[:1]))
+    put_zpaq(tmp_path, monkeypatch, fails=True)
+    with pytest.raises(RuntimeError, match="ended with 1 and wrote no archive: zpaq: out of memory"):
+        model.log_prob(TEST[:1])
+
+
+def test_without_the_program_zpaq_says_how_to_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImportError, match="needs the program zpaq on the PATH, and there is none: install it"):
+        Compressor("zpaq").fit(TRAIN)
+
+
+@pytest.mark.skipif(shutil.which("zpaq") is None, reason="zpaq is not installed")
+def test_the_real_zpaq_codes_what_it_knows_in_few_bytes() -> None:
+    known, unknown = "whether 'tis nobler in the mind", "zq Xk7 w0vj! pLm Qy 3@ uu# bgt-"
+    a, b = Compressor("zpaq").fit(TRAIN).log_prob([known, unknown])
+    assert a > b
 
 
 def test_the_history_has_the_rate_of_the_training_part() -> None:

@@ -196,13 +196,11 @@ def test_special_tokens_are_spelled_as_they_are_written() -> None:
     assert model.sample(length=30, prefix="to ", random_state=0)[0].startswith("to ")
 
 
-@pytest.mark.parametrize("change", ["lower", "prefix", "words"])
+@pytest.mark.parametrize("change", ["lower", "words"])
 def test_a_tokenizer_that_gives_another_text_back_is_refused(change: str) -> None:
     trained = copy.deepcopy(tokenizer()._tokenizer)
     if change == "lower":
         trained.normalizer = tokenizers.normalizers.Lowercase()
-    if change == "prefix":
-        trained.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
     if change == "words":
         trained = tokenizers.Tokenizer(tokenizers.models.WordLevel({"to": 0, "be": 1, "?": 2}, unk_token="?"))
         trained.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -210,6 +208,58 @@ def test_a_tokenizer_that_gives_another_text_back_is_refused(change: str) -> Non
     model = sm.adapt.from_huggingface(published("Llama"), wrapped)
     with pytest.raises(ValueError, match="sequence 0 is another text after the tokenizer: from byte"):
         model.log_prob(["To be", "to be"])
+
+
+def sentencepiece(puts_space: Any) -> Any:
+    """Pieces of "to be", spaces and bytes; ``puts_space`` before a text: None, "prepend" or a scheme of Metaspace."""
+    pieces = ["<unk>", *(f"<0x{b:02X}>" for b in range(256)), "▁", "t", "o", "to", "▁to", "b", "e", "be", "▁be"]
+    merges = [("t", "o"), ("▁", "to"), ("b", "e"), ("▁", "be")]
+    numbered = {piece: i for i, piece in enumerate(pieces)}
+    trained = tokenizers.Tokenizer(tokenizers.models.BPE(numbered, merges, byte_fallback=True, unk_token="<unk>"))
+    normalizers = tokenizers.normalizers
+    if puts_space in (None, "prepend"):
+        first = [normalizers.Prepend("▁")] if puts_space else []
+        trained.normalizer = normalizers.Sequence([*first, normalizers.Replace(" ", "▁")])
+    else:
+        trained.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme=puts_space, split=False)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=trained)
+
+
+@pytest.mark.parametrize("puts_space", ["prepend", "always", "first"])
+def test_a_space_that_the_tokenizer_puts_first_is_no_byte_of_the_text(puts_space: str) -> None:
+    model = sm.adapt.from_huggingface(published("Llama"), sentencepiece(puts_space), start=0, end=1, dtype="float64")
+    encoding, texts = model.encoding_, ["to be to", "né to", "北 be", "o"]
+    for text, steps in zip(texts, model.log_prob_steps(texts), strict=True):
+        tokens = model.tokenizer.encode(text, add_special_tokens=False)
+        assert b"".join(encoding.spelling()[t] for t in tokens) == b" " + text.encode()
+        assert encoding.decode(np.array(tokens)) == text
+        assert len(steps) == len(text.encode()) + 1
+        raw = -own_loss(published("Llama"), [0, *tokens, 1])
+        assert steps.sum() == pytest.approx(raw - log_not_ended(published("Llama")), rel=1e-6)
+    assert model.score(texts) == pytest.approx(model.log_prob(texts).sum() / sum(len(t.encode()) for t in texts))
+    (steps,) = model.log_prob_steps(["北 be"])  # "▁" with the first of three bytes, then "▁be", and the end
+    assert [bool(nats < 0) for nats in steps] == [True, True, True, False, False, True, True]
+    assert model.log_prob_marginal(["to be"])[0] >= model.log_prob(["to be"])[0]
+    if puts_space == "prepend":
+        assert np.isfinite(model.log_prob([" to"])).all()  # with two spaces in tokens
+    else:
+        with pytest.raises(ValueError, match="sequence 0 is another text after the tokenizer"):
+            model.log_prob([" to"])
+
+
+def test_a_text_read_in_pieces_has_one_space_first() -> None:
+    model = sm.adapt.from_huggingface(published("Llama"), sentencepiece("prepend"), start=0, end=1, dtype="float64")
+    stream = model.stream()
+    nats = stream.update("to") + stream.update(" be") + stream.update("b") + stream.log_end()
+    tokens = model.tokenizer.convert_tokens_to_ids(["▁to", "▁be", "b"])
+    expected = -own_loss(published("Llama"), [0, *tokens, 1]) - log_not_ended(published("Llama"))
+    assert nats == pytest.approx(expected, rel=1e-6)
+    drawn = model.sample(20, length=3, prefix="to", random_state=1)
+    assert all(text.startswith("to") for text in drawn)
+    pieces = [*model.generate(length=3, random_state=3)]
+    assert "".join(pieces) == model.sample(length=3, random_state=3)[0]
+    stopped = model.sample(5, prefix="to be", stop=["b"], max_length=5)
+    assert all(text.startswith("to be") for text in stopped)
 
 
 def test_sentencepiece_is_read_where_it_adds_no_space() -> None:

@@ -7,6 +7,7 @@ import pytest
 from matplotlib import pyplot
 
 import seqmodels as sm
+from seqmodels.evaluation.report import curves
 
 LOG_2 = math.log(2)
 
@@ -133,3 +134,43 @@ def test_arguments():
         sm.prequential(sm.HMM(1), [np.random.default_rng(0).normal(size=(9, 1)) for _ in range(8)], reference=(0, 0))
     with pytest.raises(sm.IncomparableError):
         sm.prequential_code_lengths({"a": sm.HMM(1), "b": sm.HMM(1, length="given")}, ["abc"] * 8)
+
+
+def test_a_comparison_has_code_lengths_beside_scores(tmp_path):
+    x = symbols(np.random.default_rng(3), n=60)
+    train, test = x[:40], x[40:]
+    models = {"bigram": sm.NGram(2), "tree": sm.ContextTree(2), "hmm": sm.HMM(2, max_iter=3, n_init=1)}
+    result = sm.compare(models, train, test=test, prequential=4, validation=None)
+    names = ["bigram", "tree", "hmm", "iid"]
+    expected = {
+        name: sm.prequential(result.models[name], train, blocks=4, validation=None).nats_per_unit for name in names
+    }
+    assert dict(zip(result.frame["model"], result.frame["code_length"], strict=True)) == pytest.approx(expected)
+    assert result.code_lengths.blocks["model"].value_counts().to_dict() == dict.fromkeys(names, 4)
+    assert "code length" in result.table()
+    assert "coded from nothing" in result.how_to_read()
+    result.save(tmp_path / "saved")
+    loaded = sm.Comparison.load(tmp_path / "saved")
+    assert loaded.code_lengths.blocks.equals(result.code_lengths.blocks)
+    assert loaded.code_lengths.frame.equals(result.code_lengths.frame)
+    axes = loaded.plot_code_lengths()
+    assert "symbols before the block" in axes.get_xlabel()
+    pyplot.close("all")
+    section = curves.code_lengths(loaded)
+    assert section.title == "Code lengths, from nothing"
+    assert f"bigram {expected['bigram']:.3f}" in str(section.body)
+    assert "data:image/" in str(section.body)
+
+
+def test_code_lengths_of_a_comparison_that_cannot_be():
+    x = symbols(np.random.default_rng(4), n=12)
+    fitted = {"a": sm.NGram(2).fit(x)}
+    with pytest.raises(ValueError, match="prequential codes the training part, and there is none"):
+        sm.compare(fitted, x, prequential=True)
+    with pytest.raises(ValueError, match="prequential is 1; pass True"):
+        sm.compare(fitted, x[:8], test=x[8:], prequential=1)
+    plain = sm.compare({"a": sm.NGram(2), "b": sm.NGram(1)}, x[:6], test=x[6:], validation=None, iid=False)
+    assert "code_length" not in plain.frame
+    assert curves.code_lengths(plain) is None
+    with pytest.raises(ValueError, match="pass prequential=True to compare"):
+        plain.plot_code_lengths()

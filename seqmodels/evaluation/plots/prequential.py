@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from seqmodels.evaluation.plots.curves import height_of, labels_at_right
-from seqmodels.plot_style import axes_or_new, colour_of, dash_of, in_style, logarithmic
+from seqmodels.plot_style import STYLE, WIDTH, axes_or_new, colour_of, dash_of, in_style, logarithmic, new_axes
 
 if TYPE_CHECKING:
     from seqmodels.evaluation.prequential import CodeLengths
@@ -22,22 +24,34 @@ def plot_code_lengths(codes: CodeLengths, ax: Axes | None = None) -> Axes:
         codes: what ``prequential_code_lengths`` returned.
         ax: axes to draw on; None: those of a new figure of pyplot.
     """
+    with in_style():
+        axes = axes_or_new(ax, height_of(len(codes.frame)), "")
+        _draw(axes, codes)
+    return axes
+
+
+def code_lengths_figure(codes: CodeLengths, *, width: float = WIDTH) -> Figure:
+    """A figure of ``plot_code_lengths``, so many inches wide."""
+    with matplotlib.rc_context(STYLE):
+        figure, axes = new_axes(height_of(len(codes.frame)), "", width)
+        _draw(axes, codes)
+    return figure
+
+
+def _draw(axes: Axes, codes: CodeLengths) -> None:
     names = list(codes.frame["model"])
     totals = dict(zip(codes.frame["model"], codes.frame["nats_per_unit"], strict=True))
-    with in_style():
-        axes = axes_or_new(ax, height_of(len(names)), "")
-        logarithmic(axes)
-        ends: dict[str, float] = {}
-        labels = {name: f"{name} ({totals[name]:.3f})" for name in names}
-        for i, name in enumerate(names):
-            rows = codes.blocks[(codes.blocks["model"] == name) & (codes.blocks["n_before"] > 0)]
-            style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "markersize": 4}
-            axes.plot(rows["n_before"], rows["nats_per_unit"], marker="o", gid="blocks", **style)
-            alone = rows[rows["model_nats"].isna()]
-            ring: Any = {"linestyle": "none", "markerfacecolor": "white", "color": colour_of(i), "markersize": 5}
-            axes.plot(alone["n_before"], alone["nats_per_unit"], marker="o", gid="reference", **ring)
-            ends[labels[name]] = float(rows["nats_per_unit"].iloc[-1])
-        axes.set_xlabel(f"{codes.unit}s before the block\nin brackets: nats per {codes.unit} of all, lower is better")
-        axes.set_ylabel(f"nats per {codes.unit} of the block")
-        labels_at_right(axes, ends, list(labels.values()))
-    return axes
+    logarithmic(axes)
+    ends: dict[str, float] = {}
+    labels = {name: f"{name} ({totals[name]:.3f})" for name in names}
+    for i, name in enumerate(names):
+        rows = codes.blocks[(codes.blocks["model"] == name) & (codes.blocks["n_before"] > 0)]
+        style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "markersize": 4}
+        axes.plot(rows["n_before"], rows["nats_per_unit"], marker="o", gid="blocks", **style)
+        alone = rows[rows["model_nats"].isna()]
+        ring: Any = {"linestyle": "none", "markerfacecolor": "white", "color": colour_of(i), "markersize": 5}
+        axes.plot(alone["n_before"], alone["nats_per_unit"], marker="o", gid="reference", **ring)
+        ends[labels[name]] = float(rows["nats_per_unit"].iloc[-1])
+    axes.set_xlabel(f"{codes.unit}s before the block\nin brackets: nats per {codes.unit} of all, lower is better")
+    axes.set_ylabel(f"nats per {codes.unit} of the block")
+    labels_at_right(axes, ends, list(labels.values()))

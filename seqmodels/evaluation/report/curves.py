@@ -8,6 +8,7 @@ import numpy as np
 
 from seqmodels.evaluation.plots.calibration import calibration_plot
 from seqmodels.evaluation.plots.curves import by_position
+from seqmodels.evaluation.plots.prequential import code_lengths_figure
 from seqmodels.evaluation.report.data import pair_of
 from seqmodels.evaluation.report.elements import Section, number, picture, together
 from seqmodels.html import element
@@ -95,3 +96,26 @@ def learning(comparison: Comparison) -> Section | None:
         return comparison.plot_learning_curves(width=width, title="")
 
     return Section("learning", "Learning curves", picture(draw, alt, caption))
+
+
+def code_lengths(comparison: Comparison) -> Section | None:
+    """Nats per unit of each block of the training part, coded from nothing, against what came before it."""
+    codes = comparison.code_lengths
+    if codes is None:
+        return None
+    unit = codes.unit
+    rows = zip(codes.frame["model"], codes.frame["nats_per_unit"], strict=True)
+    totals = "; ".join(f"{name} {number(nats, '.3f')}" for name, nats in rows)
+    words = (
+        "The training part, coded from nothing: each block costs its log-probability under the model fitted to all "
+        "blocks before it, so that parameters cost what it takes to learn them. The shortest code is of the model that "
+        f"learns these data best from few and from many of them alike. Nats per {unit} in all: {totals}."
+    )
+    caption = "A line that falls further learns more from more data. A ring: a block that the reference coded alone."
+
+    def draw(width: float) -> Figure:
+        return code_lengths_figure(codes, width=width)
+
+    alt = f"Nats per {unit} of each block against the {unit}s before it. {totals}"
+    body = together(element("paragraph", words), picture(draw, alt, caption))
+    return Section("code-lengths", "Code lengths, from nothing", body)

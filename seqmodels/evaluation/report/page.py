@@ -45,6 +45,7 @@ def html_report(comparison: Comparison) -> str:
         inspection.hidden_states(comparison),
         inspection.attention(comparison),
         curves.learning(comparison),
+        curves.code_lengths(comparison),
         ranking.trials(comparison),
         provenance_section(comparison),
     ]
