@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         PseudoFrames,
     )
     from seqmodels.offsets import LatentOffset
+    from seqmodels.ppm import PPM
     from seqmodels.saved_files import load
     from seqmodels.sequences import Sequences, as_sequences
     from seqmodels.training import AdamW, Cosine, Muon, Perturbation, TensorBoard, Trapezoid
@@ -109,6 +110,7 @@ _PACKAGES = (
     "ngram",
     "context_tree",
     "context_mixing",
+    "ppm",
     "hmm",
     "neural",
     "offsets",
@@ -144,6 +146,7 @@ __all__ = [
     "GRU",
     "HMM",
     "LSTM",
+    "PPM",
     "AdamW",
     "AlignmentHMM",
     "Anomalies",

@@ -23,6 +23,7 @@ from seqmodels import (
     ngram,
     observations,
     offsets,
+    ppm,
     storage,
     training,
 )
@@ -51,6 +52,7 @@ PACKAGES = (
     ngram,
     observations,
     offsets,
+    ppm,
     training,
 )
 

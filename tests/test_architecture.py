@@ -53,6 +53,7 @@ LOADED = {
     "ngram",
     "context_tree",
     "context_mixing",
+    "ppm",
     "mixture",
     "dynamic",
     "cached",
@@ -97,6 +98,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neural": MODEL,
     "ngram": MODEL,
     "context_tree": MODEL,
+    "ppm": MODEL,
     "mixture": MODEL,
     "context_mixing": {*MODEL, "compiled"},
     "classification": MODEL,
@@ -145,6 +147,7 @@ ORDER = {
         "cursor",
         "model",
     ],
+    "ppm": ["kernels", "tables", "cursor", "model"],
     "hmm": [
         "hmmlearn",
         "inference",

@@ -1,0 +1,185 @@
+"""``PPM``: prediction by partial matching as a ``SequenceModel``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from seqmodels.measure import MemoryKind
+from seqmodels.model import SequenceModel
+from seqmodels.observations import Categorical, Observation
+from seqmodels.precision import DTYPES
+from seqmodels.preparation import Example
+from seqmodels.sequences import Kind
+
+if TYPE_CHECKING:  # numba, which takes a while to load, is loaded when a model is fitted or read
+    from seqmodels.ppm.cursor import PPMCursor
+    from seqmodels.ppm.kernels import Rule
+    from seqmodels.ppm.tables import Row
+
+
+@dataclass(eq=False, repr=False)
+class PPM(SequenceModel):
+    """Prediction by partial matching (Cleary & Witten 1984), with contexts of unbounded length.
+
+    The contexts of an event are all suffixes of what was read that came before, from the longest to the empty one. In
+    each the event is one of the symbols that followed it, or escapes to the next shorter one that was followed by
+    others too, where the symbols of the longer are excluded; after the empty context what is left of the alphabet is
+    uniform. With ``c_s(x)`` the count of x in context s, κ ``shorter_weight``, ``s'`` the next shorter context, and all
+    sums over the symbols of s that are not excluded::
+
+        p_s(x) = (1 - e_s) (c_s(x) + κ c_s'(x) / Σ c_s') / (Σ c_s + κ),    p_s(x) = e_s p_s'(x) for all others
+
+    Contexts are the states of a suffix automaton, so their length is bounded by that of the sequence alone, as in PPM*
+    (Cleary & Teahan 1997, *Unbounded length contexts for PPM*), while contexts that ended at the same places are one. A
+    symbol that is new in a context inherits what the shorter ones gave to it: its first count is ``0.2 + 3 p``
+    (information inheritance: Shkarin 2002, *PPM: one step to practicality*). Events are counted in the contexts down to
+    the one that predicted them (update exclusion), and half in the next. The log-odds of an escape ``e_s`` are a sum of
+    four numbers, learned by gradient in ``fit``, which classes of the context choose: how many symbols followed it, how
+    often, its length, what share they have in the next shorter context, and how many symbols the longer one had
+    (secondary escape estimation, after Bloom 1998).
+
+    Args:
+        depth: symbols of the longest context that predicts; None: unbounded.
+        adaptive: go on learning within a sequence; at the start of each it is the fitted model again. False: the
+            model of the fit all along.
+        shorter_weight: κ, in counts.
+        max_count: of a symbol in a context; above it all counts of the context are halved.
+
+    The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is learned is y, in
+    contexts that reach back into x. ``fit`` reads the sequences in their order, each once; ``sample_weight`` says how
+    often, in whole numbers. ``history_`` has the log-probability of the training sequences as they were read, each step
+    before it was learned from. ``n_parameters_`` is the number of pairs of a context and a symbol that followed.
+    Compiled by numba where it is installed (the extra ``adaptive``), else slow.
+
+    >>> model = PPM(length="given").fit([np.array([0, 1, 0, 1, 0, 1])])
+    >>> [round(float(p), 3) for p in model.predict_next(np.array([0])).probs]
+    [0.0, 0.0]
+    """
+
+    depth: int | None = None
+    adaptive: bool = True
+    shorter_weight: float = 8.0
+    max_count: float = 255.0
+
+    _uses_validation: ClassVar[bool] = False
+
+    @property
+    def memory_(self) -> MemoryKind:
+        return "adaptive" if self.adaptive else "static"
+
+    @property
+    def context_(self) -> int | None:
+        return None if self.adaptive else self.depth
+
+    @property
+    def n_parameters_(self) -> int:
+        self._setting()
+        return self.ppm_.n_counts
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        if kind == "vectors":
+            raise ValueError("PPM counts symbols and text, but the sequences are vectors; use an HMM or a network")
+        return Categorical()
+
+    def _check_hyperparameters(self) -> None:
+        if self.depth is not None and self.depth < 0:
+            raise ValueError(f"depth is {self.depth}; pass at least 0, or None for contexts of any length")
+        if not 0 <= self.shorter_weight < np.inf:
+            raise ValueError(f"shorter_weight is {self.shorter_weight}; pass a finite number from 0 on")
+        if not self.max_count >= 2:
+            raise ValueError(f"max_count is {self.max_count}; pass at least 2")
+        if self.warm_start:
+            raise ValueError("warm_start=True, but PPM is fitted to all of the data at once; leave it False")
+        if self.observation != "auto" and repr(self.observation) != repr(Categorical()):
+            raise ValueError(
+                f"observation is {self.observation!r}, but PPM emits symbols by its own estimator; leave "
+                "observation='auto'"
+            )
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        import pandas as pd
+
+        from seqmodels.ppm.tables import FittedPPM
+
+        began = time.perf_counter()
+        broken = [example.weight for example in train if example.weight % 1]
+        if broken:
+            raise ValueError(f"sample_weight has {broken[0]}, but PPM reads whole sequences; pass whole numbers")
+        repeated = [example for example in train for _ in range(int(example.weight))]
+        rows = [self._row(example) for example in repeated]
+        self.ppm_, log_prob = FittedPPM.fit(rows, self.encoding_.size, self.length_ == "stop", self._rule())
+        self.converged_ = True
+        mean = float(log_prob.sum() / sum(example.n_units for example in repeated))
+        steps = self._steps(validation)
+        held_out = sum(float(each.sum()) for each in steps) / sum(e.n_units for e in validation) if steps else np.nan
+        self.history_ = pd.DataFrame(
+            {
+                "step": [1],
+                "seconds": [time.perf_counter() - began],
+                "log_prob": [mean],
+                "validation": [held_out],
+                "objective": [mean],
+                "floor_hits": [0],
+            }
+        )
+
+    def _rule(self) -> Rule:
+        from seqmodels.ppm.kernels import Rule
+
+        return Rule(
+            first_count=0.2,
+            inherited=3.0,
+            shorter_update=0.5,
+            shorter_weight=float(self.shorter_weight),
+            max_count=float(self.max_count),
+            max_depth=np.inf if self.depth is None else float(self.depth),
+            escape_rate=0.02,
+        )
+
+    def _row(self, example: Example) -> Row:
+        """The source, and what is predicted."""
+        source = np.zeros(0, np.int64) if example.source is None else np.asarray(example.source)
+        values = np.asarray(example.values).astype(np.int64)
+        return source, np.append(values, self.encoding_.size) if self.length_ == "stop" else values
+
+    # -- many sequences ------------------------------------------------------------------------------------
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        from seqmodels.compiled import warn_if_slow
+
+        warn_if_slow("PPM", sum(len(example.values) for example in examples))
+        return [self._read(example) for example in examples]
+
+    def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
+        from seqmodels.compiled import warn_if_slow
+
+        warn_if_slow("PPM", sum(len(example.values) for example in examples))
+        return [self._read(example, of_all=True) for example in examples]
+
+    def _read(self, example: Example, *, of_all: bool = False) -> np.ndarray:
+        source, outcomes = self._row(example)
+        reader = self.ppm_.reader(1 + len(source) + len(outcomes))
+        return reader.read_row((source, outcomes), is_adaptive=self.adaptive, of_all=of_all)
+
+    # -- one step at a time --------------------------------------------------------------------------------
+
+    def cursor(self, n_steps: int | None = None) -> PPMCursor:
+        from seqmodels.ppm.cursor import PPMCursor
+
+        self._setting()
+        return PPMCursor(self.ppm_, self.adaptive, self.observation_, self._device(), DTYPES[self.dtype])
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        return self.ppm_.to_state()
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        from seqmodels.ppm.tables import FittedPPM
+
+        rule = self._rule()._replace(escape_rate=0.0)
+        self.ppm_ = FittedPPM.from_state(state, self.encoding_.size, self.length_ == "stop", rule)
