@@ -130,6 +130,7 @@ ORDER = {
         "kernels",
         "weights",
         "held_out",
+        "segments",
         "density_gate",
         "symbol_gate",
         "cursor",

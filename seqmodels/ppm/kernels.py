@@ -38,7 +38,7 @@ Numbers = tuple[float, ...]
 
 
 class Fitted(NamedTuple):
-    """The automaton of the fit: ``states (S, 3)``, ``edges (E, 3)`` int32, ``counts (E,)`` float32."""
+    """The automaton of the fit: ``states (S, 3)``, ``edges (E, 3)`` int32, ``counts (E,)``."""
 
     states: np.ndarray
     edges: np.ndarray
@@ -570,3 +570,12 @@ def owners(states: np.ndarray, edges: np.ndarray, owner: np.ndarray) -> None:
         while e >= 0:
             owner[e] = state
             e = edges[e, NEXT]
+
+
+def initial_escapes() -> np.ndarray:
+    """Log-odds of an escape before anything was learned: those of symbols that followed, to how often they did."""
+    escapes = np.zeros((N_TABLES, N_CLASSES, N_CLASSES, N_CLASSES))
+    n_here = np.maximum(np.arange(N_CLASSES), 1)[:, None, None]
+    total = 2.0 ** (0.5 * np.arange(N_CLASSES) - 1.75)[:, None]  # the middle of a class of twice the count
+    escapes[0] = np.log(n_here / total)
+    return escapes

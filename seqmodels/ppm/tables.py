@@ -161,8 +161,8 @@ class FittedPPM:
     def fit(cls, rows: list[Row], size: int, has_end: bool, rule: Rule) -> tuple[Self, np.ndarray]:
         """Read training sequences one after the other, learning all the time; also the log-probability of each."""
         warn_if_slow("PPM.fit", sum(len(outcomes) for _, outcomes in rows))
-        nothing = Fitted(np.zeros((0, 3), np.int32), np.zeros((0, 3), np.int32), np.zeros(0, np.float32))
-        escapes = np.zeros((kernels.N_TABLES, *[kernels.N_CLASSES] * 3))
+        nothing = Fitted(np.zeros((0, 3), np.int32), np.zeros((0, 3), np.int32), np.zeros(0))
+        escapes = kernels.initial_escapes()
         n_read = sum(1 + len(source) + len(outcomes) for source, outcomes in rows)
         model = cls(size, has_end, rule, nothing, escapes, 0)
         reader = model.reader(n_read)
@@ -204,7 +204,7 @@ class FittedPPM:
         n_states = n_fitted + 2 * room + 4
         n_edges = 3 * (self.n_read + room) + 4
         states, edges = np.empty((n_states, 3), np.int32), np.empty((n_edges, 3), np.int32)
-        counts = np.empty(n_edges, np.float32)
+        counts = np.empty(n_edges)
         if like is None:
             copies, sizes = np.zeros(n_fitted, np.int32), np.zeros(4, np.int64)
         else:
@@ -252,7 +252,7 @@ class FittedPPM:
         good = np.where(is_end, targets == -1, (targets > 0) & (targets < n_states))
         if not good.all():
             raise ValueError("'targets' should be states, and -1 after an end")
-        counts = check_between("counts", array_of(state, "counts", np.float32, (len(codes),)), 0, LARGEST_COUNT)
+        counts = check_between("counts", array_of(state, "counts", np.float64, (len(codes),)), 0, LARGEST_COUNT)
         shape = (kernels.N_TABLES, *[kernels.N_CLASSES] * 3)
         escapes = check_between("escapes", array_of(state, "escapes", np.float64, shape), -MAX_ESCAPE, MAX_ESCAPE)
         n_read = state.get("n_read")
@@ -280,7 +280,7 @@ def _automaton(
     following = np.arange(1, len(owner) + 1)
     following[np.cumsum(n_edges)[n_edges > 0] - 1] = kernels.NONE
     edges = np.column_stack([symbols, targets, following]).astype(np.int32)
-    return Fitted(states, np.ascontiguousarray(edges), np.ascontiguousarray(counts, np.float32))
+    return Fitted(states, np.ascontiguousarray(edges), np.ascontiguousarray(counts))
 
 
 def _in_order(arrays: Read) -> Fitted:

@@ -48,6 +48,7 @@ class Definition:
         """The log-probability of each event of a sequence."""
         history, log_probs = [START], []
         self.n_sequences += 1
+        self.places.setdefault((), []).append((self.n_sequences, 0))  # the empty context is before the start too
         self._end_at(history)
         for symbol in source:
             history.append(symbol)
@@ -87,6 +88,7 @@ class Definition:
                 p = (1 - escape) * (here[outcome] + weight * share) / (sum(here.values()) + weight)
                 log_prob = reached + math.log(p)
                 self._count(group, outcome, counts[outcome] + 1)
+                self._halve(group)
                 if outcome in below:
                     self._count(groups[i + 1], outcome, below[outcome] + self.rule.shorter_update)
                 break
@@ -103,8 +105,12 @@ class Definition:
     def _count(self, group: list[Context], outcome: int, count: float) -> None:
         for context in group:
             counts = self.counts.setdefault(context, {})
-            counts[outcome] = float(np.float32(count))
-            if count > self.rule.max_count:
+            counts[outcome] = count
+
+    def _halve(self, group: list[Context]) -> None:
+        for context in group:
+            counts = self.counts[context]
+            if max(counts.values()) > self.rule.max_count:
                 counts.update({x: 0.5 * c for x, c in counts.items()})
 
     def _escape(
@@ -137,14 +143,14 @@ def test_it_is_the_definition(length: str, options: dict[str, Any]) -> None:
     source = [np.array([0, 1]), np.array([3]), np.array([0, 0, 1]), np.array([2])]
     model.fit(source, y)
     end = 4 if length == "stop" else -1
-    written = Definition(4 + (end > 0), end, model._rule(), np.zeros_like(model.ppm_.escapes))
+    written = Definition(4 + (end > 0), end, model._rule(), kernels.initial_escapes())
     after = [] if end < 0 else [end]
     read = [sum(written.read(s.tolist(), [*x.tolist(), *after])) for s, x in zip(source, y, strict=True)]
-    assert_allclose(model.history_["log_prob"].iloc[0] * sum(map(len, y)), sum(read), rtol=1e-6)
-    assert_allclose(model.ppm_.escapes, written.escapes, rtol=1e-5, atol=1e-7)
+    assert_allclose(model.history_["log_prob"].iloc[0] * sum(map(len, y)), sum(read), rtol=1e-10)
+    assert_allclose(model.ppm_.escapes, written.escapes, rtol=1e-9, atol=1e-12)
     written.rule = written.rule._replace(escape_rate=0.0)
     (found,) = model.log_prob_steps([source[2]], [X[0]])
-    assert_allclose(found, written.read(source[2].tolist(), [*X[0].tolist(), *after]), rtol=1e-5)
+    assert_allclose(found, written.read(source[2].tolist(), [*X[0].tolist(), *after]), rtol=1e-10)
 
 
 # -- one probability ---------------------------------------------------------------------------------------------
@@ -219,9 +225,9 @@ def test_plain_python_gives_the_same_figures(options: dict[str, Any], monkeypatc
     monkeypatch.setattr(tables, "kernels", module)
     again = sm.PPM(**options).fit(X)
     for each, other in zip(again.log_prob_steps(NEW), expected, strict=True):
-        assert_allclose(each, other, rtol=1e-6)
+        assert_allclose(each, other, rtol=1e-10)
     for name, value in again.ppm_.to_state().items():
-        assert_allclose(value, state[name], rtol=1e-5, atol=1e-7)
+        assert_allclose(value, state[name], rtol=1e-10, atol=1e-12)
 
 
 def test_without_numba_a_long_fit_warns(monkeypatch: pytest.MonkeyPatch) -> None:
