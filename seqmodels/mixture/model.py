@@ -160,8 +160,8 @@ class Mixture(SequenceModel):
             raise ValueError(f"refit has {len(self.refit)} answers for {len(self.models)} models; pass one each")
         if self.weights == "gated" and self._reads_apart():
             raise ValueError(
-                "weights='gated' mixes the symbols of one encoding, but the models name different ones; set one for all, "
-                "or take weights='switching'"
+                "weights='gated' mixes the symbols of one encoding, but the models name different ones; set one for "
+                "all, or take weights='switching'"
             )
         if self.warm_start:
             raise ValueError("warm_start=True, but a mixture fits its members anew; leave it False")
@@ -384,8 +384,8 @@ class Mixture(SequenceModel):
         self._setting()
         if self.cuts_ is not None:
             raise ValueError(
-                "this Mixture is of models of different encodings, so it has no predictions of steps: no cursor, stream, "
-                "sample or predict_next; use log_prob, score and compare, or one of members_"
+                "this Mixture is of models of different encodings, so it has no predictions of steps: no cursor, "
+                "stream, sample or predict_next; use log_prob, score and compare, or one of members_"
             )
         members = [member.cursor(n_steps) for member in self._members_in_precision()]
         if isinstance(self.weights_, SymbolGate):

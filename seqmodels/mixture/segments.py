@@ -1,13 +1,13 @@
 """Models that read one text by different encodings, combined over segments that end where all of them begin a symbol.
 
 A *cut* is a byte ``x_c`` before which every encoding begins a new symbol, whatever comes after it: no symbol of any
-encoding has the pair ``x_{c-1} x_c`` in it, both are ASCII, and ``x_{c-1}`` is no white space (the pieces of white space
-depend on what follows it). Whether a byte is a cut, and the symbols before it, depend on ``x_1 .. x_c`` alone. Segments
-end with the byte of a cut, and the last with the end of the text. With ``G_k`` of what is known at a cut,
+encoding has the pair ``x_{c-1} x_c`` in it, both are ASCII, and ``x_{c-1}`` is no white space (how white space is
+divided depends on what follows it). Whether a byte is a cut, and the symbols before it, depend on ``x_1 .. x_c`` alone.
+Segments end with the byte of a cut, and the last with the end of the text. With ``G_k`` of what is known at a cut,
 
     G_k(c) = p_k(the symbols before x_c) p_k(the next symbol begins with x_c | them)
 
-and at the end ``p_k`` of all symbols, the probability of a segment is ``p_k(segment | past) = G_k(c_j) / G_k(c_{j-1})``.
+and at the end ``p_k`` of all symbols, a segment has the probability ``p_k(segment | past) = G_k(c_j) / G_k(c_{j-1})``.
 
 No segment that may follow a past is the beginning of another, since each ends with its first cut. Their probabilities
 by one model are those of events that exclude each other, so they sum to one at most, and so do those of any mixture
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class CommonCuts:
                     "Characters and BPE"
                 )
             for symbol in encoding.spelling():
-                for a, b in zip(symbol, symbol[1:], strict=False):
+                for a, b in pairwise(symbol):
                     if max(a, b) < N_ASCII:
                         can_cut[a, b] = False
         return cls(can_cut)
@@ -76,7 +77,7 @@ class CommonCuts:
         n_bytes = np.array([len(symbol) for symbol in encoding.spelling()])
         if (n_bytes[first < N_ASCII] == 1).all():  # then what begins with the byte of a cut is that byte alone
             each = zip(examples, encoded, member._steps(encoded), strict=True)
-            return [self._of_segments(*both, steps, encoding, None) for *both, steps in each]
+            return [self._of_segments(example, other, steps, encoding, None) for example, other, steps in each]
         parts = []
         for example, other in zip(examples, encoded, strict=True):
             (table,) = member._event_log_probs([other])

@@ -407,10 +407,12 @@ def follow(last: int, symbol: int, fitted: Arrays, read: Arrays) -> int:
 
 
 @compiled
-def extend(last: int, symbol: int, end: int, fitted: Arrays, read: Arrays) -> int:
-    """Add one more symbol to the automaton, with edges of a count of 0; the state of all that was read.
+def add_edges(last: int, symbol: int, end: int, fitted: Arrays, read: Arrays) -> tuple[int, int]:
+    """Begin to add one more symbol to the automaton: a new state, and edges to it, of a count of 0.
 
-    An ``end`` has edges alone: nothing follows it.
+    Returns:
+        newest: the new state; -1 where the symbol has followed the longest context before, or it is the ``end``.
+        state: the first context from ``last`` on that it has followed before, or -1.
     """
     states, edges, counts, _, _, _, sizes = read
     n_fitted = len(fitted[0])
@@ -418,7 +420,6 @@ def extend(last: int, symbol: int, end: int, fitted: Arrays, read: Arrays) -> in
     if symbol != end and target_of(last, symbol, fitted, read) < 0:
         newest = n_fitted + new_state(NONE, ROOT, length_of(last, fitted, read) + 1, fitted, read)
     state = last
-    target = NONE
     while state >= 0:
         slot = slot_of(state, n_fitted, read[3])
         some_states, some_edges, _ = fitted if slot < 0 else read[:3]
@@ -426,13 +427,12 @@ def extend(last: int, symbol: int, end: int, fitted: Arrays, read: Arrays) -> in
         while e >= 0 and some_edges[e, SYMBOL] != symbol:
             e = some_edges[e, NEXT]
         if e >= 0:
-            target = int(some_edges[e, TARGET])
             break
         slot = copy_of(state, fitted, read)
         j = int(sizes[N_EDGES])
         if j == len(edges):
             sizes[IS_FULL] = 1
-            return last
+            break
         sizes[N_EDGES] = j + 1
         edges[j, SYMBOL] = symbol
         edges[j, TARGET] = newest
@@ -441,10 +441,20 @@ def extend(last: int, symbol: int, end: int, fitted: Arrays, read: Arrays) -> in
         keep(OF_STATE, slot, FIRST, float(states[slot, FIRST]), read)
         states[slot, FIRST] = j
         state = int(states[slot, LINK])
-    if symbol == end:
-        return last
+    return newest, state
+
+
+@compiled
+def split_state(newest: int, state: int, symbol: int, fitted: Arrays, read: Arrays) -> int:
+    """Complete what ``add_edges`` began: the link of the new state; returns the state of all that was read.
+
+    A state that is split passes its counts on, so those of the event come before.
+    """
     if state < 0:
         return newest
+    states, edges, _, _, _, _, _ = read
+    n_fitted = len(fitted[0])
+    target = target_of(state, symbol, fitted, read)
     longest = length_of(state, fitted, read) + 1
     if length_of(target, fitted, read) != longest:
         # Its shorter contexts ended at one more place than its longer ones: from now on they are a state of their own.
@@ -456,7 +466,7 @@ def extend(last: int, symbol: int, end: int, fitted: Arrays, read: Arrays) -> in
             slot = copy_of(state, fitted, read)
             e = edge_of(slot, symbol, read)
             if e < 0:  # the arrays are full
-                return last
+                return target
             keep(OF_EDGE, e, TARGET, float(target), read)
             edges[e, TARGET] = split
             state = int(states[slot, LINK])
@@ -546,9 +556,10 @@ def read_steps(
             if not of_all:
                 log_probs[t, 0] = log_prob
         if is_adaptive:
-            following = extend(last, outcome, end, fitted, read)
+            newest, state = add_edges(last, outcome, end, fitted, read)
             count_event(outcome, found, log_prob, fitted, read, rule, buffers)
-            last = following
+            if outcome != end:
+                last = split_state(newest, state, outcome, fitted, read)
         elif outcome != end:
             last = follow(last, outcome, fitted, read)
     return last
@@ -558,7 +569,11 @@ def read_steps(
 def read_source(last: int, symbols: np.ndarray, is_adaptive: bool, fitted: Arrays, read: Arrays) -> int:
     """Go on to the contexts after symbols that are not predicted."""
     for symbol in symbols:
-        last = extend(last, symbol, NONE, fitted, read) if is_adaptive else follow(last, symbol, fitted, read)
+        if is_adaptive:
+            newest, state = add_edges(last, symbol, NONE, fitted, read)
+            last = split_state(newest, state, symbol, fitted, read)
+        else:
+            last = follow(last, symbol, fitted, read)
     return last
 
 

@@ -88,7 +88,7 @@ class Definition:
                 p = (1 - escape) * (here[outcome] + weight * share) / (sum(here.values()) + weight)
                 log_prob = reached + math.log(p)
                 self._count(group, outcome, counts[outcome] + 1)
-                self._halve(group)
+                self._halve(group, outcome)
                 if outcome in below:
                     self._count(groups[i + 1], outcome, below[outcome] + self.rule.shorter_update)
                 break
@@ -107,10 +107,10 @@ class Definition:
             counts = self.counts.setdefault(context, {})
             counts[outcome] = count
 
-    def _halve(self, group: list[Context]) -> None:
+    def _halve(self, group: list[Context], outcome: int) -> None:
         for context in group:
             counts = self.counts[context]
-            if max(counts.values()) > self.rule.max_count:
+            if counts[outcome] > self.rule.max_count:
                 counts.update({x: 0.5 * c for x, c in counts.items()})
 
     def _escape(
@@ -181,7 +181,13 @@ def test_long_repetitions_fit_in_the_arrays() -> None:
     fibonacci = [np.array([0]), np.array([0, 1])]
     while len(fibonacci[-1]) < 1000:
         fibonacci.append(np.concatenate([fibonacci[-1], fibonacci[-2]]))
-    hard = [np.zeros(400, int), np.tile([0, 1, 2], 200), np.repeat([0, 1], 300), fibonacci[-1], rng.integers(3, size=900)]
+    hard = [
+        np.zeros(400, int),
+        np.tile([0, 1, 2], 200),
+        np.repeat([0, 1], 300),
+        fibonacci[-1],
+        rng.integers(3, size=900),
+    ]
     for train, new in [(hard, hard), (hard[:1], hard), (hard, [np.concatenate(hard)])]:
         model = sm.PPM(encoding=sm.Symbols(3)).fit(train)
         assert all(np.isfinite(each).all() for each in model.log_prob_steps(new))
@@ -198,8 +204,8 @@ def test_contexts_have_no_longest() -> None:
     after_key = np.arange(61, len(x), 62)[20:]
     steps = sm.PPM(length="given", encoding=sm.Symbols(2)).fit([x[:62]]).log_prob_steps([x])[0]
     short = sm.PPM(8, length="given", encoding=sm.Symbols(2)).fit([x[:62]]).log_prob_steps([x])[0]
-    assert steps[after_key].mean() > -0.2
-    assert short[after_key].mean() < -0.5
+    assert steps[after_key].mean() > -0.4
+    assert short[after_key].mean() < -0.6
 
 
 # -- one function, whoever runs it -------------------------------------------------------------------------------
@@ -337,10 +343,13 @@ def test_a_file_of_no_automaton_is_refused(name: str, change: Any, message: str)
 
 
 def test_an_automaton_that_is_none_stops_before_it_leaves_its_arrays() -> None:
-    model = sm.PPM(length="given", encoding=sm.Symbols(50)).fit([np.arange(50), *X])
+    x = [np.array([0, k]) for k in range(50)]
+    model = sm.PPM(length="given", encoding=sm.Symbols(50)).fit(x)
     state = model.ppm_.to_state()
-    # Each state after the root loops to one with many edges, so that every step splits it.
-    state["targets"] = np.full_like(state["targets"], 2)
+    # After any context comes one that 50 symbols follow and that is too long: every step splits it.
+    widest = 2 + int(np.bincount(state["edges"] // 50)[2:].argmax())
+    state["targets"] = np.full_like(state["targets"], widest)
+    state["lengths"][2:] += 10**6
     model._restore(state)
     with pytest.raises(ValueError, match="the file that it is from was changed"):
         model.log_prob([np.tile(np.arange(50), 40)])
