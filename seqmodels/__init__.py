@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     )
     from seqmodels.offsets import LatentOffset
     from seqmodels.online_em import OnlineEM
+    from seqmodels.ppm import PPM
     from seqmodels.saved_files import load
     from seqmodels.sequences import Sequences, as_sequences
     from seqmodels.training import AdamW, Cosine, Muon, Perturbation, TensorBoard, Trapezoid
@@ -110,6 +111,7 @@ _PACKAGES = (
     "ngram",
     "context_tree",
     "context_mixing",
+    "ppm",
     "hmm",
     "neural",
     "offsets",
@@ -146,6 +148,7 @@ __all__ = [
     "GRU",
     "HMM",
     "LSTM",
+    "PPM",
     "AdamW",
     "AlignmentHMM",
     "Anomalies",

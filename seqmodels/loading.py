@@ -24,6 +24,7 @@ from seqmodels import (
     observations,
     offsets,
     online_em,
+    ppm,
     storage,
     training,
 )
@@ -53,6 +54,7 @@ PACKAGES = (
     observations,
     offsets,
     online_em,
+    ppm,
     training,
 )
 

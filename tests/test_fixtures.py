@@ -25,7 +25,7 @@ ROUGH_SINUSOIDS = {("0.1.0", name) for name in ("transformer-tagger", "masked", 
 NOT_YET = {  # classes that a version had not
     "0.1.0": {
         *(sm.CausalModel, sm.EncoderDecoder, sm.Recurrent),
-        *(sm.Cached, sm.ContextMixing, sm.ContextTree, sm.Dynamic, sm.LatentOffset, sm.Mixture, sm.OnlineEM),
+        *(sm.Cached, sm.ContextMixing, sm.ContextTree, sm.Dynamic, sm.LatentOffset, sm.Mixture, sm.OnlineEM, sm.PPM),
         *(cls for cls in MODELS if cls.__module__.startswith("seqmodels.adapt.")),
     }
 }

@@ -33,6 +33,7 @@ FAMILIES = {
     "hmm": "HMM",
     "ngram": "NGram",
     "context-tree": "ContextTree",
+    "ppm": "PPM",
     "elman": "ElmanRNN",
     "lstm": "LSTM",
     "gru": "GRU",

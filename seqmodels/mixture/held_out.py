@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from seqmodels.encodings import Encoding
+from seqmodels.encodings import Bytes, Encoding
 from seqmodels.preparation import Example
 
 SHORTEST = 20  # steps of a single sequence that can be cut
@@ -34,7 +34,15 @@ def hold_out_steps(
     if only.source is not None or length < SHORTEST:
         return examples, []
     at = min(length - 1, max(1, round(fraction * length)))
+    if isinstance(encoding, Bytes):
+        at = next_character(only.values, at)
     return [segment(only, at, length, encoding)], [segment(only, 0, at, encoding)]
+
+
+def next_character(values: np.ndarray, at: int) -> int:
+    """The first place from ``at`` on where a byte begins a character; ``at`` where none does."""
+    begins = np.flatnonzero((np.asarray(values[at:]) & 0xC0) != 0x80)
+    return at + int(begins[0]) if len(begins) else at
 
 
 def segment(example: Example, begin: int, end: int, encoding: Encoding) -> Example:

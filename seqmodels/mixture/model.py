@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
 from seqmodels.array_checks import array_of, check_between, check_sums
-from seqmodels.encodings import Encoding
+from seqmodels.encodings import Bytes, Encoding
+from seqmodels.encodings.text import Text
 from seqmodels.fitting import apply_setting, check_arguments, checked_data
 from seqmodels.generation import Cursor
 from seqmodels.measure import IncomparableError, Length, MemoryKind, Values, check_comparable
@@ -19,13 +20,14 @@ from seqmodels.mixture.cursor import MixtureCursor
 from seqmodels.mixture.density_gate import DensityGate
 from seqmodels.mixture.gated_cursor import GatedCursor
 from seqmodels.mixture.held_out import hold_out_steps
+from seqmodels.mixture.segments import CommonCuts, in_encoding, text_of
 from seqmodels.mixture.symbol_gate import GatedDecisions, Layout, SymbolGate, log_odds_of_path
 from seqmodels.mixture.weights import FixedShare, Weights, fit_prior, fit_rate
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation, OneOf
 from seqmodels.precision import computing_in
-from seqmodels.preparation import Example, Setting
-from seqmodels.sequences import Kind
+from seqmodels.preparation import Example, Setting, fitted_to
+from seqmodels.sequences import Kind, Sequences
 
 MAX_NUMBERS = 1 << 25  # of the tables of all symbols that are in memory together, but for one sequence's
 LARGEST = 1e6  # weight that a saved gate may have
@@ -38,7 +40,12 @@ class Mixture(SequenceModel):
     """Several models as one: ``p(x_t | x_<t)`` is made of ``p_k(x_t | x_<t)`` of every member k.
 
     Args:
-        models: the members, of any families, all reading by one encoding; ``fit`` fits clones.
+        models: the members, of any families; ``fit`` fits clones. All read by one encoding, or text by ``Bytes``,
+            ``Characters`` and ``BPE``. Where these differ, what is combined are the probabilities of segments that end
+            where all encodings begin a symbol, about a word each (``mixture/segments.py`` says which, and why the
+            probabilities of all texts then sum to one at most), with any weights but ``"gated"``. The nats of a segment
+            stand on its last byte, the figure is a ``bound``, and there are no predictions of steps: no ``cursor``,
+            ``sample``, ``stream`` or ``predict_next``.
         weights: how they are combined:
 
             - ``"static"``: ``Σ_k w_k p_k(x_t | x_<t)``, with weights from EM.
@@ -61,7 +68,7 @@ class Mixture(SequenceModel):
 
     The other arguments are those of ``SequenceModel``; members compute in the mixture's ``dtype`` and on its
     ``device``, in its encoding and length. ``encoding``: where members name different ones, that of the mixture is for
-    all. ``warm_start`` is refused.
+    all, if it names one. ``warm_start`` is refused.
 
     Attributes (fitted): ``members_``, the fitted models; ``weights_``, what combines them: ``FixedShare`` with
     ``prior`` and ``rate``, ``DensityGate`` or ``SymbolGate``.
@@ -87,8 +94,20 @@ class Mixture(SequenceModel):
         return "static" if is_static else "adaptive"
 
     @property
+    def _predicts_steps(self) -> bool:  # type: ignore[override]
+        return not self._reads_apart()
+
+    def _reads_apart(self) -> bool:
+        """Whether members name different encodings of text, and the mixture none."""
+        each = [Bytes() if model.encoding == "auto" else model.encoding for model in self.models]
+        is_text = all(isinstance(encoding, Text) for encoding in each)
+        return self.encoding == "auto" and is_text and len({repr(encoding) for encoding in each}) > 1
+
+    @property
     def context_(self) -> int | None:
         contexts = [model.context_ for model in self.members_]
+        if self.cuts_ is not None:  # steps of different lengths
+            return None
         if self.weights != "static" or None in contexts:
             return None
         return max(c for c in contexts if c is not None)
@@ -109,6 +128,8 @@ class Mixture(SequenceModel):
         return OneOf(each) if kind == "vectors" else Categorical()
 
     def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
+        if kind == "text" and self._reads_apart():
+            return Bytes()
         each = [m._default_encoding(kind, values) if m.encoding == "auto" else m.encoding for m in self.models]
         if len({repr(encoding) for encoding in each}) > 1:
             raise ValueError(
@@ -137,6 +158,11 @@ class Mixture(SequenceModel):
             raise ValueError(f"held_out is {self.held_out}; pass a fraction between 0 and 1")
         if not isinstance(self.refit, bool) and len(self.refit) != len(self.models):
             raise ValueError(f"refit has {len(self.refit)} answers for {len(self.models)} models; pass one each")
+        if self.weights == "gated" and self._reads_apart():
+            raise ValueError(
+                "weights='gated' mixes the symbols of one encoding, but the models name different ones; set one for "
+                "all, or take weights='switching'"
+            )
         if self.warm_start:
             raise ValueError("warm_start=True, but a mixture fits its members anew; leave it False")
         if self.observation != "auto":
@@ -174,6 +200,17 @@ class Mixture(SequenceModel):
         mixture = cls([*models], weights=weights)
         mixture._check_hyperparameters()
         first, *others = [model._setting() for model in models]
+        encodings = [model.encoding_ for model in models]
+        mixture.cuts_ = None
+        if any(not _is_same(encodings[0], encoding) for encoding in encodings) and _are_text(encodings):
+            check_comparable({f"model {k}": s.measure for k, s in enumerate([first, *others])})
+            if weights == "gated":
+                raise ValueError("weights='gated' mixes the symbols of one encoding; take weights='switching'")
+            mixture.cuts_ = CommonCuts.of(encodings)
+            read = Bytes().restore({})
+            source = read if first.source_encoding is not None else None
+            first = Setting(read, first.observation, replace(first.measure, kind="bound"), source)
+            others = []
         check_comparable({f"model {k}": s.measure for k, s in enumerate([first, *others])})
         for k, other in enumerate(others, 1):
             if not _is_same(first.encoding, other.encoding):
@@ -211,6 +248,7 @@ class Mixture(SequenceModel):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         began = time.perf_counter()
+        self.cuts_ = None
         rest, held_out = hold_out_steps(train, self.held_out, self.encoding_, self.random_state)
         if not held_out:
             warnings.warn(
@@ -220,12 +258,17 @@ class Mixture(SequenceModel):
             )
         members = range(len(self.models))
         self.members_ = [self._fitted_member(k, rest, validation) for k in members]
+        if self._reads_apart():
+            self.cuts_ = CommonCuts.of([member.encoding_ for member in self.members_])
+            self.measure_ = replace(self.measure_, kind="bound")
         self._learn_weights(held_out, None)
         self._say_how_it_was_fitted(held_out, time.perf_counter() - began)
         again = [self.refit] * len(self.models) if isinstance(self.refit, bool) else self.refit
         if held_out:
             fitted = zip(members, again, self.members_, strict=True)
             self.members_ = [self._fitted_member(k, train, validation) if a else m for k, a, m in fitted]
+        if self.cuts_ is not None and any(again):
+            self.cuts_ = CommonCuts.of([member.encoding_ for member in self.members_])
 
     def _fitted_member(self, k: int, train: list[Example], validation: list[Example]) -> SequenceModel:
         began, setting = time.perf_counter(), self._setting()
@@ -233,6 +276,13 @@ class Mixture(SequenceModel):
         member.verbose = member.verbose or self.verbose
         observation = setting.observation
         observation = observation.observations[k] if isinstance(observation, OneOf) else _of_symbols(member)
+        if self._reads_apart():
+            chosen = Bytes() if member.encoding == "auto" else member.encoding
+            encoding = fitted_to(chosen, Sequences([text_of(example) for example in train]))
+            source = None if setting.source_encoding is None else encoding
+            measure = setting.measure
+            setting = Setting.from_fitted(encoding, observation, measure.length, measure.conditional, source)
+            train, validation = ([in_encoding(e, encoding) for e in part] for part in (train, validation))
         apply_setting(member, Setting(setting.encoding, observation, setting.measure, setting.source_encoding))
         member._fit(train, validation)
         member.fit_seconds_ = time.perf_counter() - began
@@ -287,11 +337,17 @@ class Mixture(SequenceModel):
             return [
                 steps for group in self._groups(examples) for steps in gate.steps(*self._decisions(gate.layout, group))
             ]
-        return [gate.steps(log_p) for log_p in self._log_probs_of_members(examples)]
+        mixed = [gate.steps(log_p) for log_p in self._log_probs_of_members(examples)]
+        if self.cuts_ is None:
+            return mixed
+        pairs, has_end = zip(examples, mixed, strict=True), self.length_ == "stop"
+        return [self.cuts_.on_bytes(example, segments, has_end) for example, segments in pairs]
 
     def _log_probs_of_members(self, examples: list[Example]) -> list[np.ndarray]:
-        """For each sequence ``(T, K)`` of every member."""
-        each = [member._steps(examples) for member in self._members_in_precision()]
+        """For each sequence ``(T, K)`` of every member, where they read apart of its segments."""
+        cuts = self.cuts_
+        members = self._members_in_precision()
+        each = [m._steps(examples) if cuts is None else cuts.log_probs(m, examples) for m in members]
         return [np.column_stack(steps) for steps in zip(*each, strict=True)]
 
     def _groups(self, examples: list[Example]) -> Iterator[list[Example]]:
@@ -325,6 +381,12 @@ class Mixture(SequenceModel):
     # -- one step at a time --------------------------------------------------------------------------------
 
     def cursor(self, n_steps: int | None = None) -> Cursor:
+        self._setting()
+        if self.cuts_ is not None:
+            raise ValueError(
+                "this Mixture is of models of different encodings, so it has no predictions of steps: no cursor, "
+                "stream, sample or predict_next; use log_prob, score and compare, or one of members_"
+            )
         members = [member.cursor(n_steps) for member in self._members_in_precision()]
         if isinstance(self.weights_, SymbolGate):
             return GatedCursor(members, self.weights_)
@@ -361,6 +423,9 @@ class Mixture(SequenceModel):
         return {"prior": weights.prior, "rate": weights.rate}
 
     def _restore(self, state: dict[str, Any]) -> None:
+        encodings = [member.encoding_ for member in self.members_]
+        apart = _are_text(encodings) and any(not _is_same(self.encoding_, each) for each in encodings)
+        self.cuts_ = CommonCuts.of(encodings) if apart else None
         n_models, rate = len(self.members_), _between("rate", state["rate"], 0, 1)
         if self.weights == "gated" and self.encoding_.reads == "vectors":
             bias = check_between("bias", array_of(state, "bias", np.float64, (n_models,)), -LARGEST, LARGEST)
@@ -407,6 +472,10 @@ def _between(name: str, value: Any, low: float, high: float) -> float:
 def _is_same(a: Encoding, b: Encoding) -> bool:
     """Whether two fitted encodings are one."""
     return type(a) is type(b) and _in_json(a.state()) == _in_json(b.state())
+
+
+def _are_text(encodings: Sequence[Encoding]) -> bool:
+    return all(isinstance(encoding, Text) for encoding in encodings)
 
 
 def _in_json(state: dict[str, Any]) -> str:
