@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 
-from seqmodels.array_checks import array_of
+from seqmodels.array_checks import array_of, check_between, check_sums
 from seqmodels.fitting import apply_setting, checked_data
 from seqmodels.hmm.cursor import HMMCursor
 from seqmodels.measure import MemoryKind
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Observation
 from seqmodels.offsets.conditional import CursorGivenOffset, GivenOffset, HMMGivenOffset
-from seqmodels.offsets.cursor import OffsetCursor, evidence_of, log_prob_steps
+from seqmodels.offsets.cursor import Evidence, OffsetCursor, evidence_of, log_prob_steps
 from seqmodels.offsets.filtering import Belief
 from seqmodels.offsets.training import OffsetPrior, PriorOptions, cluster_ids, linear_offsets, offsets_of, thinned_out
 from seqmodels.preparation import Example
@@ -54,6 +55,10 @@ class LatentOffset(WrappedModel):
             feature over the training frames); of W a tenth of it. With few clusters they keep B from what only those
             have.
         max_iter: rounds of EM of the prior.
+        scales: what the standard deviations of all that ``model`` predicts are times, the same for all of a sequence:
+            unknown, inferred from it like the offset. How probable each is, is learned over the training clusters. A
+            model is too sure of speakers that it has not heard; ``(0.7, 1, 1.4, 2)`` lets it say so, and costs four
+            times as much to score.
 
     All is computed in float64, whatever ``dtype`` is. The cost is that of the cursor, of many sequences at once, and of
     J Cholesky factors of order D a frame (J components of the mixture; of a network also D + 1 copies of it). Missing
@@ -78,6 +83,7 @@ class LatentOffset(WrappedModel):
     prior_count: float = 1.0
     prior_variance: float = 0.25
     max_iter: int = 10
+    scales: Sequence[float] = (1.0,)
 
     @property
     def memory_(self) -> MemoryKind:
@@ -93,7 +99,9 @@ class LatentOffset(WrappedModel):
         size = self.encoding_.size
         of_full = size * (size + 1) // 2
         of_between = size if self.covariance_type == "diag" else of_full
-        return self.model_.n_parameters_ + of_between + (of_full if self.prior_.within.any() else 0)
+        return (
+            self.model_.n_parameters_ + of_between + (of_full if self.prior_.within.any() else 0) + len(self.scales) - 1
+        )
 
     @property
     def offset_mean_(self) -> np.ndarray:
@@ -119,6 +127,7 @@ class LatentOffset(WrappedModel):
         """The model of this speaker: a fitted model whose prior is the posterior given these sequences.
 
         They are not scored. All are taken to have one offset, whatever clusters they name. None at all change nothing.
+        What the model knew of scales counts as one more sequence (a Dirichlet prior).
 
         Args:
             X: sequences as for ``score``, perhaps none.
@@ -133,8 +142,11 @@ class LatentOffset(WrappedModel):
             return enrolled
         examples = [replace(e, cluster=0) for e in self._setting().examples(checked_data(self, X, y))]
         start = np.tile(self.prior_.mean, (len(examples), 1))
-        result, _ = offsets_of(examples, cluster_ids(examples), self._read, self.prior_, start, ROUNDS_OF_ENROLMENT)
-        enrolled.prior_ = OffsetPrior(result.means[0], result.covariances[0], self.prior_.within)
+        result, shares, prior = offsets_of(
+            examples, cluster_ids(examples), self._read, self.prior_, start, ROUNDS_OF_ENROLMENT
+        )
+        scales = (prior.scales + shares.sum(0)) / (1 + len(shares))
+        enrolled.prior_ = OffsetPrior(result.means[0], result.covariances[0], prior.within, scales)
         return enrolled
 
     # -- fitting -------------------------------------------------------------------------------------------
@@ -143,6 +155,8 @@ class LatentOffset(WrappedModel):
         super()._check_hyperparameters()
         if self.covariance_type not in ("diag", "full"):
             raise ValueError(f"covariance_type is {self.covariance_type!r}; pass 'diag' or 'full'")
+        if not (len(self.scales) and all(0 < scale < np.inf for scale in self.scales)):
+            raise ValueError(f"scales is {self.scales!r}; pass finite numbers above 0")
         for name, least in (("max_iter", 1), ("n_folds", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least {least}")
@@ -168,7 +182,7 @@ class LatentOffset(WrappedModel):
         self.prior_ = self._options().start(self.encoding_.size, has_within=False)
 
     def _options(self) -> PriorOptions:
-        return PriorOptions(self.covariance_type == "diag", self.prior_count, self.prior_variance)
+        return PriorOptions(self.covariance_type == "diag", self.prior_count, self.prior_variance, len(self.scales))
 
     def _examples_to_fit(self, train: list[Example], validation: list[Example]) -> tuple[list[Example], list[Example]]:
         self._check_observation()
@@ -197,16 +211,20 @@ class LatentOffset(WrappedModel):
         folds = self._folds(len(start))[of_few]
         inner = {fold: self._fitted_without(fold, seen, clusters, start, validation) for fold in set(folds.tolist())}
 
-        def read(examples: list[Example], offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            size = offsets.shape[1]
-            precision, gradient = np.zeros((len(examples), size, size)), np.zeros((len(examples), size))
+        def read(examples: list[Example], offsets: np.ndarray) -> Evidence:
+            (n, size), n_scales = offsets.shape, len(self.scales)
+            result = Evidence(
+                np.zeros((n, n_scales, size, size)), np.zeros((n, n_scales, size)), np.zeros((n, n_scales))
+            )
             for fold, model in inner.items():
                 part = np.flatnonzero(folds == fold)
-                precision[part], gradient[part] = self._read_by(model, [examples[i] for i in part], offsets[part])
-            return precision, gradient
+                each = self._read_by(model, [examples[i] for i in part], offsets[part])
+                result.precision[part], result.gradient[part] = each.precision, each.gradient
+                result.log_prob[part] = each.log_prob
+            return result
 
         prior = options.start(start.shape[1], has_within=has_within)
-        _, self.prior_ = offsets_of(few, of_few, read, prior, start[of_few], self.max_iter, options)
+        *_, self.prior_ = offsets_of(few, of_few, read, prior, start[of_few], self.max_iter, options)
 
     def _folds(self, n_clusters: int) -> np.ndarray:
         """``(C,)`` the fold of each cluster; all in fold 0 where there are none."""
@@ -232,14 +250,11 @@ class LatentOffset(WrappedModel):
         inner._fit(_less([examples[i] for i in other], offsets[clusters[other]]), self._less_linear_offsets(validation))
         return inner
 
-    def _read(self, examples: list[Example], offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, examples: list[Example], offsets: np.ndarray) -> Evidence:
         return self._read_by(self._inner(), examples, offsets)
 
-    def _read_by(
-        self, inner: SequenceModel, examples: list[Example], offsets: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        read = evidence_of(self._given_offset(inner), examples, offsets)
-        return read.precision.numpy(), read.gradient.numpy()
+    def _read_by(self, inner: SequenceModel, examples: list[Example], offsets: np.ndarray) -> Evidence:
+        return evidence_of(self._given_offset(inner), examples, offsets, np.array(self.scales, dtype=np.float64))
 
     # -- scoring -------------------------------------------------------------------------------------------
 
@@ -250,7 +265,11 @@ class LatentOffset(WrappedModel):
         self._setting()
         device, prior = self._device(), self.prior_
         mean, covariance = (torch.as_tensor(x, device=device)[None] for x in (prior.mean, prior.covariance))
-        return OffsetCursor(self._given_offset(self._inner(), n_steps), Belief(mean, covariance))
+        scales, probabilities = (
+            torch.tensor(x, dtype=torch.float64, device=device) for x in (self.scales, prior.scales)
+        )
+        given = self._given_offset(self._inner(), n_steps)
+        return OffsetCursor(given, Belief(mean, covariance), scales, probabilities.log())
 
     def _given_offset(self, inner: SequenceModel, n_steps: int | None = None) -> GivenOffset[Any]:
         inner = copy.copy(inner)
@@ -264,7 +283,12 @@ class LatentOffset(WrappedModel):
 
     def _state(self) -> dict[str, Any]:
         prior = self.prior_
-        return {"offset_mean": prior.mean, "offset_between": prior.between, "offset_within": prior.within}
+        return {
+            "offset_mean": prior.mean,
+            "offset_between": prior.between,
+            "offset_within": prior.within,
+            "scales": prior.scales,
+        }
 
     def _restore(self, state: dict[str, Any]) -> None:
         size = self.encoding_.size
@@ -275,7 +299,9 @@ class LatentOffset(WrappedModel):
         is_finite = all(np.isfinite(array).all() for array in (mean, between, within))
         if not (is_finite and np.linalg.eigvalsh(between)[0] > 0 and np.linalg.eigvalsh(within)[0] >= -1e-12):
             raise ValueError("the prior of the offset is no Gaussian")
-        self.prior_ = OffsetPrior(mean, between, within)
+        scales = check_between("scales", array_of(state, "scales", np.float64, (len(self.scales),)), 0, 1)
+        check_sums("scales", scales.sum(keepdims=True))
+        self.prior_ = OffsetPrior(mean, between, within, scales)
 
 
 ROUNDS_OF_ENROLMENT = 10

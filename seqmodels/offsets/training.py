@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from seqmodels.offsets.cursor import Evidence
 from seqmodels.preparation import Example
 
-Read = Callable[[list[Example], np.ndarray], tuple[np.ndarray, np.ndarray]]  # precisions and gradients, by example
+Read = Callable[[list[Example], np.ndarray], Evidence]  # of examples, around those offsets
 
 RIDGE = 1e-3  # pseudo-frames of unit variance, of the linear prediction
 ROUNDS_OF_LINEAR = 20  # of EM around the linear prediction
 CHANGE = 1e-4  # of an offset, below which rounds end; encoded units
+SMALLEST_COUNT = 1e-3  # of pseudo-clusters for scales, so that none has probability zero
 MAX_FRAMES = 2_000  # of a cluster: more would say nothing new of D numbers
 
 
@@ -21,12 +23,14 @@ MAX_FRAMES = 2_000  # of a cluster: more would say nothing new of D numbers
 class OffsetPrior:
     """The offset of a sequence is ``b_i = b + d_i``: ``b ~ N(mean, between)`` of its cluster, ``d_i ~ N(0, within)``.
 
-    ``mean (D,)``, ``between`` and ``within (D, D)``, encoded units.
+    ``mean (D,)``, ``between`` and ``within (D, D)``, encoded units. ``scales (R,)``: the probability of each scale of
+    what the model predicts.
     """
 
     mean: np.ndarray
     between: np.ndarray
     within: np.ndarray
+    scales: np.ndarray = field(default_factory=lambda: np.ones(1))
 
     @property
     def covariance(self) -> np.ndarray:
@@ -43,16 +47,19 @@ class PriorOptions:
         is_diagonal: whether ``between`` has no covariances.
         count: clusters that are seen besides those of training,
         variance: each with offsets of this variance: the mode of an inverse Wishart prior.
+        n_scales: R. In the pseudo-clusters all scales are equally frequent.
     """
 
     is_diagonal: bool
     count: float
     variance: float
+    n_scales: int = 1
 
     def start(self, size: int, *, has_within: bool) -> OffsetPrior:
         """Before any cluster was seen; without ``has_within`` all sequences of a cluster have one offset."""
         one = self.variance * np.eye(size)
-        return OffsetPrior(np.zeros(size), one, 0.1 * one if has_within else 0 * one)
+        scales = np.full(self.n_scales, 1 / self.n_scales)
+        return OffsetPrior(np.zeros(size), one, 0.1 * one if has_within else 0 * one, scales)
 
     def maximised(self, result: Posteriors, prior: OffsetPrior) -> OffsetPrior:
         """From the posteriors under ``prior``."""
@@ -63,7 +70,13 @@ class PriorOptions:
         within = prior.within
         if within.any():
             within = self._covariance(result.deviations, result.deviation_covariance, 0.1 * one)
-        return OffsetPrior(prior.mean, between, within)
+        return replace(prior, between=between, within=within)
+
+    def scale_probabilities(self, shares: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+        """``(R,)`` the mean over clusters, from the posterior ``shares (n, R)`` of the scales of their sequences."""
+        count = np.bincount(clusters)
+        total = (shares / count[clusters, None]).sum(0) + max(self.count, SMALLEST_COUNT) / self.n_scales
+        return np.asarray(total / total.sum())
 
     def _covariance(self, means: np.ndarray, covariance: np.ndarray, mode: np.ndarray) -> np.ndarray:
         total: np.ndarray = (means.T @ means + covariance + self.count * mode) / (len(means) + self.count)
@@ -138,11 +151,12 @@ def offsets_of(
     start: np.ndarray,
     n_rounds: int,
     options: PriorOptions | None = None,
-) -> tuple[Posteriors, OffsetPrior]:
-    """Posteriors of clusters and sequences, and with ``options`` the prior that is learned on the way.
+) -> tuple[Posteriors, np.ndarray, OffsetPrior]:
+    """Posteriors of clusters and sequences, ``(n, R)`` of scales, and with ``options`` the prior learned on the way.
 
     Newton's steps: the examples are read with their offsets as they are expected, and what is read is linear around
-    them. For a linear Gaussian model the first step is exact.
+    them. For a linear Gaussian model of one scale the first step is exact. The scales of a sequence are weighed by its
+    probability with the offset that is expected.
 
     Args:
         read: what examples say of their offsets, around those that it is given.
@@ -151,16 +165,26 @@ def offsets_of(
     """
     offsets, weights = start, np.array([e.weight for e in examples])
     for _ in range(n_rounds):
-        precision, gradient = read(examples, offsets)
-        precision = weights[:, None, None] * precision
+        found = read(examples, offsets)
+        shares = scale_shares(found.log_prob, prior)
+        precision = weights[:, None, None] * np.einsum("nr,nrij->nij", shares, found.precision)
+        gradient = np.einsum("nr,nri->ni", shares, found.gradient)
         linear = weights[:, None] * gradient + np.einsum("nij,nj->ni", precision, offsets)
         result = posteriors(precision, linear, clusters, prior)
         if options is not None:
             prior = options.maximised(result, prior)
+            prior = replace(prior, scales=options.scale_probabilities(shares, clusters))
         before, offsets = offsets, result.means[clusters] + result.deviations
         if np.abs(offsets - before).max() < CHANGE:
             break
-    return result, prior
+    return result, shares, prior
+
+
+def scale_shares(log_prob: np.ndarray, prior: OffsetPrior) -> np.ndarray:
+    """``(n, R)`` posterior probabilities of scales, from ``log_prob (n, R)`` of the sequences under each."""
+    log_joint = log_prob + np.log(prior.scales)
+    joint = np.exp(log_joint - log_joint.max(1, keepdims=True))
+    return np.asarray(joint / joint.sum(1, keepdims=True))
 
 
 def linear_offsets(examples: list[Example], clusters: np.ndarray, options: PriorOptions) -> np.ndarray:
