@@ -110,7 +110,7 @@ def text(path: Path, steps: int) -> None:
 
 
 def speech(path: Path, steps: int) -> None:
-    """Autoregressive HMMs of two orders, and LSTMs of three seeds: full components, that start from a linear prediction.
+    """Autoregressive HMMs of two orders, and LSTMs of three seeds, of full components, from a linear prediction on.
 
     Mixtures of one of each family, and of all five. The orders were chosen on the part that weights are learned on.
     """
