@@ -2,7 +2,7 @@
 
 The free-spoken-digit recordings, ``digit_speaker_index.wav``, of four speakers, each left out in turn: nats a frame of
 13 cepstra, of a model fitted to the other three, and of the same model with ``LatentOffset`` around it, of an unknown
-scale too (``SCALES``), after 0 and after 5 enrolment utterances of the unheard speaker, which are not scored. The script
+scale too, after 0 and after 5 enrolment utterances of the unheard speaker, which are not scored. The script
 chooses nothing by its score: the priors of offset and scale are learned by leaving out each of the three speakers in
 turn (``n_folds=3``). That such priors are of use was seen on these speakers. ``var`` is the linear prediction, an
 autoregression of one state.
