@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import Prediction, Source
-from seqmodels.hmm.inference.log_space import finite
 from seqmodels.observations import GaussianMixture
 from seqmodels.observations.gaussian import shape_of_factor
 from seqmodels.offsets.conditional import GivenOffset, NextStep
-from seqmodels.offsets.filtering import Belief, evidence, predicted_precisions, updated, widened
+from seqmodels.offsets.filtering import Belief, evidence, predicted_precisions, updated
+from seqmodels.offsets.scales import ScaleChain
 from seqmodels.preparation import Example
 
 SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes near
@@ -24,12 +24,9 @@ NUMBERS_AT_ONCE = 1 << 23  # that are held of the sequences read side by side
 
 @dataclass(frozen=True)
 class OffsetState:
-    """What is known of n sequences, for each of R scales: n R rows, those of a sequence side by side.
+    """What is known of n sequences: the state of the model given the offset, of the offset, and of the scale.
 
-    Attributes:
-        given: the state of the model given the offset.
-        belief: of the offset.
-        log_scales: ``(n, R)`` posterior log-probabilities of the scales.
+    ``log_scales (n, R)`` are log-probabilities of the next step's.
     """
 
     given: Any
@@ -39,25 +36,18 @@ class OffsetState:
 
 @dataclass(frozen=True)
 class OffsetCursor:
-    """One-step predictions of ``model`` whose offset is, before a sequence, known as ``prior`` (of one sequence).
-
-    ``scales (R,)`` are those that its standard deviations may be times, and ``log_scales (R,)`` their log-probabilities
-    before a sequence. For each of them the offset is filtered as if it were known.
-    """
+    """One-step predictions of ``model`` whose offset is, before a sequence, known as ``prior`` (of one sequence)."""
 
     model: GivenOffset[Any]
     prior: Belief
-    scales: Tensor
-    log_scales: Tensor
+    scales: ScaleChain
 
     @torch.no_grad()
     def start(self, source: Source = None, n: int = 1) -> OffsetState:
-        rows = n * len(self.scales)
-        belief = Belief(self.prior.mean.expand(rows, -1), self.prior.covariance.expand(rows, -1, -1))
-        sources = [each for each in source for _ in self.scales] if isinstance(source, list) else source
-        given, unread = self.model.start(sources, rows, belief.mean)
-        state = OffsetState(given, belief, self.log_scales.expand(n, -1))
-        for step in () if unread is None else unread[:: len(self.scales)].unbind(1):
+        belief = Belief(self.prior.mean.expand(n, -1), self.prior.covariance.expand(n, -1, -1))
+        given, unread = self.model.start(source, n, belief.mean)
+        state = OffsetState(given, belief, self.scales.start(n))
+        for step in () if unread is None else unread.unbind(1):
             state = self.advance(state, step)
         return replace(state, given=self.model.begin(state.given))
 
@@ -68,55 +58,40 @@ class OffsetCursor:
     @torch.no_grad()
     def step(self, state: OffsetState, x: Tensor) -> tuple[Tensor, OffsetState]:
         """``(n,)`` log-probability that the sequence goes on, and with ``x``; and the state after it."""
-        x = x.to(state.belief.mean).repeat_interleave(len(self.scales), 0)  # (n R, D)
+        x = x.to(state.belief.mean)
         mixture, prediction = self._next_step(state)
         log_joint, belief = updated(mixture, state.belief, x)
         log_prob = torch.logsumexp(log_joint, -1) + prediction.log_continue
-        by_scale = state.log_scales + log_prob.view_as(state.log_scales)
-        total = torch.logsumexp(by_scale, -1)
-        log_scales = torch.where(
-            total.isneginf().unsqueeze(-1), state.log_scales, by_scale - finite(total).unsqueeze(-1)
-        )
-        given = self.model.advance(state.given, x, log_joint, belief.mean)
-        return total, OffsetState(given, belief, log_scales)
+        given = self.model.advance(state.given, x, self.scales.by_component(log_joint), belief.mean)
+        return log_prob, OffsetState(given, belief, self.scales.after(log_joint))
 
     @torch.no_grad()
     def distribution(self, state: OffsetState) -> Prediction:
         """A mixture of Gaussians, offset and scale integrated out, and the end."""
         mixture, prediction = self._next_step(state)
-        shapes = shape_of_factor(predicted_precisions(mixture, state.belief))  # (n R, J, S)
+        shapes = shape_of_factor(predicted_precisions(mixture, state.belief))  # (n, J, S)
         zeros = mixture.means.new_zeros(*mixture.means.shape[:2], 1)
         table = torch.cat([zeros, mixture.means, shapes.expand(len(zeros), -1, -1)], -1)
-        n, log_weights = len(state.log_scales), state.log_scales
-        log_end = log_continue = None
-        if prediction.log_end is not None:
-            log_end = torch.logsumexp(log_weights + prediction.log_end.double().view_as(log_weights), -1)
-            log_weights = log_weights + torch.as_tensor(prediction.log_continue).double().view_as(log_weights)
-            log_continue = torch.logsumexp(log_weights, -1)
-            log_weights = log_weights - finite(log_continue).unsqueeze(-1)
-        joint = log_weights.unsqueeze(-1) + mixture.log_weights.unflatten(0, (n, -1))  # (n, R, J)
         observation = GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
         return Prediction(
-            observation, table.unflatten(0, (n, -1)).flatten(1, 2), joint.flatten(1), None, log_end, log_continue
+            observation, table, mixture.log_weights, None, prediction.log_end, prediction.exact_log_continue
         )
 
     def select(self, state: OffsetState, index: Tensor) -> OffsetState:
         """The state of the sequences ``index (m,)``."""
-        n_scales = len(self.scales)
-        rows = (index.unsqueeze(-1) * n_scales + torch.arange(n_scales, device=index.device)).flatten()
-        belief = Belief(state.belief.mean[rows], state.belief.covariance[rows])
-        return OffsetState(self.model.select(state.given, rows), belief, state.log_scales[index])
+        belief = Belief(state.belief.mean[index], state.belief.covariance[index])
+        return OffsetState(self.model.select(state.given, index), belief, state.log_scales[index])
 
     def _next_step(self, state: OffsetState) -> NextStep:
         mixture, prediction = self.model.next_step(state.given, state.belief.mean)
-        return NextStep(widened(mixture, self.scales.repeat(len(state.log_scales))), prediction)
+        return NextStep(self.scales.widened(mixture, state.log_scales), prediction)
 
 
 @torch.no_grad()
 def log_prob_steps(cursor: OffsetCursor, examples: list[Example], *, has_end: bool) -> list[np.ndarray]:
     """For each example the log-probabilities of its steps, and with ``has_end`` of its end; float64."""
     results = [np.zeros(len(e.values) + has_end) for e in examples]
-    for group in _groups(cursor.model, examples, len(cursor.scales)):
+    for group in _groups(cursor.model, examples, len(cursor.scales.values)):
         sources: Any = [examples[i].source for i in group]
         state = cursor.start(None if sources[0] is None else sources, len(group))
         n_read = 0
@@ -143,52 +118,50 @@ def log_prob_steps(cursor: OffsetCursor, examples: list[Example], *, has_end: bo
 
 @dataclass(frozen=True)
 class Evidence:
-    """What n sequences say of their offsets under each of R scales, linear around those that were assumed.
+    """What n sequences say of their offsets, linear around those that were assumed, and of scales.
 
     Attributes:
-        precision: ``(n, R, D, D)``.
-        gradient: ``(n, R, D)`` of the log-probability.
-        log_prob: ``(n, R)`` with the offsets that were assumed.
+        precision: ``(n, D, D)``.
+        gradient: ``(n, D)`` of the log-probability.
+        draws: ``(n, R)`` how often each scale is expected to have been drawn.
     """
 
     precision: np.ndarray
     gradient: np.ndarray
-    log_prob: np.ndarray
+    draws: np.ndarray
 
 
 @torch.no_grad()
-def evidence_of(model: GivenOffset[Any], examples: list[Example], offsets: np.ndarray, scales: np.ndarray) -> Evidence:
-    """What each example says of its offset, read as if that were ``offsets (n, D)``, under each of ``scales (R,)``.
+def evidence_of(model: GivenOffset[Any], examples: list[Example], offsets: np.ndarray, scales: ScaleChain) -> Evidence:
+    """What each example says of its offset, read as if that were ``offsets (n, D)``.
 
-    The components of a step are weighed by what is known up to it, as in filtering.
+    Components of a step, and scales, are weighed by what is known up to it, as in filtering.
     """
-    (n, size), n_scales = offsets.shape, len(scales)
-    result = Evidence(np.zeros((n, n_scales, size, size)), np.zeros((n, n_scales, size)), np.zeros((n, n_scales)))
-    for group in _groups(model, examples, n_scales):
-        mean = torch.as_tensor(offsets[group]).repeat_interleave(n_scales, 0)
-        scale = torch.as_tensor(scales, dtype=torch.float64).repeat(len(group))
-        sources: Any = [examples[i].source for i in group for _ in scales]
-        given, unread = model.start(None if sources[0] is None else sources, len(mean), mean)
+    n, size = offsets.shape
+    result = Evidence(np.zeros((n, size, size)), np.zeros((n, size)), np.zeros((n, len(scales.values))))
+    for group in _groups(model, examples, len(scales.values)):
+        mean, log_scales = torch.as_tensor(offsets[group]), scales.start(len(group))
+        sources: Any = [examples[i].source for i in group]
+        given, unread = model.start(None if sources[0] is None else sources, len(group), mean)
         for step in () if unread is None else unread.unbind(1):
-            log_joint, *_ = evidence(widened(model.next_step(given, mean).mixture, scale), step)
-            given = model.advance(given, step, log_joint, mean)
+            mixture = scales.widened(model.next_step(given, mean).mixture, log_scales)
+            log_joint, *_ = evidence(mixture, step)
+            given = model.advance(given, step, scales.by_component(log_joint), mean)
+            log_scales = scales.after(log_joint)
         given, n_read = model.begin(given), len(group)
         for t, reading in _side_by_side(examples, group, has_end=False):
             if len(reading) < n_read:
-                n_read, rows = len(reading), len(reading) * n_scales
-                mean, scale = mean[:rows], scale[:rows]
-                given = model.select(given, torch.arange(rows, device=mean.device))
+                n_read, mean, log_scales = len(reading), mean[: len(reading)], log_scales[: len(reading)]
+                given = model.select(given, torch.arange(n_read, device=mean.device))
             x = torch.as_tensor(np.stack([examples[i].values[t] for i in reading])).to(mean)
-            x = x.repeat_interleave(n_scales, 0)
-            log_joint, precision, gradient = evidence(widened(model.next_step(given, mean).mixture, scale), x)
-            given = model.advance(given, x, log_joint, mean)
-            log_prob = torch.logsumexp(log_joint, -1)
-            for total, part in (
-                (result.precision, precision),
-                (result.gradient, gradient),
-                (result.log_prob, log_prob),
-            ):
-                total[reading] += part.unflatten(0, (n_read, n_scales)).cpu().numpy()
+            mixture = scales.widened(model.next_step(given, mean).mixture, log_scales)
+            log_joint, precision, gradient = evidence(mixture, x)
+            draws = scales.draws(log_scales, log_joint, is_first=not t)
+            given = model.advance(given, x, scales.by_component(log_joint), mean)
+            log_scales = scales.after(log_joint)
+            result.precision[reading] += precision.cpu().numpy()
+            result.gradient[reading] += gradient.cpu().numpy()
+            result.draws[reading] += draws.cpu().numpy()
     return result
 
 

@@ -14,7 +14,7 @@ frames far from all that was seen leave it positive.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -43,11 +43,6 @@ class LinearMixture:
     means: Tensor
     slopes: Tensor
     factors: Tensor
-
-
-def widened(mixture: LinearMixture, scale: Tensor) -> LinearMixture:
-    """With the standard deviations of all components times ``scale (n,)``."""
-    return replace(mixture, factors=mixture.factors / scale[:, None, None, None])
 
 
 def predicted_precisions(mixture: LinearMixture, belief: Belief) -> Tensor:

@@ -19,7 +19,16 @@ from seqmodels.observations import Observation
 from seqmodels.offsets.conditional import CursorGivenOffset, GivenOffset, HMMGivenOffset
 from seqmodels.offsets.cursor import Evidence, OffsetCursor, evidence_of, log_prob_steps
 from seqmodels.offsets.filtering import Belief
-from seqmodels.offsets.training import OffsetPrior, PriorOptions, cluster_ids, linear_offsets, offsets_of, thinned_out
+from seqmodels.offsets.scales import ScaleChain
+from seqmodels.offsets.training import (
+    OffsetPrior,
+    PriorOptions,
+    cluster_ids,
+    linear_offsets,
+    offsets_of,
+    thinned_out,
+    with_draws,
+)
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 from seqmodels.wrapped import WrappedModel
@@ -55,10 +64,9 @@ class LatentOffset(WrappedModel):
             feature over the training frames); of W a tenth of it. With few clusters they keep B from what only those
             have.
         max_iter: rounds of EM of the prior.
-        scales: what the standard deviations of all that ``model`` predicts are times, the same for all of a sequence:
-            unknown, inferred from it like the offset. How probable each is, is learned over the training clusters. A
-            model is too sure of speakers that it has not heard; ``(0.7, 1, 1.4, 2)`` lets it say so, and costs four
-            times as much to score.
+        scales: what standard deviations of the next frame are times: one of these, unknown, which stays from frame to
+            frame or is drawn anew, and is inferred as one listens. The probabilities are learned over the training
+            clusters. A model is too sure of speakers that it has not heard; ``(0.7, 1, 1.4, 2)`` lets it say so.
 
     All is computed in float64, whatever ``dtype`` is. The cost is that of the cursor, of many sequences at once, and of
     J Cholesky factors of order D a frame (J components of the mixture; of a network also D + 1 copies of it). Missing
@@ -98,10 +106,9 @@ class LatentOffset(WrappedModel):
         self._setting()
         size = self.encoding_.size
         of_full = size * (size + 1) // 2
+        of_scales = len(self.scales) if len(self.scales) > 1 else 0  # with the rate
         of_between = size if self.covariance_type == "diag" else of_full
-        return (
-            self.model_.n_parameters_ + of_between + (of_full if self.prior_.within.any() else 0) + len(self.scales) - 1
-        )
+        return self.model_.n_parameters_ + of_between + (of_full if self.prior_.within.any() else 0) + of_scales
 
     @property
     def offset_mean_(self) -> np.ndarray:
@@ -127,7 +134,7 @@ class LatentOffset(WrappedModel):
         """The model of this speaker: a fitted model whose prior is the posterior given these sequences.
 
         They are not scored. All are taken to have one offset, whatever clusters they name. None at all change nothing.
-        What the model knew of scales counts as one more sequence (a Dirichlet prior).
+        What the model knew of scales counts as 20 frames (a Dirichlet prior).
 
         Args:
             X: sequences as for ``score``, perhaps none.
@@ -142,11 +149,12 @@ class LatentOffset(WrappedModel):
             return enrolled
         examples = [replace(e, cluster=0) for e in self._setting().examples(checked_data(self, X, y))]
         start = np.tile(self.prior_.mean, (len(examples), 1))
-        result, shares, prior = offsets_of(
+        result, draws, prior = offsets_of(
             examples, cluster_ids(examples), self._read, self.prior_, start, ROUNDS_OF_ENROLMENT
         )
-        scales = (prior.scales + shares.sum(0)) / (1 + len(shares))
-        enrolled.prior_ = OffsetPrior(result.means[0], result.covariances[0], prior.within, scales)
+        enrolled.prior_ = replace(
+            prior, mean=result.means[0], between=result.covariances[0], scales=with_draws(prior.scales, draws)
+        )
         return enrolled
 
     # -- fitting -------------------------------------------------------------------------------------------
@@ -211,16 +219,14 @@ class LatentOffset(WrappedModel):
         folds = self._folds(len(start))[of_few]
         inner = {fold: self._fitted_without(fold, seen, clusters, start, validation) for fold in set(folds.tolist())}
 
-        def read(examples: list[Example], offsets: np.ndarray) -> Evidence:
+        def read(examples: list[Example], offsets: np.ndarray, prior: OffsetPrior) -> Evidence:
             (n, size), n_scales = offsets.shape, len(self.scales)
-            result = Evidence(
-                np.zeros((n, n_scales, size, size)), np.zeros((n, n_scales, size)), np.zeros((n, n_scales))
-            )
+            result = Evidence(np.zeros((n, size, size)), np.zeros((n, size)), np.zeros((n, n_scales)))
             for fold, model in inner.items():
                 part = np.flatnonzero(folds == fold)
-                each = self._read_by(model, [examples[i] for i in part], offsets[part])
+                each = self._read_by(model, [examples[i] for i in part], offsets[part], prior)
                 result.precision[part], result.gradient[part] = each.precision, each.gradient
-                result.log_prob[part] = each.log_prob
+                result.draws[part] = each.draws
             return result
 
         prior = options.start(start.shape[1], has_within=has_within)
@@ -250,11 +256,20 @@ class LatentOffset(WrappedModel):
         inner._fit(_less([examples[i] for i in other], offsets[clusters[other]]), self._less_linear_offsets(validation))
         return inner
 
-    def _read(self, examples: list[Example], offsets: np.ndarray) -> Evidence:
-        return self._read_by(self._inner(), examples, offsets)
+    def _read(self, examples: list[Example], offsets: np.ndarray, prior: OffsetPrior) -> Evidence:
+        return self._read_by(self._inner(), examples, offsets, prior)
 
-    def _read_by(self, inner: SequenceModel, examples: list[Example], offsets: np.ndarray) -> Evidence:
-        return evidence_of(self._given_offset(inner), examples, offsets, np.array(self.scales, dtype=np.float64))
+    def _read_by(
+        self, inner: SequenceModel, examples: list[Example], offsets: np.ndarray, prior: OffsetPrior
+    ) -> Evidence:
+        return evidence_of(self._given_offset(inner), examples, offsets, self._scale_chain(prior))
+
+    def _scale_chain(self, prior: OffsetPrior) -> ScaleChain:
+        device = self._device()
+        values, probabilities = (
+            torch.tensor(x, dtype=torch.float64, device=device) for x in (self.scales, prior.scales)
+        )
+        return ScaleChain(values, probabilities, prior.rate)
 
     # -- scoring -------------------------------------------------------------------------------------------
 
@@ -265,11 +280,8 @@ class LatentOffset(WrappedModel):
         self._setting()
         device, prior = self._device(), self.prior_
         mean, covariance = (torch.as_tensor(x, device=device)[None] for x in (prior.mean, prior.covariance))
-        scales, probabilities = (
-            torch.tensor(x, dtype=torch.float64, device=device) for x in (self.scales, prior.scales)
-        )
         given = self._given_offset(self._inner(), n_steps)
-        return OffsetCursor(given, Belief(mean, covariance), scales, probabilities.log())
+        return OffsetCursor(given, Belief(mean, covariance), self._scale_chain(prior))
 
     def _given_offset(self, inner: SequenceModel, n_steps: int | None = None) -> GivenOffset[Any]:
         inner = copy.copy(inner)
@@ -288,6 +300,7 @@ class LatentOffset(WrappedModel):
             "offset_between": prior.between,
             "offset_within": prior.within,
             "scales": prior.scales,
+            "scale_rate": prior.rate,
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -301,7 +314,10 @@ class LatentOffset(WrappedModel):
             raise ValueError("the prior of the offset is no Gaussian")
         scales = check_between("scales", array_of(state, "scales", np.float64, (len(self.scales),)), 0, 1)
         check_sums("scales", scales.sum(keepdims=True))
-        self.prior_ = OffsetPrior(mean, between, within, scales)
+        rate = state["scale_rate"]
+        if type(rate) is not float or not 0 <= rate <= 1:
+            raise ValueError("scale_rate should be a number from 0 to 1")
+        self.prior_ = OffsetPrior(mean, between, within, scales, rate)
 
 
 ROUNDS_OF_ENROLMENT = 10

@@ -10,12 +10,14 @@ import numpy as np
 from seqmodels.offsets.cursor import Evidence
 from seqmodels.preparation import Example
 
-Read = Callable[[list[Example], np.ndarray], Evidence]  # of examples, around those offsets
+# What examples say of their offsets, around those that it is given, under the prior's scales.
+Read = Callable[[list[Example], np.ndarray, "OffsetPrior"], Evidence]
 
 RIDGE = 1e-3  # pseudo-frames of unit variance, of the linear prediction
 ROUNDS_OF_LINEAR = 20  # of EM around the linear prediction
 CHANGE = 1e-4  # of an offset, below which rounds end; encoded units
-SMALLEST_COUNT = 1e-3  # of pseudo-clusters for scales, so that none has probability zero
+START_RATE = 0.3  # of drawing scales, before any sequence was seen
+DRAWS = 20.0  # of scales, that what is known before counts as
 MAX_FRAMES = 2_000  # of a cluster: more would say nothing new of D numbers
 
 
@@ -23,14 +25,15 @@ MAX_FRAMES = 2_000  # of a cluster: more would say nothing new of D numbers
 class OffsetPrior:
     """The offset of a sequence is ``b_i = b + d_i``: ``b ~ N(mean, between)`` of its cluster, ``d_i ~ N(0, within)``.
 
-    ``mean (D,)``, ``between`` and ``within (D, D)``, encoded units. ``scales (R,)``: the probability of each scale of
-    what the model predicts.
+    ``mean (D,)``, ``between`` and ``within (D, D)``, encoded units. ``scales (R,)`` are the probabilities of the scales
+    that are drawn, ``rate`` that of drawing at a step.
     """
 
     mean: np.ndarray
     between: np.ndarray
     within: np.ndarray
     scales: np.ndarray = field(default_factory=lambda: np.ones(1))
+    rate: float = 0.0
 
     @property
     def covariance(self) -> np.ndarray:
@@ -47,7 +50,7 @@ class PriorOptions:
         is_diagonal: whether ``between`` has no covariances.
         count: clusters that are seen besides those of training,
         variance: each with offsets of this variance: the mode of an inverse Wishart prior.
-        n_scales: R. In the pseudo-clusters all scales are equally frequent.
+        n_scales: R. Before any sequence was seen all are equally frequent.
     """
 
     is_diagonal: bool
@@ -59,7 +62,8 @@ class PriorOptions:
         """Before any cluster was seen; without ``has_within`` all sequences of a cluster have one offset."""
         one = self.variance * np.eye(size)
         scales = np.full(self.n_scales, 1 / self.n_scales)
-        return OffsetPrior(np.zeros(size), one, 0.1 * one if has_within else 0 * one, scales)
+        within = 0.1 * one if has_within else 0 * one
+        return OffsetPrior(np.zeros(size), one, within, scales, START_RATE if self.n_scales > 1 else 0.0)
 
     def maximised(self, result: Posteriors, prior: OffsetPrior) -> OffsetPrior:
         """From the posteriors under ``prior``."""
@@ -72,11 +76,14 @@ class PriorOptions:
             within = self._covariance(result.deviations, result.deviation_covariance, 0.1 * one)
         return replace(prior, between=between, within=within)
 
-    def scale_probabilities(self, shares: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-        """``(R,)`` the mean over clusters, from the posterior ``shares (n, R)`` of the scales of their sequences."""
-        count = np.bincount(clusters)
-        total = (shares / count[clusters, None]).sum(0) + max(self.count, SMALLEST_COUNT) / self.n_scales
-        return np.asarray(total / total.sum())
+    def scales_maximised(self, draws: np.ndarray, n_steps: float, prior: OffsetPrior) -> OffsetPrior:
+        """From the draws ``(n, R)`` that are expected of n sequences, of ``n_steps`` together; first steps are."""
+        if self.n_scales == 1:
+            return prior
+        n_first = len(draws)
+        rate = (draws.sum() - n_first + START_RATE * DRAWS) / (n_steps - n_first + DRAWS)
+        uniform = np.full(self.n_scales, 1 / self.n_scales)
+        return replace(prior, scales=with_draws(uniform, draws), rate=float(np.clip(rate, 0.0, 1.0)))
 
     def _covariance(self, means: np.ndarray, covariance: np.ndarray, mode: np.ndarray) -> np.ndarray:
         total: np.ndarray = (means.T @ means + covariance + self.count * mode) / (len(means) + self.count)
@@ -152,11 +159,10 @@ def offsets_of(
     n_rounds: int,
     options: PriorOptions | None = None,
 ) -> tuple[Posteriors, np.ndarray, OffsetPrior]:
-    """Posteriors of clusters and sequences, ``(n, R)`` of scales, and with ``options`` the prior learned on the way.
+    """Posteriors of clusters and sequences, draws of scales ``(n, R)``, and with ``options`` the prior that is learned.
 
     Newton's steps: the examples are read with their offsets as they are expected, and what is read is linear around
-    them. For a linear Gaussian model of one scale the first step is exact. The scales of a sequence are weighed by its
-    probability with the offset that is expected.
+    them. For a linear Gaussian model of one scale the first step is exact.
 
     Args:
         read: what examples say of their offsets, around those that it is given.
@@ -165,26 +171,23 @@ def offsets_of(
     """
     offsets, weights = start, np.array([e.weight for e in examples])
     for _ in range(n_rounds):
-        found = read(examples, offsets)
-        shares = scale_shares(found.log_prob, prior)
-        precision = weights[:, None, None] * np.einsum("nr,nrij->nij", shares, found.precision)
-        gradient = np.einsum("nr,nri->ni", shares, found.gradient)
-        linear = weights[:, None] * gradient + np.einsum("nij,nj->ni", precision, offsets)
+        evidence = read(examples, offsets, prior)
+        precision = weights[:, None, None] * evidence.precision
+        linear = weights[:, None] * evidence.gradient + np.einsum("nij,nj->ni", precision, offsets)
         result = posteriors(precision, linear, clusters, prior)
         if options is not None:
             prior = options.maximised(result, prior)
-            prior = replace(prior, scales=options.scale_probabilities(shares, clusters))
+            prior = options.scales_maximised(evidence.draws, sum(len(e.values) for e in examples), prior)
         before, offsets = offsets, result.means[clusters] + result.deviations
         if np.abs(offsets - before).max() < CHANGE:
             break
-    return result, shares, prior
+    return result, evidence.draws, prior
 
 
-def scale_shares(log_prob: np.ndarray, prior: OffsetPrior) -> np.ndarray:
-    """``(n, R)`` posterior probabilities of scales, from ``log_prob (n, R)`` of the sequences under each."""
-    log_joint = log_prob + np.log(prior.scales)
-    joint = np.exp(log_joint - log_joint.max(1, keepdims=True))
-    return np.asarray(joint / joint.sum(1, keepdims=True))
+def with_draws(scales: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """``(R,)`` probabilities, from ``scales (R,)`` before and ``draws (n, R)`` of n sequences (a Dirichlet prior)."""
+    total = DRAWS * scales + draws.sum(0)
+    return np.asarray(total / total.sum())
 
 
 def linear_offsets(examples: list[Example], clusters: np.ndarray, options: PriorOptions) -> np.ndarray:
