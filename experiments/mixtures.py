@@ -21,12 +21,11 @@ import pandas as pd
 import torch
 
 from experiments.chorales import piano_rolls
+from experiments.transposed import Transposed
 from seqmodels import (
-    GRU,
     HMM,
     LSTM,
     AutoregressiveGaussian,
-    Bernoulli,
     Chords,
     Mixture,
     NGram,
@@ -39,6 +38,7 @@ from seqmodels.mixture.model import WeightsName
 
 RESULTS = Path("experiments/results/mixtures")
 WEIGHTS: tuple[WeightsName, ...] = ("static", "posterior", "switching", "gated")
+KEYS = range(-5, 7)  # semitones: every key once; no note leaves the keyboard by that
 HELD_OUT, FOR_WEIGHTS = 111_540, 100_000  # characters of the text
 
 
@@ -66,9 +66,15 @@ class Table:
         self.rows.append({**row, "n_parameters": model.n_parameters_, "weights": weights})
         print(self.rows[-1], flush=True)
 
-    def mixtures(self, members: dict[str, SequenceModel], final: dict[str, SequenceModel], held_out: Any) -> None:
-        """Every kind of weights, learned on ``held_out`` with ``members``, and scored with those of ``final``."""
-        for weights in WEIGHTS:
+    def mixtures(
+        self,
+        members: dict[str, SequenceModel],
+        final: dict[str, SequenceModel],
+        held_out: Any,
+        kinds: tuple[WeightsName, ...] = WEIGHTS,
+    ) -> None:
+        """Each kind of weights, learned on ``held_out`` with ``members``, and scored with those of ``final``."""
+        for weights in kinds:
             began = time.process_time()
             mixture = Mixture.from_fitted([*members.values()], held_out, weights=weights)
             mixture.members_ = [final[name] for name in members]
@@ -137,30 +143,33 @@ def speech(path: Path, steps: int) -> None:
 
 
 def chorales(path: Path, steps: int) -> None:
-    """Networks that name the notes of a chord in either order, and an HMM of independent keys.
+    """LSTMs that name the notes of a chord in either order, each reading every chorale in all twelve keys.
 
-    Networks are trained in all keys, and keep the weights that do best on the validation part, on which the mixture's
-    are learned too.
+    They are trained in all keys, and keep the weights that do best on the validation part, on which the mixture's are
+    learned too.
     """
     parts = piano_rolls(str(path))
-    shifted = Sequences([np.roll(roll, shift, axis=1) for shift in range(-5, 7) for roll in parts["train"]])
+    shifted = Sequences([np.roll(roll, shift, axis=1) for shift in KEYS for roll in parts["train"]])
     table = Table(parts["test"])
     options: dict[str, Any] = {"d_model": 256, "dropout": 0.3, "batch_size": 16, "patience": 20, "max_steps": steps}
-    down, up = Chords(n_hidden=256, dropout=0.2), Chords(256, "ascending", dropout=0.2)
     networks: dict[str, SequenceModel] = {
-        "lstm": LSTM(observation=down, **options),
-        "lstm, ascending": LSTM(observation=up, **options),
-        "gru": GRU(observation=down, **options),
+        "lstm": LSTM(observation=Chords(256, dropout=0.2), **options),
+        "lstm, ascending": LSTM(observation=Chords(256, "ascending", dropout=0.2), random_state=1, **options),
     }
-    fits: dict[str, Callable[[], SequenceModel]] = {
-        name: lambda model=model: model.fit(shifted, validation=parts["valid"]) for name, model in networks.items()
+    members = {
+        name: table.fit(name, lambda model=model: model.fit(shifted, validation=parts["valid"]))
+        for name, model in networks.items()
     }
-    hmm = HMM(256, observation=Bernoulli(pseudocount=2.5), pseudocount=0.05, max_iter=40, n_init=1)
-    fits["hmm"] = lambda: hmm.fit(parts["train"])
-    members = {name: table.fit(name, fit) for name, fit in fits.items()}
     for name, model in members.items():
+        print(name, "validation", model.score(parts["valid"]))
         table.score(name, model, table.seconds[name])
     table.mixtures(members, members, parts["valid"])
+    in_all_keys: dict[str, SequenceModel] = {}
+    for name, model in members.items():
+        for shift in KEYS:
+            in_all_keys[f"{name} {shift:+d}"] = Transposed.from_fitted(model, shift=shift)
+            table.seconds[f"{name} {shift:+d}"] = table.seconds[name] / len(KEYS)
+    table.mixtures(in_all_keys, in_all_keys, parts["valid"], ("static",))
     table.write("chorales")
 
 
@@ -171,5 +180,5 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, help="of training the networks")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    measure, steps = {"text": (text, 4_000), "speech": (speech, 800), "chorales": (chorales, 1_500)}[arguments.part]
+    measure, steps = {"text": (text, 4_000), "speech": (speech, 800), "chorales": (chorales, 2_000)}[arguments.part]
     measure(arguments.path, arguments.steps or steps)
