@@ -163,7 +163,7 @@ def chorales(path: Path, steps: int) -> None:
     for name, model in members.items():
         print(name, "validation", model.score(parts["valid"]))
         table.score(name, model, table.seconds[name])
-    table.mixtures(members, members, parts["valid"])
+    table.mixtures(members, members, parts["valid"], ("static", "gated"))
     in_all_keys: dict[str, SequenceModel] = {}
     for name, model in members.items():
         for shift in KEYS:
