@@ -45,8 +45,7 @@ def lstm(perturbation: Perturbation | None = None) -> LSTM:
 
 
 MODELS: dict[str, Callable[[], SequenceModel]] = {
-    "hmm, 16 states of 4": lambda: HMM(16, observation=GaussianMixture(4), n_init=1, max_iter=20),
-    "hmm, 32 states": lambda: HMM(32, observation=GaussianMixture(1, "full"), n_init=1, max_iter=20),
+    "hmm, 16 states": lambda: HMM(16, observation=GaussianMixture(1, "full"), n_init=1, max_iter=20),
     "autoregressive hmm, 16 states": lambda: HMM(16, observation=AutoregressiveGaussian(), n_init=1, max_iter=30),
     "lstm": lstm,
     "lstm, perturbed": lambda: lstm(Perturbation(1.0, 0.3)),
