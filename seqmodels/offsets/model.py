@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 
-from seqmodels.array_checks import array_of
+from seqmodels.array_checks import array_of, check_between, check_sums
 from seqmodels.fitting import apply_setting, checked_data
 from seqmodels.hmm.cursor import HMMCursor
 from seqmodels.measure import MemoryKind
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Observation
 from seqmodels.offsets.conditional import CursorGivenOffset, GivenOffset, HMMGivenOffset
-from seqmodels.offsets.cursor import OffsetCursor, evidence_of, log_prob_steps
+from seqmodels.offsets.cursor import Evidence, OffsetCursor, evidence_of, log_prob_steps
 from seqmodels.offsets.filtering import Belief
-from seqmodels.offsets.training import OffsetPrior, PriorOptions, cluster_ids, linear_offsets, offsets_of, thinned_out
+from seqmodels.offsets.scales import ScaleChain
+from seqmodels.offsets.training import (
+    OffsetPrior,
+    PriorOptions,
+    cluster_ids,
+    linear_offsets,
+    offsets_of,
+    thinned_out,
+    with_draws,
+)
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 from seqmodels.wrapped import WrappedModel
@@ -54,6 +64,9 @@ class LatentOffset(WrappedModel):
             feature over the training frames); of W a tenth of it. With few clusters they keep B from what only those
             have.
         max_iter: rounds of EM of the prior.
+        scales: what standard deviations of the next frame are times: one of these, unknown, which stays from frame to
+            frame or is drawn anew, and is inferred as one listens. The probabilities are learned over the training
+            clusters. A model is too sure of speakers that it has not heard; ``(0.7, 1, 1.4, 2)`` lets it say so.
 
     All is computed in float64, whatever ``dtype`` is. The cost is that of the cursor, of many sequences at once, and of
     J Cholesky factors of order D a frame (J components of the mixture; of a network also D + 1 copies of it). Missing
@@ -78,6 +91,7 @@ class LatentOffset(WrappedModel):
     prior_count: float = 1.0
     prior_variance: float = 0.25
     max_iter: int = 10
+    scales: Sequence[float] = (1.0,)
 
     @property
     def memory_(self) -> MemoryKind:
@@ -92,8 +106,9 @@ class LatentOffset(WrappedModel):
         self._setting()
         size = self.encoding_.size
         of_full = size * (size + 1) // 2
+        of_scales = len(self.scales) if len(self.scales) > 1 else 0  # with the rate
         of_between = size if self.covariance_type == "diag" else of_full
-        return self.model_.n_parameters_ + of_between + (of_full if self.prior_.within.any() else 0)
+        return self.model_.n_parameters_ + of_between + (of_full if self.prior_.within.any() else 0) + of_scales
 
     @property
     def offset_mean_(self) -> np.ndarray:
@@ -119,6 +134,7 @@ class LatentOffset(WrappedModel):
         """The model of this speaker: a fitted model whose prior is the posterior given these sequences.
 
         They are not scored. All are taken to have one offset, whatever clusters they name. None at all change nothing.
+        What the model knew of scales counts as 20 frames (a Dirichlet prior).
 
         Args:
             X: sequences as for ``score``, perhaps none.
@@ -133,8 +149,12 @@ class LatentOffset(WrappedModel):
             return enrolled
         examples = [replace(e, cluster=0) for e in self._setting().examples(checked_data(self, X, y))]
         start = np.tile(self.prior_.mean, (len(examples), 1))
-        result, _ = offsets_of(examples, cluster_ids(examples), self._read, self.prior_, start, ROUNDS_OF_ENROLMENT)
-        enrolled.prior_ = OffsetPrior(result.means[0], result.covariances[0], self.prior_.within)
+        result, draws, prior = offsets_of(
+            examples, cluster_ids(examples), self._read, self.prior_, start, ROUNDS_OF_ENROLMENT
+        )
+        enrolled.prior_ = replace(
+            prior, mean=result.means[0], between=result.covariances[0], scales=with_draws(prior.scales, draws)
+        )
         return enrolled
 
     # -- fitting -------------------------------------------------------------------------------------------
@@ -143,6 +163,8 @@ class LatentOffset(WrappedModel):
         super()._check_hyperparameters()
         if self.covariance_type not in ("diag", "full"):
             raise ValueError(f"covariance_type is {self.covariance_type!r}; pass 'diag' or 'full'")
+        if not (len(self.scales) and all(0 < scale < np.inf for scale in self.scales)):
+            raise ValueError(f"scales is {self.scales!r}; pass finite numbers above 0")
         for name, least in (("max_iter", 1), ("n_folds", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least {least}")
@@ -168,7 +190,7 @@ class LatentOffset(WrappedModel):
         self.prior_ = self._options().start(self.encoding_.size, has_within=False)
 
     def _options(self) -> PriorOptions:
-        return PriorOptions(self.covariance_type == "diag", self.prior_count, self.prior_variance)
+        return PriorOptions(self.covariance_type == "diag", self.prior_count, self.prior_variance, len(self.scales))
 
     def _examples_to_fit(self, train: list[Example], validation: list[Example]) -> tuple[list[Example], list[Example]]:
         self._check_observation()
@@ -197,16 +219,18 @@ class LatentOffset(WrappedModel):
         folds = self._folds(len(start))[of_few]
         inner = {fold: self._fitted_without(fold, seen, clusters, start, validation) for fold in set(folds.tolist())}
 
-        def read(examples: list[Example], offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            size = offsets.shape[1]
-            precision, gradient = np.zeros((len(examples), size, size)), np.zeros((len(examples), size))
+        def read(examples: list[Example], offsets: np.ndarray, prior: OffsetPrior) -> Evidence:
+            (n, size), n_scales = offsets.shape, len(self.scales)
+            result = Evidence(np.zeros((n, size, size)), np.zeros((n, size)), np.zeros((n, n_scales)))
             for fold, model in inner.items():
                 part = np.flatnonzero(folds == fold)
-                precision[part], gradient[part] = self._read_by(model, [examples[i] for i in part], offsets[part])
-            return precision, gradient
+                each = self._read_by(model, [examples[i] for i in part], offsets[part], prior)
+                result.precision[part], result.gradient[part] = each.precision, each.gradient
+                result.draws[part] = each.draws
+            return result
 
         prior = options.start(start.shape[1], has_within=has_within)
-        _, self.prior_ = offsets_of(few, of_few, read, prior, start[of_few], self.max_iter, options)
+        *_, self.prior_ = offsets_of(few, of_few, read, prior, start[of_few], self.max_iter, options)
 
     def _folds(self, n_clusters: int) -> np.ndarray:
         """``(C,)`` the fold of each cluster; all in fold 0 where there are none."""
@@ -232,14 +256,20 @@ class LatentOffset(WrappedModel):
         inner._fit(_less([examples[i] for i in other], offsets[clusters[other]]), self._less_linear_offsets(validation))
         return inner
 
-    def _read(self, examples: list[Example], offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self._read_by(self._inner(), examples, offsets)
+    def _read(self, examples: list[Example], offsets: np.ndarray, prior: OffsetPrior) -> Evidence:
+        return self._read_by(self._inner(), examples, offsets, prior)
 
     def _read_by(
-        self, inner: SequenceModel, examples: list[Example], offsets: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        read = evidence_of(self._given_offset(inner), examples, offsets)
-        return read.precision.numpy(), read.gradient.numpy()
+        self, inner: SequenceModel, examples: list[Example], offsets: np.ndarray, prior: OffsetPrior
+    ) -> Evidence:
+        return evidence_of(self._given_offset(inner), examples, offsets, self._scale_chain(prior))
+
+    def _scale_chain(self, prior: OffsetPrior) -> ScaleChain:
+        device = self._device()
+        values, probabilities = (
+            torch.tensor(x, dtype=torch.float64, device=device) for x in (self.scales, prior.scales)
+        )
+        return ScaleChain(values, probabilities, prior.rate)
 
     # -- scoring -------------------------------------------------------------------------------------------
 
@@ -250,7 +280,8 @@ class LatentOffset(WrappedModel):
         self._setting()
         device, prior = self._device(), self.prior_
         mean, covariance = (torch.as_tensor(x, device=device)[None] for x in (prior.mean, prior.covariance))
-        return OffsetCursor(self._given_offset(self._inner(), n_steps), Belief(mean, covariance))
+        given = self._given_offset(self._inner(), n_steps)
+        return OffsetCursor(given, Belief(mean, covariance), self._scale_chain(prior))
 
     def _given_offset(self, inner: SequenceModel, n_steps: int | None = None) -> GivenOffset[Any]:
         inner = copy.copy(inner)
@@ -264,7 +295,13 @@ class LatentOffset(WrappedModel):
 
     def _state(self) -> dict[str, Any]:
         prior = self.prior_
-        return {"offset_mean": prior.mean, "offset_between": prior.between, "offset_within": prior.within}
+        return {
+            "offset_mean": prior.mean,
+            "offset_between": prior.between,
+            "offset_within": prior.within,
+            "scales": prior.scales,
+            "scale_rate": prior.rate,
+        }
 
     def _restore(self, state: dict[str, Any]) -> None:
         size = self.encoding_.size
@@ -275,7 +312,12 @@ class LatentOffset(WrappedModel):
         is_finite = all(np.isfinite(array).all() for array in (mean, between, within))
         if not (is_finite and np.linalg.eigvalsh(between)[0] > 0 and np.linalg.eigvalsh(within)[0] >= -1e-12):
             raise ValueError("the prior of the offset is no Gaussian")
-        self.prior_ = OffsetPrior(mean, between, within)
+        scales = check_between("scales", array_of(state, "scales", np.float64, (len(self.scales),)), 0, 1)
+        check_sums("scales", scales.sum(keepdims=True))
+        rate = state["scale_rate"]
+        if type(rate) is not float or not 0 <= rate <= 1:
+            raise ValueError("scale_rate should be a number from 0 to 1")
+        self.prior_ = OffsetPrior(mean, between, within, scales, rate)
 
 
 ROUNDS_OF_ENROLMENT = 10

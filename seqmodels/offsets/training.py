@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from seqmodels.offsets.cursor import Evidence
 from seqmodels.preparation import Example
 
-Read = Callable[[list[Example], np.ndarray], tuple[np.ndarray, np.ndarray]]  # precisions and gradients, by example
+# What examples say of their offsets, around those that it is given, under the prior's scales.
+Read = Callable[[list[Example], np.ndarray, "OffsetPrior"], Evidence]
 
 RIDGE = 1e-3  # pseudo-frames of unit variance, of the linear prediction
 ROUNDS_OF_LINEAR = 20  # of EM around the linear prediction
 CHANGE = 1e-4  # of an offset, below which rounds end; encoded units
+START_RATE = 0.3  # of drawing scales, before any sequence was seen
+DRAWS = 20.0  # of scales, that what is known before counts as
 MAX_FRAMES = 2_000  # of a cluster: more would say nothing new of D numbers
 
 
@@ -21,12 +25,15 @@ MAX_FRAMES = 2_000  # of a cluster: more would say nothing new of D numbers
 class OffsetPrior:
     """The offset of a sequence is ``b_i = b + d_i``: ``b ~ N(mean, between)`` of its cluster, ``d_i ~ N(0, within)``.
 
-    ``mean (D,)``, ``between`` and ``within (D, D)``, encoded units.
+    ``mean (D,)``, ``between`` and ``within (D, D)``, encoded units. ``scales (R,)`` are the probabilities of the scales
+    that are drawn, ``rate`` that of drawing at a step.
     """
 
     mean: np.ndarray
     between: np.ndarray
     within: np.ndarray
+    scales: np.ndarray = field(default_factory=lambda: np.ones(1))
+    rate: float = 0.0
 
     @property
     def covariance(self) -> np.ndarray:
@@ -43,16 +50,20 @@ class PriorOptions:
         is_diagonal: whether ``between`` has no covariances.
         count: clusters that are seen besides those of training,
         variance: each with offsets of this variance: the mode of an inverse Wishart prior.
+        n_scales: R. Before any sequence was seen all are equally frequent.
     """
 
     is_diagonal: bool
     count: float
     variance: float
+    n_scales: int = 1
 
     def start(self, size: int, *, has_within: bool) -> OffsetPrior:
         """Before any cluster was seen; without ``has_within`` all sequences of a cluster have one offset."""
         one = self.variance * np.eye(size)
-        return OffsetPrior(np.zeros(size), one, 0.1 * one if has_within else 0 * one)
+        scales = np.full(self.n_scales, 1 / self.n_scales)
+        within = 0.1 * one if has_within else 0 * one
+        return OffsetPrior(np.zeros(size), one, within, scales, START_RATE if self.n_scales > 1 else 0.0)
 
     def maximised(self, result: Posteriors, prior: OffsetPrior) -> OffsetPrior:
         """From the posteriors under ``prior``."""
@@ -63,7 +74,16 @@ class PriorOptions:
         within = prior.within
         if within.any():
             within = self._covariance(result.deviations, result.deviation_covariance, 0.1 * one)
-        return OffsetPrior(prior.mean, between, within)
+        return replace(prior, between=between, within=within)
+
+    def scales_maximised(self, draws: np.ndarray, n_steps: float, prior: OffsetPrior) -> OffsetPrior:
+        """From the draws ``(n, R)`` that are expected of n sequences, of ``n_steps`` together; first steps are."""
+        if self.n_scales == 1:
+            return prior
+        n_first = len(draws)
+        rate = (draws.sum() - n_first + START_RATE * DRAWS) / (n_steps - n_first + DRAWS)
+        uniform = np.full(self.n_scales, 1 / self.n_scales)
+        return replace(prior, scales=with_draws(uniform, draws), rate=float(np.clip(rate, 0.0, 1.0)))
 
     def _covariance(self, means: np.ndarray, covariance: np.ndarray, mode: np.ndarray) -> np.ndarray:
         total: np.ndarray = (means.T @ means + covariance + self.count * mode) / (len(means) + self.count)
@@ -138,11 +158,11 @@ def offsets_of(
     start: np.ndarray,
     n_rounds: int,
     options: PriorOptions | None = None,
-) -> tuple[Posteriors, OffsetPrior]:
-    """Posteriors of clusters and sequences, and with ``options`` the prior that is learned on the way.
+) -> tuple[Posteriors, np.ndarray, OffsetPrior]:
+    """Posteriors of clusters and sequences, draws of scales ``(n, R)``, and with ``options`` the prior that is learned.
 
     Newton's steps: the examples are read with their offsets as they are expected, and what is read is linear around
-    them. For a linear Gaussian model the first step is exact.
+    them. For a linear Gaussian model of one scale the first step is exact.
 
     Args:
         read: what examples say of their offsets, around those that it is given.
@@ -151,16 +171,23 @@ def offsets_of(
     """
     offsets, weights = start, np.array([e.weight for e in examples])
     for _ in range(n_rounds):
-        precision, gradient = read(examples, offsets)
-        precision = weights[:, None, None] * precision
-        linear = weights[:, None] * gradient + np.einsum("nij,nj->ni", precision, offsets)
+        evidence = read(examples, offsets, prior)
+        precision = weights[:, None, None] * evidence.precision
+        linear = weights[:, None] * evidence.gradient + np.einsum("nij,nj->ni", precision, offsets)
         result = posteriors(precision, linear, clusters, prior)
         if options is not None:
             prior = options.maximised(result, prior)
+            prior = options.scales_maximised(evidence.draws, sum(len(e.values) for e in examples), prior)
         before, offsets = offsets, result.means[clusters] + result.deviations
         if np.abs(offsets - before).max() < CHANGE:
             break
-    return result, prior
+    return result, evidence.draws, prior
+
+
+def with_draws(scales: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """``(R,)`` probabilities, from ``scales (R,)`` before and ``draws (n, R)`` of n sequences (a Dirichlet prior)."""
+    total = DRAWS * scales + draws.sum(0)
+    return np.asarray(total / total.sum())
 
 
 def linear_offsets(examples: list[Example], clusters: np.ndarray, options: PriorOptions) -> np.ndarray:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 import seqmodels as sm
@@ -72,8 +76,8 @@ def joint(model: sm.LatentOffset, n: int) -> tuple[np.ndarray, np.ndarray]:
     return mean, covariance
 
 
-def exact(model: sm.LatentOffset, items: list[np.ndarray], prior: OffsetPrior) -> float:
-    """``log p`` of sequences of one speaker together, raw units; NaN is summed out."""
+def exact(model: sm.LatentOffset, items: list[np.ndarray], prior: OffsetPrior, scale: float = 1.0) -> float:
+    """``log p`` of sequences of one speaker together, raw units, of one scale; NaN is summed out."""
     lengths = [len(x) for x in items]
     ones = np.ones((sum(lengths), sum(lengths)))
     mean = np.tile(prior.mean, sum(lengths))
@@ -82,7 +86,7 @@ def exact(model: sm.LatentOffset, items: list[np.ndarray], prior: OffsetPrior) -
         of_mean, of_covariance = joint(model, n)
         now = slice(begin, begin + 2 * n)
         mean[now] += of_mean
-        covariance[now, now] += of_covariance + np.kron(np.ones((n, n)), prior.within)
+        covariance[now, now] += scale**2 * of_covariance + np.kron(np.ones((n, n)), prior.within)
         log_det += float(
             np.sum(model.encoding_.log_det(item)) * (n if np.ndim(model.encoding_.log_det(item)) == 0 else 1)
         )
@@ -121,6 +125,71 @@ def test_missing_values_are_integrated_out_exactly(inner: sm.SequenceModel) -> N
     assert_allclose([stream.update(x) for x in X[3]], model.log_prob_steps(X[3:4])[0], rtol=0, atol=1e-10)
 
 
+SCALES, PROBABILITIES, RATE = (0.5, 1.0, 3.0), np.array([0.2, 0.5, 0.3]), 0.4
+
+
+def scaled(inner: sm.SequenceModel, between: np.ndarray, probabilities: np.ndarray) -> sm.LatentOffset:
+    """With a prior of scales that is told."""
+    model = sm.LatentOffset(inner, n_folds=0, max_iter=1, scales=SCALES, dtype="float64")
+    model.fit(sequences(), validation=None)
+    model.prior_ = OffsetPrior(np.array([0.1, -0.2]), between, 0 * WITHIN, probabilities, RATE)
+    return model
+
+
+@pytest.mark.parametrize("inner", [GAUSSIAN, DIAGONAL, REGRESSION, LINEAR_NETWORK], ids=repr)
+def test_scales_are_summed_out_of_what_has_a_known_offset(inner: sm.SequenceModel) -> None:
+    model = scaled(inner, 1e-12 * BETWEEN, PROBABILITIES)
+    plain = copy.copy(model)
+    x = sequences().items[0]
+    each = []  # nats of each step under each scale
+    for scale in SCALES:
+        plain.scales, plain.prior_ = (scale,), replace(model.prior_, scales=np.ones(1), rate=0.0)
+        each.append(plain.log_prob_steps([x])[0])
+    expected = [
+        logsumexp([chain_log_prob(path) + sum(each[g][t] for t, g in enumerate(path)) for path in paths(n)])
+        for n in range(1, len(x) + 1)
+    ]
+    assert_allclose(np.cumsum(model.log_prob_steps([x])[0]), expected, rtol=0, atol=1e-6)
+
+
+def paths(n: int) -> Iterator[tuple[int, ...]]:
+    return itertools.product(range(len(SCALES)), repeat=n)
+
+
+def chain_log_prob(path: tuple[int, ...]) -> float:
+    """Of one path of scales, which stay or are drawn anew."""
+    stays = [RATE * PROBABILITIES[b] + (1 - RATE) * (a == b) for a, b in itertools.pairwise(path)]
+    return float(np.log(PROBABILITIES[path[0]]) + np.log(stays).sum())
+
+
+@pytest.mark.parametrize("inner", [GAUSSIAN, REGRESSION, LINEAR_NETWORK], ids=repr)
+def test_a_scale_that_is_certain_scales_the_covariance(inner: sm.SequenceModel) -> None:
+    model = scaled(inner, BETWEEN, np.array([0.0, 0.0, 1.0]))
+    found = [exact(model, [x], model.prior_, SCALES[2]) for x in sequences()]
+    assert_allclose(model.log_prob(sequences()), found, rtol=0, atol=1e-9)
+
+
+def test_scales_are_learned_and_enrolled() -> None:
+    rng = np.random.default_rng(2)
+    X, clusters = [], []
+    for speaker in range(12):
+        scale = 2.0 if speaker % 4 == 0 else 0.5
+        X += list(rng.normal(0, 1, 2) + scale * rng.standard_normal((4, 20, 2)))
+        clusters += [str(speaker)] * 4
+    train = sm.Sequences(X[:32], clusters=clusters[:32])
+    inner = sm.HMM(1, observation=sm.GaussianMixture(1))
+    model = sm.LatentOffset(inner, n_folds=0, scales=(0.5, 1.0, 2.0)).fit(train)
+    # The deviation of all that it was fitted to is about 1.1. A sequence keeps its scale; two of eight have the 2.
+    assert model.prior_.rate < 0.1
+    assert_allclose(model.prior_.scales, [0.6, 0.15, 0.25], atol=0.15)
+    loud, soft = X[32:36], X[36:40]
+    assert model.enrol(loud[:2]).prior_.scales[2] > model.prior_.scales[2] > model.enrol(soft[:2]).prior_.scales[2]
+    assert model.enrol(loud[:2]).score(loud[2:]) > model.score(loud[2:]) > model.enrol(soft[:2]).score(loud[2:])
+    one = sm.LatentOffset(inner, n_folds=0).fit(train)
+    assert model.score(X[32:]) > one.score(X[32:]) + 0.1
+    assert model.n_parameters_ == one.n_parameters_ + 3
+
+
 def test_missing_values_of_an_autoregression_are_refused() -> None:
     model, x = fitted(REGRESSION), np.array(sequences().items[0])
     x[1, 0] = np.nan
@@ -140,7 +209,8 @@ def test_enrolment_conditions_on_what_is_not_scored(inner: sm.SequenceModel) -> 
 
 
 def test_an_enrolled_model_is_saved(tmp_path: Path) -> None:
-    model = fitted(GAUSSIAN).enrol(list(sequences())[:2])
+    model = sm.LatentOffset(GAUSSIAN, n_folds=0, max_iter=2, scales=(0.7, 1.4)).fit(sequences(), validation=None)
+    model = model.enrol(list(sequences())[:2])
     model.save(tmp_path / "model")
     loaded = sm.load(tmp_path / "model")
     assert isinstance(loaded, sm.LatentOffset)
@@ -193,7 +263,13 @@ def test_what_it_cannot_wrap_is_refused() -> None:
     mixed = [np.stack([rng.standard_normal(9), rng.poisson(2, 9)], 1) for _ in range(3)]
     with pytest.raises(ValueError, match="no mixture of Gaussians"):
         sm.LatentOffset(sm.GRU(d_model=8, max_steps=1, observation=columns)).fit(mixed)
-    for wrong in ({"covariance_type": "tied"}, {"n_folds": -1}, {"prior_variance": 0.0}, {"max_iter": 0}):
+    for wrong in (
+        {"covariance_type": "tied"},
+        {"n_folds": -1},
+        {"prior_variance": 0.0},
+        {"max_iter": 0},
+        {"scales": ()},
+    ):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}"):
             sm.LatentOffset(GAUSSIAN, **wrong).fit(sequences())  # type: ignore[arg-type]
     with pytest.raises(sm.NotFittedError, match="not fitted"):
