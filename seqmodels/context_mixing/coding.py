@@ -53,6 +53,9 @@ from seqmodels.context_mixing.tables import (
 )
 from seqmodels.context_mixing.undo import UndoLog, begin_step, keep_bucket, keep_floats, keep_integer
 
+# What is learned from a symbol: nothing; counters and what followed what; what they mean, weights and refinements; all.
+NOTHING, COUNTS, MEANINGS, EVERYTHING = 0, 1, 2, 3
+
 BIAS = 0.3  # the input that is always there
 CONFIDENCE_SCALE = 4.0
 SYMBOLS_IN_INDIRECT = 1 << 16
@@ -71,6 +74,7 @@ class Decisions(NamedTuple):
     mixed: np.ndarray  # (D,) probability before it is refined
     refined_at: np.ndarray  # (D, N_REFINEMENTS) entries of ``floats``
     above: np.ndarray  # (D,) the share of the entry after each
+    p: np.ndarray  # (D,) probability of bit 1
 
 
 def new_decisions(tables: MixingTables) -> Decisions:
@@ -87,6 +91,7 @@ def new_decisions(tables: MixingTables) -> Decisions:
         np.zeros((depth, n_matches), dtype=np.int64),
         np.zeros(depth),
         np.zeros((depth, N_REFINEMENTS), dtype=np.int64),
+        np.zeros(depth),
         np.zeros(depth),
     )
 
@@ -346,7 +351,48 @@ def probability(
         decisions.logits[bit],
     )
     decisions.mixed[bit] = logistic(logit)
-    return refined(tables, registers, node, logit, decisions.refined_at[bit], decisions.above, bit)
+    p = refined(tables, registers, node, logit, decisions.refined_at[bit], decisions.above, bit)
+    decisions.p[bit] = p
+    return p
+
+
+@compiled
+def log_odds_of_decisions(
+    tables: MixingTables,
+    registers: np.ndarray,
+    recent: np.ndarray,
+    symbol: int,
+    end: int,
+    decisions: Decisions,
+    log_odds: np.ndarray,
+) -> None:
+    """Set ``log_odds (n_bits + 1,)`` to those of the end and of each bit of a symbol, given that it is no end.
+
+    The decision on the end is below symbol 0 here, so what leads to symbol 0 is looked at for its sake; ``log_odds`` is
+    0 for a decision that was certain or not needed.
+    """
+    n_bits = tables.n_bits
+    for bit in range(n_bits + 1):
+        log_odds[bit] = 0.0
+    if end == 1:
+        log_prob_of_symbol(tables, registers, recent, tables.n_symbols, 1, decisions)
+        log_end = math.log(decisions.p[n_bits])
+        log_symbols = math.log(1.0 - decisions.p[n_bits])  # of those below a node that leads to symbol 0
+        for bit in range(n_bits - 1, -1, -1):
+            if decisions.node[bit] == 0:
+                continue
+            log_zero, log_one = math.log(1.0 - decisions.p[bit]), math.log(decisions.p[bit])
+            log_end += log_zero
+            log_odds[bit + 1] = log_one - (log_zero + log_symbols)
+            high, low = max(log_one, log_zero + log_symbols), min(log_one, log_zero + log_symbols)
+            log_symbols = high + math.log1p(math.exp(low - high))
+        log_odds[0] = log_end - log_symbols
+    log_prob_of_symbol(tables, registers, recent, symbol, end, decisions)
+    for bit in range(n_bits):
+        if symbol == tables.n_symbols or decisions.node[bit] == 0:
+            log_odds[bit + 1] = 0.0
+        elif end == 0 or decisions.node[bit] != 1 << bit:
+            log_odds[bit + 1] = math.log(decisions.p[bit]) - math.log(1.0 - decisions.p[bit])
 
 
 @compiled
@@ -398,9 +444,15 @@ def log_probs_of_all(
 
 @compiled
 def learn(
-    tables: MixingTables, registers: np.ndarray, symbol: int, decisions: Decisions, log: UndoLog, is_logged: bool
+    tables: MixingTables,
+    registers: np.ndarray,
+    symbol: int,
+    learned: int,
+    decisions: Decisions,
+    log: UndoLog,
+    is_logged: bool,
 ) -> None:
-    """Learn from a symbol whose decisions are set."""
+    """Learn from a symbol whose decisions are set: ``COUNTS``, ``MEANINGS`` or ``EVERYTHING``."""
     n_bits = tables.n_bits
     leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
     registers[N_LEARNED] += 1
@@ -417,8 +469,11 @@ def learn(
         if group != prepared:
             prepared = group
             first = node >> (bit % BITS_PER_BUCKET)
-            prepare_buckets(tables, decisions.hashes, first, decisions.buckets[group], log, is_logged)
-        learn_counters(tables, decisions.buckets[group], node, bit, y, decisions, log, is_logged)
+            if learned & COUNTS:
+                prepare_buckets(tables, decisions.hashes, first, decisions.buckets[group], log, is_logged)
+        learn_counters(tables, decisions.buckets[group], node, bit, y, learned, decisions, log, is_logged)
+        if not learned & MEANINGS:
+            continue
         for q in range(len(tables.match_lengths)):
             if decisions.expected[bit, q] >= 0:
                 length = min(registers[MATCH + 2 * q + 1], N_MATCH_LENGTHS - 1)
@@ -461,6 +516,7 @@ def learn_counters(
     node: int,
     bit: int,
     y: int,
+    learned: int,
     decisions: Decisions,
     log: UndoLog,
     is_logged: bool,
@@ -469,10 +525,12 @@ def learn_counters(
     depth = bit % BITS_PER_BUCKET
     entry = (1 << depth) | (node & ((1 << depth) - 1))
     for i in range(len(tables.contexts)):
+        if buckets[i] < 0:
+            continue
         at = buckets[i] * BUCKET + entry
         counter = int(tables.counters[at])
         history, level, p = counter & (N_HISTORIES - 1), (counter >> 9) & 63, counter >> 15
-        if history > 0:
+        if history > 0 and learned & MEANINGS:
             meaning = i * N_HISTORIES + history
             count = tables.floats[tables.map_counts_at + meaning]
             if is_logged:
@@ -488,6 +546,8 @@ def learn_counters(
             tables.floats[pair + 1] += error
             if count < tables.options[tables_.MAP_LIMIT]:
                 tables.floats[tables.map_counts_at + meaning] = count + 1.0
+        if not learned & COUNTS:
+            continue
         if y == 1:
             p = min(65_535, p + max(1, int((65_535 - p) * tables.rates[level])))
         else:
@@ -577,12 +637,13 @@ def read(
     recent: np.ndarray,
     symbols: np.ndarray,
     first_end: int,
-    is_learned: bool,
+    learned: int,
     decisions: Decisions,
     log: UndoLog,
     is_logged: bool,
     log_prob: np.ndarray,
     all_log_probs: np.ndarray,
+    log_odds: np.ndarray,
 ) -> None:
     """Read the symbols of one sequence, or a part of it: the log-probability of each, then what is learned from it.
 
@@ -590,10 +651,11 @@ def read(
         tables, registers, recent, decisions, log: are written.
         symbols: the last may be V, the end.
         first_end: the step from which on the end is an event.
-        is_learned: whether tables follow what is read.
+        learned: what of the tables follows what is read.
         is_logged: whether changes are kept in the log, as long as there is room.
         log_prob: ``(T,)`` is set; of no length: nothing is predicted, and nothing learned but what followed what.
         all_log_probs: ``(T, V + 1)`` is set to those of all symbols; or of no rows.
+        log_odds: ``(T, n_bits + 1)`` is set to those of the decisions, see ``log_odds_of_decisions``; or of no rows.
     """
     for t in range(len(symbols)):
         symbol = int(symbols[t])
@@ -601,9 +663,11 @@ def read(
         is_kept = is_logged and begin_step(log, registers)
         if len(all_log_probs) > 0:
             log_probs_of_all(tables, registers, recent, end, decisions, all_log_probs[t])
+        if len(log_odds) > 0:
+            log_odds_of_decisions(tables, registers, recent, symbol, end, decisions, log_odds[t])
         if len(log_prob) > 0:
             log_prob[t] = log_prob_of_symbol(tables, registers, recent, symbol, end, decisions)
-            if is_learned:
-                learn(tables, registers, symbol, decisions, log, is_kept)
+            if learned != NOTHING:
+                learn(tables, registers, symbol, learned, decisions, log, is_kept)
         if symbol < tables.n_symbols:
-            advance(tables, registers, recent, symbol, is_learned, log, is_kept)
+            advance(tables, registers, recent, symbol, bool(learned & COUNTS), log, is_kept)

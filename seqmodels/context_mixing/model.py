@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from seqmodels.binary_code import BinaryCode, limited
 from seqmodels.compiled import warn_if_slow
 from seqmodels.context_mixing import tables
 from seqmodels.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTables
@@ -42,7 +43,8 @@ class ContextMixing(SequenceModel):
 
     Args:
         adaptive: whether it goes on learning from each sequence that it reads, from the fitted model on; else it is
-            frozen after ``fit``. Read by ``fit``.
+            frozen after ``fit``, which then learns the weights for counters that do not follow the text (from the last
+            tenth of the training steps, before these are counted). Read by ``fit``.
         n_buckets: room of each context, for 3 decisions after a string each, 32 bytes; strings replace others when it
             is filled. ``"auto"``: four for each step of the training data, at most 524,288 (16 MiB a context).
 
@@ -109,7 +111,7 @@ class ContextMixing(SequenceModel):
         self.n_steps_ = sum(len(values) for _, values in rows)
         warn_if_slow("ContextMixing", self.n_steps_)
         learned = self._empty(np.zeros(n_positions(rows), dtype=np.int64))
-        self.n_learned_, total = learn_from(learned, rows, self.length_ == "stop")
+        self.n_learned_, total = learn_from(learned, rows, self.length_ == "stop", not self.adaptive)
         self._set_tables(learned)
         self.converged_ = True
         n_units = sum(example.weight * example.n_units for example in train)
@@ -173,6 +175,16 @@ class ContextMixing(SequenceModel):
                 reader.read_source(source)
                 log_probs = reader.read_all(events, 1 if has_end else len(events))
             result.append(log_probs if has_end else log_probs[:, :-1])
+        return result
+
+    def _decision_log_odds(self, code: BinaryCode, examples: list[Example]) -> list[np.ndarray]:
+        has_end, result = self.length_ == "stop", []
+        for example in examples:
+            source, values = _row(example)
+            events = np.append(values, self.encoding_.size) if has_end else values
+            with self._readers.reader() as reader:
+                reader.read_source(source)
+                result.append(limited(reader.read_decisions(events, 1 if has_end else len(events))))
         return result
 
     # -- one step at a time --------------------------------------------------------------------------------

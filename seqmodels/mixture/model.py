@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 
 from seqmodels.array_checks import array_of, check_between, check_sums
+from seqmodels.binary_code import BinaryCode
 from seqmodels.encodings import Encoding
 from seqmodels.fitting import apply_setting, check_arguments, checked_data
 from seqmodels.generation import Cursor
@@ -20,7 +21,7 @@ from seqmodels.mixture.cursor import MixtureCursor
 from seqmodels.mixture.density_gate import DensityGate
 from seqmodels.mixture.gated_cursor import GatedCursor
 from seqmodels.mixture.held_out import hold_out_steps
-from seqmodels.mixture.symbol_gate import GatedDecisions, Layout, SymbolGate, log_odds_of_path
+from seqmodels.mixture.symbol_gate import GatedDecisions, Layout, SymbolGate
 from seqmodels.mixture.weights import FixedShare, Weights, fit_prior, fit_rate
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation, OneOf
@@ -248,7 +249,7 @@ class Mixture(SequenceModel):
         if self.weights == "gated" and self.encoding_.reads == "vectors":
             self.weights_ = DensityGate.fit(prior, log_p)
         elif self.weights == "gated":
-            layout = Layout(self.encoding_.size, self.length_ == "stop")
+            layout = Layout(BinaryCode(self.encoding_.size, self.length_ == "stop"), len(self.members_))
             self.weights_ = SymbolGate.fit(layout, prior, *self._decisions(layout, held_out))
         elif self.weights == "switching":
             self.weights_ = FixedShare(prior, fit_rate(prior, log_p, sample_weight))
@@ -314,11 +315,7 @@ class Mixture(SequenceModel):
         for member in self._members_in_precision():
             odds: list[np.ndarray] = []
             for group in self._groups(examples):
-                tables = member._event_log_probs(group)
-                odds += [
-                    log_odds_of_path(layout, table, d)
-                    for table, d in zip(tables, decisions[len(odds) : len(odds) + len(group)], strict=True)
-                ]
+                odds += member._decision_log_odds(layout.code, group)
             each.append(odds)
         return [np.stack(odds, axis=-1) for odds in zip(*each, strict=True)], decisions
 
@@ -374,7 +371,7 @@ class Mixture(SequenceModel):
             scale = _between("scale", state["scale"], -LARGEST, LARGEST)
             self.weights_ = DensityGate(bias, scale, rate, _between("decay", state["decay"], 0, 1))
         elif self.weights == "gated":
-            layout = Layout(self.encoding_.size, self.length_ == "stop")
+            layout = Layout(BinaryCode(self.encoding_.size, self.length_ == "stop"), len(self.members_))
             table = array_of(state, "table", np.float64, (layout.n_rows, n_models))
             self.weights_ = SymbolGate(layout, check_between("table", table, -LARGEST, LARGEST), rate)
         else:

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, logsumexp
 
 import seqmodels as sm
+from seqmodels.binary_code import BinaryCode
 from seqmodels.generation import event_log_probs
 from seqmodels.mixture.held_out import hold_out_steps
 from seqmodels.mixture.model import WeightsName
@@ -118,16 +119,22 @@ def test_a_gate_of_bits_is_logistic_regression_on_log_odds() -> None:
     mixture = sm.Mixture.from_fitted(members, X, weights="gated")
     gate = mixture.weights_
     assert isinstance(gate, SymbolGate)
-    weights, past = gate.weights.copy(), [2, 2]
+    weights, past, recent = gate.weights.copy(), [2, 2], np.zeros(2)
     for t, found in enumerate(mixture.log_prob_steps(X[:1])[0]):
         p = np.array([m.predict_next(X[0][:t]).probs.numpy() for m in members])
         odds = np.log(p[:, 1]) - np.log(p[:, 0])
-        first, pair = gate.layout.n_nodes * (1 + past[-1]), gate.layout.n_nodes * 4 + past[-1] * 3 + past[-2]
-        rows = [1, first + 1, pair]
+        first, pair = gate.layout.code.n_nodes * (1 + past[-1]), gate.layout.code.n_nodes * 4 + past[-1] * 3 + past[-2]
+        bins = np.clip(np.floor((odds + 9) / 2), 0, 8).astype(int)  # of two nats each
+        binned = gate.layout.code.n_nodes * 4 + 9 + bins[0] * 9 + bins[1]
+        level = min(int(abs(recent[1] - recent[0]) * 8 + 0.5), 4)
+        number = level + 4 * (recent[1] > recent[0]) if level else 0
+        lead = gate.layout.code.n_nodes * 4 + 9 + 81 + 2 * number + 1
+        rows = [1, first + 1, pair, binned, lead]
         p_one = expit(weights[rows].sum(0) @ odds)
         assert_allclose(np.exp(found), p_one if X[0][t] else 1 - p_one, rtol=1e-10)
         for row in rows:
             weights[row] += gate.rate * (X[0][t] - p_one) * odds
+        recent = 0.8 * recent + 0.2 * np.log(p[:, X[0][t]])
         past.append(int(X[0][t]))
 
 
@@ -149,15 +156,15 @@ def test_a_gate_learns_which_member_knows_a_context() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("has_end", [False, True])
 def test_a_layout_has_a_decision_for_each_two_sides(size: int, has_end: bool) -> None:
-    layout = Layout(size, has_end)
-    n_open = sum(int(layout.is_open(np.arange(1 << d, 2 << d), d).sum()) for d in range(layout.n_bits))
+    code = BinaryCode(size, has_end)
+    n_open = sum(int(code.is_open(np.arange(1 << d, 2 << d), d).sum()) for d in range(code.n_bits))
     assert n_open == size - 1
 
 
 def test_large_alphabets_share_rows() -> None:
-    layout = Layout(5_000, True)
+    layout = Layout(BinaryCode(5_000, True), 2)
     contexts = layout.contexts(np.array([4_999, 5_000]), np.array([5_000, 0]))
-    rows = np.where(contexts >= 0, contexts + layout.n_nodes - 1, -1 - contexts)
+    rows = np.where(contexts >= 0, contexts + layout.code.n_nodes - 1, -1 - contexts)
     assert rows.max() < layout.n_rows < 1_000_000
 
 
