@@ -53,9 +53,6 @@ from seqmodels.context_mixing.tables import (
 )
 from seqmodels.context_mixing.undo import UndoLog, begin_step, keep_bucket, keep_floats, keep_integer
 
-# What is learned from a symbol: nothing; counters and what followed what; what they mean, weights and refinements; all.
-NOTHING, COUNTS, MEANINGS, EVERYTHING = 0, 1, 2, 3
-
 BIAS = 0.3  # the input that is always there
 CONFIDENCE_SCALE = 4.0
 SYMBOLS_IN_INDIRECT = 1 << 16
@@ -444,15 +441,9 @@ def log_probs_of_all(
 
 @compiled
 def learn(
-    tables: MixingTables,
-    registers: np.ndarray,
-    symbol: int,
-    learned: int,
-    decisions: Decisions,
-    log: UndoLog,
-    is_logged: bool,
+    tables: MixingTables, registers: np.ndarray, symbol: int, decisions: Decisions, log: UndoLog, is_logged: bool
 ) -> None:
-    """Learn from a symbol whose decisions are set: ``COUNTS``, ``MEANINGS`` or ``EVERYTHING``."""
+    """Learn from a symbol whose decisions are set."""
     n_bits = tables.n_bits
     leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
     registers[N_LEARNED] += 1
@@ -469,11 +460,8 @@ def learn(
         if group != prepared:
             prepared = group
             first = node >> (bit % BITS_PER_BUCKET)
-            if learned & COUNTS:
-                prepare_buckets(tables, decisions.hashes, first, decisions.buckets[group], log, is_logged)
-        learn_counters(tables, decisions.buckets[group], node, bit, y, learned, decisions, log, is_logged)
-        if not learned & MEANINGS:
-            continue
+            prepare_buckets(tables, decisions.hashes, first, decisions.buckets[group], log, is_logged)
+        learn_counters(tables, decisions.buckets[group], node, bit, y, decisions, log, is_logged)
         for q in range(len(tables.match_lengths)):
             if decisions.expected[bit, q] >= 0:
                 length = min(registers[MATCH + 2 * q + 1], N_MATCH_LENGTHS - 1)
@@ -516,7 +504,6 @@ def learn_counters(
     node: int,
     bit: int,
     y: int,
-    learned: int,
     decisions: Decisions,
     log: UndoLog,
     is_logged: bool,
@@ -525,12 +512,10 @@ def learn_counters(
     depth = bit % BITS_PER_BUCKET
     entry = (1 << depth) | (node & ((1 << depth) - 1))
     for i in range(len(tables.contexts)):
-        if buckets[i] < 0:
-            continue
         at = buckets[i] * BUCKET + entry
         counter = int(tables.counters[at])
         history, level, p = counter & (N_HISTORIES - 1), (counter >> 9) & 63, counter >> 15
-        if history > 0 and learned & MEANINGS:
+        if history > 0:
             meaning = i * N_HISTORIES + history
             count = tables.floats[tables.map_counts_at + meaning]
             if is_logged:
@@ -546,8 +531,6 @@ def learn_counters(
             tables.floats[pair + 1] += error
             if count < tables.options[tables_.MAP_LIMIT]:
                 tables.floats[tables.map_counts_at + meaning] = count + 1.0
-        if not learned & COUNTS:
-            continue
         if y == 1:
             p = min(65_535, p + max(1, int((65_535 - p) * tables.rates[level])))
         else:
@@ -637,7 +620,7 @@ def read(
     recent: np.ndarray,
     symbols: np.ndarray,
     first_end: int,
-    learned: int,
+    is_learned: bool,
     decisions: Decisions,
     log: UndoLog,
     is_logged: bool,
@@ -651,7 +634,7 @@ def read(
         tables, registers, recent, decisions, log: are written.
         symbols: the last may be V, the end.
         first_end: the step from which on the end is an event.
-        learned: what of the tables follows what is read.
+        is_learned: whether tables follow what is read.
         is_logged: whether changes are kept in the log, as long as there is room.
         log_prob: ``(T,)`` is set; of no length: nothing is predicted, and nothing learned but what followed what.
         all_log_probs: ``(T, V + 1)`` is set to those of all symbols; or of no rows.
@@ -667,7 +650,7 @@ def read(
             log_odds_of_decisions(tables, registers, recent, symbol, end, decisions, log_odds[t])
         if len(log_prob) > 0:
             log_prob[t] = log_prob_of_symbol(tables, registers, recent, symbol, end, decisions)
-            if learned != NOTHING:
-                learn(tables, registers, symbol, learned, decisions, log, is_kept)
+            if is_learned:
+                learn(tables, registers, symbol, decisions, log, is_kept)
         if symbol < tables.n_symbols:
-            advance(tables, registers, recent, symbol, bool(learned & COUNTS), log, is_kept)
+            advance(tables, registers, recent, symbol, is_learned, log, is_kept)

@@ -43,8 +43,7 @@ class ContextMixing(SequenceModel):
 
     Args:
         adaptive: whether it goes on learning from each sequence that it reads, from the fitted model on; else it is
-            frozen after ``fit``, which then learns the weights for counters that do not follow the text (from the last
-            tenth of the training steps, before these are counted). Read by ``fit``.
+            frozen after ``fit``. Read by ``fit``.
         n_buckets: room of each context, for 3 decisions after a string each, 32 bytes; strings replace others when it
             is filled. ``"auto"``: four for each step of the training data, at most 524,288 (16 MiB a context).
 
@@ -111,7 +110,7 @@ class ContextMixing(SequenceModel):
         self.n_steps_ = sum(len(values) for _, values in rows)
         warn_if_slow("ContextMixing", self.n_steps_)
         learned = self._empty(np.zeros(n_positions(rows), dtype=np.int64))
-        self.n_learned_, total = learn_from(learned, rows, self.length_ == "stop", not self.adaptive)
+        self.n_learned_, total = learn_from(learned, rows, self.length_ == "stop")
         self._set_tables(learned)
         self.converged_ = True
         n_units = sum(example.weight * example.n_units for example in train)

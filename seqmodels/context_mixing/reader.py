@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from seqmodels.context_mixing.coding import EVERYTHING, NOTHING, changes_per_step, log_probs_of_all, new_decisions, read
+from seqmodels.context_mixing.coding import changes_per_step, log_probs_of_all, new_decisions, read
 from seqmodels.context_mixing.contexts import N_LEARNED, N_REGISTERS, POSITION, begin
 from seqmodels.context_mixing.tables import MixingTables
 from seqmodels.context_mixing.undo import IS_INCOMPLETE, STEPS, UndoLog, new_log, roll_back
@@ -113,7 +113,7 @@ class Reader:
             self.recent,
             np.ascontiguousarray(symbols, dtype=np.int64),
             first_end,
-            EVERYTHING if self.is_learning else NOTHING,
+            self.is_learning,
             self.decisions,
             self.log,
             True,

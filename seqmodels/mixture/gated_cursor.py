@@ -125,6 +125,8 @@ class GatedCursor:
 
     def _after(self, changed: Changed, rows: np.ndarray, step: np.ndarray) -> Changed:
         """Once rows ``(B, J)`` went by ``step (B, K)``."""
+        if self.gate.rate == 0:
+            return changed
         after = dict(changed)
         block = rows // BLOCK
         for number in np.unique(block).tolist():

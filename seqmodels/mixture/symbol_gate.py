@@ -9,9 +9,10 @@ of the rows that small contexts choose from sets of weights:
 - by the decision and the last symbol;
 - by the last two symbols;
 - by the log-odds of the models, each in a few bins, so that what a model that is sure counts is learned;
-- by the model that was best in the last symbols, by how much, and by the place of the decision in the symbol.
+- by the place of the decision in the symbol, and by the model that was best in the last symbols, and by how much.
 
-After a symbol each row that was chosen goes up the gradient of its log-probability: ``w += η (bit - p) l``.
+After a symbol each row that was chosen goes up the gradient of its log-probability: ``w += η (bit - p) l``. A gate that
+is to stay as it was fitted has η = 0, and does not look at which model was best.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ class Layout:
     Attributes:
         code: the decisions.
         n_models: K.
+        n_leads: how many leads of the best model are told apart; 0: weights do not follow which that was.
     """
 
     code: BinaryCode
     n_models: int
+    n_leads: int = LEADS
 
     @property
     def n_last(self) -> int:
@@ -78,7 +81,7 @@ class Layout:
     @property
     def n_rows(self) -> int:
         """Of all sets."""
-        return self.leads_at + (1 + LEADS * self.n_models) * (self.code.n_bits + 1)
+        return self.leads_at + (1 + self.n_leads * self.n_models) * (self.code.n_bits + 1)
 
     def contexts(self, last: np.ndarray, before: np.ndarray) -> np.ndarray:
         """``(..., 3)`` as in ``kernels.gated_symbol_steps``, of the last symbol and the one before; V at the start."""
@@ -99,8 +102,8 @@ class Layout:
         best = recent.argmax(-1)
         others = np.sort(recent, axis=-1)
         lead = others[:, -1] - others[:, -2] if self.n_models > 1 else np.zeros(len(recent))
-        level = np.minimum(np.floor(lead / LEAD_STEP + 0.5), LEADS).astype(np.int64)
-        number = np.where(level > 0, LEADS * best + level, 0)
+        level = np.minimum(np.floor(lead / LEAD_STEP + 0.5), self.n_leads).astype(np.int64)
+        number = np.where(level > 0, self.n_leads * best + level, 0)
         return np.asarray(self.leads_at + number * (self.code.n_bits + 1))
 
 
@@ -134,8 +137,7 @@ class SymbolGate:
     Attributes:
         layout: of the symbols.
         weights: ``(R, K)``.
-        rate: η.
-        n_changed: rows that learning has changed.
+        rate: η; 0: weights stay as they are.
     """
 
     layout: Layout
@@ -151,16 +153,25 @@ class SymbolGate:
 
     @classmethod
     def fit(
-        cls, layout: Layout, prior: np.ndarray, log_odds: Sequence[np.ndarray], decisions: Sequence[GatedDecisions]
+        cls,
+        layout: Layout,
+        prior: np.ndarray,
+        log_odds: Sequence[np.ndarray],
+        decisions: Sequence[GatedDecisions],
+        *,
+        learns: bool = True,
     ) -> SymbolGate:
-        """Passes over held-out sequences, from the static weights; η is the best of the first pass."""
+        """Passes over held-out sequences, from the static weights; η is the best of the first pass.
+
+        ``learns``: whether weights go on learning within a sequence.
+        """
         initial = np.zeros((layout.n_rows, len(prior)))
         initial[: layout.code.n_nodes] = prior
         best = max(RATES, key=lambda rate: _run(layout, initial.copy(), rate, log_odds, decisions))
         weights = initial.copy()
         for n_passes in range(PASSES):
             _run(layout, weights, best / (1 + n_passes), log_odds, decisions)
-        return cls(layout, weights, best)
+        return cls(layout, weights, best if learns else 0.0)
 
     def steps(self, log_odds: Sequence[np.ndarray], decisions: Sequence[GatedDecisions]) -> list[np.ndarray]:
         """Nats of each step of each sequence."""
@@ -170,6 +181,8 @@ class SymbolGate:
         weights, results = self.weights.copy(), []
         for odds, each in zip(log_odds, decisions, strict=True):
             results.append(_steps(self.layout, weights, self.rate, odds, each))
+            if self.rate == 0:
+                continue
             restore_rows(each.bits, each.nodes, each.contexts, weights, self.weights)
             weights[self.layout.bins_at :] = self.weights[self.layout.bins_at :]
         return results
@@ -194,5 +207,5 @@ def _steps(
     from seqmodels.mixture.kernels import Leads, OddsBins, gated_symbol_steps
 
     bins = OddsBins(layout.bins_at, layout.n_bins, layout.n_binned, LARGEST_BINNED)
-    leads = Leads(layout.leads_at, LEADS, LEAD_STEP, RECENT_DECAY)
+    leads = Leads(layout.leads_at, layout.n_leads, LEAD_STEP, RECENT_DECAY)
     return gated_symbol_steps(log_odds, decisions.bits, decisions.nodes, decisions.contexts, weights, rate, bins, leads)

@@ -102,7 +102,7 @@ def read_twice(coding_: Any, contexts_: Any, undo_: Any, text: str) -> list[np.n
     contexts_.begin(learned, registers)
     decisions, log_prob = coding_.new_decisions(learned), np.zeros(len(values) + 1)
     events, none = np.append(values, 256), np.zeros((0, 0))
-    coding_.read(learned, registers, recent, events, 1, coding_.EVERYTHING, decisions, log, True, log_prob, none, none)
+    coding_.read(learned, registers, recent, events, 1, True, decisions, log, True, log_prob, none, none)
     each = np.zeros(257)
     coding_.log_probs_of_all(learned, registers, recent, 1, decisions, each)
     after = [log_prob, each, learned.counters.copy(), learned.floats.copy(), learned.integers.copy(), registers.copy()]
