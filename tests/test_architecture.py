@@ -129,6 +129,7 @@ ORDER = {
         "auditing",
     ],
     "mixture": [
+        "gate_rows",
         "kernels",
         "weights",
         "held_out",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from seqmodels.compiled import compiled
+from seqmodels.mixture.gate_rows import Leads, OddsBins
 
 
 @compiled
@@ -70,24 +70,6 @@ def gated_density_steps(log_p: np.ndarray, state: np.ndarray, rate: float, decay
             gain = min(max(log_p[t, k] - steps[t], -limit), limit)
             state[n_models + 1 + k] = decay * recent + (1.0 - decay) * gain
     return steps
-
-
-class OddsBins(NamedTuple):
-    """The rows that the log-odds of models choose, see ``Layout.binned``."""
-
-    at: int
-    n_bins: int
-    n_models: int
-    largest: float
-
-
-class Leads(NamedTuple):
-    """The rows that the best model of the last symbols chooses, see ``Layout.lead``."""
-
-    at: int
-    n_levels: int
-    step: float
-    decay: float
 
 
 @compiled

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqmodels.binary_code import BinaryCode, BinaryDecisions
+from seqmodels.mixture.gate_rows import Leads, OddsBins
 
 RATES = (0.0003, 0.001, 0.003, 0.01)  # of learning
 PASSES = 3
@@ -82,6 +83,16 @@ class Layout:
     def n_rows(self) -> int:
         """Of all sets."""
         return self.leads_at + (1 + self.n_leads * self.n_models) * (self.code.n_bits + 1)
+
+    @property
+    def odds_bins(self) -> OddsBins:
+        """The set of rows that log-odds choose."""
+        return OddsBins(self.bins_at, self.n_bins, self.n_binned, LARGEST_BINNED)
+
+    @property
+    def leads(self) -> Leads:
+        """The set of rows that the best model of the last symbols chooses."""
+        return Leads(self.leads_at, self.n_leads, LEAD_STEP, RECENT_DECAY)
 
     def contexts(self, last: np.ndarray, before: np.ndarray) -> np.ndarray:
         """``(..., 3)`` as in ``kernels.gated_symbol_steps``, of the last symbol and the one before; V at the start."""
@@ -204,8 +215,7 @@ def _steps(
     layout: Layout, weights: np.ndarray, rate: float, log_odds: np.ndarray, decisions: GatedDecisions
 ) -> np.ndarray:
     """``(T,)`` nats; ``weights`` are changed."""
-    from seqmodels.mixture.kernels import Leads, OddsBins, gated_symbol_steps
+    from seqmodels.mixture.kernels import gated_symbol_steps
 
-    bins = OddsBins(layout.bins_at, layout.n_bins, layout.n_binned, LARGEST_BINNED)
-    leads = Leads(layout.leads_at, layout.n_leads, LEAD_STEP, RECENT_DECAY)
-    return gated_symbol_steps(log_odds, decisions.bits, decisions.nodes, decisions.contexts, weights, rate, bins, leads)
+    bits, nodes, contexts = decisions.bits, decisions.nodes, decisions.contexts
+    return gated_symbol_steps(log_odds, bits, nodes, contexts, weights, rate, layout.odds_bins, layout.leads)
