@@ -68,10 +68,10 @@ MIXED: dict[str, tuple[str, Callable[[], sm.SequenceModel]]] = {
 DYNAMIC_MIXED = "LSTM, 140 s"
 # A mixture's name, its weights and its members.
 MIXTURES: dict[str, tuple[WeightsName, tuple[str, ...]]] = {
-    "static mixture of static models": ("static", ("frozen context mixing", "LSTM, 140 s", "7-gram")),
-    "contextual mixture of static models": ("contextual", ("frozen context mixing", "LSTM, 140 s", "7-gram")),
-    "switching mixture": ("switching", ("context mixing", "dynamic LSTM, 140 s")),
     "gated mixture": ("gated", ("context mixing", "dynamic LSTM, 140 s")),
+    "contextual mixture of static models": ("contextual", ("frozen context mixing", "LSTM, 140 s", "7-gram")),
+    "static mixture of static models": ("static", ("frozen context mixing", "LSTM, 140 s", "7-gram")),
+    "switching mixture": ("switching", ("context mixing", "dynamic LSTM, 140 s")),
 }
 BELOW = ("adaptive 7-gram", "dynamic Transformer, 120 s")  # whose names stand below their points
 
