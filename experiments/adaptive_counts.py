@@ -1,9 +1,13 @@
-"""What do counts gain by going on within a text? ``python -m experiments.adaptive_counts FOLDER``.
+"""What do counts gain by going on within a text? ``python -m experiments.adaptive_counts FOLDER [NAMES]``.
 
 ``FOLDER`` holds ``input.txt``. The split is nanoGPT's: the last 111,540 characters are held out. The order of n-grams
 and of PPM of bounded depth is chosen on as many characters before them (rows ``inside``), context trees have their
-default depth, and PPM of unbounded depth is order -1; all are then fitted on what is not held out. Nats a byte, and seconds of the processor in one thread, to fit and to score, go to
-``experiments/results/adaptive_counts/text.csv``; the score by position in the held-out text to ``position.csv``.
+default depth, and PPM of unbounded depth is order -1; all are then fitted on what is not held out. Nats a byte, and
+seconds of the processor in one thread, to fit and to score, go to ``experiments/results/adaptive_counts/text.csv``; the
+score by position in the held-out text to ``position.csv``.
+
+``NAMES`` is a file of names, one a line, which are short sequences: a tenth of them, drawn, is scored after the others,
+the end of each name being an event. Their figures go to ``names.csv``; given alone, as ``- NAMES``, only these.
 """
 
 import sys
@@ -49,8 +53,36 @@ def measure(model: SequenceModel, train: str, test: str) -> tuple[dict[str, obje
     return row, steps
 
 
+def short_sequences(path: Path) -> None:
+    """Of names: the order of the static n-gram is chosen on a tenth of them, which is then trained on as well."""
+    names = path.read_text().split()
+    order = np.random.default_rng(0).permutation(len(names))
+    parts = [[names[i] for i in part] for part in np.split(order, [len(names) * 8 // 10, len(names) * 9 // 10])]
+    train, chosen_on, test = parts
+    best = max((3, 4, 5, 6), key=lambda n: NGram(n).fit(train).score(chosen_on))
+    models = {
+        f"{best}-gram": NGram(best),
+        f"adaptive {best}-gram": NGram(best, adaptive=True),
+        "context tree, static": ContextTree(adaptive=False),
+        "context tree": ContextTree(),
+    }
+    rows = []
+    for name, model in models.items():
+        began = time.process_time()
+        score = model.fit([*train, *chosen_on]).score(test)
+        seconds = round(time.process_time() - began, 2)
+        rows.append({"model": name, "memory": model.memory_, "score": round(score, 4), "seconds": seconds})
+        print(rows[-1], flush=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    stamped(pd.DataFrame(rows)).to_csv(RESULTS / "names.csv", index=False)
+
+
 def main() -> None:
     torch.set_num_threads(1)
+    for path in sys.argv[2:]:
+        short_sequences(Path(path))
+    if sys.argv[1] == "-":
+        return
     text = str(data.text(Path(sys.argv[1]) / "input.txt")[0])
     first, test = text[:-HELD_OUT], text[-HELD_OUT:]
     for compiled in (ContextTree(2), PPM()):  # before anything is timed

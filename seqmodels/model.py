@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from seqmodels import distributed, storage
+from seqmodels.binary_code import BinaryCode, log_odds_of_path
 from seqmodels.display import html_facts, model_facts, settings_in_words, text_facts
 from seqmodels.encodings import Encoding
 from seqmodels.fitting import check_arguments, checked_data, fit_model, learn_setting
@@ -169,6 +170,15 @@ class SequenceModel(Configurable, ABC):
         """
         cursor = self.cursor()
         return [event_log_probs(cursor, np.asarray(example.values), example.source) for example in examples]
+
+    def _decision_log_odds(self, code: BinaryCode, examples: list[Example]) -> list[np.ndarray]:
+        """Of symbols: for each example ``(T, B)`` log-odds of the binary decisions that its steps are.
+
+        As ``binary_code.log_odds_of_path``; a model that makes binary decisions itself knows them without a table of
+        all symbols.
+        """
+        tables = self._event_log_probs(examples)
+        return [log_odds_of_path(code, p, np.asarray(e.values)) for p, e in zip(tables, examples, strict=True)]
 
     @abstractmethod
     def cursor(self, n_steps: int | None = None) -> Cursor:

@@ -340,6 +340,7 @@ FAMILIES = (
     _mixture("mixture-posterior", "posterior", "symbols"),
     _mixture("mixture-switching", "switching", "vectors"),
     _mixture("mixture-switching", "switching", "symbols"),
+    _mixture("mixture-contextual", "contextual", "symbols"),
     _mixture("mixture-gated", "gated", "vectors"),
     _mixture("mixture-gated", "gated", "symbols", "text"),
     _from("text", Family("hmm-ignoring", partial(sm.HMM, 2, max_iter=3, ignore_source=True), ("vectors", "symbols"))),

@@ -41,6 +41,7 @@ MODEL = {
     "precision",
     "main_memory",
     "compiled",
+    "binary_code",
     "randomness",
     "fitting",
     "model",
@@ -77,6 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "array_checks": set(),
     "forked": set(),
     "compiled": set(),
+    "binary_code": set(),
     "randomness": set(),
     "files": set(),
     "storage": {"files", "parameters", "version"},
@@ -131,6 +133,7 @@ ORDER = {
         "auditing",
     ],
     "mixture": [
+        "gate_rows",
         "kernels",
         "weights",
         "held_out",

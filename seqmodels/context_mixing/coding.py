@@ -71,6 +71,7 @@ class Decisions(NamedTuple):
     mixed: np.ndarray  # (D,) probability before it is refined
     refined_at: np.ndarray  # (D, N_REFINEMENTS) entries of ``floats``
     above: np.ndarray  # (D,) the share of the entry after each
+    p: np.ndarray  # (D,) probability of bit 1
 
 
 def new_decisions(tables: MixingTables) -> Decisions:
@@ -87,6 +88,7 @@ def new_decisions(tables: MixingTables) -> Decisions:
         np.zeros((depth, n_matches), dtype=np.int64),
         np.zeros(depth),
         np.zeros((depth, N_REFINEMENTS), dtype=np.int64),
+        np.zeros(depth),
         np.zeros(depth),
     )
 
@@ -346,7 +348,48 @@ def probability(
         decisions.logits[bit],
     )
     decisions.mixed[bit] = logistic(logit)
-    return refined(tables, registers, node, logit, decisions.refined_at[bit], decisions.above, bit)
+    p = refined(tables, registers, node, logit, decisions.refined_at[bit], decisions.above, bit)
+    decisions.p[bit] = p
+    return p
+
+
+@compiled
+def log_odds_of_decisions(
+    tables: MixingTables,
+    registers: np.ndarray,
+    recent: np.ndarray,
+    symbol: int,
+    end: int,
+    decisions: Decisions,
+    log_odds: np.ndarray,
+) -> None:
+    """Set ``log_odds (n_bits + 1,)`` to those of the end and of each bit of a symbol, given that it is no end.
+
+    The decision on the end is below symbol 0 here, so what leads to symbol 0 is looked at for its sake; ``log_odds`` is
+    0 for a decision that was certain or not needed.
+    """
+    n_bits = tables.n_bits
+    for bit in range(n_bits + 1):
+        log_odds[bit] = 0.0
+    if end == 1:
+        log_prob_of_symbol(tables, registers, recent, tables.n_symbols, 1, decisions)
+        log_end = math.log(decisions.p[n_bits])
+        log_symbols = math.log(1.0 - decisions.p[n_bits])  # of those below a node that leads to symbol 0
+        for bit in range(n_bits - 1, -1, -1):
+            if decisions.node[bit] == 0:
+                continue
+            log_zero, log_one = math.log(1.0 - decisions.p[bit]), math.log(decisions.p[bit])
+            log_end += log_zero
+            log_odds[bit + 1] = log_one - (log_zero + log_symbols)
+            high, low = max(log_one, log_zero + log_symbols), min(log_one, log_zero + log_symbols)
+            log_symbols = high + math.log1p(math.exp(low - high))
+        log_odds[0] = log_end - log_symbols
+    log_prob_of_symbol(tables, registers, recent, symbol, end, decisions)
+    for bit in range(n_bits):
+        if symbol == tables.n_symbols or decisions.node[bit] == 0:
+            log_odds[bit + 1] = 0.0
+        elif end == 0 or decisions.node[bit] != 1 << bit:
+            log_odds[bit + 1] = math.log(decisions.p[bit]) - math.log(1.0 - decisions.p[bit])
 
 
 @compiled
@@ -583,6 +626,7 @@ def read(
     is_logged: bool,
     log_prob: np.ndarray,
     all_log_probs: np.ndarray,
+    log_odds: np.ndarray,
 ) -> None:
     """Read the symbols of one sequence, or a part of it: the log-probability of each, then what is learned from it.
 
@@ -594,6 +638,7 @@ def read(
         is_logged: whether changes are kept in the log, as long as there is room.
         log_prob: ``(T,)`` is set; of no length: nothing is predicted, and nothing learned but what followed what.
         all_log_probs: ``(T, V + 1)`` is set to those of all symbols; or of no rows.
+        log_odds: ``(T, n_bits + 1)`` is set to those of the decisions, see ``log_odds_of_decisions``; or of no rows.
     """
     for t in range(len(symbols)):
         symbol = int(symbols[t])
@@ -601,6 +646,8 @@ def read(
         is_kept = is_logged and begin_step(log, registers)
         if len(all_log_probs) > 0:
             log_probs_of_all(tables, registers, recent, end, decisions, all_log_probs[t])
+        if len(log_odds) > 0:
+            log_odds_of_decisions(tables, registers, recent, symbol, end, decisions, log_odds[t])
         if len(log_prob) > 0:
             log_prob[t] = log_prob_of_symbol(tables, registers, recent, symbol, end, decisions)
             if is_learned:

@@ -30,11 +30,11 @@ def learn_from(tables: MixingTables, rows: list[Row], has_end: bool) -> tuple[in
     total = 0.0
     for source, values in rows:
         begin(tables, registers)
-        read(tables, registers, recent, source, 0, True, decisions, log, False, NO_STEPS, NO_ROWS)
+        read(tables, registers, recent, source, 0, True, decisions, log, False, NO_STEPS, NO_ROWS, NO_ROWS)
         events = np.append(values, tables.n_symbols) if has_end else values
         log_prob = np.empty(len(events))
         first_end = 1 if has_end else len(events)
-        read(tables, registers, recent, events, first_end, True, decisions, log, False, log_prob, NO_ROWS)
+        read(tables, registers, recent, events, first_end, True, decisions, log, False, log_prob, NO_ROWS, NO_ROWS)
         total += float(log_prob.sum())
         tables.symbols[registers[POSITION]] = tables.n_symbols
         registers[POSITION] += 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from seqmodels.binary_code import BinaryCode, limited
 from seqmodels.compiled import warn_if_slow
 from seqmodels.context_mixing import tables
 from seqmodels.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTables
@@ -136,6 +137,16 @@ class ContextMixing(SinglePassModel):
                 reader.read_source(source)
                 log_probs = reader.read_all(events, 1 if has_end else len(events))
             result.append(log_probs if has_end else log_probs[:, :-1])
+        return result
+
+    def _decision_log_odds(self, code: BinaryCode, examples: list[Example]) -> list[np.ndarray]:
+        has_end, result = self.length_ == "stop", []
+        for example in examples:
+            source, values = _row(example)
+            events = np.append(values, self.encoding_.size) if has_end else values
+            with self._readers.reader() as reader:
+                reader.read_source(source)
+                result.append(limited(reader.read_decisions(events, 1 if has_end else len(events))))
         return result
 
     # -- one step at a time --------------------------------------------------------------------------------

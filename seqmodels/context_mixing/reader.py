@@ -68,19 +68,25 @@ class Reader:
 
     def read_source(self, symbols: np.ndarray) -> None:
         """Symbols that are known: contexts for what follows."""
-        self._read(symbols, 0, NO_STEPS, NO_ROWS)
+        self._read(symbols, 0, NO_STEPS, NO_ROWS, NO_ROWS)
 
     def read(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
         """``(T,)`` log-probabilities; the end, V, is an event from step ``first_end`` on."""
         log_prob = np.empty(len(symbols))
-        self._read(symbols, first_end, log_prob, NO_ROWS)
+        self._read(symbols, first_end, log_prob, NO_ROWS, NO_ROWS)
         return log_prob
 
     def read_all(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
         """``(T, V + 1)`` log-probabilities of all symbols, and the end, at each step."""
         all_log_probs = np.empty((len(symbols), self.fitted.n_symbols + 1))
-        self._read(symbols, first_end, np.empty(len(symbols)), all_log_probs)
+        self._read(symbols, first_end, np.empty(len(symbols)), all_log_probs, NO_ROWS)
         return all_log_probs
+
+    def read_decisions(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
+        """``(T, n_bits + 1)`` log-odds of the end and of each bit of the symbols at each step."""
+        log_odds = np.empty((len(symbols), self.fitted.n_bits + 1))
+        self._read(symbols, first_end, np.empty(len(symbols)), NO_ROWS, log_odds)
+        return log_odds
 
     def next_log_probs(self, has_end: bool) -> np.ndarray:
         """``(V + 1,)`` log-probabilities of what may come next."""
@@ -88,7 +94,14 @@ class Reader:
         log_probs_of_all(self.tables, self.registers, self.recent, int(has_end), self.decisions, log_probs)
         return log_probs
 
-    def _read(self, symbols: np.ndarray, first_end: int, log_prob: np.ndarray, all_log_probs: np.ndarray) -> None:
+    def _read(
+        self,
+        symbols: np.ndarray,
+        first_end: int,
+        log_prob: np.ndarray,
+        all_log_probs: np.ndarray,
+        log_odds: np.ndarray,
+    ) -> None:
         needed = int(self.registers[POSITION]) - len(self.fitted.symbols) + len(symbols)
         if needed > len(self.recent):
             grown = np.zeros(2 * needed, dtype=np.int64)
@@ -106,6 +119,7 @@ class Reader:
             True,
             log_prob,
             all_log_probs,
+            log_odds,
         )
 
 

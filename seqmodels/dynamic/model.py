@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from seqmodels.dynamic.cursor import DynamicCursor
-from seqmodels.dynamic.segments import FlatWeights, LearningRule, SegmentReader
+from seqmodels.dynamic.segments import FlatWeights, LearningRule, ReadSegment, SegmentReader
 from seqmodels.dynamic.tuning import (
     choose_rates,
     gradient_statistics,
@@ -153,29 +153,50 @@ class Dynamic(WrappedModel):
     # -- many sequences ------------------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        return self._scored(examples, self._network()._steps, self._read)
+
+    def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
+        return self._scored(examples, self._network()._event_log_probs, self._read_events)
+
+    def _scored(
+        self,
+        examples: list[Example],
+        static: Callable[[list[Example]], list[np.ndarray]],
+        read: Callable[[FlatWeights, Row, LearningRule], list[np.ndarray]],
+    ) -> list[np.ndarray]:
+        """Of every step: by ``read`` where there is something to learn from, by ``static`` of the others."""
         self._check_tuned()
         network = self._network()
         rows = network._rows(examples)
         learning = [i for i, row in enumerate(rows) if self._learns_from(row) and self.lr_ > 0]
         others = [i for i in range(len(examples)) if i not in set(learning)]
-        steps: dict[int, np.ndarray] = {}
+        figures: dict[int, np.ndarray] = {}
         if others:
-            steps = dict(zip(others, network._steps([examples[i] for i in others]), strict=True))
+            figures = dict(zip(others, static([examples[i] for i in others]), strict=True))
         if learning:
             weights = FlatWeights(network._evaluation_module())
             rule = self._rule(weights.vector.clone(), self.lr_, self.decay_)
             for i in learning:
-                steps[i] = np.concatenate(self._read(weights, rows[i], rule))
-        return [steps[i] for i in range(len(examples))]
+                figures[i] = np.concatenate(read(weights, rows[i], rule))
+        return [figures[i] for i in range(len(examples))]
 
     def _read(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
         """The log-probability of the steps of each segment, float64, from the fitted weights on."""
+        return [segment.log_prob.double().cpu().numpy() for segment in self._segments(weights, row, rule)]
+
+    def _read_events(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
+        """``(S, V)``, or with ends ``(S, V + 1)``, of all that could come next, for each segment."""
+        each = self._segments(weights, row, rule, events=True)
+        return [segment.events.cpu().numpy() for segment in each if segment.events is not None]
+
+    def _segments(
+        self, weights: FlatWeights, row: Row, rule: LearningRule, *, events: bool = False
+    ) -> Iterator[ReadSegment]:
+        """Each segment, from the fitted weights on, which learn from it before the next is read."""
         weights.vector.copy_(rule.start)
-        parts = []
-        for log_prob, gradient in self._reader().segments(weights, row):
-            parts.append(log_prob.double().cpu().numpy())
-            rule.apply(weights.vector, gradient)
-        return parts
+        for segment in self._reader().segments(weights, row, events=events):
+            yield segment
+            rule.apply(weights.vector, segment.gradient)
 
     def _learns_from(self, row: Row) -> bool:
         """Whether there is a step after the first segment."""

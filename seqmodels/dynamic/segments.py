@@ -18,8 +18,11 @@ from torch import Tensor
 from seqmodels.neural.batches import PaddedBatch, Row, StepRange, Windowing, assemble
 from seqmodels.neural.io_module import SequenceModule
 from seqmodels.neural.network import map_state, select
-from seqmodels.neural.scoring import batch_log_prob
+from seqmodels.neural.scoring import batch_event_log_probs, batch_log_prob
 from seqmodels.observations import Observation
+
+# Of a batch and the network's states before it: a figure for each step, and the states after it.
+Scored = Callable[[PaddedBatch, Any], tuple[Tensor, Any]]
 
 # -- weights -----------------------------------------------------------------------------------------------------------
 
@@ -131,6 +134,21 @@ def window_at(windowing: Windowing, position: int) -> int:
 
 
 @dataclass(frozen=True)
+class ReadSegment:
+    """What one segment of S steps came to.
+
+    Attributes:
+        log_prob: (S,), nats of the steps.
+        gradient: as of ``FlatWeights.gradient``; None where there is nothing to follow.
+        events: (S, V), with ends (S, V + 1), nats of all that could come at each step; None where it was not asked for.
+    """
+
+    log_prob: Tensor
+    gradient: Tensor | None
+    events: Tensor | None
+
+
+@dataclass(frozen=True)
 class SegmentReader:
     """Reads rows by segments of ``segment`` steps."""
 
@@ -138,23 +156,27 @@ class SegmentReader:
     windowing: Windowing
     segment: int
 
-    def segments(self, weights: FlatWeights, row: Row, *, last: bool = False) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """For each segment the log-probability of its steps, ``(S,)``, and the gradient as of ``FlatWeights.gradient``.
+    def segments(
+        self, weights: FlatWeights, row: Row, *, last: bool = False, events: bool = False
+    ) -> Iterator[ReadSegment]:
+        """Every segment of a row.
 
         Weights that are changed before the next segment is asked for are those that it is read with. Nothing is learned
-        from the last segment, so it has no gradient unless ``last``.
+        from the last segment, so it has no gradient unless ``last``. ``events``: of symbols also the table of all that
+        could come next.
         """
         begin, window, state = row.first, window_at(self.windowing, row.first), None
         while begin < row.n_steps:
             end = min(begin + self.segment, row.n_steps)
             pieces = pieces_of(self.windowing, begin, end, window)
+            table = self.events(weights.module, row, pieces, state) if events else None
             if end < row.n_steps or last:
                 log_prob, state, gradient = self.learn(weights, row, pieces, state)
             else:
                 with torch.no_grad():
                     log_prob, state = self.read(weights.module, row, pieces, state)
                 gradient = None
-            yield log_prob, gradient
+            yield ReadSegment(log_prob, gradient, table)
             window = self.windowing.window_of(end, pieces[-1].window)
             if window != pieces[-1].window:
                 state = None
@@ -169,8 +191,28 @@ class SegmentReader:
             gradient = weights.gradient(log_prob)
         return log_prob.detach(), map_state(torch.Tensor.detach, state), gradient
 
+    @torch.no_grad()
+    def events(self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any) -> Tensor:
+        """``(S, V)``, with ends ``(S, V + 1)``, nats of all that could come at the steps of consecutive pieces."""
+
+        def scored(batch: PaddedBatch, before: Any) -> tuple[Tensor, Any]:
+            return batch_event_log_probs(module, self.observation, batch, before)
+
+        return self._read(module, row, pieces, state, scored)[0]
+
     def read(self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any) -> tuple[Tensor, Any]:
-        """``(S,)`` log-probability of the steps of consecutive pieces, and the network's state after the last.
+        """``(S,)`` log-probability of the steps of consecutive pieces, and the network's state after the last."""
+
+        def scored(batch: PaddedBatch, before: Any) -> tuple[Tensor, Any]:
+            log_prob, _, after = batch_log_prob(module, self.observation, batch, before)
+            return log_prob, after
+
+        return self._read(module, row, pieces, state, scored)
+
+    def _read(
+        self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any, scored: Scored
+    ) -> tuple[Tensor, Any]:
+        """``(S, ...)`` what ``scored`` says of the steps of consecutive pieces, and the network's state after the last.
 
         Args:
             module: whose weights are read with.
@@ -178,8 +220,9 @@ class SegmentReader:
             pieces: of a segment.
             state: of the network before the first piece; None: its window begins anew, and what stands in the window
                 before the piece is read first, without a gradient.
+            scored: of a batch and the states before it ``(B, T, ...)`` and the states after it.
         """
-        log_probs = []
+        parts = []
         while pieces:
             first = pieces[0]
             together = 1 if state is not None else sum(1 for _ in takewhile(_of_shape(first), pieces))
@@ -187,10 +230,10 @@ class SegmentReader:
             if state is None:
                 state = self._state_before(module, row, group)
             batch = self._batch(module, row, [(piece.begin, piece.end) for piece in group])
-            log_prob, _, after = batch_log_prob(module, self.observation, batch, state)
-            log_probs.append(log_prob.flatten())
-            state = None if pieces else select(after, torch.tensor([together - 1], device=log_prob.device))
-        return torch.cat(log_probs), state
+            part, after = scored(batch, state)
+            parts.append(part.flatten(0, 1))
+            state = None if pieces else select(after, torch.tensor([together - 1], device=part.device))
+        return torch.cat(parts), state
 
     @torch.no_grad()
     def _state_before(self, module: SequenceModule[Any], row: Row, group: list[Piece]) -> Any:

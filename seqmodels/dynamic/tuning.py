@@ -58,7 +58,7 @@ def gradient_statistics(reader: SegmentReader, weights: FlatWeights, rows: Seque
     """
 
     def gradients(n: int) -> Iterator[Tensor]:
-        every = (gradient for row in rows for _, gradient in reader.segments(weights, row, last=True))
+        every = (each.gradient for row in rows for each in reader.segments(weights, row, last=True))
         return islice((gradient for gradient in every if gradient is not None), n)
 
     norms = [float(length(g)) for g in gradients(SEGMENTS_FOR_NORM)]

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from seqmodels.compiled import compiled
+from seqmodels.mixture.gate_rows import Leads, OddsBins
 
 
 @compiled
@@ -72,6 +73,33 @@ def gated_density_steps(log_p: np.ndarray, state: np.ndarray, rate: float, decay
 
 
 @compiled
+def row_of_odds(bins: OddsBins, log_odds: np.ndarray) -> int:
+    """Of one decision's ``log_odds (K,)``."""
+    row = 0
+    for k in range(bins.n_models):
+        place = math.floor((log_odds[k] + bins.largest) * (bins.n_bins / (2 * bins.largest)))
+        row = row * bins.n_bins + int(min(max(place, 0), bins.n_bins - 1))
+    return bins.at + row
+
+
+@compiled
+def row_of_lead(leads: Leads, recent: np.ndarray, n_decisions: int) -> int:
+    """Of a symbol's first decision, after models gave ``recent (K,)`` nats to the last symbols."""
+    best = 0
+    for k in range(1, len(recent)):
+        if recent[k] > recent[best]:
+            best = k
+    second = -math.inf
+    for k in range(len(recent)):
+        if k != best:
+            second = max(second, recent[k])
+    level = 0
+    if second > -math.inf:
+        level = int(min(math.floor((recent[best] - second) / leads.step + 0.5), leads.n_levels))
+    return leads.at + (leads.n_levels * best + level if level > 0 else 0) * n_decisions
+
+
+@compiled
 def gated_symbol_steps(
     log_odds: np.ndarray,
     bits: np.ndarray,
@@ -79,6 +107,8 @@ def gated_symbol_steps(
     contexts: np.ndarray,
     weights: np.ndarray,
     rate: float,
+    bins: OddsBins,
+    leads: Leads,
 ) -> np.ndarray:
     """``(T,)`` nats of a sequence by logistic mixing; ``weights`` are changed as ``SymbolGate`` says.
 
@@ -89,43 +119,60 @@ def gated_symbol_steps(
         contexts: ``(T, J)`` the first row of each set's block, or of a set without nodes its only one, negative:
             ``-1 - row``.
         weights: ``(R, K)``.
+        rate: η.
+        bins, leads: the sets whose rows follow from what models gave.
     """
     n_steps, n_decisions, n_models = log_odds.shape
-    n_sets = contexts.shape[1]
+    n_blocks = contexts.shape[1]
+    n_sets = n_blocks + 2
     steps, error = np.empty(n_steps), np.empty(n_decisions)
+    rows = np.empty((n_decisions, n_sets), dtype=np.int64)
+    recent, given = np.zeros(n_models), np.empty(n_models)
     for t in range(n_steps):
         nats = 0.0
+        given[:] = 0.0
+        lead = row_of_lead(leads, recent, n_decisions)
         for b in range(n_decisions):
             if bits[t, b] < 0:
                 continue
+            for j in range(n_blocks):
+                first = contexts[t, j]
+                rows[b, j] = first + nodes[t, b] if first >= 0 else -1 - first
+            rows[b, n_blocks] = row_of_odds(bins, log_odds[t, b])
+            rows[b, n_blocks + 1] = lead + b
             total = 0.0
             for j in range(n_sets):
-                first = contexts[t, j]
-                row = first + nodes[t, b] if first >= 0 else -1 - first
                 for k in range(n_models):
-                    total += weights[row, k] * log_odds[t, b, k]
-            signed = total if bits[t, b] == 1 else -total
-            log_p = -math.log1p(math.exp(-signed)) if signed > 0 else signed - math.log1p(math.exp(signed))
+                    total += weights[rows[b, j], k] * log_odds[t, b, k]
+            log_p = log_sigmoid_of(total if bits[t, b] == 1 else -total)
             nats += log_p
             wrong = -math.expm1(log_p)
             error[b] = wrong if bits[t, b] == 1 else -wrong
+            for k in range(n_models):
+                given[k] += log_sigmoid_of(log_odds[t, b, k] if bits[t, b] == 1 else -log_odds[t, b, k])
         steps[t] = nats
+        for k in range(n_models):
+            recent[k] = leads.decay * recent[k] + (1.0 - leads.decay) * given[k]
         for b in range(n_decisions):
             if bits[t, b] < 0:
                 continue
             for j in range(n_sets):
-                first = contexts[t, j]
-                row = first + nodes[t, b] if first >= 0 else -1 - first
                 for k in range(n_models):
-                    weights[row, k] += rate * error[b] * log_odds[t, b, k]
+                    weights[rows[b, j], k] += rate * error[b] * log_odds[t, b, k]
     return steps
+
+
+@compiled
+def log_sigmoid_of(x: float) -> float:
+    """``log(1 / (1 + exp(-x)))``."""
+    return -math.log1p(math.exp(-x)) if x > 0 else x - math.log1p(math.exp(x))
 
 
 @compiled
 def restore_rows(
     bits: np.ndarray, nodes: np.ndarray, contexts: np.ndarray, weights: np.ndarray, fitted: np.ndarray
 ) -> None:
-    """Rows of ``weights (R, K)`` that ``gated_symbol_steps`` changed, as they are in ``fitted``."""
+    """Rows of ``weights (R, K)`` of ``contexts`` that ``gated_symbol_steps`` changed, as they are in ``fitted``."""
     for t in range(bits.shape[0]):
         for b in range(bits.shape[1]):
             if bits[t, b] < 0:

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 
 from seqmodels.array_checks import array_of, check_between, check_sums
+from seqmodels.binary_code import BinaryCode
 from seqmodels.encodings import Bytes, Encoding
 from seqmodels.encodings.text import Text
 from seqmodels.fitting import apply_setting, check_arguments, checked_data
@@ -21,7 +22,7 @@ from seqmodels.mixture.density_gate import DensityGate
 from seqmodels.mixture.gated_cursor import GatedCursor
 from seqmodels.mixture.held_out import hold_out_steps
 from seqmodels.mixture.segments import CommonCuts, in_encoding, text_of
-from seqmodels.mixture.symbol_gate import GatedDecisions, Layout, SymbolGate, log_odds_of_path
+from seqmodels.mixture.symbol_gate import LEADS, GatedDecisions, Layout, SymbolGate
 from seqmodels.mixture.weights import FixedShare, Weights, fit_prior, fit_rate
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation, OneOf
@@ -30,9 +31,10 @@ from seqmodels.preparation import Example, Setting, fitted_to
 from seqmodels.sequences import Kind, Sequences
 
 MAX_NUMBERS = 1 << 25  # of the tables of all symbols that are in memory together, but for one sequence's
+SYMBOLS_OF_CONTEXT = 2  # that choose weights of symbols
 LARGEST = 1e6  # weight that a saved gate may have
 
-WeightsName = Literal["static", "posterior", "switching", "gated"]
+WeightsName = Literal["static", "contextual", "posterior", "switching", "gated"]
 
 
 @dataclass(eq=False, repr=False)
@@ -43,12 +45,14 @@ class Mixture(SequenceModel):
         models: the members, of any families; ``fit`` fits clones. All read by one encoding, or text by ``Bytes``,
             ``Characters`` and ``BPE``. Where these differ, what is combined are the probabilities of segments that end
             where all encodings begin a symbol, about a word each (``mixture/segments.py`` says which, and why the
-            probabilities of all texts then sum to one at most), with any weights but ``"gated"``. The nats of a segment
+            probabilities of all texts then sum to one at most), with any weights but ``"contextual"`` and ``"gated"``. The nats of a segment
             stand on its last byte, the figure is a ``bound``, and there are no predictions of steps: no ``cursor``,
             ``sample``, ``stream`` or ``predict_next``.
         weights: how they are combined:
 
             - ``"static"``: ``Σ_k w_k p_k(x_t | x_<t)``, with weights from EM.
+            - ``"contextual"``: of symbols: logistic mixing as of ``"gated"``, by weights that small contexts choose and
+              that stay as they were fitted.
             - ``"posterior"``: ``p(x) = Σ_k w_k p_k(x)``, Bayes over models along a sequence: the weights at a step are
               ``p(k | x_<t)``, from the static ones on.
             - ``"switching"``: a hidden Markov chain over models, which at every step is drawn anew from the static
@@ -59,7 +63,7 @@ class Mixture(SequenceModel):
               cannot be mixed so without an integral for every step; of vectors only the weights of the densities
               learn, from which model gained in the last steps.
 
-            All but the first are ``memory_="adaptive"``: weights follow what was read of a sequence, and are the
+            All but the first two are ``memory_="adaptive"``: weights follow what was read of a sequence, and are the
             fitted ones again at the start of the next.
         held_out: fraction of the training steps on which weights are learned: whole sequences, or of a single one the
             head. Members are not trained on it. Sequences for validation are apart from it, and go to the members.
@@ -90,7 +94,7 @@ class Mixture(SequenceModel):
     @property
     def memory_(self) -> MemoryKind:
         members = self.members_ if self.__sklearn_is_fitted__() else self.models
-        is_static = self.weights == "static" and all(model.memory_ == "static" for model in members)
+        is_static = self.weights in ("static", "contextual") and all(model.memory_ == "static" for model in members)
         return "static" if is_static else "adaptive"
 
     @property
@@ -108,9 +112,10 @@ class Mixture(SequenceModel):
         contexts = [model.context_ for model in self.members_]
         if self.cuts_ is not None:  # steps of different lengths
             return None
-        if self.weights != "static" or None in contexts:
+        if self.weights not in ("static", "contextual") or None in contexts:
             return None
-        return max(c for c in contexts if c is not None)
+        shortest = [SYMBOLS_OF_CONTEXT] if self.weights == "contextual" else []
+        return max([*shortest, *(c for c in contexts if c is not None)])
 
     @property
     def n_parameters_(self) -> int:
@@ -124,8 +129,15 @@ class Mixture(SequenceModel):
         return lengths.pop()
 
     def _default_observation(self, kind: Kind) -> Observation:
+        self._check_weights_of("vectors" if kind == "vectors" else "symbols")
         each = [m._default_observation(kind) if m.observation == "auto" else m.observation.clone() for m in self.models]
         return OneOf(each) if kind == "vectors" else Categorical()
+
+    def _check_weights_of(self, emits: str) -> None:
+        if self.weights == "contextual" and emits != "symbols":
+            raise ValueError(
+                "weights='contextual' mix the bits of symbols, but the sequences are vectors; pass 'static' or 'gated'"
+            )
 
     def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
         if kind == "text" and self._reads_apart():
@@ -158,9 +170,9 @@ class Mixture(SequenceModel):
             raise ValueError(f"held_out is {self.held_out}; pass a fraction between 0 and 1")
         if not isinstance(self.refit, bool) and len(self.refit) != len(self.models):
             raise ValueError(f"refit has {len(self.refit)} answers for {len(self.models)} models; pass one each")
-        if self.weights == "gated" and self._reads_apart():
+        if self.weights in ("contextual", "gated") and self._reads_apart():
             raise ValueError(
-                "weights='gated' mixes the symbols of one encoding, but the models name different ones; set one for "
+                f"weights={self.weights!r} mixes the symbols of one encoding, but the models name different ones; set one for "
                 "all, or take weights='switching'"
             )
         if self.warm_start:
@@ -189,7 +201,7 @@ class Mixture(SequenceModel):
             models: fitted in one encoding (``fit_encoded``, or fitted to the same sequences).
             X: sequences, or with ``y`` pairs, from which the weights are learned; no model should have been trained on
                 them.
-            weights: as of the constructor; ``"switching"`` and ``"gated"`` need ``X``.
+            weights: as of the constructor; ``"contextual"``, ``"switching"`` and ``"gated"`` need ``X``.
             prior: ``(K,)`` weights, in the place of ``X``; without either all are equal.
 
         Raises:
@@ -219,6 +231,7 @@ class Mixture(SequenceModel):
                     "fitted to other sequences; fit both with fit_encoded(model_0.encoding_, ...)"
                 )
         symbols = first.observation.emits == "symbols"
+        mixture._check_weights_of(first.observation.emits)
         observation = Categorical() if symbols else OneOf([model.observation_ for model in models])
         mixture.members_ = [*models]
         mixture.dtype = "float64" if all(model.dtype == "float64" for model in models) else "float32"
@@ -229,7 +242,7 @@ class Mixture(SequenceModel):
                 raise ValueError("weights are learned from X or given by prior; pass one of the two")
             data = checked_data(mixture, X, y)
             held_out = first.examples(data)
-        elif weights in ("switching", "gated"):
+        elif weights in ("contextual", "switching", "gated"):
             raise ValueError(f"weights={weights!r} are learned; pass sequences X that no model was trained on")
         mixture._learn_weights(held_out, None if prior is None else _checked_prior(prior, len(models)))
         mixture._say_how_it_was_fitted(held_out, sum(float(model.fit_seconds_) for model in models))
@@ -297,13 +310,17 @@ class Mixture(SequenceModel):
         self.weights_: Weights | SymbolGate
         if self.weights == "gated" and self.encoding_.reads == "vectors":
             self.weights_ = DensityGate.fit(prior, log_p)
-        elif self.weights == "gated":
-            layout = Layout(self.encoding_.size, self.length_ == "stop")
-            self.weights_ = SymbolGate.fit(layout, prior, *self._decisions(layout, held_out))
+        elif self.weights in ("contextual", "gated"):
+            layout, learns = self._layout(), self.weights == "gated"
+            self.weights_ = SymbolGate.fit(layout, prior, *self._decisions(layout, held_out), learns=learns)
         elif self.weights == "switching":
             self.weights_ = FixedShare(prior, fit_rate(prior, log_p, sample_weight))
         else:
             self.weights_ = FixedShare(prior, 1.0 if self.weights == "static" else 0.0)
+
+    def _layout(self) -> Layout:
+        code = BinaryCode(self.encoding_.size, self.length_ == "stop")
+        return Layout(code, len(self.members_), LEADS if self.weights == "gated" else 0)
 
     def _say_how_it_was_fitted(self, held_out: list[Example], seconds: float) -> None:
         import pandas as pd
@@ -333,7 +350,7 @@ class Mixture(SequenceModel):
             # Imported here: numba takes a while to load.
             from seqmodels.compiled import warn_if_slow
 
-            warn_if_slow("Mixture(weights='gated')", sum(len(example.values) for example in examples))
+            warn_if_slow(f"Mixture(weights={self.weights!r})", sum(len(example.values) for example in examples))
             return [
                 steps for group in self._groups(examples) for steps in gate.steps(*self._decisions(gate.layout, group))
             ]
@@ -370,11 +387,7 @@ class Mixture(SequenceModel):
         for member in self._members_in_precision():
             odds: list[np.ndarray] = []
             for group in self._groups(examples):
-                tables = member._event_log_probs(group)
-                odds += [
-                    log_odds_of_path(layout, table, d)
-                    for table, d in zip(tables, decisions[len(odds) : len(odds) + len(group)], strict=True)
-                ]
+                odds += member._decision_log_odds(layout.code, group)
             each.append(odds)
         return [np.stack(odds, axis=-1) for odds in zip(*each, strict=True)], decisions
 
@@ -431,8 +444,8 @@ class Mixture(SequenceModel):
             bias = check_between("bias", array_of(state, "bias", np.float64, (n_models,)), -LARGEST, LARGEST)
             scale = _between("scale", state["scale"], -LARGEST, LARGEST)
             self.weights_ = DensityGate(bias, scale, rate, _between("decay", state["decay"], 0, 1))
-        elif self.weights == "gated":
-            layout = Layout(self.encoding_.size, self.length_ == "stop")
+        elif self.weights in ("contextual", "gated"):
+            layout = self._layout()
             table = array_of(state, "table", np.float64, (layout.n_rows, n_models))
             self.weights_ = SymbolGate(layout, check_between("table", table, -LARGEST, LARGEST), rate)
         else:

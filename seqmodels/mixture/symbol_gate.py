@@ -1,16 +1,18 @@
 """Logistic mixing of symbols: each is a row of binary decisions, whose log-odds are mixed by weights that learn.
 
-A symbol of an alphabet of V is ``D = ceil(log2 V)`` bits, read from the highest, after the decision whether the
-sequence ends here. Model k gives each decision log-odds ``l_k``, from the sums of its probabilities on either side, and
-the mixture has ``p(1) = sigmoid(w · l)``: normalised over all symbols, whatever the weights (Mahoney 2005, *Adaptive
-weighing of context models for lossless data compression*; Knoll and de Freitas 2012, *A machine learning perspective
-on predictive coding with PAQ*). w is the sum of the rows that small contexts choose from sets of weights:
+Model k gives each decision of ``binary_code`` log-odds ``l_k``, and the mixture has ``p(1) = sigmoid(w · l)``:
+normalised over all symbols, whatever the weights (Mahoney 2005, *Adaptive weighing of context models for lossless data
+compression*; Knoll and de Freitas 2012, *A machine learning perspective on predictive coding with PAQ*). w is the sum
+of the rows that small contexts choose from sets of weights:
 
 - by the decision, that is by the bits of the symbol so far;
 - by the decision and the last symbol;
-- by the last two symbols.
+- by the last two symbols;
+- by the log-odds of the models, each in a few bins, so that what a model that is sure counts is learned;
+- by the place of the decision in the symbol, and by the model that was best in the last symbols, and by how much.
 
-After a symbol each row that was chosen goes up the gradient of its log-probability: ``w += η (bit - p) l``.
+After a symbol each row that was chosen goes up the gradient of its log-probability: ``w += η (bit - p) l``. A gate that
+is to stay as it was fitted has η = 0, and does not look at which model was best.
 """
 
 from __future__ import annotations
@@ -20,78 +22,105 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqmodels.binary_code import BinaryCode, BinaryDecisions
+from seqmodels.mixture.gate_rows import Leads, OddsBins
+
 RATES = (0.0003, 0.001, 0.003, 0.01)  # of learning
 PASSES = 3
-LIMIT = 12.0  # of log-odds: what a model gives no probability has exp(-12) of it, so that weights stay finite
 MAX_ROWS = 1 << 17  # of a set, beyond which contexts share rows
-STEPS_AT_ONCE = 4_096
+LARGEST_BINNED = 9.0  # log-odds beyond which all are in the last bin
+N_BINS = (9, 9, 9, 5)  # of the log-odds of each of so many models: odd, so that 0 is within a bin
+FEWEST_BINS, MOST_BINNED = 3, 6  # of more models these bins, and the first so many of them
+RECENT_DECAY = 0.8  # of what models gave to the last symbols
+LEAD_STEP, LEADS = 0.125, 4  # nats by which the best model leads
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which decisions the symbols of an alphabet are, and which rows of weights belong to them.
-
-    Nodes are numbered as in a heap: 0 is the end, 1 the highest bit, 2i and 2i + 1 are those after node i.
+    """Which rows of weights belong to the decisions of an alphabet.
 
     Attributes:
-        size: V.
-        has_end: whether the end is an event.
+        code: the decisions.
+        n_models: K.
+        n_leads: how many leads of the best model are told apart; 0: weights do not follow which that was.
     """
 
-    size: int
-    has_end: bool
-
-    @property
-    def n_bits(self) -> int:
-        """D."""
-        return max(0, int(self.size - 1).bit_length())
-
-    @property
-    def n_nodes(self) -> int:
-        """Of all decisions, with that of the end."""
-        return 1 << self.n_bits
+    code: BinaryCode
+    n_models: int
+    n_leads: int = LEADS
 
     @property
     def n_last(self) -> int:
         """Blocks of rows for the last symbol, which may also be the start."""
-        return max(1, min(self.size + 1, MAX_ROWS // self.n_nodes))
+        return max(1, min(self.code.size + 1, MAX_ROWS // self.code.n_nodes))
 
     @property
     def n_pairs(self) -> int:
         """Rows for the last two symbols."""
-        return min((self.size + 1) ** 2, MAX_ROWS // 2)
+        return min((self.code.size + 1) ** 2, MAX_ROWS // 2)
+
+    @property
+    def n_bins(self) -> int:
+        """Of one model's log-odds."""
+        return N_BINS[self.n_models - 1] if self.n_models <= len(N_BINS) else FEWEST_BINS
+
+    @property
+    def n_binned(self) -> int:
+        """Models whose log-odds are looked at."""
+        return min(self.n_models, MOST_BINNED)
+
+    @property
+    def bins_at(self) -> int:
+        """The first row that log-odds choose."""
+        return self.code.n_nodes * (1 + self.n_last) + self.n_pairs
+
+    @property
+    def leads_at(self) -> int:
+        """The first row that the best model of the last symbols chooses."""
+        return self.bins_at + self.n_bins**self.n_binned
 
     @property
     def n_rows(self) -> int:
         """Of all sets."""
-        return self.n_nodes * (1 + self.n_last) + self.n_pairs
+        return self.leads_at + (1 + self.n_leads * self.n_models) * (self.code.n_bits + 1)
+
+    @property
+    def odds_bins(self) -> OddsBins:
+        """The set of rows that log-odds choose."""
+        return OddsBins(self.bins_at, self.n_bins, self.n_binned, LARGEST_BINNED)
+
+    @property
+    def leads(self) -> Leads:
+        """The set of rows that the best model of the last symbols chooses."""
+        return Leads(self.leads_at, self.n_leads, LEAD_STEP, RECENT_DECAY)
 
     def contexts(self, last: np.ndarray, before: np.ndarray) -> np.ndarray:
         """``(..., 3)`` as in ``kernels.gated_symbol_steps``, of the last symbol and the one before; V at the start."""
-        block = self.n_nodes * (1 + last % self.n_last)
-        pair = self.n_nodes * (1 + self.n_last) + (last * (self.size + 1) + before) % self.n_pairs
+        n_nodes = self.code.n_nodes
+        block = n_nodes * (1 + last % self.n_last)
+        pair = n_nodes * (1 + self.n_last) + (last * (self.code.size + 1) + before) % self.n_pairs
         return np.stack([np.zeros_like(block), block, -1 - pair], axis=-1)
 
-    def is_open(self, nodes: np.ndarray, depth: int) -> np.ndarray:
-        """Whether a node of bit ``depth`` has symbols on both sides."""
-        return ((2 * nodes + 1) << (self.n_bits - 1 - depth)) - (1 << self.n_bits) < self.size
+    def binned(self, log_odds: np.ndarray) -> np.ndarray:
+        """``(...)`` the row that log-odds ``(..., K)`` choose."""
+        n = self.n_bins
+        bins = np.floor((log_odds[..., : self.n_binned] + LARGEST_BINNED) * (n / (2 * LARGEST_BINNED)))
+        place = n ** np.arange(self.n_binned - 1, -1, -1)
+        return np.asarray(self.bins_at + (np.clip(bins, 0, n - 1).astype(np.int64) * place).sum(-1))
 
-    def sums(self, p: np.ndarray) -> list[np.ndarray]:
-        """For each depth 0 .. D the probabilities ``(N, 2^depth)`` of symbols below each node, of ``p (N, E)``."""
-        leaves = np.zeros((len(p), 1 << self.n_bits))
-        leaves[:, : self.size] = p[:, : self.size]
-        levels = [leaves]
-        for _ in range(self.n_bits):
-            levels.insert(0, levels[0][:, ::2] + levels[0][:, 1::2])
-        return levels
+    def lead(self, recent: np.ndarray) -> np.ndarray:
+        """``(n,)`` the row of the first decision that ``recent (n, K)`` nats choose; the others follow it."""
+        best = recent.argmax(-1)
+        others = np.sort(recent, axis=-1)
+        lead = others[:, -1] - others[:, -2] if self.n_models > 1 else np.zeros(len(recent))
+        level = np.minimum(np.floor(lead / LEAD_STEP + 0.5), self.n_leads).astype(np.int64)
+        number = np.where(level > 0, self.n_leads * best + level, 0)
+        return np.asarray(self.leads_at + number * (self.code.n_bits + 1))
 
 
 @dataclass(frozen=True)
 class GatedDecisions:
-    """A sequence as decisions: ``bits (T, B)``, -1 where there is nothing to decide; ``nodes (T, B)``; ``contexts``.
-
-    B is D + 1: the end first.
-    """
+    """A sequence as decisions: ``bits (T, B)``, ``nodes (T, B)``, rows that they choose: ``contexts (T, 3)``."""
 
     bits: np.ndarray
     nodes: np.ndarray
@@ -99,53 +128,12 @@ class GatedDecisions:
 
     @classmethod
     def of(cls, layout: Layout, values: np.ndarray) -> GatedDecisions:
-        """Of encoded symbols ``(S,)``; under ``has_end`` the end is one step more, and cannot be the first."""
-        values = np.asarray(values, np.int64)
-        n, n_bits = len(values), layout.n_bits
-        n_steps = n + layout.has_end
-        bits, nodes = np.full((n_steps, n_bits + 1), -1), np.zeros((n_steps, n_bits + 1), np.int64)
-        if layout.has_end:
-            bits[1:, 0], bits[n, 0] = 0, 1
-        for depth in range(n_bits):
-            node = (1 << depth) + (values >> (n_bits - depth))
-            bit = (values >> (n_bits - 1 - depth)) & 1
-            bits[:n, depth + 1] = np.where(layout.is_open(node, depth), bit, -1)
-            nodes[:n, depth + 1] = node
-        past = np.concatenate([[layout.size, layout.size], values])
+        """Of encoded symbols ``(S,)``."""
+        code = layout.code
+        decisions = BinaryDecisions.of(code, values)
+        past, n_steps = np.concatenate([[code.size, code.size], np.asarray(values, np.int64)]), len(decisions.bits)
         contexts = layout.contexts(past[1 : n_steps + 1], past[:n_steps])
-        return cls(bits, nodes, contexts)
-
-
-def log_odds_of_path(layout: Layout, log_p: np.ndarray, decisions: GatedDecisions) -> np.ndarray:
-    """``(T, B)`` of the decisions of a sequence, of one model's ``log_p (T, E)``."""
-    result = np.zeros(decisions.bits.shape)
-    for a in range(0, len(log_p), STEPS_AT_ONCE):
-        p = np.exp(log_p[a : a + STEPS_AT_ONCE].astype(np.float64))
-        sums, row = layout.sums(p), np.arange(len(p))
-        part = result[a : a + STEPS_AT_ONCE]
-        for depth in range(layout.n_bits):
-            first = 2 * (decisions.nodes[a : a + STEPS_AT_ONCE, depth + 1] - (1 << depth))
-            first = np.maximum(first, 0)  # at the end there are no bits
-            part[:, depth + 1] = _log_odds(sums[depth + 1][row, first + 1], sums[depth + 1][row, first])
-        if layout.has_end:
-            part[:, 0] = _log_odds(p[:, layout.size], sums[0][:, 0])
-    return result
-
-
-def log_odds_of_all(layout: Layout, log_p: np.ndarray) -> np.ndarray:
-    """``(N, n_nodes)`` of every decision, of ``log_p (N, E)``."""
-    p = np.exp(log_p)
-    sums = layout.sums(p)
-    each = [_log_odds(level[:, 1::2], level[:, ::2]) for level in sums[1:]]
-    end = _log_odds(p[:, layout.size], sums[0][:, 0]) if layout.has_end else np.zeros(len(p))
-    return np.concatenate([end[:, None], *each], axis=1)
-
-
-def _log_odds(p_one: np.ndarray, p_zero: np.ndarray) -> np.ndarray:
-    """Within ``LIMIT``; 0 where a model gives neither any probability."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        odds = np.log(p_one) - np.log(p_zero)
-    return np.asarray(np.clip(np.nan_to_num(odds, nan=0.0, posinf=LIMIT, neginf=-LIMIT), -LIMIT, LIMIT))
+        return cls(decisions.bits, decisions.nodes, contexts)
 
 
 def log_sigmoid(x: np.ndarray) -> np.ndarray:
@@ -160,8 +148,7 @@ class SymbolGate:
     Attributes:
         layout: of the symbols.
         weights: ``(R, K)``.
-        rate: η.
-        n_changed: rows that learning has changed.
+        rate: η; 0: weights stay as they are.
     """
 
     layout: Layout
@@ -171,40 +158,64 @@ class SymbolGate:
     @property
     def n_parameters(self) -> int:
         """Weights of the rows that held-out steps chose."""
-        return int((self.weights[self.layout.n_nodes :] != 0).sum() + self.weights[: self.layout.n_nodes].size + 1)
+        return int(
+            (self.weights[self.layout.code.n_nodes :] != 0).sum() + self.weights[: self.layout.code.n_nodes].size + 1
+        )
 
     @classmethod
     def fit(
-        cls, layout: Layout, prior: np.ndarray, log_odds: Sequence[np.ndarray], decisions: Sequence[GatedDecisions]
+        cls,
+        layout: Layout,
+        prior: np.ndarray,
+        log_odds: Sequence[np.ndarray],
+        decisions: Sequence[GatedDecisions],
+        *,
+        learns: bool = True,
     ) -> SymbolGate:
-        """Passes over held-out sequences, from the static weights; η is the best of the first pass."""
+        """Passes over held-out sequences, from the static weights; η is the best of the first pass.
+
+        ``learns``: whether weights go on learning within a sequence.
+        """
         initial = np.zeros((layout.n_rows, len(prior)))
-        initial[: layout.n_nodes] = prior
-        best = max(RATES, key=lambda rate: _run(initial.copy(), rate, log_odds, decisions))
+        initial[: layout.code.n_nodes] = prior
+        best = max(RATES, key=lambda rate: _run(layout, initial.copy(), rate, log_odds, decisions))
         weights = initial.copy()
         for n_passes in range(PASSES):
-            _run(weights, best / (1 + n_passes), log_odds, decisions)
-        return cls(layout, weights, best)
+            _run(layout, weights, best / (1 + n_passes), log_odds, decisions)
+        return cls(layout, weights, best if learns else 0.0)
 
     def steps(self, log_odds: Sequence[np.ndarray], decisions: Sequence[GatedDecisions]) -> list[np.ndarray]:
         """Nats of each step of each sequence."""
         # Imported here: numba takes a while to load.
-        from seqmodels.mixture.kernels import gated_symbol_steps, restore_rows
+        from seqmodels.mixture.kernels import restore_rows
 
         weights, results = self.weights.copy(), []
         for odds, each in zip(log_odds, decisions, strict=True):
-            results.append(gated_symbol_steps(odds, each.bits, each.nodes, each.contexts, weights, self.rate))
+            results.append(_steps(self.layout, weights, self.rate, odds, each))
+            if self.rate == 0:
+                continue
             restore_rows(each.bits, each.nodes, each.contexts, weights, self.weights)
+            weights[self.layout.bins_at :] = self.weights[self.layout.bins_at :]
         return results
 
 
 def _run(
-    weights: np.ndarray, rate: float, log_odds: Sequence[np.ndarray], decisions: Sequence[GatedDecisions]
+    layout: Layout,
+    weights: np.ndarray,
+    rate: float,
+    log_odds: Sequence[np.ndarray],
+    decisions: Sequence[GatedDecisions],
 ) -> float:
     """Learn from sequences, one after the other; the nats of all, each step before it was learned from."""
+    each = zip(log_odds, decisions, strict=True)
+    return sum(float(_steps(layout, weights, rate, odds, one).sum()) for odds, one in each)
+
+
+def _steps(
+    layout: Layout, weights: np.ndarray, rate: float, log_odds: np.ndarray, decisions: GatedDecisions
+) -> np.ndarray:
+    """``(T,)`` nats; ``weights`` are changed."""
     from seqmodels.mixture.kernels import gated_symbol_steps
 
-    nats = 0.0
-    for odds, each in zip(log_odds, decisions, strict=True):
-        nats += float(gated_symbol_steps(odds, each.bits, each.nodes, each.contexts, weights, rate).sum())
-    return nats
+    bits, nodes, contexts = decisions.bits, decisions.nodes, decisions.contexts
+    return gated_symbol_steps(log_odds, bits, nodes, contexts, weights, rate, layout.odds_bins, layout.leads)

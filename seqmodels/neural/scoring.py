@@ -180,10 +180,18 @@ def _event_log_probs(
         call_ranges = [cut(steps, k, MAX_STEPS_PER_CALL) for steps in ranges]
         batch = assemble(rows, call_ranges, observation.n_past, parameter.device, parameter.dtype)
         before = module.start(len(ranges), batch.source, batch.source_mask) if state is None else state
-        _, output_parameters, end, after = _predict(module, observation, batch, before, None)
+        log_p, after = batch_event_log_probs(module, observation, batch, before)
         state = after
-        log_p = observation.bound(module.shared).log_probs(output_parameters)
-        if end is not None:
-            log_p = torch.cat([log_p + F.logsigmoid(-end).unsqueeze(-1), F.logsigmoid(end).unsqueeze(-1)], -1)
         parts.append(log_p.cpu().numpy())
     return np.concatenate(parts, axis=1)
+
+
+def batch_event_log_probs(
+    module: SequenceModule[State], observation: Observation, batch: PaddedBatch, state: State
+) -> tuple[Tensor, State]:
+    """``(B, T, V)``, or with ends ``(B, T, V + 1)``, nats of all that could come; the state after the last step."""
+    _, output_parameters, end, state = _predict(module, observation, batch, state, None)
+    log_p = observation.bound(module.shared).log_probs(output_parameters)
+    if end is not None:
+        log_p = torch.cat([log_p + F.logsigmoid(-end).unsqueeze(-1), F.logsigmoid(end).unsqueeze(-1)], -1)
+    return log_p, state

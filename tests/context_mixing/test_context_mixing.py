@@ -16,10 +16,12 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
+from seqmodels.binary_code import BinaryCode, log_odds_of_path
 from seqmodels.context_mixing import coding, contexts, reader, tables, undo
 from seqmodels.context_mixing import cursor as cursor_
 from seqmodels.context_mixing.histories import N_HISTORIES, transitions
 from seqmodels.context_mixing.tables import BUCKET
+from seqmodels.preparation import Data
 
 TEXT = "the cat sat on the mat.\nThe dog sat on the log,\nand the cat saw it.\n"
 
@@ -52,6 +54,19 @@ def test_all_symbols_and_the_end_sum_to_one(n_symbols: int, length: str, n_bucke
         assert_allclose(each[9, -1], steps[9], rtol=0, atol=1e-12)
     stream = model.stream()
     assert_allclose([stream.update(x) for x in item], steps[:9], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("n_symbols", [1, 2, 3, 8, 257])
+@pytest.mark.parametrize("length", ["given", "stop"])
+def test_log_odds_of_decisions_are_those_of_all_symbols(n_symbols: int, length: str) -> None:
+    """Whose end is the first decision, not one below symbol 0."""
+    X = [symbols(n_symbols), symbols(n_symbols, 7, 1)]
+    model = fit(X, encoding=sm.Symbols(n_symbols), length=length)
+    items = [symbols(n_symbols, 9, 2), np.zeros(4, int)]
+    code, examples = BinaryCode(n_symbols, length == "stop"), model._setting().examples(Data.of(items))
+    each = zip(examples, model._event_log_probs(examples), model._decision_log_odds(code, examples), strict=True)
+    for example, log_p, found in each:
+        assert_allclose(found, log_odds_of_path(code, log_p, example.values), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("n_symbols", [1, 2, 3, 5])
@@ -101,8 +116,8 @@ def read_twice(coding_: Any, contexts_: Any, undo_: Any, text: str) -> list[np.n
     log = undo_.new_log(100, coding_.changes_per_step(learned))
     contexts_.begin(learned, registers)
     decisions, log_prob = coding_.new_decisions(learned), np.zeros(len(values) + 1)
-    events = np.append(values, 256)
-    coding_.read(learned, registers, recent, events, 1, True, decisions, log, True, log_prob, np.zeros((0, 0)))
+    events, none = np.append(values, 256), np.zeros((0, 0))
+    coding_.read(learned, registers, recent, events, 1, True, decisions, log, True, log_prob, none, none)
     each = np.zeros(257)
     coding_.log_probs_of_all(learned, registers, recent, 1, decisions, each)
     after = [log_prob, each, learned.counters.copy(), learned.floats.copy(), learned.integers.copy(), registers.copy()]

@@ -12,14 +12,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, logsumexp
 
 import seqmodels as sm
+from seqmodels.binary_code import BinaryCode
 from seqmodels.generation import event_log_probs
 from seqmodels.mixture.held_out import hold_out_steps
+from seqmodels.mixture.kernels import row_of_lead, row_of_odds
 from seqmodels.mixture.model import WeightsName
 from seqmodels.mixture.symbol_gate import Layout, SymbolGate
 from seqmodels.preparation import Data
 from tests.families import make_data
 
 WEIGHTS: tuple[WeightsName, ...] = ("static", "posterior", "switching", "gated")
+OF_SYMBOLS: tuple[WeightsName, ...] = (*WEIGHTS, "contextual")
 SYMBOLS = make_data("symbols", (30, 25, 1, 40, 12, 9), (), 0, 1)
 VECTORS = make_data("vectors", (30, 25, 20, 40, 12, 9), (), 0, 2)
 TEXT = "she sells sea shells by the sea shore, and the shells that she sells are sea shells. " * 6
@@ -85,7 +88,7 @@ def test_one_short_sequence_leaves_nothing_to_learn_weights_from() -> None:
     assert_allclose(mixture.weights_.prior, 0.5)
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("weights", OF_SYMBOLS)
 def test_a_state_stays_what_it_was(weights: WeightsName) -> None:
     mixture = sm.Mixture(ngrams(1, 3), weights=weights, held_out=0.4).fit(SYMBOLS)
     cursor = mixture.cursor()
@@ -118,16 +121,22 @@ def test_a_gate_of_bits_is_logistic_regression_on_log_odds() -> None:
     mixture = sm.Mixture.from_fitted(members, X, weights="gated")
     gate = mixture.weights_
     assert isinstance(gate, SymbolGate)
-    weights, past = gate.weights.copy(), [2, 2]
+    weights, past, recent = gate.weights.copy(), [2, 2], np.zeros(2)
     for t, found in enumerate(mixture.log_prob_steps(X[:1])[0]):
         p = np.array([m.predict_next(X[0][:t]).probs.numpy() for m in members])
         odds = np.log(p[:, 1]) - np.log(p[:, 0])
-        first, pair = gate.layout.n_nodes * (1 + past[-1]), gate.layout.n_nodes * 4 + past[-1] * 3 + past[-2]
-        rows = [1, first + 1, pair]
+        first, pair = gate.layout.code.n_nodes * (1 + past[-1]), gate.layout.code.n_nodes * 4 + past[-1] * 3 + past[-2]
+        bins = np.clip(np.floor((odds + 9) / 2), 0, 8).astype(int)  # of two nats each
+        binned = gate.layout.code.n_nodes * 4 + 9 + bins[0] * 9 + bins[1]
+        level = min(int(abs(recent[1] - recent[0]) * 8 + 0.5), 4)
+        number = level + 4 * (recent[1] > recent[0]) if level else 0
+        lead = gate.layout.code.n_nodes * 4 + 9 + 81 + 2 * number + 1
+        rows = [1, first + 1, pair, binned, lead]
         p_one = expit(weights[rows].sum(0) @ odds)
         assert_allclose(np.exp(found), p_one if X[0][t] else 1 - p_one, rtol=1e-10)
         for row in rows:
             weights[row] += gate.rate * (X[0][t] - p_one) * odds
+        recent = 0.8 * recent + 0.2 * np.log(p[:, X[0][t]])
         past.append(int(X[0][t]))
 
 
@@ -146,18 +155,49 @@ def test_a_gate_learns_which_member_knows_a_context() -> None:
     assert scores["gated"] > max(scores[w] for w in ("static", "posterior", "switching")) + 0.02
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("has_end", [False, True])
-def test_a_layout_has_a_decision_for_each_two_sides(size: int, has_end: bool) -> None:
-    layout = Layout(size, has_end)
-    n_open = sum(int(layout.is_open(np.arange(1 << d, 2 << d), d).sum()) for d in range(layout.n_bits))
-    assert n_open == size - 1
+def test_weights_of_contexts_stay_as_they_were_fitted() -> None:
+    """The same past in the same symbols has the same prediction, however much was read before it."""
+    members = fitted_ngrams(SYMBOLS[:3], 1, 2)
+    mixture = sm.Mixture.from_fitted(members, SYMBOLS[3:], weights="contextual")
+    gate = mixture.weights_
+    assert isinstance(gate, SymbolGate)
+    assert (mixture.memory_, mixture.context_, gate.rate) == ("static", 2, 0.0)
+    assert (gate.weights[gate.layout.code.n_nodes :] != 0).any()
+    long = np.concatenate([SYMBOLS[3], SYMBOLS[0][-2:]])
+    found, expected = mixture.predict_next(long), mixture.predict_next(np.append(SYMBOLS[5], SYMBOLS[0][-2:]))
+    assert_allclose(found.probs, expected.probs, rtol=1e-12)
+    learning = sm.Mixture.from_fitted(members, SYMBOLS[3:], weights="gated")
+    assert (learning.predict_next(long).probs - learning.predict_next(SYMBOLS[0][-2:]).probs).abs().max() > 1e-6
+
+
+def test_contexts_do_not_weigh_densities() -> None:
+    models: list[sm.SequenceModel] = [sm.HMM(k, max_iter=2) for k in (1, 2)]
+    with pytest.raises(ValueError, match="mix the bits of symbols"):
+        sm.Mixture(models, weights="contextual").fit(VECTORS)
+    with pytest.raises(ValueError, match="mix the bits of symbols"):
+        sm.Mixture.from_fitted([m.fit(VECTORS) for m in models], VECTORS, weights="contextual")
+
+
+@pytest.mark.parametrize("n_models", [1, 2, 3, 4, 5, 8])
+def test_rows_of_log_odds_and_leads_are_the_kernels(n_models: int) -> None:
+    """As those that the compiled loop takes, each within its set."""
+    layout = Layout(BinaryCode(5, True), n_models)
+    rng = np.random.default_rng(n_models)
+    odds, recent = rng.normal(0, 6, (200, n_models)), rng.normal(-1, 0.3, (200, n_models))
+    recent[:50] = 0.0  # no model was better
+    binned, lead = layout.binned(odds), layout.lead(recent)
+    assert layout.bins_at <= binned.min() <= binned.max() < layout.leads_at
+    assert layout.leads_at <= lead.min()
+    assert lead.max() + layout.code.n_bits < layout.n_rows
+    assert_array_equal(binned, [row_of_odds(layout.odds_bins, each) for each in odds])
+    assert_array_equal(lead, [row_of_lead(layout.leads, each, layout.code.n_bits + 1) for each in recent])
+    assert_array_equal(lead[:50], layout.leads_at)
 
 
 def test_large_alphabets_share_rows() -> None:
-    layout = Layout(5_000, True)
+    layout = Layout(BinaryCode(5_000, True), 2)
     contexts = layout.contexts(np.array([4_999, 5_000]), np.array([5_000, 0]))
-    rows = np.where(contexts >= 0, contexts + layout.n_nodes - 1, -1 - contexts)
+    rows = np.where(contexts >= 0, contexts + layout.code.n_nodes - 1, -1 - contexts)
     assert rows.max() < layout.n_rows < 1_000_000
 
 
@@ -168,6 +208,8 @@ def test_large_alphabets_share_rows() -> None:
         lambda **o: sm.NGram(3, **o),
         lambda **o: sm.LSTM(d_model=8, max_steps=2, **o),
         lambda **o: sm.Transformer(d_model=8, n_heads=2, context=4, max_steps=2, **o),
+        lambda **o: sm.Dynamic(sm.LSTM(d_model=8, max_steps=2), segment=5, lr=0.05, decay=0.1, **o),
+        lambda **o: sm.Dynamic(sm.Transformer(d_model=8, n_heads=2, context=4, max_steps=2), segment=3, lr=0.05, **o),
     ],
 )
 def test_all_events_at_all_steps_agree_with_the_cursor(make: Any, length: str) -> None:
