@@ -45,9 +45,9 @@ class Mixture(SequenceModel):
         models: the members, of any families; ``fit`` fits clones. All read by one encoding, or text by ``Bytes``,
             ``Characters`` and ``BPE``. Where these differ, what is combined are the probabilities of segments that end
             where all encodings begin a symbol, about a word each (``mixture/segments.py`` says which, and why the
-            probabilities of all texts then sum to one at most), with any weights but ``"contextual"`` and ``"gated"``. The nats of a segment
-            stand on its last byte, the figure is a ``bound``, and there are no predictions of steps: no ``cursor``,
-            ``sample``, ``stream`` or ``predict_next``.
+            probabilities of all texts then sum to one at most), with ``"static"``, ``"posterior"`` or ``"switching"``
+            weights. The nats of a segment stand on its last byte, the figure is a ``bound``, and there are no
+            predictions of steps: no ``cursor``, ``sample``, ``stream`` or ``predict_next``.
         weights: how they are combined:
 
             - ``"static"``: ``Σ_k w_k p_k(x_t | x_<t)``, with weights from EM.
@@ -172,8 +172,8 @@ class Mixture(SequenceModel):
             raise ValueError(f"refit has {len(self.refit)} answers for {len(self.models)} models; pass one each")
         if self.weights in ("contextual", "gated") and self._reads_apart():
             raise ValueError(
-                f"weights={self.weights!r} mixes the symbols of one encoding, but the models name different ones; set one for "
-                "all, or take weights='switching'"
+                f"weights={self.weights!r} mixes the symbols of one encoding, but the models name different ones; set "
+                "one for all, or take weights='switching'"
             )
         if self.warm_start:
             raise ValueError("warm_start=True, but a mixture fits its members anew; leave it False")
@@ -216,8 +216,8 @@ class Mixture(SequenceModel):
         mixture.cuts_ = None
         if any(not _is_same(encodings[0], encoding) for encoding in encodings) and _are_text(encodings):
             check_comparable({f"model {k}": s.measure for k, s in enumerate([first, *others])})
-            if weights == "gated":
-                raise ValueError("weights='gated' mixes the symbols of one encoding; take weights='switching'")
+            if weights in ("contextual", "gated"):
+                raise ValueError(f"weights={weights!r} mixes the symbols of one encoding; take weights='switching'")
             mixture.cuts_ = CommonCuts.of(encodings)
             read = Bytes().restore({})
             source = read if first.source_encoding is not None else None
