@@ -219,7 +219,8 @@ def _same_at_every_step(array: np.ndarray, n_axes: int) -> np.ndarray:
     rows = array.reshape(-1, *array.shape[array.ndim - n_axes :])
     if (rows != rows[0]).any():
         raise ValueError("the parameters change with time or over batch axes; pass those of one model, the same at all")
-    return rows[0]
+    first: np.ndarray = rows[0]
+    return first
 
 
 def _state_space(initial: _Affine, transition: _Affine, observation: _Affine) -> LinearGaussianModel:

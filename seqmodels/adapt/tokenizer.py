@@ -106,7 +106,8 @@ class PublishedTokens(Text):
         return self._joined(np.asarray(steps).tolist()).removeprefix(self.leading).decode(errors="replace")
 
     def last_unit(self, steps: np.ndarray) -> np.ndarray:
-        return np.maximum(np.cumsum(self._n_bytes[steps]) - 1 - len(self.leading), 0)
+        last: np.ndarray = np.maximum(np.cumsum(self._n_bytes[steps]) - 1 - len(self.leading), 0)
+        return last
 
     def state(self) -> State:
         return {}
