@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, TypeVar, cast
-
-try:
-    import numba
-except ImportError:  # the extra `adaptive` is not installed
-    numba = None  # type: ignore[assignment]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -18,7 +14,7 @@ STEPS_IN_PLAIN_PYTHON = 100_000  # more take long enough that the knob is worth 
 
 def is_compiling() -> bool:
     """Whether numba is installed."""
-    return numba is not None
+    return find_spec("numba") is not None
 
 
 def compiled(function: FunctionT) -> FunctionT:
@@ -28,8 +24,10 @@ def compiled(function: FunctionT) -> FunctionT:
     neither can, it is compiled anew in each process. It holds no lock of the interpreter, so threads run side by side.
     Import a module of compiled functions where they are first needed: numba takes a while to load.
     """
-    if numba is None:
+    if not is_compiling():
         return function
+    import numba
+
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
         return cast(FunctionT, numba.njit(cache=True, **options)(function))
@@ -39,9 +37,9 @@ def compiled(function: FunctionT) -> FunctionT:
 
 def warn_if_slow(name: str, n_steps: int) -> None:
     """Warn that ``name`` will read so many steps in plain Python, if that will take long."""
-    if numba is None and n_steps > STEPS_IN_PLAIN_PYTHON:
+    if not is_compiling() and n_steps > STEPS_IN_PLAIN_PYTHON:
         warnings.warn(
             f"{name} reads {n_steps:,} steps in plain Python, which is slow; install numba (pip install "
-            "'seqmodels[adaptive]') for the same figures some fifty times faster",
+            "'seqmodels[adaptive]') for the same figures fifty to a hundred times faster",
             stacklevel=2,
         )

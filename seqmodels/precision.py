@@ -26,22 +26,28 @@ MAX_FLOAT64 = 1e50  # the same of float64's fourth powers: a network's precision
 MAX_FLOAT64_SQUARED = 1e140  # up to which float64 holds a square at all
 
 
-class HasDtype(Protocol):
-    """A model that computes in the precision that its ``dtype`` names when it computes."""
+class Computes(Protocol):
+    """A model that computes in the precision and on the device that it names when it computes."""
 
     dtype: str
+    device: str
 
 
-Model = TypeVar("Model", bound=HasDtype)
+Model = TypeVar("Model", bound=Computes)
 Score = Callable[[list[Example]], list[np.ndarray]]
 
 
 def in_float64(model: Model) -> Model:
     """The same model, computing in float64; the one given stays as it is."""
-    if model.dtype == "float64":
+    return computing_in(model, "float64", model.device)
+
+
+def computing_in(model: Model, dtype: str, device: str) -> Model:
+    """The same model, computing in ``dtype`` on ``device``; the one given stays as it is."""
+    if (model.dtype, model.device) == (dtype, device):
         return model
     twin = copy.copy(model)
-    twin.dtype = "float64"
+    twin.dtype, twin.device = dtype, device
     return twin
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from seqmodels.fitting import apply_setting, check_arguments
 from seqmodels.measure import Length, Values
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Observation
+from seqmodels.precision import computing_in
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 
@@ -54,11 +54,7 @@ class WrappedModel(SequenceModel, ABC):
     def _inner(self) -> SequenceModel:
         """The fitted model inside, in the precision and on the device of this one."""
         self._setting()
-        if (self.model_.dtype, self.model_.device) == (self.dtype, self.device):
-            return self.model_
-        twin = copy.copy(self.model_)
-        twin.dtype, twin.device = self.dtype, self.device
-        return twin
+        return computing_in(self.model_, self.dtype, self.device)
 
     # -- fitting -------------------------------------------------------------------------------------------
 

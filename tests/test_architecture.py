@@ -47,6 +47,7 @@ MODEL = {
 }
 LOADED = {
     *MODEL,
+    "single_pass",
     "wrapped",
     "hmm",
     "neural",
@@ -96,10 +97,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "offsets": {*MODEL, "wrapped", "hmm"},
     "hmm": MODEL,
     "neural": MODEL,
-    "ngram": MODEL,
-    "context_tree": MODEL,
+    "single_pass": MODEL,
+    "ngram": {*MODEL, "single_pass"},
+    "context_tree": {*MODEL, "single_pass"},
     "mixture": MODEL,
-    "context_mixing": {*MODEL, "compiled"},
+    "context_mixing": {*MODEL, "single_pass"},
     "classification": MODEL,
     "adapt": {*MODEL, "hmm", "neural"},
     "dynamic": {*MODEL, "wrapped", "neural"},

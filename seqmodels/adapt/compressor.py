@@ -141,7 +141,7 @@ class Compressor(SequenceModel):
         return results
 
     def cursor(self, n_steps: int | None = None) -> NoReturn:
-        """There is none."""
+        """Raise ``ValueError``: a compressor has code lengths of whole sequences, and no predictions of steps."""
         self._setting()
         raise ValueError(
             "a Compressor codes a sequence as a whole, so it has no predictions of steps: no cursor, stream, sample or "

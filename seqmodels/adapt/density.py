@@ -27,7 +27,7 @@ class Distribution(Protocol):
     event_shape: torch.Size
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Nats."""
+        """Nats of the frame ``value (D,)``."""
         ...
 
     def sample(self) -> Tensor:
@@ -146,7 +146,7 @@ class DensityModel(AdaptedModel):
         self._density(np.zeros((0, self.n_features)))
 
     def _density(self, past: np.ndarray) -> Distribution:
-        """The next frame's, checked."""
+        """What the user's function says of the frame after ``past (t, D)``, its shapes checked."""
         distribution = self.function_(past)
         shapes = (tuple(distribution.batch_shape), tuple(distribution.event_shape))
         if shapes != ((), (self.n_features,)):

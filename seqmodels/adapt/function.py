@@ -108,11 +108,11 @@ class Prefixes:
     encoding: Encoding
 
     def first(self) -> Any:
-        """Before the first symbol."""
+        """The state before the first symbol."""
         return self._as_prefix(np.zeros(0, dtype=np.int64))
 
     def after(self, state: Any, symbol: int) -> Any:
-        """After one more."""
+        """The state after one more symbol."""
         if isinstance(self.encoding, Bytes):
             return state + bytes([symbol])
         if isinstance(self.encoding, Alphabet):
@@ -141,11 +141,11 @@ class States:
     advance: Advance
 
     def first(self) -> Any:
-        """Before the first symbol."""
+        """The state before the first symbol."""
         return self.initial_state
 
     def after(self, state: Any, symbol: int) -> Any:
-        """After one more."""
+        """The state after one more symbol."""
         return self.advance(state, symbol)
 
     def all_of(self, values: np.ndarray) -> list[Any]:

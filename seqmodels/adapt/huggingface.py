@@ -90,7 +90,7 @@ class PublishedNetwork(nn.Module):
         self.training = bool(model.training)  # so that evaluation mode is taken to be what the model's is
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """See ``LogitsModel``."""
+        """Logits ``(B, T, W)`` of what follows each of ``tokens (B, T)``."""
         logits: Tensor = self.model(input_ids=tokens, use_cache=False).logits
         return logits
 

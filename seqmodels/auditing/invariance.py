@@ -48,7 +48,7 @@ class Comparisons:
             )
 
     def finding(self, rule: str, what: str) -> Finding:
-        """Whether all were the same."""
+        """The outcome for a rule: broken if any two figures differed, with the first that did."""
         verdict: Any = "broken" if self.counter_example else "held"
         meaning = f"largest difference of a figure, relative to the sequence's largest, {what} ({self.n} comparisons)"
         return Finding(rule, verdict, self.largest, meaning, self.counter_example)

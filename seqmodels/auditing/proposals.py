@@ -47,7 +47,7 @@ class BroadProposal:
         return cls(values, np.array(weights), np.array(means), np.array(factors))
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """``(n, D)`` points."""
+        """``(n, D)`` points from the mixture."""
         k = rng.choice(len(self.weights), n, p=self.weights)
         x = self.means[k].copy()
         real = [d for d, each in enumerate(self.values) if each == "reals"]

@@ -40,7 +40,7 @@ class SequenceScorer(Protocol):
     """A model that says ``log p`` of whole sequences too."""
 
     def log_prob(self, X: Any) -> Any:
-        """``(n,)`` nats."""
+        """``(n,)`` nats, of each sequence."""
 
 
 @runtime_checkable
@@ -73,7 +73,7 @@ class Measured(Protocol):
 
     @property
     def measure_(self) -> Measure:
-        """Space, unit, length, kind."""
+        """Space, unit, length and kind of the figures."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def joined(*parts: Any) -> Any:
 
 
 def n_units(item: Any) -> int:
-    """Frames, symbols or bytes."""
+    """What figures are divided by: frames, symbols, or the bytes of a text."""
     return len(item.encode()) if isinstance(item, str) else len(item)
 
 

@@ -36,7 +36,7 @@ class CachePredictor(ABC):
     @property
     @abstractmethod
     def cursor(self) -> Cursor:
-        """Of the model inside."""
+        """The cursor of the model inside."""
 
     @abstractmethod
     def prediction(self, state: CursorState) -> Prediction:

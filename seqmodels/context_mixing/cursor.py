@@ -48,7 +48,7 @@ class PlacedReader:
         self.path: list[Past] = []
 
     def go_to(self, past: Past) -> None:
-        """Stand after ``past``."""
+        """Roll back and read on until the reader has read ``past`` and nothing else."""
         unread = []
         node: Past | None = past
         while node is not None and not (node.n_read < len(self.path) and self.path[node.n_read] is node):
@@ -80,7 +80,7 @@ class PlacedReader:
 
 
 class ContextMixingCursor:
-    """MixingTables as a chain of one-step predictions, which are on ``device`` in ``dtype``.
+    """Context mixing as a chain of one-step predictions, which are on ``device`` in ``dtype``.
 
     Args:
         readers: of the fitted model.

@@ -1,4 +1,4 @@
-"""MixingTables from training sequences, which are read once, in their order."""
+"""Fitting of context mixing to training sequences, which are read once, in their order."""
 
 from __future__ import annotations
 

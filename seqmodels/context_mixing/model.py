@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,11 +13,9 @@ from seqmodels.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTables
 from seqmodels.encodings.text import Text
 from seqmodels.fitting import checked_data
 from seqmodels.measure import MemoryKind
-from seqmodels.model import SequenceModel
-from seqmodels.observations import Categorical, Observation
 from seqmodels.precision import DTYPES
 from seqmodels.preparation import Example
-from seqmodels.sequences import Kind
+from seqmodels.single_pass import SinglePassModel, n_weighted_units
 
 if TYPE_CHECKING:
     from seqmodels.context_mixing.cursor import ContextMixingCursor
@@ -28,7 +25,7 @@ MIN_BUCKETS, MAX_BUCKETS = 2**6, 2**19  # of a context, where the size of the da
 
 
 @dataclass(eq=False, repr=False)
-class ContextMixing(SequenceModel):
+class ContextMixing(SinglePassModel):
     """``p(x_t | x_<t)`` as the product of its binary decisions, each predicted by many contexts whose votes are mixed.
 
     A symbol of V is ``ceil(log2 V)`` decisions, those without an alternative left out, and the end one more below
@@ -60,8 +57,6 @@ class ContextMixing(SequenceModel):
     adaptive: bool = True
     n_buckets: int | Literal["auto"] = "auto"
 
-    _uses_validation: ClassVar[bool] = False
-
     @property
     def memory_(self) -> MemoryKind:
         return "adaptive" if self.adaptive else "static"
@@ -79,57 +74,25 @@ class ContextMixing(SequenceModel):
             for name in ("counters", "floats", "integers")
         )
 
-    def _default_observation(self, kind: Kind) -> Observation:
-        if kind == "vectors":
-            raise ValueError(
-                "ContextMixing reads symbols and text, but the sequences are vectors; use an HMM or an LSTM"
-            )
-        return Categorical()
-
-    def _check_hyperparameters(self) -> None:
+    def _check_options(self) -> None:
         if type(self.adaptive) is not bool:
             raise ValueError(f"adaptive is {self.adaptive!r}; pass True or False")
         if self.n_buckets != "auto" and not 2 <= self.n_buckets <= 2**25:
             raise ValueError(f"n_buckets is {self.n_buckets}; pass from 2 to {2**25:,}, or 'auto'")
-        if self.warm_start:
-            raise ValueError("warm_start=True, but ContextMixing reads all of the data at once; leave it False")
-        if self.observation != "auto" and repr(self.observation) != repr(Categorical()):
-            raise ValueError(
-                f"observation is {self.observation!r}, but ContextMixing predicts symbols by itself; leave "
-                "observation='auto'"
-            )
 
-    def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        import pandas as pd
-
+    def _learn(self, train: list[Example]) -> float:
         from seqmodels.context_mixing.fit import learn_from, n_positions
 
-        began = time.perf_counter()
-        rows = [_row(example) for example in train for _ in range(_repeats(example))]
+        rows = [_row(example) for example in self._repeated(train)]
         self.n_steps_ = sum(len(values) for _, values in rows)
         warn_if_slow("ContextMixing", self.n_steps_)
         learned = self._empty(np.zeros(n_positions(rows), dtype=np.int64))
         self.n_learned_, total = learn_from(learned, rows, self.length_ == "stop")
         self._set_tables(learned)
-        self.converged_ = True
-        n_units = sum(example.weight * example.n_units for example in train)
-        self.history_ = pd.DataFrame(
-            {
-                "step": [1],
-                "seconds": [time.perf_counter() - began],
-                "log_prob": [total / n_units],
-                "validation": [self._nats_per_unit(validation)],
-                "objective": [total / n_units],
-                "floor_hits": [0],
-            }
-        )
-
-    def _nats_per_unit(self, examples: list[Example]) -> float:
-        log_prob = sum(e.weight * float(steps.sum()) for e, steps in zip(examples, self._steps(examples), strict=True))
-        return log_prob / sum(e.weight * e.n_units for e in examples) if examples else np.nan
+        return total / n_weighted_units(train)
 
     def _empty(self, symbols: np.ndarray) -> MixingTables:
-        """MixingTables of the sizes of the fitted model, before it was fitted."""
+        """Tables of the sizes of the fitted model, before anything was read."""
         automatic = min(max(4 * self.n_steps_, MIN_BUCKETS), MAX_BUCKETS)
         n_buckets = tables.power_of_two(automatic if self.n_buckets == "auto" else self.n_buckets)
         spelling = self.encoding_.spelling() if isinstance(self.encoding_, Text) else None
@@ -160,7 +123,7 @@ class ContextMixing(SequenceModel):
         """For each sequence ``(T, V)`` nats, the log-probability of every encoded symbol at each step.
 
         Under ``length="stop"`` ``(T + 1, V + 1)``, the end last. What a cursor's ``distribution`` says, many steps at
-        once; about as long as ``V / log2(V)`` times ``log_prob_steps``.
+        once; for 256 symbols about ten times as long as ``log_prob_steps``.
         """
         return self._event_log_probs(self._setting().examples(checked_data(self, X, y)))
 
@@ -216,12 +179,3 @@ class ContextMixing(SequenceModel):
 def _row(example: Example) -> tuple[np.ndarray, np.ndarray]:
     source = np.zeros(0, np.int64) if example.source is None else np.asarray(example.source)
     return source.astype(np.int64), np.asarray(example.values).astype(np.int64)
-
-
-def _repeats(example: Example) -> int:
-    if example.weight % 1:
-        raise ValueError(
-            f"sample_weight has {example.weight}, but ContextMixing reads whole sequences, as often as their weight "
-            "says; pass whole numbers"
-        )
-    return int(example.weight)

@@ -133,7 +133,7 @@ def bits_of(n_symbols: int) -> int:
 def empty(
     n_symbols: int, n_steps: int, n_buckets: int, symbols: np.ndarray, spelling: Sequence[bytes] | None
 ) -> MixingTables:
-    """MixingTables before anything was read.
+    """Tables before anything was read.
 
     Args:
         n_symbols: V.

@@ -64,7 +64,7 @@ def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
 
 @compiled
 def keep_bucket(log: UndoLog, tables: MixingTables, bucket: int) -> None:
-    """Before its counters change."""
+    """Note a bucket's counters, which are about to change."""
     n = log.used[BUCKETS]
     log.bucket[n] = bucket
     for j in range(BUCKET):
@@ -74,7 +74,7 @@ def keep_bucket(log: UndoLog, tables: MixingTables, bucket: int) -> None:
 
 @compiled
 def keep_floats(log: UndoLog, tables: MixingTables, start: int, length: int) -> None:
-    """Before they change."""
+    """Note numbers of ``tables.floats`` that are about to change."""
     n, m = log.used[RANGES], log.used[FLOATS]
     log.range_start[n] = start
     log.range_length[n] = length
@@ -86,7 +86,7 @@ def keep_floats(log: UndoLog, tables: MixingTables, start: int, length: int) -> 
 
 @compiled
 def keep_integer(log: UndoLog, tables: MixingTables, at: int) -> None:
-    """Before it changes."""
+    """Note a number of ``tables.integers`` that is about to change."""
     n = log.used[INTEGERS]
     log.integer_at[n] = at
     log.integer_values[n] = tables.integers[at]

@@ -51,7 +51,7 @@ class Decomposition:
         return cls(np.array(children, np.int64).reshape(-1, 2), n)
 
     def paths(self) -> DecisionPaths:
-        """The decisions of every outcome."""
+        """The decisions of every outcome, from the root of the tree to its leaf."""
         decisions: list[list[tuple[int, int]]] = [[] for _ in range(self.n_outcomes)]
         reached: list[list[tuple[int, int]]] = [[] for _ in self.children]
         for node, pair in enumerate(self.children.tolist()):

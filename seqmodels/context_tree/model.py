@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from seqmodels.generation import CursorState, MergedStates
 from seqmodels.measure import MemoryKind
-from seqmodels.model import SequenceModel
-from seqmodels.observations import Categorical, Observation
 from seqmodels.precision import DTYPES
 from seqmodels.preparation import Example
-from seqmodels.sequences import Kind
+from seqmodels.single_pass import SinglePassModel, n_weighted_units
 
 if TYPE_CHECKING:  # numba, which takes a while to load, is loaded when a tree is fitted or read
     from seqmodels.context_tree.cursor import ContextTreeCursor
@@ -24,7 +21,7 @@ Weighting = Literal["gated", "bayes"]
 
 
 @dataclass(eq=False, repr=False)
-class ContextTree(SequenceModel):
+class ContextTree(SinglePassModel):
     """A mixture over all Markov models whose order may differ from context to context, up to ``depth``.
 
     A symbol is a path of binary decisions (a Huffman tree of the training counts, with one leaf for each symbol and,
@@ -64,8 +61,6 @@ class ContextTree(SequenceModel):
     weighting: Weighting = "gated"
     max_count: float = 255.0
 
-    _uses_validation: ClassVar[bool] = False
-
     @property
     def memory_(self) -> MemoryKind:
         return "adaptive" if self.adaptive else "static"
@@ -79,58 +74,22 @@ class ContextTree(SequenceModel):
         self._setting()
         return self.tree_.n_records
 
-    def _default_observation(self, kind: Kind) -> Observation:
-        if kind == "vectors":
-            raise ValueError(
-                "ContextTree counts symbols and text, but the sequences are vectors; use an HMM or a network"
-            )
-        return Categorical()
-
-    def _check_hyperparameters(self) -> None:
+    def _check_options(self) -> None:
         if self.depth < 0:
             raise ValueError(f"depth is {self.depth}; pass at least 0")
         if self.weighting not in get_args(Weighting):
             raise ValueError(f"weighting is {self.weighting!r}; pass 'gated' or 'bayes'")
         if not self.max_count >= 2:
             raise ValueError(f"max_count is {self.max_count}; pass at least 2")
-        if self.warm_start:
-            raise ValueError("warm_start=True, but a context tree is fitted to all of the data at once; leave it False")
-        if self.observation != "auto" and repr(self.observation) != repr(Categorical()):
-            raise ValueError(
-                f"observation is {self.observation!r}, but ContextTree emits symbols by its own estimator; leave "
-                "observation='auto'"
-            )
 
-    def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        import pandas as pd
-
+    def _learn(self, train: list[Example]) -> float:
         from seqmodels.context_tree.tables import FittedTree
 
-        began = time.perf_counter()
-        broken = [example.weight for example in train if example.weight % 1]
-        if broken:
-            raise ValueError(
-                f"sample_weight has {broken[0]}, but ContextTree reads whole sequences; pass whole numbers"
-            )
-        repeated = [example for example in train for _ in range(int(example.weight))]
-        rows = [self._row(example) for example in repeated]
+        rows = [self._row(example) for example in self._repeated(train)]
         self.tree_, log_prob = FittedTree.fit(
             rows, self.encoding_.size, self.length_ == "stop", self.depth, self._rule()
         )
-        self.converged_ = True
-        mean = float(log_prob.sum() / sum(example.n_units for example in repeated))
-        steps = self._steps(validation)
-        held_out = sum(float(each.sum()) for each in steps) / sum(e.n_units for e in validation) if steps else np.nan
-        self.history_ = pd.DataFrame(
-            {
-                "step": [1],
-                "seconds": [time.perf_counter() - began],
-                "log_prob": [mean],
-                "validation": [held_out],
-                "objective": [mean],
-                "floor_hits": [0],
-            }
-        )
+        return float(log_prob.sum()) / n_weighted_units(train)
 
     def _rule(self) -> Rule:
         from seqmodels.context_tree.kernels import Rule

@@ -130,7 +130,7 @@ class FittedTree:
         """Read training sequences one after the other, learning all the time; also the log-probability of each.
 
         Args:
-            rows: for each sequence what ``Reader.read_row`` takes.
+            rows: for each sequence what ``TreeReader.read_row`` takes.
             size, has_end, depth, rule: see the class.
         """
         warn_if_slow("ContextTree.fit", sum(len(outcomes) for _, _, outcomes in rows))

@@ -231,7 +231,7 @@ class _SeedVariance:
 
     @classmethod
     def over_blocks(cls, d: np.ndarray, block: int) -> _SeedVariance:
-        """Of steps ``d (S, T)``."""
+        """Variance of the mean of steps ``d (S, T)`` of S seeds, with errors over moving blocks of steps."""
         n_seeds, n = d.shape
         if n_seeds == 1:
             return cls()

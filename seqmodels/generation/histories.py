@@ -42,13 +42,13 @@ class ReadHistory:
 
 
 class Learner(Protocol):
-    """What one sequence has taught."""
+    """What a model has learned from one sequence, and can take back event by event."""
 
     def learn(self, before: ReadHistory, event: int) -> Any:
         """Learn that an event came after a history; returns what ``undo`` needs."""
 
     def undo(self, step: Any) -> None:
-        """Take back the last step."""
+        """Take back the last event, ``step`` being what ``learn`` returned."""
 
     def copy(self) -> Self:
         """The same, apart from what becomes of this one."""
@@ -79,7 +79,7 @@ class LearnerAt(Generic[LearnerT]):
         return n_back, ahead[::-1]
 
     def move(self, n_back: int, ahead: list[ReadHistory]) -> None:
-        """Undo and learn these steps."""
+        """Undo ``n_back`` events, then learn those that end the histories ``ahead``."""
         for _ in range(n_back):
             assert self.at.parent is not None
             self.learner.undo(self.steps.pop())
@@ -103,7 +103,7 @@ class Histories(Generic[LearnerT]):
 
     @classmethod
     def start(cls, histories: list[ReadHistory], new: Callable[[], LearnerT]) -> Histories[LearnerT]:
-        """Before the first events."""
+        """The state before the first event of each sequence, with a ``new()`` learner each."""
         return cls(histories, [LearnerAt(new(), each) for each in histories], Lock())
 
     def advance(self, events: list[int], n_recent: int) -> Histories[LearnerT]:
@@ -112,7 +112,7 @@ class Histories(Generic[LearnerT]):
         return Histories(histories, [*self.learners], self.moving)
 
     def select(self, rows: list[int]) -> Histories[LearnerT]:
-        """Of the sequences ``rows``."""
+        """The state of the sequences ``rows``; learners are shared until one moves."""
         return Histories([self.histories[i] for i in rows], [self.learners[i] for i in rows], self.moving)
 
     def with_learner(self, i: int, new: Callable[[], LearnerT], use: Callable[[LearnerT], np.ndarray]) -> np.ndarray:

@@ -28,6 +28,7 @@ class GenerativeModel(Protocol):
     length_: Length
     random_state: int
     dtype: str
+    device: str
     _is_tagger: ClassVar[bool]
     _pads_sources: ClassVar[bool]
 

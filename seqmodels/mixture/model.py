@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ from seqmodels.mixture.symbol_gate import GatedDecisions, Layout, SymbolGate, lo
 from seqmodels.mixture.weights import FixedShare, Weights, fit_prior, fit_rate
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation, OneOf
+from seqmodels.precision import computing_in
 from seqmodels.preparation import Example, Setting
 from seqmodels.sequences import Kind
 
@@ -333,14 +333,7 @@ class Mixture(SequenceModel):
     def _members_in_precision(self) -> list[SequenceModel]:
         """The members, computing in the dtype and on the device of the mixture."""
         self._setting()
-        return [self._in_precision(member) for member in self.members_]
-
-    def _in_precision(self, member: SequenceModel) -> SequenceModel:
-        if (member.dtype, member.device) == (self.dtype, self.device):
-            return member
-        twin = copy.copy(member)
-        twin.dtype, twin.device = self.dtype, self.device
-        return twin
+        return [computing_in(member, self.dtype, self.device) for member in self.members_]
 
     def _with_floor(self, factor: float) -> Self:
         floored = super()._with_floor(factor)

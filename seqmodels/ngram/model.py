@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from seqmodels.generation import Cursor, CursorState, MergedStates
 from seqmodels.measure import MemoryKind
-from seqmodels.model import SequenceModel
 from seqmodels.ngram.counts import count
 from seqmodels.ngram.cursor import AdaptiveNGramCursor, NGramCursor, merged_states
 from seqmodels.ngram.events import Events
@@ -19,10 +17,9 @@ from seqmodels.ngram.interpolation import Components, Interpolation, components
 from seqmodels.ngram.read_counts import ReadCounts, read_counts
 from seqmodels.ngram.smoothing import Smoothing
 from seqmodels.ngram.tables import Tables
-from seqmodels.observations import Categorical, Observation
 from seqmodels.precision import DTYPES
 from seqmodels.preparation import Example
-from seqmodels.sequences import Kind
+from seqmodels.single_pass import SinglePassModel
 
 MIN_SEQUENCES_TO_HOLD_OUT = 10  # of fewer the last tenth of each is held out
 MIN_STEPS_TO_CUT = 20
@@ -30,7 +27,7 @@ MAX_HELD_OUT = 200_000  # steps on which weights are learned
 
 
 @dataclass(eq=False, repr=False)
-class NGram(SequenceModel):
+class NGram(SinglePassModel):
     """``p(x_t | the n - 1 symbols before)``, interpolated with all shorter contexts, down to the uniform distribution.
 
     Modified Kneser-Ney (Kneser & Ney 1995; Chen & Goodman 1999) or Witten-Bell (1991). Each sequence comes after a
@@ -63,8 +60,6 @@ class NGram(SequenceModel):
     smoothing: Smoothing = "kneser-ney"
     adaptive: bool = False
 
-    _uses_validation: ClassVar[bool] = False
-
     @property
     def memory_(self) -> MemoryKind:
         return "adaptive" if self.adaptive else "static"
@@ -78,44 +73,18 @@ class NGram(SequenceModel):
         self._setting()
         return self.tables_.n_grams
 
-    def _default_observation(self, kind: Kind) -> Observation:
-        if kind == "vectors":
-            raise ValueError("NGram counts symbols and text, but the sequences are vectors; use an HMM or a network")
-        return Categorical()
-
-    def _check_hyperparameters(self) -> None:
+    def _check_options(self) -> None:
         if self.order < 1:
             raise ValueError(f"order is {self.order}; pass at least 1")
         if self.smoothing not in get_args(Smoothing):
             raise ValueError(f"smoothing is {self.smoothing!r}; pass 'kneser-ney' or 'witten-bell'")
-        if self.warm_start:
-            raise ValueError("warm_start=True, but an n-gram has nothing to start from; fit on all of the data at once")
-        if self.observation != "auto" and repr(self.observation) != repr(Categorical()):
-            raise ValueError(
-                f"observation is {self.observation!r}, but NGram emits symbols by its own smoothing; leave "
-                "observation='auto'"
-            )
 
-    def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        import pandas as pd
-
-        began = time.perf_counter()
+    def _learn(self, train: list[Example]) -> float:
         counted = [example for example in train if example.weight > 0]
         self._check_weights(counted)
         self.tables_ = self._tables(counted)
         self.interpolation_ = self._interpolation(counted) if self.adaptive else None
-        log_prob = self._nats_per_unit(train)
-        self.converged_ = True
-        self.history_ = pd.DataFrame(
-            {
-                "step": [1],
-                "seconds": [time.perf_counter() - began],
-                "log_prob": [log_prob],
-                "validation": [self._nats_per_unit(validation)],
-                "objective": [log_prob],
-                "floor_hits": [0],
-            }
-        )
+        return self._nats_per_unit(train)
 
     def _tables(self, examples: list[Example]) -> Tables:
         size, has_end = self.encoding_.size, self.length_ == "stop"
@@ -139,10 +108,6 @@ class NGram(SequenceModel):
                 f"sample_weight has {broken[0]}, but Kneser-Ney counts whole sequences; pass whole numbers, or "
                 "smoothing='witten-bell'"
             )
-
-    def _nats_per_unit(self, examples: list[Example]) -> float:
-        log_prob = sum(e.weight * float(steps.sum()) for e, steps in zip(examples, self._steps(examples), strict=True))
-        return log_prob / sum(e.weight * e.n_units for e in examples) if examples else np.nan
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
