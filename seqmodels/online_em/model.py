@@ -185,7 +185,7 @@ class OnlineEM(WrappedModel):
             None if self.prior_steps == "auto" else 1 / self.prior_steps,
             None if self.decay == "auto" else float(self.decay),
         )
-        self.prior_steps_: float = math.inf if rate == 0 else 1 / rate
+        self.prior_steps_ = math.inf if rate == 0 else 1 / rate
         if self.prior_steps != "auto":
             self.prior_steps_ = float(self.prior_steps)
 
