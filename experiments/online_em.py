@@ -57,8 +57,10 @@ def speech(folder: Path, few: int) -> Iterator[tuple[str, Sequences, Sequences]]
     order = np.random.default_rng(0).permutation(np.flatnonzero(index < few))
     for unheard in sorted(set(speaker)):
         others = [s for s in sorted(set(speaker)) if s != unheard]
-        train = [x for s in others for x in joined(recordings, order[speaker[order] == s])]
-        yield unheard, Sequences(train), Sequences(joined(recordings, order[speaker[order] == unheard]))
+        by_speaker = {s: joined(recordings, order[speaker[order] == s]) for s in others}
+        items, clusters = zip(*((x, s) for s, each in by_speaker.items() for x in each), strict=True)
+        train = Sequences(list(items), clusters=list(clusters))
+        yield unheard, train, Sequences(joined(recordings, order[speaker[order] == unheard]))
 
 
 def joined(recordings: Sequences, order: np.ndarray) -> list[np.ndarray]:

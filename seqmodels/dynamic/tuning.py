@@ -76,10 +76,10 @@ def held_out_part(train: list[Example], validation: list[Example]) -> tuple[list
     About a tenth, of at most ``MAX_HELD_OUT`` steps: of several examples the last ones, of one its end.
     """
     if validation:
-        return train, _at_most(validation)
+        return train, at_most(validation)
     if len(train) > 1:
         n = max(1, len(train) // 10)
-        return train[:-n], _at_most(train[-n:])
+        return train[:-n], at_most(train[-n:])
     (example,) = train
     n_steps = len(example.values)
     at = n_steps - max(1, min(MAX_HELD_OUT, n_steps // 10))
@@ -88,7 +88,7 @@ def held_out_part(train: list[Example], validation: list[Example]) -> tuple[list
     return [replace(example, values=example.values[:at])], [replace(example, values=example.values[at:])]
 
 
-def _at_most(examples: list[Example]) -> list[Example]:
+def at_most(examples: list[Example]) -> list[Example]:
     """The first examples, of ``MAX_HELD_OUT`` steps together."""
     kept: list[Example] = []
     n_steps = 0

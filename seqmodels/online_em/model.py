@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from seqmodels.array_checks import array_of
-from seqmodels.dynamic.tuning import choose_rates, held_out_part, segment_length
+from seqmodels.dynamic.tuning import at_most, choose_rates, held_out_part, segment_length
 from seqmodels.fitting import apply_setting, checked_data
 from seqmodels.generation import Cursor
 from seqmodels.hmm import HMM, Frozen
@@ -29,6 +29,7 @@ from seqmodels.preparation import Example
 from seqmodels.wrapped import WrappedModel
 
 TABLES = ("transition", "emission")
+N_FOLDS = 3
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -64,7 +65,9 @@ class OnlineEM(WrappedModel):
         frozen: what does not follow the sequence, among ``"transition"`` (ends too) and ``"emission"``.
 
     ``"auto"`` chooses on the validation part of ``fit``; without one by a second fit, to the training part without its
-    last tenth, on that. ``from_fitted`` wraps an HMM that is fitted already; ``tune`` must follow it.
+    last tenth, on that; of sequences of three clusters or more by three fits, each without a third of the clusters, so
+    that what is chosen is for speakers or sensors never met. ``from_fitted`` wraps an HMM that is fitted already;
+    ``tune`` must follow it.
 
     Attributes (fitted): ``model_``; ``segment_``, ``prior_steps_`` and ``decay_``, what ``"auto"`` came to.
 
@@ -137,36 +140,44 @@ class OnlineEM(WrappedModel):
             pair = (validation, None) if y is None else validation
             rest, held_out = train, setting.examples(checked_data(self, *pair))
         self._learn(self._hmm(), train)
-        self._choose(self._hmm(), rest, held_out)
+        self._choose([Fold(self._hmm(), *_statistics(self._hmm(), rest), held_out)])
         return self
 
     def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
         self._learn(self._hmm(), train)
-        rest, held_out = held_out_part(train, validation)
-        if validation or "auto" not in (self.prior_steps, self.decay):
-            self._choose(self._hmm(), rest, held_out)
-            return
+        if "auto" not in (self.prior_steps, self.decay):
+            self.prior_steps_, self.decay_ = float(self.prior_steps), float(self.decay)
+        elif validation:
+            self._choose([Fold(self._hmm(), self.train_, self.n_steps_, at_most(validation))])
+        else:
+            self._choose([self._fold(rest, held_out) for rest, held_out in _folds(train)])
+
+    def _fold(self, rest: list[Example], held_out: list[Example]) -> Fold:
+        """Of an HMM that is fitted to the rest alone."""
         without = self.model.clone()
         apply_setting(without, self._setting())
         without._fit(rest, [])
         assert isinstance(without, HMM), "no other is wrapped"
         without.set_params(dtype=self.dtype, device=self.device)
-        self._choose(without, rest, held_out)
+        return Fold(without, *_statistics(without, rest), held_out)
 
     def _learn(self, hmm: HMM, train: list[Example]) -> None:
         self.segment_: int = segment_length(train, None) if self.segment == "auto" else int(self.segment)
         self.train_, self.n_steps_ = _statistics(hmm, train)
 
-    def _choose(self, hmm: HMM, train: list[Example], held_out: list[Example]) -> None:
-        """``prior_steps_`` and ``decay_``: what gains most on held-out segments, of an HMM fitted to ``train``."""
-        statistics, n_steps = _statistics(hmm, train)
-        several = [example for example in held_out if self._learns_from(example)]
+    def _choose(self, folds: list[Fold]) -> None:
+        """``prior_steps_`` and ``decay_``: what gains most on held-out segments, over all folds."""
 
         def by_segment(prior_steps: float, decay: float) -> np.ndarray:
             """Log-probabilities of the segments after the first of each sequence."""
-            rule = self._rule(hmm, statistics, n_steps, prior_steps, decay)
-            parts = [_read(_cursor(hmm), rule, example, self.segment_)[1:] for example in several]
-            return np.array([float(part.sum()) for of_example in parts for part in of_example])
+            sums: list[float] = []
+            for fold in folds:
+                rule = self._rule(fold.hmm, fold.train, fold.n_steps, prior_steps, decay)
+                cursor = _cursor(fold.hmm)
+                for example in fold.held_out:
+                    if self._learns_from(example):
+                        sums += [float(part.sum()) for part in _read(cursor, rule, example, self.segment_)[1:]]
+            return np.array(sums)
 
         static = by_segment(math.inf, 0.0)
         rate, self.decay_ = choose_rates(
@@ -174,7 +185,7 @@ class OnlineEM(WrappedModel):
             None if self.prior_steps == "auto" else 1 / self.prior_steps,
             None if self.decay == "auto" else float(self.decay),
         )
-        self.prior_steps_: float = math.inf if rate == 0 else 1 / rate
+        self.prior_steps_ = math.inf if rate == 0 else 1 / rate
         if self.prior_steps != "auto":
             self.prior_steps_ = float(self.prior_steps)
 
@@ -257,6 +268,28 @@ class OnlineEM(WrappedModel):
         self.segment_, self.prior_steps_ = state["segment"], float(prior_steps)
         self.decay_, self.n_steps_ = float(state["decay"]), float(state["n_steps"])
         self.train_ = Expectations.from_arrays(state["train"], torch.device("cpu"))
+
+
+@dataclass(frozen=True)
+class Fold:
+    """An HMM, the statistics of what it was fitted to and its steps, and examples that it was not fitted to."""
+
+    hmm: HMM
+    train: Expectations
+    n_steps: float
+    held_out: list[Example]
+
+
+def _folds(train: list[Example]) -> list[tuple[list[Example], list[Example]]]:
+    """The rest and what is held out: of three clusters or more each third of them in turn, else the last tenth once."""
+    clusters = sorted({example.cluster for example in train if example.cluster is not None})
+    if len(clusters) < N_FOLDS:
+        return [held_out_part(train, [])]
+    thirds = [set(clusters[i::N_FOLDS]) for i in range(N_FOLDS)]
+    return [
+        ([e for e in train if e.cluster not in third], at_most([e for e in train if e.cluster in third]))
+        for third in thirds
+    ]
 
 
 def _cursor(hmm: HMM) -> HMMCursor:

@@ -13,7 +13,9 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
+from seqmodels.online_em.model import _folds
 from seqmodels.online_em.segments import OnlineRule
+from seqmodels.preparation import Data
 
 CHAIN: dict[str, Any] = {
     "initial": [0.6, 0.4],
@@ -212,6 +214,21 @@ def test_auto_learns_where_sequences_differ_and_not_where_they_are_alike() -> No
         test = [series(100 + seed, spread) for seed in range(3)]
         gain = model.score(test) - model.model_.score(test)
         assert gain > 0.3 if learns else gain == 0.0
+
+
+def test_what_is_chosen_is_for_clusters_never_met() -> None:
+    """Each speaker has a level of its own; within a speaker there is nothing to learn that training had not."""
+    rng = np.random.default_rng(5)
+    speakers = [s for s in range(6) for _ in range(2)]
+    levels = 4 * rng.normal(size=6)
+    items = [levels[s] + rng.normal(size=(24, 1)) for s in speakers]
+    hmm = sm.HMM(3, n_init=1, max_iter=3)
+    model = sm.OnlineEM(hmm, segment=8, decay=0.0).fit(sm.Sequences(items, clusters=speakers))
+    folds = _folds(model._setting().examples(Data.of(sm.Sequences(items, clusters=speakers))))
+    assert [len(rest) for rest, _ in folds] == [8, 8, 8]
+    assert all({e.cluster for e in rest}.isdisjoint(e.cluster for e in out) for rest, out in folds)
+    unmet = [9.0 + rng.normal(size=(24, 1)) for _ in range(3)]
+    assert model.score(unmet) > model.model_.score(unmet) + 0.5
 
 
 # -- around a fitted HMM, and what is refused --------------------------------------------------------------------------
