@@ -91,7 +91,17 @@ def is_rank_zero() -> bool:
 
 def shard(items: Sequence[Item]) -> list[Item]:
     """Every n-th of them, for n processes; all where there is only this one."""
-    return list(items) if not is_distributed() else list(items[dist.get_rank() :: dist.get_world_size()])
+    return list(items[share_of(len(items))])
+
+
+def rank() -> int:
+    """The number of this process; 0 of the only one."""
+    return dist.get_rank() if is_distributed() else 0
+
+
+def share_of(n: int) -> slice:
+    """Which of n items ``shard`` gives to this process."""
+    return slice(rank(), n, dist.get_world_size() if is_distributed() else 1)
 
 
 def check_enough_sequences(n: int) -> None:
@@ -113,11 +123,32 @@ def all_reduce_sum(tensors: Sequence[Tensor], from_rank_zero: Sequence[float] = 
     device = tensors[0].device if tensors else _device()
     numbers = torch.tensor(list(from_rank_zero), dtype=torch.float64, device=device)
     parts = [t.reshape(-1) for t in tensors] + [numbers if dist.get_rank() == 0 else torch.zeros_like(numbers)]
-    flat = torch.cat(parts)
+    flat = torch.cat(parts).to(_device())
     _exchange(flat.numel())
     _all_reduce(flat)
-    *sums, numbers = flat.split([part.numel() for part in parts])
+    *sums, numbers = flat.to(device).split([part.numel() for part in parts])
     return [part.view(t.shape) for part, t in zip(sums, tensors, strict=True)], numbers.tolist()
+
+
+def sum_of(number: float) -> float:
+    """The sum of the numbers that all processes give."""
+    (total,), _ = all_reduce_sum([torch.tensor(number, dtype=torch.float64)])
+    return float(total)
+
+
+def begin_all_reduce(tensor: Tensor) -> Callable[[], None]:
+    """Begin to sum a tensor over all processes, in place and without a header; what is returned waits for the sum.
+
+    All processes must have agreed (``all_reduce_sum``) that they will begin the same sums, in the same order.
+    """
+    with _detecting_loss():
+        work = dist.all_reduce(tensor, async_op=True)
+
+    def wait() -> None:
+        with _detecting_loss():
+            work.wait()
+
+    return wait
 
 
 def broadcast_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -162,8 +193,8 @@ def run_on_rank_zero(name: str, work: Callable[[], None]) -> None:
         work()
     elif dist.get_rank() == 0:
         warnings.warn(
-            f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model (an "
-            "HMM is what several processes fit together); start one process, or one for each model",
+            f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model (HMMs "
+            "and networks are what several processes fit together); start one process, or one for each model",
             UserWarning,
             stacklevel=4,
         )

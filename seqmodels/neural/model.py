@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels import distributed
 from seqmodels.encodings import Encoding
 from seqmodels.fitting import resolved_choices
 from seqmodels.generation import Cursor
 from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.model import SequenceModel
-from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble
+from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.io_module import IOSpec, SequenceModule, SourceSpec
@@ -90,6 +91,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     perturbation: Perturbation | None = None
     linear_start: bool = False
 
+    _fits_in_parallel: ClassVar[bool] = True
     _sums_out_missing: ClassVar[bool] = True
     _has_first = False  # whether the linear skip of the module has outputs of its own for the first step
     _width_follows_data: ClassVar[bool] = False  # whether d_model may be "auto"
@@ -198,6 +200,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
                 carrier=objective if self._carries_state else None,
                 checkpoints=checkpoints,
                 generator=generator,
+                parallel="replicate",
             )
         self.module_.eval()
 
@@ -288,11 +291,10 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         )
 
     def _nats_per_unit(self, examples: list[Example]) -> float:
-        log_prob = sum(float(steps.sum()) for steps in self._steps_as_trained(examples))
+        rows = self._rows(examples)
+        steps = log_prob_steps(self.module_.eval(), self.observation_, rows, self._windowing(), shares=True)
+        log_prob = distributed.sum_of(float(sum(float(of_row.sum()) for of_row in steps)))
         return (log_prob + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
-
-    def _steps_as_trained(self, examples: list[Example]) -> list[np.ndarray]:
-        return log_prob_steps(self.module_.eval(), self.observation_, self._rows(examples), self._windowing())
 
     def _evaluation_module(self) -> SequenceModule[Any]:
         """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy.
@@ -339,11 +341,26 @@ class _Objective:
         self.precision = autocast_dtype(model.training_precision, self.device)
         self.batch_log_prob = compiled(batch_log_prob, model.compile)
         self.perturbation = model.perturbation
-        # Of the network, with a perturbation also what its sequences go through; None before the first batch.
+        # Of the network, with a perturbation also what its sequences go through; None before the first batch, and where
+        # several processes share a batch that is too small to have rows for all.
         self.carried_state: Any = None
 
     def __call__(self, batch: tuple[list[StepRange], bool]) -> BatchResult:
-        ranges, continues = batch
+        ranges, continues = distributed.shard(batch[0]), batch[1]
+        if not ranges:
+            return self._without_rows(batch[0])
+        result = self._of_rows(ranges, continues)
+        return replace(result, weight=weight_of(self.rows, batch[0]))
+
+    def _without_rows(self, ranges: list[StepRange]) -> BatchResult:
+        """Zero, and zero gradients, by as many calls of the network as other processes make."""
+        result = self._of_rows([StepRange(r.row, r.begin, r.begin + 1) for r in ranges[:1]], continues=False)
+        self.carried_state = None
+        zero = torch.where(torch.isfinite(result.weighted_log_prob), result.weighted_log_prob, 0.0) * 0.0
+        return BatchResult(zero, weight_of(self.rows, ranges), torch.zeros(()), 0.0, torch.zeros(()))
+
+    def _of_rows(self, ranges: list[StepRange], continues: bool) -> BatchResult:
+        """Of some rows of a batch, with their weight."""
         assembled = assemble(
             self.rows,
             ranges,

@@ -281,6 +281,33 @@ def unflatten_state(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
     return tuple(unflatten_state(part, tensors) for part in structure) if isinstance(structure, list) else structure
 
 
+def join_rows(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+    """Flattened states of the rows of all processes, as ``distributed.shard`` dealt them out -> that of all rows.
+
+    A process without rows has None for its state; the first has some. The result is whole in the first process.
+    """
+    told = distributed.broadcast_content(
+        lambda: {"structure": structure, "sizes": {name: list(t.shape[1:]) for name, t in tensors.items()}}
+    )
+    n_rows = len(next(iter(tensors.values()))) if tensors else 0
+    (total,), _ = distributed.all_reduce_sum([torch.tensor(float(n_rows), dtype=torch.float64)])
+    joined = []
+    for name, size in told["sizes"].items():
+        every = torch.zeros(int(total), *size, dtype=torch.float64)
+        if n_rows:
+            every[distributed.share_of(int(total))] = tensors[name].detach().cpu().double()
+        joined.append(every)
+    summed, _ = distributed.all_reduce_sum(joined)
+    whole = {name: t.to(tensors[name].dtype) if tensors else t for name, t in zip(told["sizes"], summed, strict=True)}
+    return told["structure"], whole
+
+
+def rows_of_process(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+    """The inverse of ``join_rows``: of a flattened state of all rows, those of this process; None if it has none."""
+    mine = {name: t[distributed.share_of(len(t))] for name, t in tensors.items()}
+    return (None, {}) if any(len(t) == 0 for t in mine.values()) else (structure, mine)
+
+
 def load_weights(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
     """Load weights from a checkpoint; raises ``ValueError`` if they are of another module."""
     expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}

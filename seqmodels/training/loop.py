@@ -6,10 +6,12 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
@@ -22,6 +24,7 @@ from seqmodels.training.callbacks import Callback
 from seqmodels.training.checkpoint import Checkpoints
 from seqmodels.training.interruption import interruptible
 from seqmodels.training.optimizers import AdamW, Optimizer, clip
+from seqmodels.training.parallel import Parallel, Processes, processes_of
 from seqmodels.training.schedules import Schedule, Trapezoid
 
 if TYPE_CHECKING:
@@ -72,7 +75,11 @@ class Objective(Protocol):
 
 
 class CarriesState(Protocol):
-    """An objective that carries a state, nested tuples of tensors, from one batch to the next."""
+    """An objective that carries a state, nested tuples of tensors, from one batch to the next.
+
+    Of several processes each carries that of its rows of the batch (the first axis of each tensor), as
+    ``distributed.shard`` deals them out; None where it has no rows.
+    """
 
     carried_state: Any
 
@@ -108,7 +115,7 @@ def train(
     carrier: CarriesState | None = None,
     checkpoints: Checkpoints | None = None,
     generator: torch.Generator | None = None,
-    sharded: bool = False,
+    parallel: Parallel | None = None,
 ) -> tuple[pd.DataFrame, bool]:
     """Maximise ``objective`` over the batches of ``epoch(0), epoch(1), ...``.
 
@@ -123,8 +130,9 @@ def train(
         carrier: what carries a state from batch to batch, to be kept in checkpoints; None: nothing does.
         checkpoints: where the run's state is written, and the state to go on from.
         generator: what the objective draws from, if anything; None: torch's default one.
-        sharded: of several processes each has a part of every batch, in float64, and a ``BatchResult`` has the
-            ``weight`` of the whole batch.
+        parallel: how several processes share the work. The objective then takes a part of every batch in each, and a
+            ``BatchResult`` has the ``weight`` of the whole batch; ``evaluate`` returns the same in all. None: this
+            process trains alone.
 
     Returns:
         The history, and whether training stopped by itself, for want of better validation figures.
@@ -137,29 +145,28 @@ def train(
     """
     keep_freed_memory(module)
     checkpoints = checkpoints or Checkpoints()
-    sharded = sharded and distributed.is_distributed()
-    generator = generator or torch.default_generator
-    loop = _Loop(module, objective, evaluate, config, steps_per_epoch, carrier, generator, sharded=sharded)
+    processes = processes_of(module, parallel if distributed.is_distributed() else None)
+    loop = _Loop(module, objective, evaluate, config, steps_per_epoch, carrier, generator, processes, checkpoints)
     if checkpoints.state is not None:
         loop.restore(checkpoints.state)
-    with interruptible() as interruption:
+    with interruptible() as interruption, closing(processes):
         stopped = False
         while not loop.ended:
             for batch in islice(epoch(loop.epoch), loop.in_epoch, None):
                 loop.step(batch)
                 interruption.hold()
-                if interruption.requested and (loop.at_step_end or checkpoints.path is None):
+                if interruption.requested and (loop.at_step_end or not loop.writes):
                     stopped = True
-                    loop.interrupt(checkpoints)
+                    loop.interrupt()
                 if loop.ended:
                     break
-                if checkpoints.due and loop.at_step_end:
-                    checkpoints.write(loop.state())
+                if loop.at_step_end and (loop.checkpoint_due if processes.shares else checkpoints.due):
+                    loop.write()
             else:
                 loop.epoch, loop.in_epoch = loop.epoch + 1, 0
         if not stopped:
-            checkpoints.write(loop.state())
-    return loop.finish()
+            loop.write()
+        return loop.finish()
 
 
 class _Loop:
@@ -171,18 +178,23 @@ class _Loop:
         config: TrainConfig,
         steps_per_epoch: int,
         carrier: CarriesState | None,
-        generator: torch.Generator,
-        *,
-        sharded: bool = False,
+        generator: torch.Generator | None,
+        processes: Processes,
+        checkpoints: Checkpoints,
     ) -> None:
         self.module = module
         self.objective = objective
         self.evaluate = evaluate
         self.config = config
         self.carrier = carrier
-        self.generator = generator
-        self.sharded = sharded
-        assert not (sharded and config.accumulate > 1), "gradients are added up at every batch"
+        self.generator = generator or torch.default_generator
+        self.seed = None if generator is None else generator.initial_seed()
+        self.processes = processes
+        self.checkpoints = checkpoints
+        self.leads = not processes.shares or distributed.is_rank_zero()
+        # Whether there are checkpoints, and whether one is due: the first process knows, and all have to write it.
+        self.writes = bool(self._of_first([float(checkpoints.path is not None)])[0])
+        self.checkpoint_due = False
         epochs = None if config.max_epochs is None else config.max_epochs * steps_per_epoch
         limits = [None if config.max_steps is None else config.max_steps * config.accumulate, epochs]
         self.n_batches = min((limit for limit in limits if limit is not None), default=None)
@@ -196,12 +208,13 @@ class _Loop:
         self.stale = 0  # evaluations since
         self.best_weights: dict[str, Any] | None = None
         self.rows: list[dict[str, float]] = []
-        self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}
+        self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}  # since the last row
+        self.uncounted = dict(self.sums)  # of this process, since figures of all were last added up
         self.began = time.perf_counter()
-        self.seconds_of_first = 0.0  # of the first process, at its last sum
+        self.seconds_at_sum = 0.0  # of the first process, when it last told the others
         self.evaluation_seconds = 0.0  # that the last one took
         self.bar = tqdm(
-            total=100, disable=not config.progress, unit="%", bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}"
+            total=100, disable=not (config.progress and self.leads), unit="%", bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}"
         )
         module.train()
 
@@ -220,40 +233,68 @@ class _Loop:
         if self.n_batches is not None:
             return self.batches / self.n_batches
         assert self.config.max_seconds is not None
-        return (time.perf_counter() - self.began) / self.config.max_seconds
+        return self.seconds() / self.config.max_seconds
+
+    def seconds(self) -> float:
+        """Since training began, by the clock of the first process: the others stop when it does."""
+        return self.seconds_at_sum if self.processes.shares else time.perf_counter() - self.began
 
     def step(self, batch: Any) -> None:
         """One batch: its gradients, and with the last batch of a step the optimiser's step."""
-        result = self.objective(batch)
-        (-result.weighted_log_prob / max(result.weight, 1e-30)).backward()
-        if self.sharded:
-            result = self._summed_over_processes(result)
+        ends_step = (self.batches + 1) % self.config.accumulate == 0
+        if self.processes.shares:
+            self._seed_draws()
+        result = self.processes.call(lambda: self.objective(batch))
+        if self.processes.shares:
+            self._count(result)
+            if ends_step:
+                self._sum_figures()
+        loss = -result.weighted_log_prob / max(result.weight, 1e-30)
+        self.processes.backward(loss, ends_step=ends_step)
+        if not self.processes.shares:  # to read the figures of a GPU is to wait for it
+            self._count(result)
         self.batches, self.in_epoch = self.batches + 1, self.in_epoch + 1
-        self.sums["log_prob"] += float(result.log_prob)
-        self.sums["n_units"] += result.n_units
-        self.sums["floor_hits"] += float(result.floor_hits)
-        if self.at_step_end:
+        if ends_step:
             self._optimizer_step()
         limit = self.config.max_seconds
         out_of_time = limit is not None and self.seconds() >= limit
         done = self.progress() >= 1 or out_of_time
         self.ended = done
-        if done or (self.at_step_end and self.progress() >= self.next_record):
+        if done and not ends_step and self.processes.shares:
+            self._sum_figures()
+        if done or (ends_step and self.progress() >= self.next_record):
             self.record()
 
-    def seconds(self) -> float:
-        """Since training began, by the clock of the first process: the others stop when it does."""
-        return self.seconds_of_first if self.sharded else time.perf_counter() - self.began
+    def _seed_draws(self) -> None:
+        """Let each of several processes draw its own, in a run that goes on from a checkpoint as in one that did not.
 
-    def _summed_over_processes(self, result: BatchResult) -> BatchResult:
-        """The result, and in place the gradients, summed over all processes."""
-        gradients = [p.grad for p in self.weights if p.grad is not None]
-        figures = gradients[0].new_tensor([float(result.log_prob), result.n_units])
+        What is drawn at a step depends on the seed, the step and the process alone.
+        """
+        if self.seed is not None:
+            words = np.random.SeedSequence([self.seed, self.batches, distributed.rank()]).generate_state(1, np.uint64)
+            self.generator.manual_seed(int(words[0] >> np.uint64(1)))
+
+    def _count(self, result: BatchResult) -> None:
+        figures = self.uncounted if self.processes.shares else self.sums
+        figures["log_prob"] += float(result.log_prob)
+        figures["n_units"] += result.n_units
+        figures["floor_hits"] += float(result.floor_hits)
+
+    def _sum_figures(self) -> None:
+        """Add up the figures of all processes; time, and whether a checkpoint is due, are as the first has them."""
+        device = next(self.module.parameters()).device
+        figures = torch.tensor(list(self.uncounted.values()), dtype=torch.float64, device=device)
         seconds = time.perf_counter() - self.began
-        (*sums, figures), (self.seconds_of_first,) = distributed.all_reduce_sum([*gradients, figures], [seconds])
-        torch._foreach_copy_(gradients, sums)
-        log_prob, n_units = figures.unbind()
-        return replace(result, log_prob=log_prob, n_units=float(n_units))
+        numbers = [seconds, self.evaluation_seconds, float(self.checkpoints.due)]
+        (total,), (self.seconds_at_sum, self.evaluation_seconds, due) = distributed.all_reduce_sum([figures], numbers)
+        self.checkpoint_due = bool(due)
+        for name, value in zip(self.uncounted, total.tolist(), strict=True):
+            self.sums[name] += value
+            self.uncounted[name] = 0.0
+
+    def _of_first(self, numbers: Sequence[float]) -> Sequence[float]:
+        """The numbers of the first process."""
+        return distributed.all_reduce_sum([], numbers)[1] if self.processes.shares else numbers
 
     def _optimizer_step(self) -> None:
         n = self.config.accumulate
@@ -261,7 +302,7 @@ class _Loop:
         gradients = [p.grad for p in self.weights if p.grad is not None]
         if n > 1:
             torch._foreach_div_(gradients, n)
-        clip(gradients, self.config.max_grad_norm)
+        clip(gradients, self.config.max_grad_norm, self.processes.norm)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -272,10 +313,10 @@ class _Loop:
     def _progress_at_start(self, n: int) -> float:
         return self.progress() if self.n_batches is None else (self.batches - n) / self.n_batches
 
-    def interrupt(self, checkpoints: Checkpoints) -> None:
+    def interrupt(self) -> None:
         """End here, with a last row if there is anything to record; the checkpoint is of the run without that."""
         if self.at_step_end:
-            checkpoints.write(self.state())
+            self.write()
         self.ended = True
         if self.sums["n_units"]:
             self.record(evaluates=self.evaluation_seconds <= MAX_LAST_EVALUATION)
@@ -287,7 +328,7 @@ class _Loop:
         if self.evaluate is not None and evaluates:
             began = time.perf_counter()
             with self.average.applied():
-                validation = self.evaluate()
+                validation = self.processes.call(self.evaluate)
                 self._keep_best(validation)
             self.module.train()
             self.evaluation_seconds = time.perf_counter() - began
@@ -304,7 +345,7 @@ class _Loop:
         self.next_record = self.progress() + 1 / self.config.evaluations
         self.bar.set_postfix_str(f"{validation if self.evaluate else log_prob:.3f} nats per unit")
         self.bar.update(min(100, round(100 * self.progress())) - self.bar.n)
-        for callback in self.config.callbacks:
+        for callback in self.config.callbacks if self.leads else ():
             callback(row)
 
     def _keep_best(self, validation: float) -> None:
@@ -331,9 +372,19 @@ class _Loop:
 
     _COUNTS = ("epoch", "in_epoch", "batches", "next_record", "best", "stale", "converged")
 
+    def write(self) -> None:
+        """Write a checkpoint, if there is one to be written: all processes give what they hold, the first writes."""
+        if self.writes:
+            self.checkpoints.write(self.state())
+            self.checkpoint_due = False
+
     def state(self) -> dict[str, Any]:
         """All that the next step depends on."""
-        structure, carried = checkpoint.flatten_state(None if self.carrier is None else self.carrier.carried_state)
+        structure, carried = None, {}
+        if self.carrier is not None:
+            structure, carried = checkpoint.flatten_state(self.carrier.carried_state)
+            if self.processes.shares:
+                structure, carried = checkpoint.join_rows(structure, carried)
         return {
             "counts": {name: getattr(self, name) for name in self._COUNTS},
             "seconds": time.perf_counter() - self.began,
@@ -356,11 +407,15 @@ class _Loop:
             setattr(self, name, state["counts"][name])
         self.sums = dict(state["sums"])
         self.rows, self.began = list(state["rows"]), time.perf_counter() - state["seconds"]
+        self.seconds_at_sum = state["seconds"]
         device = next(self.module.parameters()).device
         best = {name: tensor.to(device) for name, tensor in checkpoint.to_tensors(state["best_weights"]).items()}
         self.best_weights = best or None
         self.average.restore(checkpoint.to_tensors(state["average"]))
         if self.carrier is not None:
             carried = {n: t.to(device) for n, t in checkpoint.to_tensors(state["memory"]["tensors"]).items()}
-            self.carrier.carried_state = checkpoint.unflatten_state(state["memory"]["shape"], carried)
+            structure = state["memory"]["shape"]
+            if self.processes.shares:
+                structure, carried = checkpoint.rows_of_process(structure, carried)
+            self.carrier.carried_state = checkpoint.unflatten_state(structure, carried)
         self.ended = self.converged or self.progress() >= 1

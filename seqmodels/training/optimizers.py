@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,17 +81,18 @@ def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str,
     return [group for group in groups if group["params"]]
 
 
-def clip(gradients: list[Tensor], max_norm: float) -> None:
+def clip(gradients: list[Tensor], max_norm: float, norm_of: Callable[[list[Tensor]], float]) -> None:
     """Scale all gradients together to ``g · min(1, max_norm / |g|)``, in place (Pascanu, Mikolov and Bengio, 2013).
 
-    Those that are short enough are not touched, which saves a pass over all of them.
+    Those that are short enough are not touched, which saves a pass over all of them. ``norm_of`` is the Euclidean norm
+    of all of them together.
 
     Raises:
         RuntimeError: the norm is not finite.
     """
     if not gradients:
         return
-    norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
+    norm = norm_of(gradients)
     if not math.isfinite(norm):
         raise RuntimeError(
             f"the norm of the gradient is non-finite ({norm}), so the weights cannot be moved along it; look for "
