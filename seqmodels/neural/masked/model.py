@@ -139,9 +139,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
             with interruption.interruptible() as interrupted:
                 self.encoding_ = setting.encoding
                 rows = self._rows(part.X), [] if held_out is None else self._rows(held_out.X)
-                if not distributed.is_rank_zero():
-                    interrupted.hold()  # a signal here is one to the process that works
-                distributed.run_on_rank_zero(type(self).__name__, lambda: self._train(*rows, masking))
+                self._train(*rows, masking)
             if interrupted.requested and distributed.is_rank_zero():
                 self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
                 self.converged_ = False
