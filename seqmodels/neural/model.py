@@ -32,6 +32,7 @@ from seqmodels.neural.options import (
     check_compile,
     check_training_options,
     compiled,
+    parallel_of,
     sequences_per_batch,
     train_config,
     width_for,
@@ -43,7 +44,7 @@ from seqmodels.precision import DTYPES, squares_exceed_float32, where_largest
 from seqmodels.preparation import MAX_HELD_OUT, Example
 from seqmodels.randomness import InitialDraws, fit_generator, training_draws
 from seqmodels.sequences import Kind
-from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train
+from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train, whole_weights
 
 MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
 ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
@@ -189,6 +190,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
+        parallel = parallel_of(self, self.n_parameters_, device)
         with training_draws(initial_generator, device, compiled=bool(self.compile)) as generator:
             self.history_, self.converged_ = train(
                 self.module_,
@@ -200,9 +202,19 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
                 carrier=objective if self._carries_state else None,
                 checkpoints=checkpoints,
                 generator=generator,
-                parallel="replicate",
+                parallel=parallel,
+                units=self.module_.network.units,
             )
+        if parallel == "shard":
+            self._gather_module(device)
         self.module_.eval()
+
+    def _gather_module(self, device: torch.device) -> None:
+        """Replace the module, of which this process has a shard, by a whole one; all processes do so at once."""
+        weights = whole_weights(self.module_)
+        self._build()
+        self.module_.load_state_dict(weights)
+        self.module_.to(device)
 
     def _check_perturbation(self) -> None:
         if self.perturbation is None:

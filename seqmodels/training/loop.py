@@ -7,9 +7,9 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,8 @@ from seqmodels.training.schedules import Schedule, Trapezoid
 if TYPE_CHECKING:
     import pandas as pd
 
+Value = TypeVar("Value")
+KINDS = ("weights", "average", "best_weights", "optimizers")  # of tensors in a checkpoint
 MAX_LAST_EVALUATION = 1.0  # seconds that one more evaluation may take after a signal to end training
 
 
@@ -116,6 +118,7 @@ def train(
     checkpoints: Checkpoints | None = None,
     generator: torch.Generator | None = None,
     parallel: Parallel | None = None,
+    units: Sequence[nn.Module] = (),
 ) -> tuple[pd.DataFrame, bool]:
     """Maximise ``objective`` over the batches of ``epoch(0), epoch(1), ...``.
 
@@ -132,7 +135,8 @@ def train(
         generator: what the objective draws from, if anything; None: torch's default one.
         parallel: how several processes share the work. The objective then takes a part of every batch in each, and a
             ``BatchResult`` has the ``weight`` of the whole batch; ``evaluate`` returns the same in all. None: this
-            process trains alone.
+            process trains alone. Under ``"shard"`` the module's parameters are ``DTensor`` afterwards.
+        units: parts of the module that ``"shard"`` gathers one after the other.
 
     Returns:
         The history, and whether training stopped by itself, for want of better validation figures.
@@ -145,7 +149,7 @@ def train(
     """
     keep_freed_memory(module)
     checkpoints = checkpoints or Checkpoints()
-    processes = processes_of(module, parallel if distributed.is_distributed() else None)
+    processes = processes_of(module, parallel if distributed.is_distributed() else None, units)
     loop = _Loop(module, objective, evaluate, config, steps_per_epoch, carrier, generator, processes, checkpoints)
     if checkpoints.state is not None:
         loop.restore(checkpoints.state)
@@ -244,12 +248,12 @@ class _Loop:
         ends_step = (self.batches + 1) % self.config.accumulate == 0
         if self.processes.shares:
             self._seed_draws()
-        result = self.processes.call(lambda: self.objective(batch))
+        log_prob, result = self.processes.call(lambda: self._maximised(batch))
         if self.processes.shares:
             self._count(result)
             if ends_step:
                 self._sum_figures()
-        loss = -result.weighted_log_prob / max(result.weight, 1e-30)
+        loss = -log_prob / max(result.weight, 1e-30)
         self.processes.backward(loss, ends_step=ends_step)
         if not self.processes.shares:  # to read the figures of a GPU is to wait for it
             self._count(result)
@@ -264,6 +268,11 @@ class _Loop:
             self._sum_figures()
         if done or (ends_step and self.progress() >= self.next_record):
             self.record()
+
+    def _maximised(self, batch: Any) -> tuple[Tensor, BatchResult]:
+        """What is differentiated apart from the rest, so that what wraps the call need not know of ``BatchResult``."""
+        result = self.objective(batch)
+        return result.weighted_log_prob, replace(result, weighted_log_prob=result.weighted_log_prob.detach())
 
     def _seed_draws(self) -> None:
         """Let each of several processes draw its own, in a run that goes on from a checkpoint as in one that did not.
@@ -375,11 +384,13 @@ class _Loop:
     def write(self) -> None:
         """Write a checkpoint, if there is one to be written: all processes give what they hold, the first writes."""
         if self.writes:
-            self.checkpoints.write(self.state())
+            tensors = self._tensors()
+            shards = {name: t for name, t in tensors.items() if self.processes.is_sharded(t)}
+            self.checkpoints.write(self.state(), shards)
             self.checkpoint_due = False
 
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on."""
+        """All that the next step depends on, but for what is sharded."""
         structure, carried = None, {}
         if self.carrier is not None:
             structure, carried = checkpoint.flatten_state(self.carrier.carried_state)
@@ -390,18 +401,58 @@ class _Loop:
             "seconds": time.perf_counter() - self.began,
             "sums": dict(self.sums),
             "rows": self.rows,
-            "weights": checkpoint.to_arrays(self.module.state_dict()),
-            "average": checkpoint.to_arrays(self.average.weights),
-            "best_weights": checkpoint.to_arrays(self.best_weights or {}),
-            "optimizers": checkpoint.optimizer_state(self.optimizers),
+            **{kind: checkpoint.to_arrays(whole) for kind, whole in self._whole_tensors().items()},
             "random": checkpoint.random_state(self.generator),
             "memory": {"shape": structure, "tensors": checkpoint.to_arrays(carried)},
         }
 
+    def _tensors(self) -> dict[str, Tensor]:
+        """All that is of the size of the weights, by ``kind/name``."""
+        kinds = {
+            "weights": self.module.state_dict(),
+            "average": self.average.weights,
+            "best_weights": self.best_weights or {},
+            "optimizers": checkpoint.optimizer_state(self.optimizers),
+        }
+        return {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
+
+    def _whole_tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Those that are not sharded, by kind."""
+        return _by_kind({name: t for name, t in self._tensors().items() if not self.processes.is_sharded(t)})
+
+    def _stored_tensors(self, state: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
+        """What ``_tensors`` were when the state was written, by any number of processes, as this one holds them."""
+        stored = {
+            f"{kind}/{name}": tensor for kind in KINDS for name, tensor in checkpoint.to_tensors(state[kind]).items()
+        }
+        shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
+        folder = state.get("shards")
+        if folder is not None:
+            from seqmodels.training.shards import names_and_shapes, read_shards
+
+            in_shards = names_and_shapes(folder)
+            shapes |= in_shards
+        checkpoint.check_weights(self.module, _by_kind(shapes)["weights"])
+        weights = {f"weights/{name}": tensor for name, tensor in self.module.state_dict().items()}
+
+        def like(name: str) -> Tensor:
+            kind, rest = name.split("/", 1)
+            if kind == "optimizers":
+                return checkpoint.weight_of_state(self.optimizers, rest).detach()
+            return weights[f"weights/{rest}"].detach()
+
+        for name, tensor in stored.items():
+            if tensor.shape == like(name).shape:
+                stored[name] = self.processes.placed(tensor, like(name))
+        if folder is not None:
+            stored |= read_shards(folder, {name: like(name) for name in in_shards})
+        return _by_kind(stored)
+
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state`` returned."""
-        checkpoint.load_weights(self.module, state["weights"])
-        checkpoint.restore_optimizers(self.optimizers, state["optimizers"])
+        """Take back what ``state`` returned, and what was sharded."""
+        tensors = self._stored_tensors(state)
+        self.module.load_state_dict(tensors["weights"])
+        checkpoint.restore_optimizers(self.optimizers, tensors["optimizers"])
         checkpoint.restore_random_state(self.generator, state["random"])
         for name in self._COUNTS:
             setattr(self, name, state["counts"][name])
@@ -409,9 +460,8 @@ class _Loop:
         self.rows, self.began = list(state["rows"]), time.perf_counter() - state["seconds"]
         self.seconds_at_sum = state["seconds"]
         device = next(self.module.parameters()).device
-        best = {name: tensor.to(device) for name, tensor in checkpoint.to_tensors(state["best_weights"]).items()}
-        self.best_weights = best or None
-        self.average.restore(checkpoint.to_tensors(state["average"]))
+        self.best_weights = tensors["best_weights"] or None
+        self.average.restore(tensors["average"])
         if self.carrier is not None:
             carried = {n: t.to(device) for n, t in checkpoint.to_tensors(state["memory"]["tensors"]).items()}
             structure = state["memory"]["shape"]
@@ -419,3 +469,12 @@ class _Loop:
                 structure, carried = checkpoint.rows_of_process(structure, carried)
             self.carrier.carried_state = checkpoint.unflatten_state(structure, carried)
         self.ended = self.converged or self.progress() >= 1
+
+
+def _by_kind(named: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
+    """Values by ``kind/name`` -> by kind, and then by name."""
+    kinds: dict[str, dict[str, Value]] = {kind: {} for kind in KINDS}
+    for name, value in named.items():
+        kind, rest = name.split("/", 1)
+        kinds[kind][rest] = value
+    return kinds

@@ -81,18 +81,24 @@ def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str,
     return [group for group in groups if group["params"]]
 
 
-def clip(gradients: list[Tensor], max_norm: float, norm_of: Callable[[list[Tensor]], float]) -> None:
+def norm_of_all(gradients: list[Tensor]) -> Tensor:
+    """The Euclidean norm of all of them together."""
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+
+
+def clip(
+    gradients: list[Tensor], max_norm: float, norm_of: Callable[[list[Tensor]], Tensor] = norm_of_all
+) -> None:
     """Scale all gradients together to ``g · min(1, max_norm / |g|)``, in place (Pascanu, Mikolov and Bengio, 2013).
 
-    Those that are short enough are not touched, which saves a pass over all of them. ``norm_of`` is the Euclidean norm
-    of all of them together.
+    Those that are short enough are not touched, which saves a pass over all of them.
 
     Raises:
         RuntimeError: the norm is not finite.
     """
     if not gradients:
         return
-    norm = norm_of(gradients)
+    norm = float(norm_of(gradients))
     if not math.isfinite(norm):
         raise RuntimeError(
             f"the norm of the gradient is non-finite ({norm}), so the weights cannot be moved along it; look for "

@@ -1,4 +1,4 @@
-"""How several processes train one module: each with all of its weights (``Replicas``), or each with a shard (``Shards``).
+"""How several processes train one module that all have whole: ``Replicas``; ``shards`` has ``Shards``, of a larger one.
 
 Every process computes the gradient of its part of a batch, ``-Σ weight · log p / (weight of the whole batch)``; summed
 over processes that is the gradient of the batch. Between the header of ``distributed.all_reduce_sum`` and the last of
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels import distributed
+from seqmodels.training.optimizers import norm_of_all
 
 Parallel = Literal["replicate", "shard"]
 Result = TypeVar("Result")
@@ -22,7 +23,7 @@ BUCKET_BYTES = 4 << 20  # of gradients that are summed together, while the backw
 
 
 class Processes(ABC):
-    """The processes that train a module. To add a way to share the work, define ``call``, ``backward``, ``norm``.
+    """The processes that train a module. To add a way to share the work, define ``call`` and ``backward``.
 
     Attributes:
         shares: whether there are several.
@@ -38,9 +39,17 @@ class Processes(ABC):
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
         """Add the gradients of ``loss`` to those that the weights have, and at the end of a step over processes."""
 
-    @abstractmethod
-    def norm(self, gradients: list[Tensor]) -> float:
+    def norm(self, gradients: list[Tensor]) -> Tensor:
         """Euclidean norm of all gradients together."""
+        return norm_of_all(gradients)
+
+    def is_sharded(self, tensor: Tensor) -> bool:
+        """Whether this process holds a part of it only."""
+        return False
+
+    def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
+        """A whole tensor on the device of ``like``, and sharded as that is."""
+        return tensor.to(like.device)
 
     def close(self) -> None:
         """Leave the module without hooks; its weights stay as they are held."""
@@ -59,10 +68,6 @@ class OneProcess(Processes):
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
         """The backward pass."""
         loss.backward()
-
-    def norm(self, gradients: list[Tensor]) -> float:
-        """See ``Processes``."""
-        return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
 
 
 class Replicas(Processes):
@@ -99,10 +104,6 @@ class Replicas(Processes):
             if ends_step:
                 self._sums = False
                 self._finish()
-
-    def norm(self, gradients: list[Tensor]) -> float:
-        """See ``Processes``."""
-        return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
 
     def close(self) -> None:
         """See ``Processes``."""
@@ -176,6 +177,22 @@ def _buckets(weights: Sequence[Tensor]) -> list[_Bucket]:
     return [_Bucket(group) for group in groups]
 
 
-def processes_of(module: nn.Module, parallel: Parallel | None) -> Processes:
-    """The processes that train ``module``; None: this one alone."""
-    return OneProcess() if parallel is None else Replicas(module)
+def processes_of(module: nn.Module, parallel: Parallel | None, units: Sequence[nn.Module]) -> Processes:
+    """The processes that train ``module``; None: this one alone. ``units`` are those of ``Shards``."""
+    if parallel is None:
+        return OneProcess()
+    if parallel == "replicate":
+        return Replicas(module)
+    from seqmodels.training.shards import Shards  # torch takes seconds to import what it needs
+
+    return Shards(module, units)
+
+
+def whole_weights(module: nn.Module) -> dict[str, Tensor]:
+    """``module.state_dict()`` on the CPU, after training by ``Shards``; all processes gather it at once."""
+    from torch.distributed.tensor import DTensor
+
+    weights = {}
+    for name, tensor in module.state_dict().items():
+        weights[name] = (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu()
+    return weights

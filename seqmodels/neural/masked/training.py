@@ -21,7 +21,7 @@ from seqmodels.neural.masked.inference import MAX_BATCH_STEPS, batches_by_length
 from seqmodels.neural.masked.network import MASK, BidirectionalNetwork, log_prob_of
 from seqmodels.neural.ops.padding import pad_right
 from seqmodels.preparation import MAX_HELD_OUT
-from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
+from seqmodels.training import BatchResult, Checkpoints, Parallel, TrainConfig, train
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -210,6 +210,7 @@ def train_masked(
     config: TrainConfig,
     checkpoints: Checkpoints,
     generator: torch.Generator,
+    parallel: Parallel | None,
 ) -> tuple[pd.DataFrame, bool]:
     """Train; returns the history (nats per masked symbol) and whether training converged."""
     held_out = data.held_out_batches(network)
@@ -222,7 +223,8 @@ def train_masked(
         data.batching.n_batches(data.batching_rows),
         checkpoints=checkpoints,
         generator=generator,
-        parallel="replicate",
+        parallel=parallel,
+        units=network.units,
     )
 
 
