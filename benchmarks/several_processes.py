@@ -41,7 +41,18 @@ MODELS: dict[str, Callable[..., NeuralModel]] = {
     "LSTM 256": lambda **options: LSTM(d_model=256, bptt=CONTEXT, **options),
 }
 WAYS = ("one process", "replicate", "shard")
-FIELDS = ("model", "parameters", "processes", "symbols_per_s", "lowest", "highest", "ratio", "processor_ratio", "sum_ms", "rounds")
+FIELDS = (
+    "model",
+    "parameters",
+    "processes",
+    "symbols_per_s",
+    "lowest",
+    "highest",
+    "ratio",
+    "processor_ratio",
+    "sum_ms",
+    "rounds",
+)
 
 
 class Clock:

@@ -218,7 +218,10 @@ class _Loop:
         self.seconds_at_sum = 0.0  # of the first process, when it last told the others
         self.evaluation_seconds = 0.0  # that the last one took
         self.bar = tqdm(
-            total=100, disable=not (config.progress and self.leads), unit="%", bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}"
+            total=100,
+            disable=not (config.progress and self.leads),
+            unit="%",
+            bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}",
         )
         module.train()
 
@@ -391,7 +394,8 @@ class _Loop:
 
     def state(self) -> dict[str, Any]:
         """All that the next step depends on, but for what is sharded."""
-        structure, carried = None, {}
+        structure: Any = None
+        carried: dict[str, Tensor] = {}
         if self.carrier is not None:
             structure, carried = checkpoint.flatten_state(self.carrier.carried_state)
             if self.processes.shares:
@@ -433,13 +437,13 @@ class _Loop:
             in_shards = names_and_shapes(folder)
             shapes |= in_shards
         checkpoint.check_weights(self.module, _by_kind(shapes)["weights"])
-        weights = {f"weights/{name}": tensor for name, tensor in self.module.state_dict().items()}
+        weights: dict[str, Tensor] = dict(self.module.state_dict())
 
         def like(name: str) -> Tensor:
             kind, rest = name.split("/", 1)
             if kind == "optimizers":
                 return checkpoint.weight_of_state(self.optimizers, rest).detach()
-            return weights[f"weights/{rest}"].detach()
+            return weights[rest].detach()
 
         for name, tensor in stored.items():
             if tensor.shape == like(name).shape:

@@ -83,12 +83,11 @@ def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str,
 
 def norm_of_all(gradients: list[Tensor]) -> Tensor:
     """The Euclidean norm of all of them together."""
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return norm
 
 
-def clip(
-    gradients: list[Tensor], max_norm: float, norm_of: Callable[[list[Tensor]], Tensor] = norm_of_all
-) -> None:
+def clip(gradients: list[Tensor], max_norm: float, norm_of: Callable[[list[Tensor]], Tensor] = norm_of_all) -> None:
     """Scale all gradients together to ``g · min(1, max_norm / |g|)``, in place (Pascanu, Mikolov and Bengio, 2013).
 
     Those that are short enough are not touched, which saves a pass over all of them.

@@ -1,4 +1,4 @@
-"""How several processes train one module that all have whole: ``Replicas``; ``shards`` has ``Shards``, of a larger one.
+"""How several processes train one module that each has the whole of, ``Replicas``; ``shards`` is for larger ones.
 
 Every process computes the gradient of its part of a batch, ``-Σ weight · log p / (weight of the whole batch)``; summed
 over processes that is the gradient of the batch. Between the header of ``distributed.all_reduce_sum`` and the last of
@@ -153,7 +153,8 @@ class _Bucket:
 
     def receive(self) -> None:
         """Wait for the sum, which then are the gradients."""
-        assert self._flat is not None and self._wait is not None, "it was sent"
+        assert self._flat is not None, "it was sent"
+        assert self._wait is not None, "it was sent"
         self._wait()
         *sums, there = self._flat.detach().split([*(p.numel() for p in self.weights), len(self.weights)])
         for weight, total, n in zip(self.weights, sums, there.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""A module too large for the memory of one process, of which each of several holds a shard (FSDP2), and its checkpoints.
+"""A module too large for the memory of one process: each of several holds a shard of it (FSDP2), also in checkpoints.
 
 A checkpoint of shards is an ordinary checkpoint file without the sharded tensors, which names a folder beside it in
 which every process has written its parts, as safetensors (``torch.distributed.checkpoint``). Any number of processes
@@ -15,7 +15,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.checkpoint import load, save
+from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -31,9 +31,10 @@ Result = TypeVar("Result")
 class Shards(Processes):
     """Every process has a shard of all weights, of their gradients and of what the optimiser keeps (FSDP2).
 
-    The weights of a unit are gathered for its forward pass and again for its backward pass, and its gradients are summed
-    and dealt out (Rajbhandari et al. 2020, *ZeRO*; Zhao et al. 2023, *PyTorch FSDP*). What is in no unit is gathered for
-    the whole of a step. An error in one process is not told to the others, which stop when it ends.
+    The weights of a unit are gathered for its forward pass and again for its backward pass, and its gradients are
+    summed and dealt out (Rajbhandari et al. 2020, *ZeRO*; Zhao et al. 2023, *PyTorch FSDP*). What is in no unit is
+    gathered for the whole of a step. An error within a step is not told to the other processes, which stop when this
+    one ends.
 
     Args:
         module: whose weights are trained; afterwards its parameters are ``DTensor``, until ``whole_weights`` are loaded
@@ -44,7 +45,8 @@ class Shards(Processes):
     def __init__(self, module: nn.Module, units: Sequence[nn.Module]) -> None:
         mesh = init_device_mesh(next(module.parameters()).device.type, (dist.get_world_size(),))
         sharded = [fully_shard(unit, mesh=mesh) for unit in units]
-        self._root = fully_shard(_Calling(module), mesh=mesh)
+        self._calling = _Calling(module)
+        self._root = fully_shard(self._calling, mesh=mesh)
         for part in (*sharded, self._root):
             part.set_gradient_divide_factor(1.0)  # gradients are parts of a sum,
             part.set_force_sum_reduction_for_comms(True)  # not of a mean, which gloo does not know
@@ -52,7 +54,7 @@ class Shards(Processes):
     def call(self, function: Callable[[], Result]) -> Result:
         """See ``Processes``; all processes make the same calls of the units, in the same order."""
         with _naming_process():
-            result: Result = self._root(function)
+            result: Result = self._calling(function)
             if not torch.is_grad_enabled():  # else the backward pass does
                 self._root.reshard()
         return result
@@ -112,7 +114,7 @@ def _naming_process() -> Iterator[None]:
 def write_shards(folder: str, tensors: Mapping[str, Tensor]) -> None:
     """Write the parts of ``tensors`` that this process has; all processes do so at once."""
     _check_safetensors()
-    save(dict(tensors), storage_writer=HuggingFaceStorageWriter(folder, save_distributed=True))
+    dcp.save(dict(tensors), storage_writer=HuggingFaceStorageWriter(folder, save_distributed=True))
 
 
 def names_and_shapes(folder: str) -> dict[str, tuple[int, ...]]:
@@ -130,7 +132,7 @@ def read_shards(folder: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     tensors = {name: torch.empty_like(tensor) for name, tensor in like.items()}
     with warnings.catch_warnings():  # that there is one process, where there is one
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
-        load(dict(tensors), storage_reader=HuggingFaceStorageReader(folder), no_dist=True)
+        dcp.load(dict(tensors), storage_reader=HuggingFaceStorageReader(folder), no_dist=True)
     return tensors
 
 
