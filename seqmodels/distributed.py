@@ -99,9 +99,14 @@ def rank() -> int:
     return dist.get_rank() if is_distributed() else 0
 
 
+def n_processes() -> int:
+    """How many there are."""
+    return dist.get_world_size() if is_distributed() else 1
+
+
 def share_of(n: int) -> slice:
     """Which of n items ``shard`` gives to this process."""
-    return slice(rank(), n, dist.get_world_size() if is_distributed() else 1)
+    return slice(rank(), n, n_processes())
 
 
 def check_enough_sequences(n: int) -> None:

@@ -289,16 +289,22 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return event_log_probs(self._evaluation_module(), self.observation_, self._rows(examples), self._windowing())
 
     def _check_memory(self) -> None:
-        """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory."""
+        """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory.
+
+        Of several processes, with a shard of them each.
+        """
         n_weights = self.d_model_ * (self.d_model_ + self.encoding_.size)
         if n_weights < MIN_WEIGHTS_TO_COUNT:  # not worth building the network twice
             return
         like = copy.copy(self)
         with torch.device("meta"):
             like._build()
+        n_bytes = 16.0 * like.n_parameters_
+        if self.parallel != "replicate" and distributed.is_distributed():  # whole weights, before and after training
+            n_bytes = n_bytes / distributed.n_processes() + 4.0 * like.n_parameters_
         refuse_beyond_memory(
             f"training a {type(self).__name__} of {like.n_parameters_:,} parameters",
-            16.0 * like.n_parameters_,
+            n_bytes,
             "pass a smaller d_model or n_layers, or data of fewer symbols",
         )
 

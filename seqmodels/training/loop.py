@@ -24,7 +24,7 @@ from seqmodels.training.callbacks import Callback
 from seqmodels.training.checkpoint import Checkpoints
 from seqmodels.training.interruption import interruptible
 from seqmodels.training.optimizers import AdamW, Optimizer, clip
-from seqmodels.training.parallel import Parallel, Processes, processes_of
+from seqmodels.training.parallel import OneProcess, Parallel, Processes, Replicas
 from seqmodels.training.schedules import Schedule, Trapezoid
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def train(
     """
     keep_freed_memory(module)
     checkpoints = checkpoints or Checkpoints()
-    processes = processes_of(module, parallel if distributed.is_distributed() else None, units)
+    processes = _processes(module, parallel if distributed.is_distributed() else None, units)
     loop = _Loop(module, objective, evaluate, config, steps_per_epoch, carrier, generator, processes, checkpoints)
     if checkpoints.state is not None:
         loop.restore(checkpoints.state)
@@ -171,6 +171,17 @@ def train(
         if not stopped:
             loop.write()
         return loop.finish()
+
+
+def _processes(module: nn.Module, parallel: Parallel | None, units: Sequence[nn.Module]) -> Processes:
+    """Those that train ``module``; None: this one alone."""
+    if parallel is None:
+        return OneProcess()
+    if parallel == "replicate":
+        return Replicas(module)
+    from seqmodels.training.shards import Shards  # torch takes seconds to import what it needs
+
+    return Shards(module, units)
 
 
 class _Loop:

@@ -178,17 +178,6 @@ def _buckets(weights: Sequence[Tensor]) -> list[_Bucket]:
     return [_Bucket(group) for group in groups]
 
 
-def processes_of(module: nn.Module, parallel: Parallel | None, units: Sequence[nn.Module]) -> Processes:
-    """The processes that train ``module``; None: this one alone. ``units`` are those of ``Shards``."""
-    if parallel is None:
-        return OneProcess()
-    if parallel == "replicate":
-        return Replicas(module)
-    from seqmodels.training.shards import Shards  # torch takes seconds to import what it needs
-
-    return Shards(module, units)
-
-
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
     """``module.state_dict()`` on the CPU, after training by ``Shards``; all processes gather it at once."""
     from torch.distributed.tensor import DTensor

@@ -15,8 +15,9 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -114,7 +115,7 @@ def _naming_process() -> Iterator[None]:
 def write_shards(folder: str, tensors: Mapping[str, Tensor]) -> None:
     """Write the parts of ``tensors`` that this process has; all processes do so at once."""
     _check_safetensors()
-    dcp.save(dict(tensors), storage_writer=HuggingFaceStorageWriter(folder, save_distributed=True))
+    save(dict(tensors), storage_writer=HuggingFaceStorageWriter(folder, save_distributed=True))
 
 
 def names_and_shapes(folder: str) -> dict[str, tuple[int, ...]]:
@@ -132,7 +133,7 @@ def read_shards(folder: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     tensors = {name: torch.empty_like(tensor) for name, tensor in like.items()}
     with warnings.catch_warnings():  # that there is one process, where there is one
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
-        dcp.load(dict(tensors), storage_reader=HuggingFaceStorageReader(folder), no_dist=True)
+        load(dict(tensors), storage_reader=HuggingFaceStorageReader(folder), no_dist=True)
     return tensors
 
 
