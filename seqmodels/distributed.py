@@ -8,7 +8,8 @@ over sequences is: each process works on its shard, and sums are all-reduced (``
 Before each sum the processes exchange a header of a few numbers: whether one of them has failed, and what each is about
 to do. So an error in one is raised in all, at the next sum, and no process waits for one that will never come. A
 process that was killed or hangs is noticed by the connection or by the time limit of the process group,
-``init_process_group(..., timeout=timedelta(minutes=5))``.
+``init_process_group(..., timeout=timedelta(minutes=5))``. Gradients of networks are summed without a header of their own,
+in steps that begin with one (``seqmodels.training.parallel``).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from seqmodels import storage
 Item = TypeVar("Item")
 HEARTBEAT = 1.0  # seconds between two headers of a process that works while the others wait
 # What a process is about to do, where it is no sum: a sum is announced by how many numbers it has.
-FAIL, COMPARE, WAIT, CONTENT, DONE = -1, -2, -3, -4, -5
+FAIL, COMPARE, WAIT, CONTENT, DONE, MEET = -1, -2, -3, -4, -5, -6
 
 _stop = {"requested": False, "agreed": False}  # of this process, by a signal; by all, as they last exchanged headers
 _works_alone: ContextVar[bool] = ContextVar("works_alone", default=False)
@@ -139,6 +140,12 @@ def sum_of(number: float) -> float:
     """The sum of the numbers that all processes give."""
     (total,), _ = all_reduce_sum([torch.tensor(number, dtype=torch.float64)])
     return float(total)
+
+
+def meet() -> None:
+    """Raise ``ProcessError`` if a process has failed, before all do what it would be missed in."""
+    if is_distributed():
+        _exchange(MEET)
 
 
 def begin_all_reduce(tensor: Tensor) -> Callable[[], None]:

@@ -200,6 +200,10 @@ def in_callback(rank: int) -> None:
     lstm(callbacks=[no_memory]).fit([text()])
 
 
+def between_steps_of_shards(rank: int) -> None:
+    lstm(callbacks=[no_memory], parallel="shard").fit([text()])
+
+
 FAILURES: dict[str, Callable[[int], None]] = {
     f.__name__: f
     for f in (
@@ -212,6 +216,7 @@ FAILURES: dict[str, Callable[[int], None]] = {
         in_forward_pass,
         in_backward_pass,
         in_callback,
+        between_steps_of_shards,
     )
 }
 
@@ -406,6 +411,7 @@ def test_an_error_in_one_process_stops_all_on_one_message(ran: Path) -> None:
         "inside": ("ProcessError", "process 1 of 2 failed, so all stop: MemoryError: no memory left"),
         "in_forward_pass": ("ProcessError", "process 1 of 2 failed, so all stop: MemoryError: no memory left"),
         "in_backward_pass": ("ProcessError", "process 1 of 2 failed, so all stop: MemoryError: no memory left"),
+        "between_steps_of_shards": ("ProcessError", "process 0 of 2 failed, so all stop: MemoryError: no memory left"),
         "in_callback": ("ProcessError", "process 0 of 2 failed, so all stop: MemoryError: no memory left"),
     }
     for name, (kind, message) in expected.items():

@@ -54,6 +54,7 @@ class Shards(Processes):
 
     def call(self, function: Callable[[], Result]) -> Result:
         """See ``Processes``; all processes make the same calls of the units, in the same order."""
+        distributed.meet()
         with _naming_process():
             result: Result = self._calling(function)
             if not torch.is_grad_enabled():  # else the backward pass does
