@@ -8,8 +8,8 @@ over sequences is: each process works on its shard, and sums are all-reduced (``
 Before each sum the processes exchange a header of a few numbers: whether one of them has failed, and what each is about
 to do. So an error in one is raised in all, at the next sum, and no process waits for one that will never come. A
 process that was killed or hangs is noticed by the connection or by the time limit of the process group,
-``init_process_group(..., timeout=timedelta(minutes=5))``. Gradients of networks are summed without a header of their own,
-in steps that begin with one (``seqmodels.training.parallel``).
+``init_process_group(..., timeout=timedelta(minutes=5))``. Gradients of networks are summed without headers of their
+own, in steps that have one (``seqmodels.training.parallel``).
 """
 
 from __future__ import annotations
