@@ -8,7 +8,8 @@ over sequences is: each process works on its shard, and sums are all-reduced (``
 Before each sum the processes exchange a header of a few numbers: whether one of them has failed, and what each is about
 to do. So an error in one is raised in all, at the next sum, and no process waits for one that will never come. A
 process that was killed or hangs is noticed by the connection or by the time limit of the process group,
-``init_process_group(..., timeout=timedelta(minutes=5))``.
+``init_process_group(..., timeout=timedelta(minutes=5))``. Gradients of networks are summed without headers of their
+own, in steps that have one (``seqmodels.training.parallel``).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from seqmodels import storage
 Item = TypeVar("Item")
 HEARTBEAT = 1.0  # seconds between two headers of a process that works while the others wait
 # What a process is about to do, where it is no sum: a sum is announced by how many numbers it has.
-FAIL, COMPARE, WAIT, CONTENT, DONE = -1, -2, -3, -4, -5
+FAIL, COMPARE, WAIT, CONTENT, DONE, MEET = -1, -2, -3, -4, -5, -6
 
 _stop = {"requested": False, "agreed": False}  # of this process, by a signal; by all, as they last exchanged headers
 _works_alone: ContextVar[bool] = ContextVar("works_alone", default=False)
@@ -91,7 +92,22 @@ def is_rank_zero() -> bool:
 
 def shard(items: Sequence[Item]) -> list[Item]:
     """Every n-th of them, for n processes; all where there is only this one."""
-    return list(items) if not is_distributed() else list(items[dist.get_rank() :: dist.get_world_size()])
+    return list(items[share_of(len(items))])
+
+
+def rank() -> int:
+    """The number of this process; 0 of the only one."""
+    return dist.get_rank() if is_distributed() else 0
+
+
+def n_processes() -> int:
+    """How many there are."""
+    return dist.get_world_size() if is_distributed() else 1
+
+
+def share_of(n: int) -> slice:
+    """Which of n items ``shard`` gives to this process."""
+    return slice(rank(), n, n_processes())
 
 
 def check_enough_sequences(n: int) -> None:
@@ -113,11 +129,38 @@ def all_reduce_sum(tensors: Sequence[Tensor], from_rank_zero: Sequence[float] = 
     device = tensors[0].device if tensors else _device()
     numbers = torch.tensor(list(from_rank_zero), dtype=torch.float64, device=device)
     parts = [t.reshape(-1) for t in tensors] + [numbers if dist.get_rank() == 0 else torch.zeros_like(numbers)]
-    flat = torch.cat(parts)
+    flat = torch.cat(parts).to(_device())
     _exchange(flat.numel())
     _all_reduce(flat)
-    *sums, numbers = flat.split([part.numel() for part in parts])
+    *sums, numbers = flat.to(device).split([part.numel() for part in parts])
     return [part.view(t.shape) for part, t in zip(sums, tensors, strict=True)], numbers.tolist()
+
+
+def sum_of(number: float) -> float:
+    """The sum of the numbers that all processes give."""
+    (total,), _ = all_reduce_sum([torch.tensor(number, dtype=torch.float64)])
+    return float(total)
+
+
+def meet() -> None:
+    """Raise ``ProcessError`` if a process has failed, before all do what it would be missed in."""
+    if is_distributed():
+        _exchange(MEET)
+
+
+def begin_all_reduce(tensor: Tensor) -> Callable[[], None]:
+    """Begin to sum a tensor over all processes, in place and without a header; what is returned waits for the sum.
+
+    All processes must have agreed (``all_reduce_sum``) that they will begin the same sums, in the same order.
+    """
+    with _detecting_loss():
+        work = dist.all_reduce(tensor, async_op=True)
+
+    def wait() -> None:
+        with _detecting_loss():
+            work.wait()
+
+    return wait
 
 
 def broadcast_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -162,8 +205,8 @@ def run_on_rank_zero(name: str, work: Callable[[], None]) -> None:
         work()
     elif dist.get_rank() == 0:
         warnings.warn(
-            f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model (an "
-            "HMM is what several processes fit together); start one process, or one for each model",
+            f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model (HMMs "
+            "and networks are what several processes fit together); start one process, or one for each model",
             UserWarning,
             stacklevel=4,
         )

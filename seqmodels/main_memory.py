@@ -20,6 +20,13 @@ def main_memory() -> float:
         return math.inf
 
 
+def memory_of_process(device: torch.device) -> float:
+    """Bytes that a process may use there: of a GPU all, of main memory its part beside others of ``torchrun``."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return main_memory() / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def refuse_beyond_memory(what: str, n_bytes: float, way_out: str) -> None:
     """Raise ``ValueError`` if ``what`` takes more bytes than there are.
 

@@ -19,6 +19,7 @@ import torch.multiprocessing
 from numpy.testing import assert_allclose
 
 from seqmodels import (
+    GRU,
     HMM,
     LSTM,
     AlignmentHMM,
@@ -27,10 +28,14 @@ from seqmodels import (
     HMMTagger,
     MaskedTransformer,
     NGram,
+    Transformer,
+    TransformerSeq2Seq,
     distributed,
 )
 from seqmodels.hmm.learning import em
 from seqmodels.model import SequenceModel
+from seqmodels.neural import model as neural_model
+from seqmodels.training import BatchResult, TrainConfig, train
 
 MOST_SECONDS = 5.0  # between an error in one process and the end of the other
 
@@ -49,6 +54,20 @@ def hmm(**options: Any) -> HMM:
     return HMM(3, observation=GaussianMixture(2), dtype="float64", **({"tol": 0, "n_init": 1} | options))
 
 
+def text() -> np.ndarray:
+    return np.random.default_rng(2).integers(0, 4, size=400)
+
+
+def lstm(**options: Any) -> LSTM:
+    """Of one long sequence: parts of it are read side by side, and their states carried on."""
+    settings = {"max_steps": 12, "dropout": 0, "batch_size": 3, "bptt": 12, "accumulate": 2, "averaging": 0.2}
+    return LSTM(d_model=8, **(settings | options))
+
+
+def transformer(**options: Any) -> Transformer:
+    return Transformer(d_model=8, n_layers=2, **({"max_steps": 12, "dropout": 0, "context": 16} | options))
+
+
 WORDS = ["ab", "ba", "a", "bb"] * 4
 FITS: dict[str, Callable[[], SequenceModel]] = {
     "em": lambda: hmm(max_iter=8, n_init=2).fit(vectors()),
@@ -58,7 +77,13 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
     "alignment": lambda: AlignmentHMM(window=1).fit(WORDS, [word.upper() for word in WORDS]),
     "tagger": lambda: HMMTagger(n_states_per_label=2).fit(symbols(), [x // 2 for x in symbols()]),
     "ngram": lambda: NGram(3).fit(symbols()),
-    "lstm": lambda: LSTM(d_model=8, max_steps=10).fit(symbols()),
+    "network": lambda: lstm().fit([text()]),
+    "network in shards": lambda: transformer(parallel="shard").fit([text()]),
+    "batches of one": lambda: Transformer(d_model=8, n_layers=1, max_steps=6, dropout=0, batch_size=1).fit(symbols()),
+    "vectors": lambda: GRU(d_model=8, max_steps=6, dropout=0).fit(vectors(), sample_weight=[1, 2, 1, 2, 0.3]),
+    "seq2seq": lambda: TransformerSeq2Seq(d_model=8, n_layers=1, max_steps=6, dropout=0, parallel="shard").fit(
+        WORDS, [word.upper() for word in WORDS]
+    ),
     "classifier": lambda: (
         GenerativeClassifier(HMM(1, max_iter=3, dtype="float64"), calibrate=False)
         .fit(symbols()[:4], [0, 0, 1, 1])
@@ -71,6 +96,7 @@ AS_ONE = {
     "stepwise": 1e-10,
     "partial_fit": 1e-10,
     "classifier": 1e-10,
+    **dict.fromkeys(("network", "network in shards", "batches of one", "vectors", "seq2seq", "masked"), 1e-5),
 }  # others: exactly
 
 
@@ -141,8 +167,57 @@ def at_step(number: int, act: Callable[[], None]) -> None:
     em.m_step = acting
 
 
+def no_memory(*_: Any) -> None:
+    raise MemoryError("no memory left")
+
+
+def in_forward_pass(rank: int) -> None:
+    network_fails(lambda result: no_memory() if rank == 1 else None)
+
+
+def in_backward_pass(rank: int) -> None:
+    network_fails(lambda result: result.weighted_log_prob.register_hook(no_memory) if rank == 1 else None)
+
+
+def network_fails(act: Callable[[BatchResult], Any]) -> None:
+    """Fit a network, and do something with the third part of a batch."""
+    real, calls = neural_model._Objective.__call__, list[int]()
+
+    def acting(*arguments: Any) -> BatchResult:
+        result = real(*arguments)
+        calls.append(1)
+        if len(calls) == 3:
+            act(result)
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neural_model._Objective, "__call__", acting)
+        lstm().fit([text()])
+
+
+def in_callback(rank: int) -> None:
+    """Which process 0 alone calls."""
+    lstm(callbacks=[no_memory]).fit([text()])
+
+
+def between_steps_of_shards(rank: int) -> None:
+    lstm(callbacks=[no_memory], parallel="shard").fit([text()])
+
+
 FAILURES: dict[str, Callable[[int], None]] = {
-    f.__name__: f for f in (bad_input, other_data, other_setting, other_order, alike_in_all, inside)
+    f.__name__: f
+    for f in (
+        bad_input,
+        other_data,
+        other_setting,
+        other_order,
+        alike_in_all,
+        inside,
+        in_forward_pass,
+        in_backward_pass,
+        in_callback,
+        between_steps_of_shards,
+    )
 }
 
 
@@ -167,6 +242,46 @@ def interrupted(rank: int, folder: str) -> dict[str, Any]:
     }
 
 
+STOPPED: dict[str, Callable[..., SequenceModel]] = {
+    "lstm.replicate": lambda **options: lstm(**options),
+    "lstm.shard": lambda **options: lstm(**options, parallel="shard"),
+    "transformer.shard": lambda **options: transformer(**options, parallel="shard"),
+}  # runs that go on from the middle with another number of processes
+
+
+def stop(name: str, path: str, **options: Any) -> None:
+    """A run that a signal ends half-way, with its checkpoint."""
+    rows: list[dict[str, float]] = []
+
+    def interrupt(row: dict[str, float]) -> None:
+        rows.append(row)
+        if len(rows) == 6:
+            signal.raise_signal(signal.SIGINT)
+
+    STOPPED[name](checkpoint=path, callbacks=[interrupt], **options).fit([text()])
+
+
+def go_on(name: str, path: str, **options: Any) -> dict[str, np.ndarray]:
+    return numbers(STOPPED[name](resume_from=path, **options).fit([text()]))
+
+
+def draws(rank: int) -> list[list[float]]:
+    """What an objective draws at each step of two equal runs."""
+
+    def run() -> list[float]:
+        generator, module, drawn = torch.Generator().manual_seed(5), torch.nn.Linear(1, 1), list[float]()
+
+        def objective(batch: float) -> BatchResult:
+            drawn.append(float(torch.rand((), generator=generator)))
+            return BatchResult(batch * module.weight.sum(), 2.0, torch.zeros(()), 1.0, torch.zeros(()))
+
+        config = TrainConfig(4, None, None, 0.01, 0.0, 1)
+        train(module, lambda _: [1.0] * 4, objective, None, config, 4, generator=generator, parallel="replicate")
+        return drawn
+
+    return [run(), run()]
+
+
 def started_by_torchrun(rank: int, port: int, life: int) -> None:
     """The environment of a process that has been started again ``life`` times."""
     os.environ |= {
@@ -185,8 +300,21 @@ def work(rank: int, folder: str, port: int) -> None:
     started_by_torchrun(rank, port, life=0)
     distributed.join(timeout=60.0)
     found = {f"{name}{path}": leaf for name, fit in FITS.items() for path, leaf in numbers(fit()).items()}
-    masked = MaskedTransformer(d_model=8, n_layers=1, max_steps=5).fit(symbols())
+    masked = MaskedTransformer(d_model=8, n_layers=1, max_steps=5, dropout=0, bias=False).fit(symbols())
     found |= {f"masked{path}": leaf for path, leaf in numbers(masked).items()}
+    for name in STOPPED:
+        stop(name, f"{folder}/{name}.2")
+        for path, leaf in go_on(name, f"{folder}/{name}.1").items():
+            found[f"{name} from 1 to 2{path}"] = leaf
+        for path, leaf in go_on(name, f"{folder}/{name}.2").items():
+            found[f"{name} from 2 to 2{path}"] = leaf
+    stop("lstm.replicate", f"{folder}/dropout.2", dropout=0.3)
+    for when, model in {
+        "again": lstm(dropout=0.3),
+        "before": lstm(dropout=0.3),
+        "resumed": lstm(dropout=0.3, resume_from=f"{folder}/dropout.2"),
+    }.items():
+        found |= {f"dropout {when}{path}": leaf for path, leaf in numbers(model.fit([text()])).items()}
     np.savez(f"{folder}/{rank}.npz", **cast(dict[str, Any], found))
     errors: dict[str, Any] = {}
     for name, fail in FAILURES.items():
@@ -204,7 +332,8 @@ def work(rank: int, folder: str, port: int) -> None:
         time.perf_counter = lambda: 10 * clock()
     lengths = [len(model.fit(vectors()).history_) for model in limited]
     time.perf_counter = clock
-    Path(f"{folder}/{rank}.json").write_text(json.dumps({"errors": errors, "lengths": lengths, "signals": signals}))
+    told = {"errors": errors, "lengths": lengths, "signals": signals, "draws": draws(rank)}
+    Path(f"{folder}/{rank}.json").write_text(json.dumps(told))
     dist.destroy_process_group()
     started_by_torchrun(rank, port, life=1)
     distributed.join(timeout=20.0)
@@ -215,6 +344,10 @@ def work(rank: int, folder: str, port: int) -> None:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("processes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in STOPPED:
+            stop(name, f"{folder}/{name}.1")
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     torch.multiprocessing.spawn(work, (str(folder), store.port), nprocs=2)
     return folder
@@ -239,6 +372,36 @@ def test_it_is_the_model_of_one_process(ran: Path, name: str) -> None:
         assert_allclose(found[name + path], alone, rtol=tolerance, atol=tolerance, err_msg=path)
 
 
+def test_a_masked_model_is_that_of_one_process(ran: Path) -> None:
+    found = np.load(ran / "1.npz")
+    alone = numbers(MaskedTransformer(d_model=8, n_layers=1, max_steps=5, dropout=0, bias=False).fit(symbols()))
+    for path, leaf in alone.items():
+        assert_allclose(found[f"masked{path}"], leaf, rtol=1e-5, atol=1e-5, err_msg=path)
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_a_network_goes_on_with_another_number_of_processes(ran: Path, name: str) -> None:
+    found = np.load(ran / "1.npz")
+    alone = numbers(STOPPED[name]().fit([text()]))
+    resumed = {way: {path: found[f"{name} from {way}{path}"] for path in alone} for way in ("1 to 2", "2 to 2")}
+    resumed["2 to 1"] = go_on(name, str(ran / f"{name}.2"))
+    for way, leaves_of in resumed.items():
+        for path, leaf in alone.items():
+            assert_allclose(leaves_of[path], leaf, rtol=1e-5, atol=1e-5, err_msg=f"{way}{path}")
+    assert (ran / f"{name}.2.shards").is_dir() == name.endswith("shard")
+
+
+def test_processes_draw_their_own_numbers_which_are_those_of_a_run_without_a_break(ran: Path) -> None:
+    (first, again), (second, _) = (told(ran, rank)["draws"] for rank in range(2))
+    assert first == again
+    assert len({*first, *second}) == 8
+    found = np.load(ran / "0.npz")
+    for name in (name for name in found if name.startswith("dropout before")):
+        path = name.removeprefix("dropout before")
+        np.testing.assert_array_equal(found[f"dropout again{path}"], found[name])
+        np.testing.assert_array_equal(found[f"dropout resumed{path}"], found[name])
+
+
 def test_an_error_in_one_process_stops_all_on_one_message(ran: Path) -> None:
     expected = {
         "bad_input": ("ValueError", "process 1 of 2 failed, so all stop: ValueError: sequence 3 "),
@@ -246,6 +409,10 @@ def test_an_error_in_one_process_stops_all_on_one_message(ran: Path) -> None:
         "other_order": ("ValueError", "the processes differ in the data X"),
         "other_setting": ("ValueError", "the processes differ in the setting max_iter: 3 in process 0; 4 in process 1"),
         "inside": ("ProcessError", "process 1 of 2 failed, so all stop: MemoryError: no memory left"),
+        "in_forward_pass": ("ProcessError", "process 1 of 2 failed, so all stop: MemoryError: no memory left"),
+        "in_backward_pass": ("ProcessError", "process 1 of 2 failed, so all stop: MemoryError: no memory left"),
+        "between_steps_of_shards": ("ProcessError", "process 0 of 2 failed, so all stop: MemoryError: no memory left"),
+        "in_callback": ("ProcessError", "process 0 of 2 failed, so all stop: MemoryError: no memory left"),
     }
     for name, (kind, message) in expected.items():
         for rank in range(2):

@@ -97,6 +97,11 @@ class PaddedBatch:
         return int(scored.sum() - (self.is_end & scored).sum())
 
 
+def weight_of(rows: list[Row], ranges: list[StepRange]) -> float:
+    """The sum of ``PaddedBatch.step_weights`` of these steps."""
+    return sum(rows[r.row].weight * max(0, r.end - max(r.begin, rows[r.row].first)) for r in ranges)
+
+
 def assemble(
     rows: list[Row],
     ranges: list[StepRange],
@@ -110,7 +115,7 @@ def assemble(
 
     With ``aligned_sources`` the same steps of their sources, else the whole of these.
     """
-    width = max(map(len, ranges))
+    width = max(1, *map(len, ranges))  # all of them may have ended, where other processes have others of the batch
     parts = [_steps_of(rows[r.row], r, width, n_past) for r in ranges]
     columns = [torch.as_tensor(np.stack(column), device=device) for column in zip(*parts, strict=True)]
     inputs, targets, is_start, is_end, may_end, is_after_source, step_weights, past = columns

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels import distributed
 from seqmodels.encodings import Encoding
 from seqmodels.fitting import resolved_choices
 from seqmodels.generation import Cursor
 from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.model import SequenceModel
-from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble
+from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.io_module import IOSpec, SequenceModule, SourceSpec
@@ -31,6 +32,7 @@ from seqmodels.neural.options import (
     check_compile,
     check_training_options,
     compiled,
+    parallel_of,
     sequences_per_batch,
     train_config,
     width_for,
@@ -42,7 +44,7 @@ from seqmodels.precision import DTYPES, squares_exceed_float32, where_largest
 from seqmodels.preparation import MAX_HELD_OUT, Example
 from seqmodels.randomness import InitialDraws, fit_generator, training_draws
 from seqmodels.sequences import Kind
-from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train
+from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train, whole_weights
 
 MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
 ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
@@ -90,6 +92,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     perturbation: Perturbation | None = None
     linear_start: bool = False
 
+    _fits_in_parallel: ClassVar[bool] = True
     _sums_out_missing: ClassVar[bool] = True
     _has_first = False  # whether the linear skip of the module has outputs of its own for the first step
     _width_follows_data: ClassVar[bool] = False  # whether d_model may be "auto"
@@ -187,6 +190,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
+        parallel = parallel_of(self, self.n_parameters_, device)
         with training_draws(initial_generator, device, compiled=bool(self.compile)) as generator:
             self.history_, self.converged_ = train(
                 self.module_,
@@ -198,8 +202,19 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
                 carrier=objective if self._carries_state else None,
                 checkpoints=checkpoints,
                 generator=generator,
+                parallel=parallel,
+                units=self.module_.network.units,
             )
+        if parallel == "shard":
+            self._gather_module(device)
         self.module_.eval()
+
+    def _gather_module(self, device: torch.device) -> None:
+        """Replace the module, of which this process has a shard, by a whole one; all processes do so at once."""
+        weights = whole_weights(self.module_)
+        self._build()
+        self.module_.load_state_dict(weights)
+        self.module_.to(device)
 
     def _check_perturbation(self) -> None:
         if self.perturbation is None:
@@ -274,25 +289,30 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return event_log_probs(self._evaluation_module(), self.observation_, self._rows(examples), self._windowing())
 
     def _check_memory(self) -> None:
-        """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory."""
+        """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory.
+
+        Of several processes, with a shard of them each.
+        """
         n_weights = self.d_model_ * (self.d_model_ + self.encoding_.size)
         if n_weights < MIN_WEIGHTS_TO_COUNT:  # not worth building the network twice
             return
         like = copy.copy(self)
         with torch.device("meta"):
             like._build()
+        n_bytes = 16.0 * like.n_parameters_
+        if self.parallel != "replicate" and distributed.is_distributed():  # whole weights, before and after training
+            n_bytes = n_bytes / distributed.n_processes() + 4.0 * like.n_parameters_
         refuse_beyond_memory(
             f"training a {type(self).__name__} of {like.n_parameters_:,} parameters",
-            16.0 * like.n_parameters_,
+            n_bytes,
             "pass a smaller d_model or n_layers, or data of fewer symbols",
         )
 
     def _nats_per_unit(self, examples: list[Example]) -> float:
-        log_prob = sum(float(steps.sum()) for steps in self._steps_as_trained(examples))
+        rows = self._rows(examples)
+        steps = log_prob_steps(self.module_.eval(), self.observation_, rows, self._windowing(), shares=True)
+        log_prob = distributed.sum_of(float(sum(float(of_row.sum()) for of_row in steps)))
         return (log_prob + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
-
-    def _steps_as_trained(self, examples: list[Example]) -> list[np.ndarray]:
-        return log_prob_steps(self.module_.eval(), self.observation_, self._rows(examples), self._windowing())
 
     def _evaluation_module(self) -> SequenceModule[Any]:
         """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy.
@@ -339,11 +359,26 @@ class _Objective:
         self.precision = autocast_dtype(model.training_precision, self.device)
         self.batch_log_prob = compiled(batch_log_prob, model.compile)
         self.perturbation = model.perturbation
-        # Of the network, with a perturbation also what its sequences go through; None before the first batch.
+        # Of the network, with a perturbation also what its sequences go through; None before the first batch, and where
+        # several processes share a batch that is too small to have rows for all.
         self.carried_state: Any = None
 
     def __call__(self, batch: tuple[list[StepRange], bool]) -> BatchResult:
-        ranges, continues = batch
+        ranges, continues = distributed.shard(batch[0]), batch[1]
+        if not ranges:
+            return self._without_rows(batch[0])
+        result = self._of_rows(ranges, continues)
+        return replace(result, weight=weight_of(self.rows, batch[0]))
+
+    def _without_rows(self, ranges: list[StepRange]) -> BatchResult:
+        """Zero, and zero gradients, by as many calls of the network as other processes make."""
+        result = self._of_rows([StepRange(r.row, r.begin, r.begin + 1) for r in ranges[:1]], continues=False)
+        self.carried_state = None
+        zero = torch.where(torch.isfinite(result.weighted_log_prob), result.weighted_log_prob, 0.0) * 0.0
+        return BatchResult(zero, weight_of(self.rows, ranges), torch.zeros(()), 0.0, torch.zeros(()))
+
+    def _of_rows(self, ranges: list[StepRange], continues: bool) -> BatchResult:
+        """Of some rows of a batch, with their weight."""
         assembled = assemble(
             self.rows,
             ranges,

@@ -78,6 +78,15 @@ class Network(nn.Module, ABC, Generic[State]):
         def __call__(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
             """Calls ``forward``, after the hooks of the module."""
 
+    @property
+    def units(self) -> list[nn.Module]:
+        """Parts that compute by their ``forward`` alone and one after the other.
+
+        Where several processes hold shards of the weights, those of a unit are gathered for it alone, and all others
+        for the whole of a step.
+        """
+        return []
+
     @abstractmethod
     def start(self, n: int, source: Source | None = None) -> State:
         """The state before the first step, for a batch of ``n``; an encoder reads its source here."""

@@ -13,11 +13,14 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 import torch
 
+from seqmodels import distributed
+from seqmodels.main_memory import memory_of_process
 from seqmodels.parameters import Configurable
 from seqmodels.training import (
     AdamW,
     Callback,
     Optimizer,
+    Parallel,
     Schedule,
     TrainConfig,
     Trapezoid,
@@ -27,6 +30,9 @@ from seqmodels.training import (
 Compile = bool | Literal["reduce-overhead", "max-autotune"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+# Of float32: the weight, its gradient, the optimiser's two moments, and a copy of the best weights.
+BYTES_PER_WEIGHT = 20
+ROOM_FOR_WEIGHTS = 0.6  # part of the memory of a process, of which activations take the rest
 DEFAULT_STEPS = 2_000
 DEFAULT_WIDTH = 256  # of d_model="auto"; with max_seconds alone that for as many steps of data,
 STEPS_OF_DEFAULT_WIDTH = 400_000
@@ -57,6 +63,9 @@ class TrainingOptions(Configurable):
             0: none.
         callbacks: called with each row of the history, a dictionary.
         verbose: show progress.
+        parallel: how several processes (``torchrun``) share the work: ``"replicate"``, each has the whole network and
+            takes a part of every batch; ``"shard"``, of weights, gradients and the optimiser's moments each has a part
+            too; ``"auto"``: shards where whole networks would not fit in memory. One process takes no notice.
 
     A run that goes on with ``resume_from`` may be given another ``max_steps``, ``max_epochs``, ``max_seconds`` and
     ``patience``: from there on the learning rate follows the new length.
@@ -78,6 +87,7 @@ class TrainingOptions(Configurable):
     averaging: float = 0.0
     callbacks: Sequence[Callback] = ()
     verbose: bool = False
+    parallel: Literal["auto", "replicate", "shard"] = "auto"
 
 
 def check_training_options(options: TrainingOptions) -> None:
@@ -90,6 +100,8 @@ def check_training_options(options: TrainingOptions) -> None:
         limit = getattr(options, name)
         if not (limit is None or limit == "auto") and limit <= 0:
             raise ValueError(f"{name} is {limit}; pass a number above zero, or None for no limit")
+    if options.parallel not in ("auto", "replicate", "shard"):
+        raise ValueError(f"parallel is {options.parallel!r}; pass 'auto', 'replicate' or 'shard'")
     if not 0 <= options.averaging < 1:
         raise ValueError(f"averaging is {options.averaging}; pass a fraction from 0 up to 1")
     if options.max_steps is None and options.max_epochs is None and options.max_seconds is None:
@@ -133,6 +145,21 @@ def train_config(options: TrainingOptions) -> TrainConfig:
         averaging=options.averaging,
         callbacks=tuple(options.callbacks),
     )
+
+
+# -- several processes -----------------------------------------------------------------------------------------
+
+
+def parallel_of(options: TrainingOptions, n_parameters: int, device: torch.device) -> Parallel | None:
+    """How the processes that fit a network share it; None: there is only this one. All processes call this at once."""
+    if not distributed.is_distributed():
+        return None
+    if options.parallel != "auto":
+        return options.parallel
+    needed = n_parameters * (BYTES_PER_WEIGHT + 4 * (options.averaging > 0))
+    room = memory_of_process(device) * ROOM_FOR_WEIGHTS
+    _, (shards,) = distributed.all_reduce_sum([], [float(needed > room)])  # as the first process has it
+    return "shard" if shards else "replicate"
 
 
 # -- torch.compile ---------------------------------------------------------------------------------------------

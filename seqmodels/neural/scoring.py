@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqmodels import distributed
 from seqmodels.neural.batches import PaddedBatch, Row, StepRange, Windowing, assemble, cut
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.io_module import SequenceModule, split_end
@@ -102,14 +103,23 @@ def has_large_vocabulary(module: SequenceModule[State], observation: Observation
 
 @torch.no_grad()
 def log_prob_steps(
-    module: SequenceModule[State], observation: Observation, rows: list[Row], windowing: Windowing
+    module: SequenceModule[State],
+    observation: Observation,
+    rows: list[Row],
+    windowing: Windowing,
+    *,
+    shares: bool = False,
 ) -> list[np.ndarray]:
-    """For each row the float64 log-probability of its scored steps; ``module`` stays as it is."""
+    """For each row the float64 log-probability of its scored steps; ``module`` stays as it is.
+
+    With ``shares`` each of several processes scores a part of every batch of windows, and has 0 for the others.
+    """
     if module.training:
         parameter = next(module.parameters())
         module = evaluation_copy(module, parameter.device, parameter.dtype)
     results = [np.zeros(row.n_steps) for row in rows]
-    for batch in _batches_of_windows(rows, windowing):
+    for every in _batches_of_windows(rows, windowing):
+        batch = (distributed.shard(every) or [(every[0][0], every[0][0].end)]) if shares else every
         scored = _score(module, observation, rows, [steps for steps, _ in batch])
         for (steps, scored_from), log_prob in zip(batch, scored, strict=True):
             results[steps.row][scored_from : steps.end] = log_prob[scored_from - steps.begin :]

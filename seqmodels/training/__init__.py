@@ -5,6 +5,7 @@ from seqmodels.training.checkpoint import Checkpoints, Resumable, check_checkpoi
 from seqmodels.training.interruption import Interruption, interruptible
 from seqmodels.training.loop import BatchResult, CarriesState, Objective, TrainConfig, train
 from seqmodels.training.optimizers import AdamW, Muon, Optimizer
+from seqmodels.training.parallel import Parallel, whole_weights
 from seqmodels.training.perturbation import Perturbation, Transformation
 from seqmodels.training.schedules import Cosine, Schedule, Trapezoid
 
@@ -19,6 +20,7 @@ __all__ = [
     "Muon",
     "Objective",
     "Optimizer",
+    "Parallel",
     "Perturbation",
     "Resumable",
     "Schedule",
@@ -30,4 +32,5 @@ __all__ = [
     "checkpoints_of_fit",
     "interruptible",
     "train",
+    "whole_weights",
 ]

@@ -6,7 +6,9 @@ With the state as arrays a run goes on as if it had not stopped. A fingerprint o
 from __future__ import annotations
 
 import os
+import shutil
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -21,6 +23,7 @@ from seqmodels.preparation import Example
 from seqmodels.version import __version__
 
 Path = str | os.PathLike[str]
+SHARDS = ".shards"  # after the path of a checkpoint: the folder of what several processes hold in shards
 LONGEST_SHOWN = 80  # characters of a setting's value in an error
 
 # Hyperparameters that do not change the steps that training takes.
@@ -33,6 +36,7 @@ NOT_COMPARED = {
     "warm_start",
     "max_seconds",
     "callbacks",
+    "parallel",
 }
 
 
@@ -74,7 +78,7 @@ class Checkpoints:
         assert source is not None, "checked with the hyperparameters"
         is_optional = resume_from == "auto"
         content = distributed.broadcast_content(
-            lambda: {} if is_optional and not os.path.exists(source) else dict(read(source))
+            lambda: {} if is_optional and not os.path.exists(source) else _with_folder_of_shards(source, read(source))
         )
         if not content:
             return cls(written, seconds, fingerprint)
@@ -86,14 +90,28 @@ class Checkpoints:
         """Whether it is time to write; checked after every step."""
         return self.path is not None and time.perf_counter() - self.written[0] >= self.seconds
 
-    def write(self, state: Mapping[str, Any]) -> None:
-        """Write the state, whether it is time or not; atomically."""
+    def write(self, state: Mapping[str, Any], shards: Mapping[str, Tensor] | None = None) -> None:
+        """Write the state, whether it is time or not; atomically.
+
+        Args:
+            state: arrays and JSON values.
+            shards: tensors of which each process holds a part, all of which then call this: they go to a new folder
+                beside the file, which names it, and then replaces the one before.
+        """
+        content = state
+        if shards:
+            folder = f"{self.path}{SHARDS}/{uuid.uuid4().hex}"
+            folder = distributed.broadcast_content(lambda: {"folder": os.path.abspath(folder)})["folder"]
+            from seqmodels.training.shards import write_shards
+
+            write_shards(folder, shards)
+            content = {**state, "shards": "/".join(folder.split("/")[-2:])}
         if self.path is None:
             return
-        content = state
         for outer in reversed(self.outer):
             content = {**outer, "running": content}
         write(self.path, {"fingerprint": dict(self.fingerprint), "state": content})
+        _remove_other_shards(self.path, content.get("shards"))
         self.written[0] = time.perf_counter()
 
     def within(self, outer: Mapping[str, Any], running: Mapping[str, Any] | None) -> Checkpoints:
@@ -191,6 +209,29 @@ def check_agrees(path: Path, saved: Mapping[str, Any] | None, current: Mapping[s
             )
 
 
+def _with_folder_of_shards(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """The content with the whole path of the folder of shards, which stands beside the file."""
+    state = content.get("state")
+    if not isinstance(state, dict) or "shards" not in state:
+        return content
+    folder = os.path.join(os.path.dirname(os.path.abspath(path)), state["shards"])
+    if not os.path.isdir(folder):
+        raise ValueError(f"the checkpoint {path} has its weights in the folder {folder}, which is not there")
+    return {**content, "state": {**state, "shards": folder}}
+
+
+def _remove_other_shards(path: Path, kept: str | None) -> None:
+    """Remove folders of shards that the file at ``path`` no longer names."""
+    folder = f"{path}{SHARDS}"
+    if not os.path.isdir(folder):
+        return
+    for name in os.listdir(folder):
+        if kept is None or name != os.path.basename(kept):
+            shutil.rmtree(os.path.join(folder, name))
+    if kept is None:
+        os.rmdir(folder)
+
+
 def _named(name: str, fingerprint: Mapping[str, Any]) -> str:
     return f"seqmodels {fingerprint.get(name)}" if name == "seqmodels" else f"a {fingerprint.get(name)}"
 
@@ -225,22 +266,28 @@ def to_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
     return {name: torch.tensor(array) for name, array in arrays.items()}
 
 
-def optimizer_state(optimizers: list[torch.optim.Optimizer]) -> dict[str, np.ndarray]:
+def optimizer_state(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
     """What the optimisers keep of every weight, by ``optimizer.weight.name``."""
-    values = {
-        f"{i}.{j}.{name}": value
+    return {
+        f"{i}.{j}.{name}": torch.as_tensor(value)
         for i, optimizer in enumerate(optimizers)
         for j, of_weight in optimizer.state_dict()["state"].items()
         for name, value in of_weight.items()
     }
-    return to_arrays({name: torch.as_tensor(value) for name, value in values.items()})
 
 
-def restore_optimizers(optimizers: list[torch.optim.Optimizer], arrays: Mapping[str, np.ndarray]) -> None:
+def weight_of_state(optimizers: list[torch.optim.Optimizer], path: str) -> Tensor:
+    """The weight that a name in ``optimizer_state`` is of."""
+    which, weight, _ = path.split(".", 2)
+    weights: list[Tensor] = [p for group in optimizers[int(which)].param_groups for p in group["params"]]
+    return weights[int(weight)]
+
+
+def restore_optimizers(optimizers: list[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
     """The inverse of ``optimizer_state``."""
     for i, optimizer in enumerate(optimizers):
         state: dict[int, dict[str, Tensor]] = {}
-        for path, value in to_tensors(arrays).items():
+        for path, value in tensors.items():
             which, weight, name = path.split(".", 2)
             if int(which) == i:
                 state.setdefault(int(weight), {})[name] = value
@@ -281,15 +328,40 @@ def unflatten_state(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
     return tuple(unflatten_state(part, tensors) for part in structure) if isinstance(structure, list) else structure
 
 
-def load_weights(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
-    """Load weights from a checkpoint; raises ``ValueError`` if they are of another module."""
-    expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
-    if expected != {name: value.shape for name, value in arrays.items()}:
+def join_rows(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+    """Flattened states of the rows of all processes, as ``distributed.shard`` dealt them out -> that of all rows.
+
+    A process without rows has None for its state; the first has some. The result is whole in the first process.
+    """
+    told = distributed.broadcast_content(
+        lambda: {"structure": structure, "sizes": {name: list(t.shape[1:]) for name, t in tensors.items()}}
+    )
+    n_rows = len(next(iter(tensors.values()))) if tensors else 0
+    (total,), _ = distributed.all_reduce_sum([torch.tensor(float(n_rows), dtype=torch.float64)])
+    joined = []
+    for name, size in told["sizes"].items():
+        every = torch.zeros(int(total), *size, dtype=torch.float64)
+        if n_rows:
+            every[distributed.share_of(int(total))] = tensors[name].detach().cpu().double()
+        joined.append(every)
+    summed, _ = distributed.all_reduce_sum(joined)
+    whole = {name: t.to(tensors[name].dtype) if tensors else t for name, t in zip(told["sizes"], summed, strict=True)}
+    return told["structure"], whole
+
+
+def rows_of_process(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+    """The inverse of ``join_rows``: of a flattened state of all rows, those of this process; None if it has none."""
+    mine = {name: t[distributed.share_of(len(t))] for name, t in tensors.items()}
+    return (None, {}) if any(len(t) == 0 for t in mine.values()) else (structure, mine)
+
+
+def check_weights(module: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ``ValueError`` if weights of these shapes are of another module."""
+    if {name: tuple(value.shape) for name, value in module.state_dict().items()} != dict(shapes):
         raise ValueError(
             "the checkpoint is of a model with other hyperparameters or other data, so training cannot go on from it; "
             "pass those it was made with, or leave resume_from out"
         )
-    module.load_state_dict(to_tensors(arrays))
 
 
 # -- files -----------------------------------------------------------------------------------------------------

@@ -6,10 +6,12 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
@@ -22,11 +24,14 @@ from seqmodels.training.callbacks import Callback
 from seqmodels.training.checkpoint import Checkpoints
 from seqmodels.training.interruption import interruptible
 from seqmodels.training.optimizers import AdamW, Optimizer, clip
+from seqmodels.training.parallel import OneProcess, Parallel, Processes, Replicas
 from seqmodels.training.schedules import Schedule, Trapezoid
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Value = TypeVar("Value")
+KINDS = ("weights", "average", "best_weights", "optimizers")  # of tensors in a checkpoint
 MAX_LAST_EVALUATION = 1.0  # seconds that one more evaluation may take after a signal to end training
 
 
@@ -72,7 +77,11 @@ class Objective(Protocol):
 
 
 class CarriesState(Protocol):
-    """An objective that carries a state, nested tuples of tensors, from one batch to the next."""
+    """An objective that carries a state, nested tuples of tensors, from one batch to the next.
+
+    Of several processes each carries that of its rows of the batch (the first axis of each tensor), as
+    ``distributed.shard`` deals them out; None where it has no rows.
+    """
 
     carried_state: Any
 
@@ -108,7 +117,8 @@ def train(
     carrier: CarriesState | None = None,
     checkpoints: Checkpoints | None = None,
     generator: torch.Generator | None = None,
-    sharded: bool = False,
+    parallel: Parallel | None = None,
+    units: Sequence[nn.Module] = (),
 ) -> tuple[pd.DataFrame, bool]:
     """Maximise ``objective`` over the batches of ``epoch(0), epoch(1), ...``.
 
@@ -123,8 +133,10 @@ def train(
         carrier: what carries a state from batch to batch, to be kept in checkpoints; None: nothing does.
         checkpoints: where the run's state is written, and the state to go on from.
         generator: what the objective draws from, if anything; None: torch's default one.
-        sharded: of several processes each has a part of every batch, in float64, and a ``BatchResult`` has the
-            ``weight`` of the whole batch.
+        parallel: how several processes share the work. The objective then takes a part of every batch in each, and a
+            ``BatchResult`` has the ``weight`` of the whole batch; ``evaluate`` returns the same in all. None: this
+            process trains alone. Under ``"shard"`` the module's parameters are ``DTensor`` afterwards.
+        units: parts of the module that ``"shard"`` gathers one after the other.
 
     Returns:
         The history, and whether training stopped by itself, for want of better validation figures.
@@ -137,29 +149,39 @@ def train(
     """
     keep_freed_memory(module)
     checkpoints = checkpoints or Checkpoints()
-    sharded = sharded and distributed.is_distributed()
-    generator = generator or torch.default_generator
-    loop = _Loop(module, objective, evaluate, config, steps_per_epoch, carrier, generator, sharded=sharded)
+    processes = _processes(module, parallel if distributed.is_distributed() else None, units)
+    loop = _Loop(module, objective, evaluate, config, steps_per_epoch, carrier, generator, processes, checkpoints)
     if checkpoints.state is not None:
         loop.restore(checkpoints.state)
-    with interruptible() as interruption:
+    with interruptible() as interruption, closing(processes):
         stopped = False
         while not loop.ended:
             for batch in islice(epoch(loop.epoch), loop.in_epoch, None):
                 loop.step(batch)
                 interruption.hold()
-                if interruption.requested and (loop.at_step_end or checkpoints.path is None):
+                if interruption.requested and (loop.at_step_end or not loop.writes):
                     stopped = True
-                    loop.interrupt(checkpoints)
+                    loop.interrupt()
                 if loop.ended:
                     break
-                if checkpoints.due and loop.at_step_end:
-                    checkpoints.write(loop.state())
+                if loop.at_step_end and (loop.checkpoint_due if processes.shares else checkpoints.due):
+                    loop.write()
             else:
                 loop.epoch, loop.in_epoch = loop.epoch + 1, 0
         if not stopped:
-            checkpoints.write(loop.state())
-    return loop.finish()
+            loop.write()
+        return loop.finish()
+
+
+def _processes(module: nn.Module, parallel: Parallel | None, units: Sequence[nn.Module]) -> Processes:
+    """Those that train ``module``; None: this one alone."""
+    if parallel is None:
+        return OneProcess()
+    if parallel == "replicate":
+        return Replicas(module)
+    from seqmodels.training.shards import Shards  # torch takes seconds to import what it needs
+
+    return Shards(module, units)
 
 
 class _Loop:
@@ -171,18 +193,23 @@ class _Loop:
         config: TrainConfig,
         steps_per_epoch: int,
         carrier: CarriesState | None,
-        generator: torch.Generator,
-        *,
-        sharded: bool = False,
+        generator: torch.Generator | None,
+        processes: Processes,
+        checkpoints: Checkpoints,
     ) -> None:
         self.module = module
         self.objective = objective
         self.evaluate = evaluate
         self.config = config
         self.carrier = carrier
-        self.generator = generator
-        self.sharded = sharded
-        assert not (sharded and config.accumulate > 1), "gradients are added up at every batch"
+        self.generator = generator or torch.default_generator
+        self.seed = None if generator is None else generator.initial_seed()
+        self.processes = processes
+        self.checkpoints = checkpoints
+        self.leads = not processes.shares or distributed.is_rank_zero()
+        # Whether there are checkpoints, and whether one is due: the first process knows, and all have to write it.
+        self.writes = bool(self._of_first([float(checkpoints.path is not None)])[0])
+        self.checkpoint_due = False
         epochs = None if config.max_epochs is None else config.max_epochs * steps_per_epoch
         limits = [None if config.max_steps is None else config.max_steps * config.accumulate, epochs]
         self.n_batches = min((limit for limit in limits if limit is not None), default=None)
@@ -196,12 +223,16 @@ class _Loop:
         self.stale = 0  # evaluations since
         self.best_weights: dict[str, Any] | None = None
         self.rows: list[dict[str, float]] = []
-        self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}
+        self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}  # since the last row
+        self.uncounted = dict(self.sums)  # of this process, since figures of all were last added up
         self.began = time.perf_counter()
-        self.seconds_of_first = 0.0  # of the first process, at its last sum
+        self.seconds_at_sum = 0.0  # of the first process, when it last told the others
         self.evaluation_seconds = 0.0  # that the last one took
         self.bar = tqdm(
-            total=100, disable=not config.progress, unit="%", bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}"
+            total=100,
+            disable=not (config.progress and self.leads),
+            unit="%",
+            bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}",
         )
         module.train()
 
@@ -220,40 +251,73 @@ class _Loop:
         if self.n_batches is not None:
             return self.batches / self.n_batches
         assert self.config.max_seconds is not None
-        return (time.perf_counter() - self.began) / self.config.max_seconds
+        return self.seconds() / self.config.max_seconds
+
+    def seconds(self) -> float:
+        """Since training began, by the clock of the first process: the others stop when it does."""
+        return self.seconds_at_sum if self.processes.shares else time.perf_counter() - self.began
 
     def step(self, batch: Any) -> None:
         """One batch: its gradients, and with the last batch of a step the optimiser's step."""
-        result = self.objective(batch)
-        (-result.weighted_log_prob / max(result.weight, 1e-30)).backward()
-        if self.sharded:
-            result = self._summed_over_processes(result)
+        ends_step = (self.batches + 1) % self.config.accumulate == 0
+        if self.processes.shares:
+            self._seed_draws()
+        log_prob, result = self.processes.call(lambda: self._maximised(batch))
+        if self.processes.shares:
+            self._count(result)
+            if ends_step:
+                self._sum_figures()
+        loss = -log_prob / max(result.weight, 1e-30)
+        self.processes.backward(loss, ends_step=ends_step)
+        if not self.processes.shares:  # to read the figures of a GPU is to wait for it
+            self._count(result)
         self.batches, self.in_epoch = self.batches + 1, self.in_epoch + 1
-        self.sums["log_prob"] += float(result.log_prob)
-        self.sums["n_units"] += result.n_units
-        self.sums["floor_hits"] += float(result.floor_hits)
-        if self.at_step_end:
+        if ends_step:
             self._optimizer_step()
         limit = self.config.max_seconds
         out_of_time = limit is not None and self.seconds() >= limit
         done = self.progress() >= 1 or out_of_time
         self.ended = done
-        if done or (self.at_step_end and self.progress() >= self.next_record):
+        if done and not ends_step and self.processes.shares:
+            self._sum_figures()
+        if done or (ends_step and self.progress() >= self.next_record):
             self.record()
 
-    def seconds(self) -> float:
-        """Since training began, by the clock of the first process: the others stop when it does."""
-        return self.seconds_of_first if self.sharded else time.perf_counter() - self.began
+    def _maximised(self, batch: Any) -> tuple[Tensor, BatchResult]:
+        """What is differentiated apart from the rest, so that what wraps the call need not know of ``BatchResult``."""
+        result = self.objective(batch)
+        return result.weighted_log_prob, replace(result, weighted_log_prob=result.weighted_log_prob.detach())
 
-    def _summed_over_processes(self, result: BatchResult) -> BatchResult:
-        """The result, and in place the gradients, summed over all processes."""
-        gradients = [p.grad for p in self.weights if p.grad is not None]
-        figures = gradients[0].new_tensor([float(result.log_prob), result.n_units])
+    def _seed_draws(self) -> None:
+        """Let each of several processes draw its own, in a run that goes on from a checkpoint as in one that did not.
+
+        What is drawn at a step depends on the seed, the step and the process alone.
+        """
+        if self.seed is not None:
+            words = np.random.SeedSequence([self.seed, self.batches, distributed.rank()]).generate_state(1, np.uint64)
+            self.generator.manual_seed(int(words[0] >> np.uint64(1)))
+
+    def _count(self, result: BatchResult) -> None:
+        figures = self.uncounted if self.processes.shares else self.sums
+        figures["log_prob"] += float(result.log_prob)
+        figures["n_units"] += result.n_units
+        figures["floor_hits"] += float(result.floor_hits)
+
+    def _sum_figures(self) -> None:
+        """Add up the figures of all processes; time, and whether a checkpoint is due, are as the first has them."""
+        device = next(self.module.parameters()).device
+        figures = torch.tensor(list(self.uncounted.values()), dtype=torch.float64, device=device)
         seconds = time.perf_counter() - self.began
-        (*sums, figures), (self.seconds_of_first,) = distributed.all_reduce_sum([*gradients, figures], [seconds])
-        torch._foreach_copy_(gradients, sums)
-        log_prob, n_units = figures.unbind()
-        return replace(result, log_prob=log_prob, n_units=float(n_units))
+        numbers = [seconds, self.evaluation_seconds, float(self.checkpoints.due)]
+        (total,), (self.seconds_at_sum, self.evaluation_seconds, due) = distributed.all_reduce_sum([figures], numbers)
+        self.checkpoint_due = bool(due)
+        for name, value in zip(self.uncounted, total.tolist(), strict=True):
+            self.sums[name] += value
+            self.uncounted[name] = 0.0
+
+    def _of_first(self, numbers: Sequence[float]) -> Sequence[float]:
+        """The numbers of the first process."""
+        return distributed.all_reduce_sum([], numbers)[1] if self.processes.shares else numbers
 
     def _optimizer_step(self) -> None:
         n = self.config.accumulate
@@ -261,7 +325,7 @@ class _Loop:
         gradients = [p.grad for p in self.weights if p.grad is not None]
         if n > 1:
             torch._foreach_div_(gradients, n)
-        clip(gradients, self.config.max_grad_norm)
+        clip(gradients, self.config.max_grad_norm, self.processes.norm)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -272,10 +336,10 @@ class _Loop:
     def _progress_at_start(self, n: int) -> float:
         return self.progress() if self.n_batches is None else (self.batches - n) / self.n_batches
 
-    def interrupt(self, checkpoints: Checkpoints) -> None:
+    def interrupt(self) -> None:
         """End here, with a last row if there is anything to record; the checkpoint is of the run without that."""
         if self.at_step_end:
-            checkpoints.write(self.state())
+            self.write()
         self.ended = True
         if self.sums["n_units"]:
             self.record(evaluates=self.evaluation_seconds <= MAX_LAST_EVALUATION)
@@ -287,7 +351,7 @@ class _Loop:
         if self.evaluate is not None and evaluates:
             began = time.perf_counter()
             with self.average.applied():
-                validation = self.evaluate()
+                validation = self.processes.call(self.evaluate)
                 self._keep_best(validation)
             self.module.train()
             self.evaluation_seconds = time.perf_counter() - began
@@ -304,7 +368,7 @@ class _Loop:
         self.next_record = self.progress() + 1 / self.config.evaluations
         self.bar.set_postfix_str(f"{validation if self.evaluate else log_prob:.3f} nats per unit")
         self.bar.update(min(100, round(100 * self.progress())) - self.bar.n)
-        for callback in self.config.callbacks:
+        for callback in self.config.callbacks if self.leads else ():
             callback(row)
 
     def _keep_best(self, validation: float) -> None:
@@ -331,36 +395,101 @@ class _Loop:
 
     _COUNTS = ("epoch", "in_epoch", "batches", "next_record", "best", "stale", "converged")
 
+    def write(self) -> None:
+        """Write a checkpoint, if there is one to be written: all processes give what they hold, the first writes."""
+        if self.writes:
+            tensors = self._tensors()
+            shards = {name: t for name, t in tensors.items() if self.processes.is_sharded(t)}
+            self.checkpoints.write(self.state(), shards)
+            self.checkpoint_due = False
+
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on."""
-        structure, carried = checkpoint.flatten_state(None if self.carrier is None else self.carrier.carried_state)
+        """All that the next step depends on, but for what is sharded."""
+        structure: Any = None
+        carried: dict[str, Tensor] = {}
+        if self.carrier is not None:
+            structure, carried = checkpoint.flatten_state(self.carrier.carried_state)
+            if self.processes.shares:
+                structure, carried = checkpoint.join_rows(structure, carried)
         return {
             "counts": {name: getattr(self, name) for name in self._COUNTS},
             "seconds": time.perf_counter() - self.began,
             "sums": dict(self.sums),
             "rows": self.rows,
-            "weights": checkpoint.to_arrays(self.module.state_dict()),
-            "average": checkpoint.to_arrays(self.average.weights),
-            "best_weights": checkpoint.to_arrays(self.best_weights or {}),
-            "optimizers": checkpoint.optimizer_state(self.optimizers),
+            **{kind: checkpoint.to_arrays(whole) for kind, whole in self._whole_tensors().items()},
             "random": checkpoint.random_state(self.generator),
             "memory": {"shape": structure, "tensors": checkpoint.to_arrays(carried)},
         }
 
+    def _tensors(self) -> dict[str, Tensor]:
+        """All that is of the size of the weights, by ``kind/name``."""
+        kinds = {
+            "weights": self.module.state_dict(),
+            "average": self.average.weights,
+            "best_weights": self.best_weights or {},
+            "optimizers": checkpoint.optimizer_state(self.optimizers),
+        }
+        return {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
+
+    def _whole_tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Those that are not sharded, by kind."""
+        return _by_kind({name: t for name, t in self._tensors().items() if not self.processes.is_sharded(t)})
+
+    def _stored_tensors(self, state: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
+        """What ``_tensors`` were when the state was written, by any number of processes, as this one holds them."""
+        stored = {
+            f"{kind}/{name}": tensor for kind in KINDS for name, tensor in checkpoint.to_tensors(state[kind]).items()
+        }
+        shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
+        folder = state.get("shards")
+        if folder is not None:
+            from seqmodels.training.shards import names_and_shapes, read_shards
+
+            in_shards = names_and_shapes(folder)
+            shapes |= in_shards
+        checkpoint.check_weights(self.module, _by_kind(shapes)["weights"])
+        weights: dict[str, Tensor] = dict(self.module.state_dict())
+
+        def like(name: str) -> Tensor:
+            kind, rest = name.split("/", 1)
+            if kind == "optimizers":
+                return checkpoint.weight_of_state(self.optimizers, rest).detach()
+            return weights[rest].detach()
+
+        for name, tensor in stored.items():
+            if tensor.shape == like(name).shape:
+                stored[name] = self.processes.placed(tensor, like(name))
+        if folder is not None:
+            stored |= read_shards(folder, {name: like(name) for name in in_shards})
+        return _by_kind(stored)
+
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state`` returned."""
-        checkpoint.load_weights(self.module, state["weights"])
-        checkpoint.restore_optimizers(self.optimizers, state["optimizers"])
+        """Take back what ``state`` returned, and what was sharded."""
+        tensors = self._stored_tensors(state)
+        self.module.load_state_dict(tensors["weights"])
+        checkpoint.restore_optimizers(self.optimizers, tensors["optimizers"])
         checkpoint.restore_random_state(self.generator, state["random"])
         for name in self._COUNTS:
             setattr(self, name, state["counts"][name])
         self.sums = dict(state["sums"])
         self.rows, self.began = list(state["rows"]), time.perf_counter() - state["seconds"]
+        self.seconds_at_sum = state["seconds"]
         device = next(self.module.parameters()).device
-        best = {name: tensor.to(device) for name, tensor in checkpoint.to_tensors(state["best_weights"]).items()}
-        self.best_weights = best or None
-        self.average.restore(checkpoint.to_tensors(state["average"]))
+        self.best_weights = tensors["best_weights"] or None
+        self.average.restore(tensors["average"])
         if self.carrier is not None:
             carried = {n: t.to(device) for n, t in checkpoint.to_tensors(state["memory"]["tensors"]).items()}
-            self.carrier.carried_state = checkpoint.unflatten_state(state["memory"]["shape"], carried)
+            structure = state["memory"]["shape"]
+            if self.processes.shares:
+                structure, carried = checkpoint.rows_of_process(structure, carried)
+            self.carrier.carried_state = checkpoint.unflatten_state(structure, carried)
         self.ended = self.converged or self.progress() >= 1
+
+
+def _by_kind(named: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
+    """Values by ``kind/name`` -> by kind, and then by name."""
+    kinds: dict[str, dict[str, Value]] = {kind: {} for kind in KINDS}
+    for name, value in named.items():
+        kind, rest = name.split("/", 1)
+        kinds[kind][rest] = value
+    return kinds

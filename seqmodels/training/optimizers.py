@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,13 @@ def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str,
     return [group for group in groups if group["params"]]
 
 
-def clip(gradients: list[Tensor], max_norm: float) -> None:
+def norm_of_all(gradients: list[Tensor]) -> Tensor:
+    """The Euclidean norm of all of them together."""
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return norm
+
+
+def clip(gradients: list[Tensor], max_norm: float, norm_of: Callable[[list[Tensor]], Tensor] = norm_of_all) -> None:
     """Scale all gradients together to ``g · min(1, max_norm / |g|)``, in place (Pascanu, Mikolov and Bengio, 2013).
 
     Those that are short enough are not touched, which saves a pass over all of them.
@@ -91,7 +97,7 @@ def clip(gradients: list[Tensor], max_norm: float) -> None:
     """
     if not gradients:
         return
-    norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
+    norm = float(norm_of(gradients))
     if not math.isfinite(norm):
         raise RuntimeError(
             f"the norm of the gradient is non-finite ({norm}), so the weights cannot be moved along it; look for "

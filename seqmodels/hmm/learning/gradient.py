@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from seqmodels.distributed import all_reduce_sum
+from seqmodels.distributed import all_reduce_sum, is_rank_zero
 from seqmodels.hmm.corpus import Portion
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.autograd import log_prob_of_segments
@@ -68,7 +68,7 @@ def gradient_ascent(
                 config,
                 len(portions),
                 checkpoints=checkpoints,
-                sharded=True,
+                parallel="replicate",
             )
             is_interrupted = interruption.requested and trained["step"].iloc[-1] < stop.max_iter * len(portions)
         history = trained[history.columns].assign(objective=math.nan)
@@ -148,7 +148,8 @@ class _BlockObjective:
             weight=portion.batch_frames,
             log_prob=weighted_log_prob.detach() + share * objective.log_det,
             n_units=share * objective.n_units,
-            floor_hits=emission.floor_hits(parameters.table.detach()).sum(),
+            # Of the table, which all processes have: the first counts them.
+            floor_hits=emission.floor_hits(parameters.table.detach()).sum() * is_rank_zero(),
         )
 
 

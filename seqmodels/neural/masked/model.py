@@ -23,6 +23,7 @@ from seqmodels.neural.options import (
     MAY_CHANGE,
     TrainingOptions,
     check_training_options,
+    parallel_of,
     sequences_per_batch,
     train_config,
 )
@@ -36,7 +37,7 @@ from seqmodels.precision import DTYPES
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Item, Sequences
-from seqmodels.training import checkpoints_of_fit, interruption
+from seqmodels.training import checkpoints_of_fit, interruption, whole_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,9 +140,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
             with interruption.interruptible() as interrupted:
                 self.encoding_ = setting.encoding
                 rows = self._rows(part.X), [] if held_out is None else self._rows(held_out.X)
-                if not distributed.is_rank_zero():
-                    interrupted.hold()  # a signal here is one to the process that works
-                distributed.run_on_rank_zero(type(self).__name__, lambda: self._train(*rows, masking))
+                self._train(*rows, masking)
             if interrupted.requested and distributed.is_rank_zero():
                 self.history_: pd.DataFrame = interruption.mark_interrupted(self.history_)
                 self.converged_ = False
@@ -164,13 +163,19 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         checkpoints = checkpoints_of_fit(self, {"encoding": self.encoding_}, *examples, may_change=MAY_CHANGE)
         initial_generator = self._build()
         self.module_.to(device)
+        parallel = parallel_of(self, self.n_parameters_, device)
         with training_draws(initial_generator, device) as generator:
             rows_a_batch = sequences_per_batch(self, [len(row) for row in rows], self.max_length)
             batching = Batching(rows_a_batch, self.max_length, carries_state=False)
             data = MaskedData(rows, held_out, masking, batching, self.random_state)
             self.history_, self.converged_ = train_masked(
-                self.module_, data, train_config(self), checkpoints, generator
+                self.module_, data, train_config(self), checkpoints, generator, parallel
             )
+        if parallel == "shard":
+            weights = whole_weights(self.module_)
+            self._build()
+            self.module_.load_state_dict(weights)
+            self.module_.to(device)
         self.module_.eval()
 
     def _build(self) -> torch.Generator:

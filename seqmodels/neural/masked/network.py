@@ -86,6 +86,11 @@ class BidirectionalNetwork(nn.Module):
         """Blocks of the encoder."""
         return len(list(self.encoder))
 
+    @property
+    def units(self) -> list[nn.Module]:
+        """Its blocks, as of ``Network``."""
+        return list(self.encoder)
+
     def embedded(self, inputs: Tensor) -> Tensor:
         """Symbols (B, T) -> (B, T, d), with positions."""
         out: Tensor = self.embedding_norm(self.positions(self.embedding(inputs)))

@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels import distributed
 from seqmodels.neural.batches import Batching, Row
 from seqmodels.neural.masked.inference import MAX_BATCH_STEPS, batches_by_length
 from seqmodels.neural.masked.network import MASK, BidirectionalNetwork, log_prob_of
 from seqmodels.neural.ops.padding import pad_right
 from seqmodels.preparation import MAX_HELD_OUT
-from seqmodels.training import BatchResult, Checkpoints, TrainConfig, train
+from seqmodels.training import BatchResult, Checkpoints, Parallel, TrainConfig, train
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,23 +125,33 @@ class MaskedBatch:
         mask: (B, T), True where real.
         masked: (B, T), True where a symbol is to be predicted.
         targets: (N,), the symbols to be predicted, row by row.
+        n_of_all: N of all processes together, where several share the batch.
+        counts: False where this process has a row only to have one, since there are fewer rows than processes.
     """
 
     inputs: Tensor
     mask: Tensor
     masked: Tensor
     targets: Tensor
+    n_of_all: int
+    counts: bool = True
 
     @classmethod
     def from_windows(
         cls, windows: list[np.ndarray], masking: Masking, network: BidirectionalNetwork, rng: np.random.Generator
     ) -> MaskedBatch:
-        """Mask each window of symbols, special ones too, as ``masking`` says."""
+        """Mask each window of symbols, special ones too, as ``masking`` says; the part that this process has of them.
+
+        Every process masks all windows, so that these are masked as by one process.
+        """
         device = network.head.weight.device
-        inputs, masked = zip(*(masking.apply(window, network.n_symbols, rng) for window in windows), strict=True)
-        padded, mask = pad_right(list(inputs), device)
-        targets = np.concatenate([window[at] for window, at in zip(windows, masked, strict=True)])
-        return cls(padded, mask, pad_right(list(masked), device)[0], torch.as_tensor(targets, device=device))
+        parts = [(window, *masking.apply(window, network.n_symbols, rng)) for window in windows]
+        n_of_all = sum(int(masked.sum()) for _, _, masked in parts)
+        mine = distributed.shard(parts)
+        inputs, masked = [x for _, x, _ in mine or parts[:1]], [at for _, _, at in mine or parts[:1]]
+        padded, mask = pad_right(inputs, device)
+        targets = torch.as_tensor(np.concatenate([window[at] for window, _, at in mine or parts[:1]]), device=device)
+        return cls(padded, mask, pad_right(masked, device)[0], targets, n_of_all, counts=bool(mine))
 
 
 @dataclass(frozen=True)
@@ -151,9 +162,9 @@ class MaskedObjective:
 
     def __call__(self, batch: MaskedBatch) -> BatchResult:
         """Every masked symbol has the same weight; the units are masked symbols."""
-        log_prob = self.log_prob(batch).sum()
-        n = len(batch.targets)
-        return BatchResult(log_prob, float(n), log_prob.detach().double(), float(n), floor_hits=torch.zeros(()))
+        log_prob = self.log_prob(batch).sum() * batch.counts
+        n, n_of_all = float(len(batch.targets) * batch.counts), float(batch.n_of_all)
+        return BatchResult(log_prob, n_of_all, log_prob.detach().double(), n, floor_hits=torch.zeros(()))
 
     def log_prob(self, batch: MaskedBatch) -> Tensor:
         """Log-probability (N,) of each target, nats."""
@@ -199,6 +210,7 @@ def train_masked(
     config: TrainConfig,
     checkpoints: Checkpoints,
     generator: torch.Generator,
+    parallel: Parallel | None,
 ) -> tuple[pd.DataFrame, bool]:
     """Train; returns the history (nats per masked symbol) and whether training converged."""
     held_out = data.held_out_batches(network)
@@ -211,6 +223,8 @@ def train_masked(
         data.batching.n_batches(data.batching_rows),
         checkpoints=checkpoints,
         generator=generator,
+        parallel=parallel,
+        units=network.units,
     )
 
 
@@ -218,5 +232,5 @@ def train_masked(
 def _nats_per_symbol(network: BidirectionalNetwork, batches: list[MaskedBatch]) -> float:
     network.eval()
     objective = MaskedObjective(network)
-    log_prob = sum(float(objective.log_prob(batch).double().sum()) for batch in batches)
-    return log_prob / sum(len(batch.targets) for batch in batches)
+    log_prob = sum(float(objective.log_prob(batch).double().sum()) * batch.counts for batch in batches)
+    return distributed.sum_of(log_prob) / sum(batch.n_of_all for batch in batches)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqmodels.neural.network import Network, Source, Stepper
 from seqmodels.neural.transformer.attention import padding_mask
@@ -44,6 +44,11 @@ class TransformerNetwork(Network[TransformerState]):
         self.positions = make_positions(config.positions, config.d_model, max_length)
         self.decoder = TransformerStack(config, max_length=max_length, causal=True)
 
+    @property
+    def units(self) -> list[nn.Module]:
+        """Its blocks."""
+        return list(self.decoder)
+
     def start(self, n: int, source: Source | None = None) -> TransformerState:
         """An empty cache, and zeros for the inputs before the first."""
         return self.decoder.empty_cache(n), self.previous.start(n)
@@ -84,6 +89,11 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
         self.positions = make_positions(config.positions, config.d_model, max_length)
         self.encoder = TransformerStack(config, max_length=max_length)
         self.decoder = TransformerStack(config, max_length=max_length, causal=True, cross=True)
+
+    @property
+    def units(self) -> list[nn.Module]:
+        """The encoder's blocks; those of the decoder read the source before they compute."""
+        return list(self.encoder)
 
     def start(self, n: int, source: Source | None = None) -> Seq2SeqState:
         """An empty cache, zeros for the inputs before the first, and the encoded source."""

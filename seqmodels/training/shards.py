@@ -1,0 +1,145 @@
+"""A module too large for the memory of one process: each of several holds a shard of it (FSDP2), also in checkpoints.
+
+A checkpoint of shards is an ordinary checkpoint file without the sharded tensors, which names a folder beside it in
+which every process has written its parts, as safetensors (``torch.distributed.checkpoint``). Any number of processes
+reads it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from seqmodels import distributed
+from seqmodels.training.optimizers import norm_of_all
+from seqmodels.training.parallel import Processes
+
+Result = TypeVar("Result")
+
+
+class Shards(Processes):
+    """Every process has a shard of all weights, of their gradients and of what the optimiser keeps (FSDP2).
+
+    The weights of a unit are gathered for its forward pass and again for its backward pass, and its gradients are
+    summed and dealt out (Rajbhandari et al. 2020, *ZeRO*; Zhao et al. 2023, *PyTorch FSDP*). What is in no unit is
+    gathered for the whole of a step. An error within a step is not told to the other processes, which stop when this
+    one ends.
+
+    Args:
+        module: whose weights are trained; afterwards its parameters are ``DTensor``, until ``whole_weights`` are loaded
+            into another.
+        units: parts of it that are gathered one after the other, each of which computes by its ``forward`` alone.
+    """
+
+    def __init__(self, module: nn.Module, units: Sequence[nn.Module]) -> None:
+        mesh = init_device_mesh(next(module.parameters()).device.type, (dist.get_world_size(),))
+        sharded = [fully_shard(unit, mesh=mesh) for unit in units]
+        self._calling = _Calling(module)
+        self._root = fully_shard(self._calling, mesh=mesh)
+        for part in (*sharded, self._root):
+            part.set_gradient_divide_factor(1.0)  # gradients are parts of a sum,
+            part.set_force_sum_reduction_for_comms(True)  # not of a mean, which gloo does not know
+
+    def call(self, function: Callable[[], Result]) -> Result:
+        """See ``Processes``; all processes make the same calls of the units, in the same order."""
+        distributed.meet()
+        with _naming_process():
+            result: Result = self._calling(function)
+            if not torch.is_grad_enabled():  # else the backward pass does
+                self._root.reshard()
+        return result
+
+    def backward(self, loss: Tensor, *, ends_step: bool) -> None:
+        """See ``Processes``; gradients are summed after every batch, as there is no room for whole ones."""
+        with _naming_process():
+            loss.backward()
+
+    def norm(self, gradients: list[Tensor]) -> Tensor:
+        """See ``Processes``."""
+        norm = norm_of_all(gradients)
+        assert isinstance(norm, DTensor), "gradients are sharded as weights are"
+        return norm.full_tensor()
+
+    def is_sharded(self, tensor: Tensor) -> bool:
+        """See ``Processes``."""
+        return isinstance(tensor, DTensor)
+
+    def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
+        """See ``Processes``."""
+        moved = super().placed(tensor, like)
+        if not isinstance(like, DTensor):
+            return moved
+        return distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None)
+
+
+class _Calling(nn.Module):
+    """A module whose forward pass is any function that computes with ``module``: hooks act around it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, function: Callable[[], Result]) -> Result:
+        """``function()``."""
+        return function()
+
+
+@contextmanager
+def _naming_process() -> Iterator[None]:
+    """Raise an error as one that the others are not told of, since they wait in the middle of a step."""
+    try:
+        yield
+    except distributed.ProcessError:
+        raise
+    except Exception as error:
+        raise distributed.ProcessError(
+            f"process {distributed.rank()} of {dist.get_world_size()} failed within a step of sharded weights, which "
+            f"the others notice when it ends: {type(error).__name__}: {error}"
+        ) from error
+
+
+# -- checkpoints -----------------------------------------------------------------------------------------------
+
+
+def write_shards(folder: str, tensors: Mapping[str, Tensor]) -> None:
+    """Write the parts of ``tensors`` that this process has; all processes do so at once."""
+    _check_safetensors()
+    save(dict(tensors), storage_writer=HuggingFaceStorageWriter(folder, save_distributed=True))
+
+
+def names_and_shapes(folder: str) -> dict[str, tuple[int, ...]]:
+    """What ``write_shards`` wrote there."""
+    _check_safetensors()
+    metadata = HuggingFaceStorageReader(folder).read_metadata().state_dict_metadata
+    return {name: tuple(entry.size) for name, entry in metadata.items()}  # type: ignore[union-attr]
+
+
+def read_shards(folder: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of these names, each of which is new and held as that of ``like`` is: whole, or a shard.
+
+    Every process reads what it holds, alone.
+    """
+    tensors = {name: torch.empty_like(tensor) for name, tensor in like.items()}
+    with warnings.catch_warnings():  # that there is one process, where there is one
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        load(dict(tensors), storage_reader=HuggingFaceStorageReader(folder), no_dist=True)
+    return tensors
+
+
+def _check_safetensors() -> None:
+    try:
+        import safetensors  # noqa: F401
+    except ImportError as error:
+        raise ImportError("checkpoints of shards need safetensors: pip install 'seqmodels[sharded]'") from error
