@@ -2,11 +2,12 @@
 
 The free-spoken-digit recordings, ``digit_speaker_index.wav``, of four speakers, each left out in turn: nats a frame of
 13 cepstra, of a model fitted to the other three, and of the same model with ``LatentOffset`` around it, of an unknown
-scale too, after 0 and after 5 enrolment utterances of the unheard speaker, which are not scored. The script
-chooses nothing by its score: the priors of offset and scale are learned by leaving out each of the three speakers in
-turn (``n_folds=3``). That such priors are of use was seen on these speakers. ``trained``: a network was also trained further
-on the enrolled utterances, for steps and at a rate that were tried on one of the speakers. ``var`` is the linear
-prediction, an autoregression of one state.
+scale too, after 0 and after 5 enrolment utterances of the unheard speaker, which are not scored. ``trained``: a network
+was also trained further on the enrolled utterances. ``var`` is the linear prediction, an autoregression of one state.
+
+The script chooses nothing by its score: the priors of offset and scale are learned by leaving out each of the three
+speakers in turn (``n_folds=3``). But that such priors are of use was seen on these speakers, and how long to train
+further, and at which rate, on one of them (jackson).
 """
 
 import argparse
