@@ -23,9 +23,11 @@ import torch
 from experiments.chorales import piano_rolls
 from experiments.transposed import Transposed
 from seqmodels import (
+    GRU,
     HMM,
     LSTM,
     AutoregressiveGaussian,
+    Bernoulli,
     Chords,
     Mixture,
     NGram,
@@ -143,31 +145,34 @@ def speech(path: Path, steps: int) -> None:
 
 
 def chorales(path: Path, steps: int) -> None:
-    """LSTMs that name the notes of a chord in either order, each reading every chorale in all twelve keys.
+    """Networks that name the notes of a chord in either order, and an HMM of independent keys; networks in all keys.
 
-    They are trained in all keys, and keep the weights that do best on the validation part, on which the mixture's are
-    learned too.
+    Networks are trained in all keys, and keep the weights that do best on the validation part, on which the mixture's
+    are learned too. In the last mixture each network reads every chorale in all twelve keys.
     """
     parts = piano_rolls(str(path))
     shifted = Sequences([np.roll(roll, shift, axis=1) for shift in KEYS for roll in parts["train"]])
     table = Table(parts["test"])
     options: dict[str, Any] = {"d_model": 256, "dropout": 0.3, "batch_size": 16, "patience": 20, "max_steps": steps}
+    down, up = Chords(n_hidden=256, dropout=0.2), Chords(256, "ascending", dropout=0.2)
     networks: dict[str, SequenceModel] = {
-        "lstm": LSTM(observation=Chords(256, dropout=0.2), **options),
-        "lstm, ascending": LSTM(observation=Chords(256, "ascending", dropout=0.2), random_state=1, **options),
+        "lstm": LSTM(observation=down, **options),
+        "lstm, ascending": LSTM(observation=up, **options),
+        "gru": GRU(observation=down, **options),
     }
-    members = {
-        name: table.fit(name, lambda model=model: model.fit(shifted, validation=parts["valid"]))
-        for name, model in networks.items()
+    fits: dict[str, Callable[[], SequenceModel]] = {
+        name: lambda model=model: model.fit(shifted, validation=parts["valid"]) for name, model in networks.items()
     }
+    hmm = HMM(256, observation=Bernoulli(pseudocount=2.5), pseudocount=0.05, max_iter=40, n_init=1)
+    fits["hmm"] = lambda: hmm.fit(parts["train"])
+    members = {name: table.fit(name, fit) for name, fit in fits.items()}
     for name, model in members.items():
-        print(name, "validation", model.score(parts["valid"]))
         table.score(name, model, table.seconds[name])
-    table.mixtures(members, members, parts["valid"], ("static", "gated"))
+    table.mixtures(members, members, parts["valid"])
     in_all_keys: dict[str, SequenceModel] = {}
-    for name, model in members.items():
+    for name in networks:
         for shift in KEYS:
-            in_all_keys[f"{name} {shift:+d}"] = Transposed.from_fitted(model, shift=shift)
+            in_all_keys[f"{name} {shift:+d}"] = Transposed.from_fitted(members[name], shift=shift)
             table.seconds[f"{name} {shift:+d}"] = table.seconds[name] / len(KEYS)
     table.mixtures(in_all_keys, in_all_keys, parts["valid"], ("static",))
     table.write("chorales")
@@ -180,5 +185,5 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, help="of training the networks")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    measure, steps = {"text": (text, 4_000), "speech": (speech, 800), "chorales": (chorales, 1_800)}[arguments.part]
+    measure, steps = {"text": (text, 4_000), "speech": (speech, 800), "chorales": (chorales, 1_500)}[arguments.part]
     measure(arguments.path, arguments.steps or steps)

@@ -15,6 +15,7 @@ from seqmodels.fitting import apply_setting, checked_data
 from seqmodels.hmm.cursor import HMMCursor
 from seqmodels.measure import MemoryKind
 from seqmodels.model import SequenceModel
+from seqmodels.neural.model import NeuralModel
 from seqmodels.observations import Observation
 from seqmodels.offsets.conditional import CursorGivenOffset, GivenOffset, HMMGivenOffset
 from seqmodels.offsets.cursor import Evidence, OffsetCursor, evidence_of, log_prob_steps
@@ -130,7 +131,7 @@ class LatentOffset(WrappedModel):
         scale = self.encoding_.affine()[1]
         return np.asarray(self.prior_.within * scale[:, None] * scale)
 
-    def enrol(self, X: Any, y: Any = None) -> Self:
+    def enrol(self, X: Any, y: Any = None, *, steps: int = 0, lr: float = 1e-3) -> Self:
         """The model of this speaker: a fitted model whose prior is the posterior given these sequences.
 
         They are not scored. All are taken to have one offset, whatever clusters they name. None at all change nothing.
@@ -139,11 +140,15 @@ class LatentOffset(WrappedModel):
         Args:
             X: sequences as for ``score``, perhaps none.
             y: their targets, for a model of p(y | x).
+            steps: of training a copy of the network further, on these sequences less their offset; 0: none.
+            lr: peak learning rate of these.
 
         Raises:
-            ValueError: sequences that cannot be read.
+            ValueError: sequences that cannot be read; ``steps`` of a model that is no network.
         """
         self._setting()
+        if steps and not isinstance(self.model_, NeuralModel):
+            raise ValueError(f"steps is {steps}, but {type(self.model_).__name__} is no network; leave it at 0")
         enrolled = copy.copy(self)
         if not isinstance(X, np.ndarray) and not len(X):
             return enrolled
@@ -155,6 +160,9 @@ class LatentOffset(WrappedModel):
         enrolled.prior_ = replace(
             prior, mean=result.means[0], between=result.covariances[0], scales=with_draws(prior.scales, draws)
         )
+        if steps:
+            less = _less(examples, np.tile(result.means[0], (len(examples), 1)))
+            enrolled.model_ = _trained_further(self.model_, less, steps, lr)
         return enrolled
 
     # -- fitting -------------------------------------------------------------------------------------------
@@ -329,3 +337,13 @@ def _less(examples: list[Example], offsets: np.ndarray) -> list[Example]:
         replace(e, values=e.values - offset, source=None if e.source is None else e.source - offset)
         for e, offset in zip(examples, offsets, strict=True)
     ]
+
+
+def _trained_further(model: NeuralModel, examples: list[Example], steps: int, lr: float) -> NeuralModel:
+    """A copy of a fitted network that has been trained on these examples too; its hyperparameters are as they were."""
+    trained = copy.deepcopy(model)
+    limits: dict[str, Any] = {"max_epochs": None, "max_seconds": None, "checkpoint": None, "resume_from": None}
+    as_now = trained.get_params(deep=False)
+    trained.set_params(warm_start=True, max_steps=steps, lr=lr, **limits)
+    trained._fit(examples, [])
+    return trained.set_params(**as_now)

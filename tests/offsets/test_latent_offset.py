@@ -208,6 +208,22 @@ def test_enrolment_conditions_on_what_is_not_scored(inner: sm.SequenceModel) -> 
     assert_array_equal(model.enrol([]).log_prob(X), model.log_prob(X))
 
 
+def test_a_network_is_trained_further_by_enrolment(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    up, down = (sm.Sequences([np.cumsum(rng.normal(sign, 0.3, (8, 2)), 0) for _ in range(6)]) for sign in (1, -1))
+    network = sm.LSTM(d_model=8, max_steps=10, observation=sm.GaussianMixture(1))
+    model = sm.LatentOffset(network, n_folds=0, max_iter=1).fit(up, validation=None)
+    before = model.score(down)
+    trained = model.enrol(list(down)[:3], steps=20, lr=0.02)
+    assert trained.score(list(down)[3:]) > model.enrol(list(down)[:3]).score(list(down)[3:]) + 0.1
+    assert model.score(down) == before
+    assert repr(trained.model_) == repr(model.model_)
+    trained.save(tmp_path / "model")
+    assert sm.load(tmp_path / "model").score(down) == trained.score(down)
+    with pytest.raises(ValueError, match="HMM is no network"):
+        fitted(GAUSSIAN).enrol(sequences(), steps=1)
+
+
 def test_an_enrolled_model_is_saved(tmp_path: Path) -> None:
     model = sm.LatentOffset(GAUSSIAN, n_folds=0, max_iter=2, scales=(0.7, 1.4)).fit(sequences(), validation=None)
     model = model.enrol(list(sequences())[:2])
