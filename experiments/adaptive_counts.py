@@ -2,8 +2,9 @@
 
 ``FOLDER`` holds ``input.txt``. The split is nanoGPT's: the last 111,540 characters are held out. The order of n-grams
 and of PPM of bounded depth is chosen on as many characters before them (rows ``inside``), context trees have their
-default depth, and PPM of unbounded depth is order -1; all are then fitted on what is not held out. Nats a byte, and seconds of the processor in one thread, to fit and to score, go to
-``experiments/results/adaptive_counts/text.csv``; the score by position in the held-out text to ``position.csv``.
+default depth, and PPM of unbounded depth is order -1; all are then fitted on what is not held out. Nats a byte, and
+seconds of the processor in one thread, to fit and to score, go to ``experiments/results/adaptive_counts/text.csv``; the
+score by position in the held-out text to ``position.csv``.
 """
 
 import sys

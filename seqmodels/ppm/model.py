@@ -17,7 +17,7 @@ from seqmodels.sequences import Kind
 
 if TYPE_CHECKING:  # numba, which takes a while to load, is loaded when a model is fitted or read
     from seqmodels.ppm.cursor import PPMCursor
-    from seqmodels.ppm.kernels import Rule
+    from seqmodels.ppm.kernels import PPMRule
     from seqmodels.ppm.tables import Row
 
 
@@ -127,10 +127,10 @@ class PPM(SequenceModel):
             }
         )
 
-    def _rule(self) -> Rule:
-        from seqmodels.ppm.kernels import Rule
+    def _rule(self) -> PPMRule:
+        from seqmodels.ppm.kernels import PPMRule
 
-        return Rule(
+        return PPMRule(
             first_count=0.2,
             inherited=3.0,
             shorter_update=0.5,
