@@ -29,9 +29,9 @@ def main() -> None:
     text = str(data.text(Path(sys.argv[1]) / "input.txt")[0])
     head, rest, test = text[:FOR_WEIGHTS], text[FOR_WEIGHTS:-HELD_OUT], text[-HELD_OUT:]
     members: dict[str, SequenceModel] = {
-        "LSTM of characters": LSTM(d_model=128, max_steps=300, encoding=Characters(), length="given"),
+        "LSTM of characters": LSTM(d_model=128, max_steps=250, encoding=Characters(), length="given"),
         "Transformer of byte pairs": Transformer(
-            d_model=128, n_layers=2, max_steps=400, encoding=BPE(1024), length="given"
+            d_model=128, n_layers=2, max_steps=300, encoding=BPE(1024), length="given"
         ),
     }
     rows, seconds = [], {}

@@ -14,7 +14,7 @@ from seqmodels.generation import Prediction, Source
 from seqmodels.generation import source_of_each as each_source
 from seqmodels.generation.histories import Histories, LearnerAt, ReadHistory
 from seqmodels.observations import Observation
-from seqmodels.ppm.tables import FittedPPM, PPMReader, Undo
+from seqmodels.ppm.tables import FittedPPM, PPMReader, StepUndo
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class PPMStep:
     """The history before a step, and what undoes it."""
 
     before: ReadHistory
-    undo: Undo
+    undo: StepUndo
 
 
 def reader_after(history: ReadHistory, model: FittedPPM, *, is_adaptive: bool) -> PPMReader:

@@ -61,7 +61,7 @@ class Read(NamedTuple):
     sizes: np.ndarray
 
 
-class Buffers(NamedTuple):
+class EventBuffers(NamedTuple):
     """Of the event at hand.
 
     ``marks (N, 2)`` int64: for each outcome the number of the event at which it was excluded last, and by which
@@ -76,7 +76,7 @@ class Buffers(NamedTuple):
     clock: np.ndarray
 
 
-class Rule(NamedTuple):
+class PPMRule(NamedTuple):
     """The constants of estimates and updates."""
 
     first_count: float  # of a symbol that is new in a context
@@ -199,7 +199,7 @@ def copy_of(state: int, fitted: Arrays, read: Arrays) -> int:
 
 @compiled
 def take_back(log_of: np.ndarray, log_values: np.ndarray, n_states: int, n_edges: int, read: Arrays) -> None:
-    """Undo what was logged: the arrays are what they were with these sizes."""
+    """StepUndo what was logged: the arrays are what they were with these sizes."""
     states, edges, counts, copies, _, _, sizes = read
     for j in range(len(log_of) - 1, -1, -1):
         kind, index, column = log_of[j, 0], log_of[j, 1], log_of[j, 2]
@@ -267,7 +267,7 @@ def predict(
         log_probs: written to where all outcomes are asked for.
 
     Returns:
-        found: how many contexts escaped before the one that predicted; -1: all.
+        level: how many contexts escaped before the one that predicted; -1: all.
         log_prob: of the outcome.
     """
     marks, shorter, chain, reached, clock = buffers
@@ -479,9 +479,9 @@ def split_state(newest: int, state: int, symbol: int, fitted: Arrays, read: Arra
 
 @compiled
 def count_event(
-    outcome: int, found: int, log_prob: float, fitted: Arrays, read: Arrays, rule: Numbers, buffers: Arrays
+    outcome: int, level: int, log_prob: float, fitted: Arrays, read: Arrays, rule: Numbers, buffers: Arrays
 ) -> None:
-    """Count an event in the contexts that predicted it: those up to ``found``, and a little the one after.
+    """Count an event in the contexts that predicted it: those up to ``level``, and a little the one after.
 
     Contexts in which it is new inherit from what the shorter ones gave to it.
     """
@@ -489,13 +489,13 @@ def count_event(
     states, edges, counts, _, _, _, _ = read
     _, _, chain, reached, _ = buffers
     k = 0
-    while chain[k] >= 0 and (found < 0 or k <= found):
+    while chain[k] >= 0 and (level < 0 or k <= level):
         slot = copy_of(chain[k], fitted, read)
         e = edge_of(slot, outcome, read)
         if e < 0:  # the arrays are full
             return
         keep(OF_COUNT, e, 0, float(counts[e]), read)
-        if k != found:
+        if k != level:
             counts[e] = first_count + inherited * math.exp(min(log_prob - reached[k + 1], 0.0))
         else:
             counts[e] += 1.0
@@ -506,8 +506,8 @@ def count_event(
                     counts[e] *= 0.5
                     e = int(edges[e, NEXT])
         k += 1
-    if found >= 0:
-        link = link_of(chain[found], fitted, read)
+    if level >= 0:
+        link = link_of(chain[level], fitted, read)
         if link >= 0:
             slot = copy_of(link, fitted, read)
             e = edge_of(slot, outcome, read)
@@ -552,12 +552,12 @@ def read_steps(
         if of_all:
             predict(NONE, last, cannot_be, fitted, read, escapes, rule, buffers, asked_for)
         if is_adaptive or not of_all:
-            found, log_prob = predict(outcome, last, cannot_be, fitted, read, escapes, rule, buffers, asked_for)
+            level, log_prob = predict(outcome, last, cannot_be, fitted, read, escapes, rule, buffers, asked_for)
             if not of_all:
                 log_probs[t, 0] = log_prob
         if is_adaptive:
             newest, state = add_edges(last, outcome, end, fitted, read)
-            count_event(outcome, found, log_prob, fitted, read, rule, buffers)
+            count_event(outcome, level, log_prob, fitted, read, rule, buffers)
             if outcome != end:
                 last = split_state(newest, state, outcome, fitted, read)
         elif outcome != end:

@@ -14,7 +14,7 @@ from seqmodels.single_pass import SinglePassModel, n_weighted_units
 
 if TYPE_CHECKING:  # numba, which takes a while to load, is loaded when a model is fitted or read
     from seqmodels.ppm.cursor import PPMCursor
-    from seqmodels.ppm.kernels import Rule
+    from seqmodels.ppm.kernels import PPMRule
     from seqmodels.ppm.tables import Row
 
 
@@ -90,10 +90,10 @@ class PPM(SinglePassModel):
         self.ppm_, log_prob = FittedPPM.fit(rows, self.encoding_.size, self.length_ == "stop", self._rule())
         return float(log_prob.sum()) / n_weighted_units(train)
 
-    def _rule(self) -> Rule:
-        from seqmodels.ppm.kernels import Rule
+    def _rule(self) -> PPMRule:
+        from seqmodels.ppm.kernels import PPMRule
 
-        return Rule(
+        return PPMRule(
             first_count=0.2,
             inherited=3.0,
             shorter_update=0.5,

@@ -10,7 +10,7 @@ import numpy as np
 from seqmodels.array_checks import array_of, check_between, check_codes
 from seqmodels.compiled import warn_if_slow
 from seqmodels.ppm import kernels
-from seqmodels.ppm.kernels import Buffers, Fitted, Read, Rule
+from seqmodels.ppm.kernels import EventBuffers, Fitted, PPMRule, Read
 
 ROOM = 64  # events of a sequence whose length is not known; it doubles when they have been read
 MAX_LOGGED = 4096  # changes of a step that can be undone; after more the sequence is read again
@@ -20,7 +20,7 @@ LARGEST_COUNT = 1e6  # that a file may hold
 Row = tuple[np.ndarray, np.ndarray]
 
 
-class Undo(NamedTuple):
+class StepUndo(NamedTuple):
     """What undoes a step: the state before it, sizes, and what changed places were; ``is_whole``: all of them."""
 
     last: int
@@ -40,7 +40,7 @@ class PPMReader:
 
     model: FittedPPM
     arrays: Read
-    buffers: Buffers
+    buffers: EventBuffers
     room: int
     n_read: int = 0
     last: int = kernels.ANCHOR
@@ -98,7 +98,7 @@ class PPMReader:
         self.read_source(source, is_adaptive=is_adaptive)
         return self.read(outcomes, is_adaptive=is_adaptive, is_first=True, of_all=of_all)
 
-    def learn(self, event: int, *, is_adaptive: bool, is_first: bool) -> Undo:
+    def learn(self, event: int, *, is_adaptive: bool, is_first: bool) -> StepUndo:
         """Read one event; returns what undoes that."""
         self.make_room(1)
         sizes = self.arrays.sizes
@@ -106,9 +106,9 @@ class PPMReader:
         sizes[kernels.N_LOGGED] = 0
         self.read(np.array([event]), is_adaptive=is_adaptive, is_first=is_first)
         n, log_of, log_values = int(sizes[kernels.N_LOGGED]), self.arrays.log_of, self.arrays.log_values
-        return Undo(last, n_states, n_edges, log_of[:n].copy(), log_values[:n].copy(), n <= len(log_of))
+        return StepUndo(last, n_states, n_edges, log_of[:n].copy(), log_values[:n].copy(), n <= len(log_of))
 
-    def undo(self, step: Undo) -> None:
+    def undo(self, step: StepUndo) -> None:
         """Take back the last event."""
         kernels.take_back(step.log_of, step.log_values, step.n_states, step.n_edges, tuple(self.arrays))
         self.last = step.last
@@ -152,13 +152,13 @@ class FittedPPM:
 
     size: int
     has_end: bool
-    rule: Rule
+    rule: PPMRule
     fitted: Fitted
     escapes: np.ndarray
     n_read: int
 
     @classmethod
-    def fit(cls, rows: list[Row], size: int, has_end: bool, rule: Rule) -> tuple[Self, np.ndarray]:
+    def fit(cls, rows: list[Row], size: int, has_end: bool, rule: PPMRule) -> tuple[Self, np.ndarray]:
         """Read training sequences one after the other, learning all the time; also the log-probability of each."""
         warn_if_slow("PPM.fit", sum(len(outcomes) for _, outcomes in rows))
         nothing = Fitted(np.zeros((0, 3), np.int32), np.zeros((0, 3), np.int32), np.zeros(0))
@@ -187,11 +187,11 @@ class FittedPPM:
         """Pairs of a state and a symbol that followed."""
         return int((self.fitted.counts > 0).sum())
 
-    def buffers(self, room: int) -> Buffers:
+    def buffers(self, room: int) -> EventBuffers:
         """What a kernel writes on, of one thread, in sequences of so many events."""
         n = self.n_outcomes
         marks, chain = np.zeros((n, 2), np.int64), np.empty(room + 4, np.int64)
-        return Buffers(marks, np.zeros(n), chain, np.empty(room + 4), np.zeros(1, np.int64))
+        return EventBuffers(marks, np.zeros(n), chain, np.empty(room + 4), np.zeros(1, np.int64))
 
     def arrays(self, room: int, *, like: Read | None = None, n_logged: int = 0) -> Read:
         """With room for so many events: what others hold, or nothing yet; ``n_logged`` changes can be logged.
@@ -233,7 +233,7 @@ class FittedPPM:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], size: int, has_end: bool, rule: Rule) -> Self:
+    def from_state(cls, state: dict[str, Any], size: int, has_end: bool, rule: PPMRule) -> Self:
         """What ``to_state`` gave; ``ValueError`` for what no fit could have found."""
         links = array_of(state, "links", np.int32, (None,))
         n_states = len(links)

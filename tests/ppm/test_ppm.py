@@ -19,7 +19,7 @@ import seqmodels as sm
 from seqmodels import compiled
 from seqmodels.generation import histories
 from seqmodels.ppm import kernels, tables
-from seqmodels.ppm.kernels import Rule, depth_class, share_class, size_class
+from seqmodels.ppm.kernels import PPMRule, depth_class, share_class, size_class
 from seqmodels.preparation import Data
 
 RNG = np.random.default_rng(0)
@@ -38,7 +38,7 @@ class Definition:
 
     n_outcomes: int
     end: int
-    rule: Rule
+    rule: PPMRule
     escapes: np.ndarray
     counts: dict[Context, dict[int, float]] = field(default_factory=dict)
     places: dict[Context, list[tuple[int, int]]] = field(default_factory=dict)
