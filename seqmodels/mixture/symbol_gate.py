@@ -77,7 +77,7 @@ class Layout:
     @property
     def leads_at(self) -> int:
         """The first row that the best model of the last symbols chooses."""
-        return self.bins_at + self.n_bins**self.n_binned
+        return int(self.bins_at + self.n_bins**self.n_binned)
 
     @property
     def n_rows(self) -> int:
