@@ -486,8 +486,8 @@ def _without_preference(weights: Any) -> Any:
         return replace(weights, prior=0.5 * weights.prior + 0.5 / n_models, rate=rate)
     if isinstance(weights, DensityGate):
         return replace(weights, bias=0.1 * weights.bias, scale=0.5, rate=0.1, decay=0.5)
-    noise = np.random.default_rng(3).normal(0.3, 0.1, weights.weights.shape)
-    return replace(weights, weights=noise, rate=0.05)
+    noise = np.random.default_rng(3).normal(0.18, 0.1, weights.weights.shape)
+    return replace(weights, weights=noise, rate=0.05 if weights.rate > 0 else 0.0)
 
 
 def _shaken(tables: Tables) -> Tables:

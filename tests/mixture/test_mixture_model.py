@@ -116,12 +116,12 @@ def test_scoring_changes_nothing(weights: WeightsName, kind: str) -> None:
 
 
 def test_a_gate_of_bits_is_logistic_regression_on_log_odds() -> None:
-    X = [np.array([0, 1, 1, 0, 1]), np.array([1, 1])]
+    X = [np.array([0, 1] * 6 + [1, 1, 0]), np.array([1, 1])]
     members = fitted_ngrams(X, 1, 2, length="given")
     mixture = sm.Mixture.from_fitted(members, X, weights="gated")
     gate = mixture.weights_
     assert isinstance(gate, SymbolGate)
-    weights, past, recent = gate.weights.copy(), [2, 2], np.zeros(2)
+    weights, past, recent, leads = gate.weights.copy(), [2, 2], np.zeros(2), set()
     for t, found in enumerate(mixture.log_prob_steps(X[:1])[0]):
         p = np.array([m.predict_next(X[0][:t]).probs.numpy() for m in members])
         odds = np.log(p[:, 1]) - np.log(p[:, 0])
@@ -132,12 +132,14 @@ def test_a_gate_of_bits_is_logistic_regression_on_log_odds() -> None:
         number = level + 4 * (recent[1] > recent[0]) if level else 0
         lead = gate.layout.code.n_nodes * 4 + 9 + 81 + 2 * number + 1
         rows = [1, first + 1, pair, binned, lead]
+        leads.add(number)
         p_one = expit(weights[rows].sum(0) @ odds)
         assert_allclose(np.exp(found), p_one if X[0][t] else 1 - p_one, rtol=1e-10)
         for row in rows:
             weights[row] += gate.rate * (X[0][t] - p_one) * odds
         recent = 0.8 * recent + 0.2 * np.log(p[:, X[0][t]])
         past.append(int(X[0][t]))
+    assert len(leads) > 2
 
 
 def test_a_gate_learns_which_member_knows_a_context() -> None:
