@@ -16,7 +16,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 import torch
 
-from seqmodels.preparation import Example
+from seqmodels.mapped import total
+from seqmodels.preparation import Example, OnDisk
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -105,7 +106,7 @@ def _is_certain(example: Example, steps: np.ndarray) -> bool:
 
 
 def _is_finite(steps: np.ndarray) -> bool:
-    return math.isfinite(steps.sum())
+    return math.isfinite(total(steps))
 
 
 def _is_zero(steps: np.ndarray) -> bool:
@@ -139,6 +140,8 @@ def _is_vectors(values: np.ndarray | None) -> bool:
 
 def _largest(values: np.ndarray | None) -> float:
     """Magnitude, of what is not missing; 0 where there are none in memory."""
+    if isinstance(values, OnDisk):
+        return values.largest if values.ndim == 2 else 0.0
     if values is None or not _is_vectors(values) or not values.size:
         return 0.0
     largest = max(float(np.fmax.reduce(values, axis=None)), -float(np.fmin.reduce(values, axis=None)))
@@ -151,5 +154,7 @@ def _clipped(values: np.ndarray) -> np.ndarray:
 
 def where_largest(values: np.ndarray) -> str:
     """The largest of encoded vectors ``(T, D)``, and where it is, for an error."""
+    if isinstance(values, OnDisk):
+        return f"{values.largest:.3g} times the usual deviation"
     frame, feature = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)
     return f"{abs(values[frame, feature]):.3g} times the usual deviation at frame {frame}, feature {feature}"

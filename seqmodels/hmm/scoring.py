@@ -22,8 +22,10 @@ from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps
 from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.inference.trellis import Filtered, Trellis
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.mapped import steps_array, write_steps
 
 LOG_SHARE = 4  # a part that is scored in logarithms, which are float64, has a batch's frames divided by this
+STEPS_AT_ONCE = 1 << 20  # of log-probabilities that are set
 NEAR_CERTAIN = 0.999  # probability of an end from which that of going on is summed up by itself
 
 
@@ -90,7 +92,8 @@ def _score_in_parts(parameters: Parameters, emission: Emission, corpus: Corpus, 
 def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray | None:
     """None where it is not certain what a part hands on."""
     length, start, ones = len(corpus.sequences[i]), parameters.initial, torch.ones_like(parameters.initial)
-    steps, end = np.full(length, -np.inf), None if parameters.final is None else -np.inf
+    end = None if parameters.final is None else -np.inf
+    steps = _steps_array(corpus, length + (end is not None))
     for part in cut(i, length, corpus.frames_at_once):
         batch, last = corpus.pack([part]), part.stop == length
         chain = replace(parameters, initial=start, final=parameters.final if last else ones)
@@ -98,9 +101,10 @@ def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corp
         ran = scaled.forward(trellis)
         failed = bool(ran.failed.any())
         filtered = forward_pass(trellis) if failed else ran.filtered
-        steps[part.first : part.stop] = batch.segments.split(filtered.steps)[0].cpu().numpy()
+        write_steps(steps, part.first, batch.segments.split(filtered.steps)[0].cpu().numpy())
         belief = filtered.alpha[batch.segments.last][0]
         if steps[part.stop - 1] == -np.inf:  # impossible, and so is all that follows
+            _fill_impossible(steps, part.stop)
             break
         start = belief.double() @ parameters.transition
         if last:
@@ -109,23 +113,36 @@ def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corp
         certain = not failed and scaled.loss_is_negligible(trellis, ran.scale)
         if not certain and not scaled.has_forgotten_start(trellis, start.to(belief.dtype)):
             return None
-    return steps if end is None else np.append(steps, end)
+    if end is not None:
+        steps[length] = end
+    return steps
+
+
+def _steps_array(corpus: Corpus, n: int) -> np.ndarray:
+    """``(n,)`` in memory, or of what is on disk perhaps in a file."""
+    return steps_array(n) if corpus.is_on_disk else np.empty(n)
+
+
+def _fill_impossible(steps: np.ndarray, start: int) -> None:
+    """After what is impossible all is."""
+    for t in range(start, len(steps), STEPS_AT_ONCE):
+        write_steps(steps, t, np.full(min(STEPS_AT_ONCE, len(steps) - t), -np.inf))
 
 
 def _score_parts_in_logarithms(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray:
     """Exact: float64 logarithms are handed on."""
     length, log_start = len(corpus.sequences[i]), parameters.initial.log()[None]
-    steps, end, advance = np.full(length, -np.inf), None, LogProduct(parameters.transition)
+    steps, advance = _steps_array(corpus, length + (parameters.final is not None)), LogProduct(parameters.transition)
     only = torch.zeros(1, dtype=torch.int64, device=corpus.device)
     for part in cut(i, length, max(1, corpus.frames_at_once // LOG_SHARE)):
         trellis, _ = _trellis(parameters, emission, corpus, corpus.pack([part])).take(only)
         log_alpha, part_steps = log_alpha_and_steps(trellis, log_start)
         log_belief = log_alpha[trellis.segments.last]
-        steps[part.first : part.stop] = part_steps.cpu().numpy()
+        write_steps(steps, part.first, part_steps.cpu().numpy())
         log_start = advance(log_belief)
         if part.stop == length and parameters.final is not None:
-            end = float(torch.logsumexp(log_belief[0] + parameters.final.log(), 0))
-    return steps if end is None else np.append(steps, end)
+            steps[length] = float(torch.logsumexp(log_belief[0] + parameters.final.log(), 0))
+    return steps
 
 
 def _trellis(parameters: Parameters, emission: Emission, corpus: Corpus, batch: PackedBatch) -> Trellis:
