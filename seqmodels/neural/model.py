@@ -39,7 +39,7 @@ from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_s
 from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.precision import DTYPES, squares_exceed_float32, where_largest
-from seqmodels.preparation import MAX_HELD_OUT, Example
+from seqmodels.preparation import MAX_HELD_OUT, Example, OnDisk
 from seqmodels.randomness import InitialDraws, fit_generator, training_draws
 from seqmodels.sequences import Kind
 from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train
@@ -91,6 +91,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     linear_start: bool = False
 
     _sums_out_missing: ClassVar[bool] = True
+    _reads_from_disk: ClassVar[bool] = True
     _has_first = False  # whether the linear skip of the module has outputs of its own for the first step
     _width_follows_data: ClassVar[bool] = False  # whether d_model may be "auto"
     _trained_on_missing = False  # whether training had missing values, so that the module reads where they are
@@ -404,6 +405,8 @@ def _check_float32(examples: list[Example], part: str) -> None:
 
 
 def _has_missing(example: Example) -> bool:
+    if isinstance(example.values, OnDisk):
+        return example.values.has_missing
     parts = [values for values in (example.values, example.source) if values is not None]
     return any(bool(np.isnan(values).any()) for values in parts if values.dtype.kind == "f")
 
@@ -415,7 +418,9 @@ def _source_spec(encoding: Encoding) -> SourceSpec:
 
 def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
     """The sum of all frames ``(D,)`` and their number, by the weights of their sequences."""
-    sums = [e.weight * np.nansum(e.values, axis=0) for e in examples]
+    sums = [
+        e.weight * (e.values.sum() if isinstance(e.values, OnDisk) else np.nansum(e.values, axis=0)) for e in examples
+    ]
     return torch.as_tensor(np.sum(sums, axis=0)), sum(e.weight * len(e.values) for e in examples)
 
 
