@@ -18,10 +18,12 @@ from seqmodels.ngram.events import Events
 from seqmodels.ngram.interpolation import Components, Interpolation, components
 from seqmodels.ngram.read_counts import ReadCounts, read_counts
 from seqmodels.ngram.smoothing import Smoothing
+from seqmodels.ngram.stream_counts import EventStream, count_streams
+from seqmodels.ngram.stream_scoring import log_prob_of_training, stream_steps
 from seqmodels.ngram.tables import Tables
 from seqmodels.observations import Categorical, Observation
 from seqmodels.precision import DTYPES
-from seqmodels.preparation import Example
+from seqmodels.preparation import Example, OnDisk
 from seqmodels.sequences import Kind
 
 MIN_SEQUENCES_TO_HOLD_OUT = 10  # of fewer the last tenth of each is held out
@@ -64,6 +66,7 @@ class NGram(SequenceModel):
     adaptive: bool = False
 
     _uses_validation: ClassVar[bool] = False
+    _reads_from_disk: ClassVar[bool] = True
 
     @property
     def memory_(self) -> MemoryKind:
@@ -104,7 +107,7 @@ class NGram(SequenceModel):
         self._check_weights(counted)
         self.tables_ = self._tables(counted)
         self.interpolation_ = self._interpolation(counted) if self.adaptive else None
-        log_prob = self._nats_per_unit(train)
+        log_prob = self._nats_per_unit_of_training(train)
         self.converged_ = True
         self.history_ = pd.DataFrame(
             {
@@ -119,6 +122,9 @@ class NGram(SequenceModel):
 
     def _tables(self, examples: list[Example]) -> Tables:
         size, has_end = self.encoding_.size, self.length_ == "stop"
+        if _are_on_disk(examples):
+            counts = count_streams(self._streams(examples), self.order)
+            return Tables.from_counts(counts, size, has_end, self.smoothing)
         counts = count(Events.from_examples(examples, size, has_end), self.order, size)
         return Tables.from_counts(counts, size, has_end, self.smoothing)
 
@@ -144,11 +150,23 @@ class NGram(SequenceModel):
         log_prob = sum(e.weight * float(steps.sum()) for e, steps in zip(examples, self._steps(examples), strict=True))
         return log_prob / sum(e.weight * e.n_units for e in examples) if examples else np.nan
 
+    def _nats_per_unit_of_training(self, examples: list[Example]) -> float:
+        counted = [example for example in examples if example.weight > 0]
+        if self.adaptive or not _are_on_disk(counted):
+            return self._nats_per_unit(examples)
+        log_prob = log_prob_of_training(self.tables_, self._streams(counted))
+        return log_prob / sum(example.weight * example.n_units for example in counted)
+
+    def _streams(self, examples: list[Example]) -> list[EventStream]:
+        return [EventStream(example, self.encoding_.size, self.length_ == "stop") for example in examples]
+
     # -- many sequences at once ----------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         if not examples:
             return []
+        if not self.adaptive and _are_on_disk(examples):
+            return [stream_steps(self.tables_, stream) for stream in self._streams(examples)]
         tables = self.tables_
         if self.adaptive:
             return _adaptive_steps(tables, self._learned_interpolation(), examples)
@@ -205,6 +223,11 @@ class NGram(SequenceModel):
         self.tables_ = Tables.from_state(tables, self.encoding_.size, self.length_ == "stop")
         if "interpolation" in state:
             self.interpolation_ = Interpolation.from_state(state["interpolation"], len(self.tables_.levels))
+
+
+def _are_on_disk(examples: list[Example]) -> bool:
+    """Whether they are read a block at a time; sources are read whole."""
+    return any(isinstance(e.values, OnDisk) for e in examples) and all(e.source is None for e in examples)
 
 
 def _hold_out(examples: list[Example], random_state: int) -> tuple[list[Example], list[Example]]:
