@@ -164,7 +164,9 @@ class Summary:
             summary = cls._of_block(block, start)
             merged = summary if merged is None else merged.with_(summary)
             if decoder is not None and merged.bad_byte is None:
-                merged = merged._with_bad_byte(_bad_byte(decoder, block, start, is_last=start + len(block) == len(array)))
+                merged = merged._with_bad_byte(
+                    _bad_byte(decoder, block, start, is_last=start + len(block) == len(array))
+                )
         assert merged is not None, "an empty sequence is refused before"
         return merged
 

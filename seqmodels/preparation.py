@@ -46,7 +46,10 @@ class OnDisk:
     def __len__(self) -> int:
         return len(self.item)
 
-    def __getitem__(self, index: slice) -> np.ndarray:
+    def __getitem__(self, index: int | slice) -> np.ndarray:
+        if not isinstance(index, slice):
+            index = range(len(self))[index]
+            return np.asarray(self[index : index + 1][0])
         start, stop, stride = index.indices(len(self))
         assert stride == 1, "steps are read as they follow each other"
         return self.encoding.encode(self.item.read(start, stop))

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from seqmodels.encodings.base import Encoding, State
-from seqmodels.sequences import Item, Sequences, is_mapped_text, text_of
+from seqmodels.sequences import Item, Sequences, text_of
 
 BYTE_LEVEL_PARTS = ("pre_tokenizer", "decoder")  # of a tokenizer, besides its model
 

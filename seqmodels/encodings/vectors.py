@@ -12,8 +12,8 @@ import numpy as np
 
 from seqmodels.array_checks import array_of, check_between
 from seqmodels.encodings.base import Encoding, State, names_of_state, names_to_state
-from seqmodels.measure import Values
 from seqmodels.mapped import MappedArray, Summary, parts_of
+from seqmodels.measure import Values
 from seqmodels.profile import N_PROFILED, warn_of_repeats
 from seqmodels.sequences import Item, Sequences
 
@@ -193,9 +193,7 @@ def _some_of(frames: MappedArray, most: int) -> np.ndarray:
     return np.concatenate([frames.read(t, t + length) for t in starts.tolist()]).astype(np.float64)
 
 
-def _moments_of_summary(
-    summary: Summary, reals: np.ndarray, names: Sequence[object]
-) -> tuple[np.ndarray, np.ndarray]:
+def _moments_of_summary(summary: Summary, reals: np.ndarray, names: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
     _refuse_unseen(summary.n_missing == summary.n, names)
     largest = np.maximum(summary.highest, -summary.lowest)
     wrong = reals & (largest > LARGEST_VALUE)
@@ -219,9 +217,7 @@ def _refuse_unseen(unseen: np.ndarray, names: Sequence[object]) -> None:
         raise ValueError(f"feature {names[int(np.argmax(unseen))]} is missing in every frame; leave the feature out")
 
 
-def _moments_in_memory(
-    frames: np.ndarray, reals: np.ndarray, names: Sequence[object]
-) -> tuple[np.ndarray, np.ndarray]:
+def _moments_in_memory(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
     _refuse_unseen(np.isnan(frames).all(axis=0), names)
     _refuse_large(frames, reals, names)
     with np.errstate(over="ignore"):  # of counts, whose mean is not used
@@ -252,8 +248,7 @@ def _refuse_large(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]
 def _refuse_constant(lowest: float, highest: float, name: object) -> None:
     if lowest == highest:
         raise ValueError(
-            f"feature {name} is constant over the training data, so its density is unbounded; leave the "
-            "feature out"
+            f"feature {name} is constant over the training data, so its density is unbounded; leave the feature out"
         )
     raise ValueError(
         f"feature {name} is constant over the training data but for less than its values can hold: it goes "
