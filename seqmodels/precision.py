@@ -16,8 +16,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 import torch
 
-from seqmodels.mapped import total
+from seqmodels.mapped import MappedArray, total
 from seqmodels.preparation import Example, OnDisk
+from seqmodels.sequences import MANY
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -67,6 +68,9 @@ def checked_log_prob_steps(
         others = [e for i, e in enumerate(examples) if i not in beyond]
         steps_of_others = iter(score(others) if others else [])
         steps = [np.array([np.nan]) if i in beyond else next(steps_of_others) for i in range(len(examples))]
+    if len(steps) >= MANY and not any(isinstance(s, MappedArray) for s in steps):
+        if math.isfinite(np.concatenate(steps).sum()):  # and so is the sum of each
+            return steps
     doubtful = [i for i, (e, s) in enumerate(zip(examples, steps, strict=True)) if not _is_certain(e, s)]
     if not doubtful:
         return steps

@@ -330,7 +330,10 @@ class Setting:
         self, item: Item, source: np.ndarray | None, n_units: int, weight: float, states: np.ndarray | None
     ) -> Example:
         values = self.encoding.encode(item)
-        log_det = float(np.sum(np.broadcast_to(self.encoding.log_det(item), len(values))))
+        log_dets = self.encoding.log_det(item)
+        log_det = 0.0
+        if not isinstance(log_dets, float) or log_dets != 0.0:
+            log_det = float(np.sum(np.broadcast_to(log_dets, len(values))))
         return Example(values, source, weight, log_det, n_units, states)
 
     def in_raw_units(self, item: Item, steps: np.ndarray) -> np.ndarray:
@@ -340,6 +343,12 @@ class Setting:
             for t, log_det in OnDisk(self.encoding, item).log_dets():
                 write_steps(raw, t, np.asarray(raw[t : t + len(log_det)]) + log_det)
             return raw
+        if self.encoding.is_unit_wise:
+            log_det = self.encoding.log_det(item)
+            if isinstance(log_det, float) and log_det == 0.0:
+                return steps
+            n_units = len(item)
+            return np.concatenate([steps[:n_units] + log_det, steps[n_units:]])
         encoded = self.encoding.encode(item)
         n_units = len(item.encode()) if isinstance(item, str) else len(item)
         raw = np.zeros(n_units + len(steps) - len(encoded))
@@ -379,9 +388,9 @@ def _check(what: str, sequences: Sequences, encoding: Encoding, missing_is_summe
         raise ValueError(f"the model was fitted on {encoding.reads} but got {sequences.kind} as {what}")
     if sequences.kind == "vectors":
         _check_features(what, sequences.features, encoding.names)
-    for i, item in enumerate(sequences):
-        encoding.check(i, item)
-        if sequences.kind == "vectors" and not missing_is_summed_out:
+    encoding.check_all(sequences)
+    if sequences.kind == "vectors" and not missing_is_summed_out:
+        for i, item in enumerate(sequences):
             _refuse_missing(what, i, cast(np.ndarray, item))
 
 

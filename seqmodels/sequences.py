@@ -24,6 +24,7 @@ Kind = Literal["vectors", "text", "symbols"]
 Item = np.ndarray | str
 MAX_ROWS_SHOWN, MAX_CHARACTERS_SHOWN = 10, 60  # of sequences in a notebook
 FRAMES_IN_MEMORY = 1 << 16  # that are hashed at once
+MANY = 32  # sequences, from which on they are checked and encoded together
 MAX_LISTED = 8  # names in an error or a description
 # The shapes of ``profile`` in words.
 SHAPES: dict[Shape, str] = {
@@ -91,7 +92,9 @@ class Sequences(Sequence[Item]):
         if not raw:
             raise ValueError("there are no sequences; pass a list with at least one")
         self.kind: Kind = _kind_of(raw[0])
-        self.items: list[Item] = [_CHECK[self.kind](i, item) for i, item in enumerate(raw)]
+        self.items: list[Item] = _checked_at_once(self.kind, raw) or [
+            _CHECK[self.kind](i, item) for i, item in enumerate(raw)
+        ]
         if self.kind == "vectors":
             _check_width(self.items)
         self.symbols: tuple[str, ...] | None = None
@@ -931,6 +934,22 @@ def _floats(i: int, array: np.ndarray) -> np.ndarray:
         return array.astype(np.float64)
     except OverflowError:
         raise ValueError(f"sequence {i} has a number that float64 cannot hold; pass it in other units") from None
+
+
+def _checked_at_once(kind: Kind, raw: list[Any]) -> list[Item] | None:
+    """Many plain arrays, copied together; None where anything has to be looked at, and perhaps named, by itself."""
+    n_axes, dtype = (2, np.dtype(np.float64)) if kind == "vectors" else (1, np.dtype(np.int64))
+    if kind == "text" or len(raw) < MANY or not all(
+        type(x) is np.ndarray and x.ndim == n_axes and x.dtype == dtype and x.size for x in raw
+    ):
+        return None
+    if kind == "vectors" and len({x.shape[1] for x in raw}) > 1:
+        return None
+    together = np.concatenate(raw)
+    if np.isinf(together).any() if kind == "vectors" else (together < 0).any():
+        return None
+    edges = np.cumsum([0, *map(len, raw)]).tolist()
+    return [together[a:b] for a, b in pairwise(edges)]
 
 
 _CHECK: dict[Kind, Callable[[int, Any], Item]] = {

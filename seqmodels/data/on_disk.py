@@ -31,7 +31,7 @@ def on_disk(
     columns: str | Sequence[str] | None = None,
     cache: str | Path | None = None,
 ) -> Sequences:
-    """Sequences that are not read into memory: a file is one, of a folder each file is one, in the order of their paths.
+    """Sequences that stay on disk: a file is one, and of a folder each file, in the order of their paths.
 
     Models read them a block at a time: HMMs under ``algorithm="stepwise"``, networks, n-grams, and every ``score``.
 
@@ -128,7 +128,8 @@ def _of_kind(array: np.memmap, file: Path, kind: Kind | None) -> MappedArray:
     if kind == "symbols" and array.ndim != 1:
         raise ValueError(f"{file} has shape {array.shape}; symbols are (T,)")
     is_column = array.ndim == 1 and (kind == "vectors" or (kind is None and array.dtype.kind == "f"))
-    return MappedArray.of(array[:, None] if is_column else array, is_text=kind == "text")
+    mapped = MappedArray.of(array, is_text=kind == "text")
+    return mapped[:, None] if is_column else mapped  # type: ignore[no-any-return]
 
 
 # -- tables ----------------------------------------------------------------------------------------------------

@@ -10,9 +10,15 @@ import numpy as np
 
 from seqmodels.encodings.base import Encoding, State, names_of_state, names_to_state
 from seqmodels.mapped import MappedArray, parts_of
-from seqmodels.sequences import Item, Sequences, largest_symbol, listed
+from seqmodels.sequences import MANY, Item, Sequences, largest_symbol, listed
 
 MAX_SYMBOLS = 1 << 28  # unless the user asks for more: a table of as many floats is a gigabyte
+
+
+def _largest_of_all(sequences: Sequences) -> int:
+    if any(isinstance(x, MappedArray) for x in sequences):
+        return max(map(largest_symbol, sequences))
+    return int(np.concatenate(sequences.items).max())
 
 
 def symbol_counts(sequences: Iterable[Item]) -> tuple[np.ndarray, np.ndarray]:
@@ -35,6 +41,7 @@ class Symbols(Encoding):
 
     n_symbols: int | None = None
     reads = "symbols"
+    is_unit_wise = True
 
     def fit(self, sequences: Sequences) -> Self:
         if sequences.symbols is not None:
@@ -44,7 +51,7 @@ class Symbols(Encoding):
                     "leave n_symbols out, and name all that there may be: Sequences(..., symbols=[...])"
                 )
             return self.restore({"size": len(sequences.symbols), "names": list(sequences.symbols)})
-        largest = max(map(largest_symbol, sequences))
+        largest = _largest_of_all(sequences)
         if largest >= MAX_SYMBOLS and self.n_symbols is None:
             i, item = next((i, np.asarray(x)) for i, x in enumerate(sequences) if largest_symbol(x) == largest)
             raise ValueError(
@@ -55,6 +62,14 @@ class Symbols(Encoding):
         if self.n_symbols is not None and largest >= self.n_symbols:
             raise ValueError(f"the data have symbol {largest} but n_symbols is {self.n_symbols}; raise n_symbols")
         return self.restore({"size": self.n_symbols or largest + 1})
+
+    def check_all(self, sequences: Sequences) -> None:
+        if len(sequences) >= MANY and sequences.symbols is None and not any(
+            isinstance(x, MappedArray) for x in sequences
+        ):
+            if np.concatenate(sequences.items).max() < self.size:
+                return
+        super().check_all(sequences)
 
     def check(self, i: int, item: Item) -> None:
         if isinstance(item, MappedArray) and item.is_on_disk and largest_symbol(item) < self.size:

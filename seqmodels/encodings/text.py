@@ -46,6 +46,8 @@ class Bytes(Text):
     [110, 195, 169]
     """
 
+    is_unit_wise = True
+
     def fit(self, sequences: Sequences) -> Self:
         return self.restore({})
 

@@ -30,6 +30,7 @@ class Vectors(Encoding, ABC):
     """
 
     reads = "vectors"
+    is_unit_wise = True
 
     def check(self, i: int, item: Item) -> None:
         width = np.asanyarray(item).shape[1]

@@ -7,8 +7,9 @@ otherwise checked by a warm-up from a flat start; where neither proves it, the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -40,6 +41,10 @@ def score_steps(
     for batch in replace(corpus, weights=weights).batches:
         trellis = _trellis(parameters, emission, corpus, batch)
         filtered = forward_pass(trellis)
+        if all(sources[i] is None for i in batch.indices):
+            for i, scored in zip(batch.indices, _scored_of_batch(parameters, batch, filtered), strict=True):
+                results[i] = scored
+            continue
         steps, beliefs = batch.segments.split(filtered.steps), batch.segments.split(filtered.alpha)
         for j, i in enumerate(batch.indices):
             source, log_continue = sources[i], 0.0
@@ -50,6 +55,16 @@ def score_steps(
     for i in in_parts:
         results[i] = _score_in_parts(parameters, emission, corpus, i)
     return results
+
+
+def _scored_of_batch(parameters: Parameters, batch: PackedBatch, filtered: Filtered) -> Iterator[np.ndarray]:
+    """The steps of each sequence of a batch without sources, and its end where that is an event."""
+    steps = batch.segments.packing.unpack(filtered.steps).cpu().numpy()
+    lengths = batch.segments.lengths.cpu().numpy()
+    if parameters.final is not None and filtered.ends is not None:
+        steps = np.insert(steps, np.cumsum(lengths), filtered.ends.cpu().numpy())
+        lengths = lengths + 1
+    return (steps[a:b] for a, b in pairwise(np.cumsum([0, *lengths.tolist()]).tolist()))
 
 
 def _scored_steps(steps: Tensor, end: float | None, first: int, log_continue: float) -> np.ndarray:

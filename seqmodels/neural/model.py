@@ -436,11 +436,13 @@ def _limit(examples: list[Example], n_steps: int, *, aligned: bool = False) -> l
     ``aligned``: and so are their sources.
     """
     kept: list[Example] = []
+    n_kept = 0
     for example in examples:
         for begin in range(0, len(example.values), VALIDATION_STEPS):
-            if sum(len(e.values) for e in kept) >= n_steps:
+            if n_kept >= n_steps:
                 return kept
             values = example.values[begin : begin + VALIDATION_STEPS]
+            n_kept += len(values)
             part = len(values) / len(example.values)
             units = max(1, round(part * example.n_units))
             source = example.source

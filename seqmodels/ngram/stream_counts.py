@@ -59,7 +59,7 @@ class EventStream:
 
 def packs(order: int, size: int) -> bool:
     """Whether an n-gram is one number of 63 bits."""
-    return (size + 1) ** order < LARGEST_CODE
+    return bool((size + 1) ** order < LARGEST_CODE)
 
 
 def count_streams(streams: Sequence[EventStream], order: int) -> list[Counts]:

@@ -114,7 +114,7 @@ def test_a_table_is_copied_once(tmp_path: Path) -> None:
         os.utime(folder / name, ns=(written + 10**9, written + 10**9))
         on_disk(folder / name)
         assert copy.stat().st_mtime_ns > written
-        with pytest.raises(ValueError, match="'word' of .* holds no numbers"):
+        with pytest.raises(ValueError, match=r"'word' of .* holds no numbers"):
             on_disk(folder / name, columns=["word"])
 
 
