@@ -939,8 +939,10 @@ def _floats(i: int, array: np.ndarray) -> np.ndarray:
 def _checked_at_once(kind: Kind, raw: list[Any]) -> list[Item] | None:
     """Many plain arrays, copied together; None where anything has to be looked at, and perhaps named, by itself."""
     n_axes, dtype = (2, np.dtype(np.float64)) if kind == "vectors" else (1, np.dtype(np.int64))
-    if kind == "text" or len(raw) < MANY or not all(
-        type(x) is np.ndarray and x.ndim == n_axes and x.dtype == dtype and x.size for x in raw
+    if (
+        kind == "text"
+        or len(raw) < MANY
+        or not all(type(x) is np.ndarray and x.ndim == n_axes and x.dtype == dtype and x.size for x in raw)
     ):
         return None
     if kind == "vectors" and len({x.shape[1] for x in raw}) > 1:

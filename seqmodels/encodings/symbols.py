@@ -64,8 +64,10 @@ class Symbols(Encoding):
         return self.restore({"size": self.n_symbols or largest + 1})
 
     def check_all(self, sequences: Sequences) -> None:
-        if len(sequences) >= MANY and sequences.symbols is None and not any(
-            isinstance(x, MappedArray) for x in sequences
+        if (
+            len(sequences) >= MANY
+            and sequences.symbols is None
+            and not any(isinstance(x, MappedArray) for x in sequences)
         ):
             if np.concatenate(sequences.items).max() < self.size:
                 return

@@ -115,8 +115,8 @@ def assemble(
     With ``aligned_sources`` the same steps of their sources, else the whole of these.
     """
     width = max(map(len, ranges))
-    parts = [_steps_of(rows[r.row], r, width, n_past) for r in ranges]
-    columns = [torch.as_tensor(np.stack(column), device=device) for column in zip(*parts, strict=True)]
+    fields = _steps_of_rows([rows[r.row] for r in ranges], ranges, width, n_past)
+    columns = [torch.as_tensor(column, device=device) for column in fields]
     inputs, targets, is_start, is_end, may_end, is_after_source, step_weights, past = columns
     sources = [_steps_of_source(rows[r.row].source, r) if aligned_sources else rows[r.row].source for r in ranges]
     source, source_mask = pad_sources(sources, device, dtype)
@@ -136,27 +136,42 @@ def assemble(
     )
 
 
-def _steps_of(row: Row, steps: StepRange, width: int, n_past: int) -> tuple[np.ndarray, ...]:
-    """The fields of ``PaddedBatch`` from ``inputs`` to ``past``, of one row."""
-    n = len(row.values)
-    step = np.arange(steps.begin, steps.begin + width)
-    mask = step < min(steps.end, row.n_steps)
-    # What is on disk is read as one slice: the elements of these steps, and those before them that they look back at.
-    low, values = 0, row.values
-    if isinstance(values, OnDisk):
-        low = min(max(0, steps.begin - max(1, n_past)), n - 1)
-        values = values[low : max(low + 1, min(n, steps.begin + width))]
-    last = low + len(values) - 1
-    inputs = values[np.clip(step - 1, low, last) - low]
-    targets = values[np.clip(step, low, last) - low]
-    step_weights = np.where(mask & (step >= row.first), row.weight, 0.0)
-    past = np.zeros(0)
+def _steps_of_rows(rows: list[Row], ranges: list[StepRange], width: int, n_past: int) -> list[np.ndarray]:
+    """The fields of ``PaddedBatch`` from ``inputs`` to ``past``, of the row of each range."""
+    # Of a row the elements of its steps are taken, and those before them that they look back at. Missing values of
+    # the past are carried forward from the row's beginning, or on disk from the last one that is there.
+    n = np.array([len(row.values) for row in rows])
+    begin, end = np.array([r.begin for r in ranges]), np.array([r.end for r in ranges])
+    from_beginning = n_past > 0 and not any(isinstance(row.values, OnDisk) for row in rows)
+    low = np.zeros_like(n) if from_beginning else np.minimum(np.maximum(begin - max(1, n_past), 0), n - 1)
+    high = np.maximum(low + 1, np.minimum(n, np.minimum(begin + width, end)))
+    parts = [row.values[a:b] for row, a, b in zip(rows, low.tolist(), high.tolist(), strict=True)]
+    joined = np.concatenate(parts)
+    first = (np.cumsum(high - low) - high)[:, None]  # of a row's element t the place in ``joined`` is first + t
+    step = begin[:, None] + np.arange(width)  # (B, T)
+    n_steps = n + np.array([row.has_end for row in rows])
+    has_end = np.array([row.has_end for row in rows])[:, None]
+    scored_from = np.array([row.first for row in rows])[:, None]
+    weight = np.array([row.weight for row in rows])[:, None]
+    mask = step < np.minimum(end, n_steps)[:, None]
+    lowest, highest = low[:, None], high[:, None] - 1
+    inputs = joined[first + np.minimum(np.maximum(step - 1, lowest), highest)]
+    targets = joined[first + np.minimum(np.maximum(step, lowest), highest)]
+    step_weights = np.where(mask & (step >= scored_from), weight, 0.0)
+    past = np.zeros((len(rows), 0))
     if n_past:
-        index = step[:, None] - np.arange(n_past, 0, -1)  # (T, p), oldest first
-        filled = carried_forward(values, _last_observed(row.values, low))
-        past = np.where((index >= 0)[..., None], filled[np.clip(index, low, last) - low], np.nan)
-    may_end = (step > row.first) & row.has_end
-    return inputs, targets, step == 0, (step == n) & row.has_end, may_end, step >= row.first, step_weights, past
+        filled = np.concatenate(
+            [
+                carried_forward(part, _last_observed(row.values, int(a)))
+                for part, row, a in zip(parts, rows, low, strict=True)
+            ]
+        )
+        index = step[:, :, None] - np.arange(n_past, 0, -1)  # (B, T, p), oldest first
+        at = first[:, :, None] + np.minimum(np.maximum(index, lowest[:, :, None]), highest[:, :, None])
+        past = np.where((index >= 0)[..., None], filled[at], np.nan)
+    may_end = (step > scored_from) & has_end
+    is_end = (step == n[:, None]) & has_end
+    return [inputs, targets, step == 0, is_end, may_end, step >= scored_from, step_weights, past]
 
 
 def carried_forward(values: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:
