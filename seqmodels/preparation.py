@@ -344,11 +344,11 @@ class Setting:
                 write_steps(raw, t, np.asarray(raw[t : t + len(log_det)]) + log_det)
             return raw
         if self.encoding.is_unit_wise:
-            log_det = self.encoding.log_det(item)
-            if isinstance(log_det, float) and log_det == 0.0:
+            of_steps = self.encoding.log_det(item)
+            if isinstance(of_steps, float) and of_steps == 0.0:
                 return steps
             n_units = len(item)
-            return np.concatenate([steps[:n_units] + log_det, steps[n_units:]])
+            return np.concatenate([steps[:n_units] + of_steps, steps[n_units:]])
         encoded = self.encoding.encode(item)
         n_units = len(item.encode()) if isinstance(item, str) else len(item)
         raw = np.zeros(n_units + len(steps) - len(encoded))

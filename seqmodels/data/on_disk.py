@@ -129,7 +129,7 @@ def _of_kind(array: np.memmap, file: Path, kind: Kind | None) -> MappedArray:
         raise ValueError(f"{file} has shape {array.shape}; symbols are (T,)")
     is_column = array.ndim == 1 and (kind == "vectors" or (kind is None and array.dtype.kind == "f"))
     mapped = MappedArray.of(array, is_text=kind == "text")
-    return mapped[:, None] if is_column else mapped  # type: ignore[no-any-return]
+    return mapped[:, None] if is_column else mapped
 
 
 # -- tables ----------------------------------------------------------------------------------------------------
