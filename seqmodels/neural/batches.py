@@ -196,13 +196,13 @@ def _last_observed(values: np.ndarray, stop: int) -> np.ndarray | None:
     """
     if not isinstance(values, OnDisk) or not values.has_missing:
         return None
-    found = np.full(values.shape[1], np.nan)
-    while stop > 0 and np.isnan(found).any():
+    observed = np.full(values.shape[1], np.nan)
+    while stop > 0 and np.isnan(observed).any():
         frames = values[max(0, stop - FRAMES_LOOKED_BACK) : stop]
         at = np.where(np.isnan(frames), -1, np.arange(len(frames))[:, None]).max(axis=0)
         latest = np.where(at >= 0, np.take_along_axis(frames, np.maximum(at, 0)[None], axis=0)[0], np.nan)
-        found, stop = np.where(np.isnan(found), latest, found), stop - len(frames)
-    return found
+        observed, stop = np.where(np.isnan(observed), latest, observed), stop - len(frames)
+    return observed
 
 
 def _steps_of_source(source: np.ndarray | None, steps: StepRange) -> np.ndarray | None:

@@ -167,8 +167,8 @@ def _score(
         state_before = module.start(len(ranges), batch.source, batch.source_mask) if state is None else state
         log_prob, _, state_after = batch_log_prob(module, observation, batch, state_before)
         state = state_after
-        found = log_prob.double().cpu().numpy()
-        yield k, [row[: len(steps)] for row, steps in zip(found, call_ranges, strict=True)]
+        of_call = log_prob.double().cpu().numpy()
+        yield k, [row[: len(steps)] for row, steps in zip(of_call, call_ranges, strict=True)]
 
 
 # -- all symbols -----------------------------------------------------------------------------------------------

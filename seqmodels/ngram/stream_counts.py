@@ -205,7 +205,7 @@ def _coded_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
     tables: list[Counts] = []
     contexts = [np.zeros(1, np.int64)]
     for n in range(longest + 1):
-        found, grams = Runs(), Runs()
+        longer, grams = Runs(), Runs()
         for stream in streams:
             for a, b in in_blocks(stream, max(0, n - 1), EVENTS_AT_ONCE):
                 symbols, event = stream.contexts(a, b, n)
@@ -213,9 +213,9 @@ def _coded_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
                 for table, symbol in zip(contexts[1:], symbols, strict=False):
                     ids = np.searchsorted(table, ids * base + symbol)
                 if n:
-                    found.add(Run.of(ids * base + symbols[-1]))
+                    longer.add(Run.of(ids * base + symbols[-1]))
         if n:
-            contexts.append(found.total().codes)
+            contexts.append(longer.total().codes)
         for stream in streams:
             for a, b in in_blocks(stream, max(0, n - 1), EVENTS_AT_ONCE):
                 symbols, event = stream.contexts(a, b, n)

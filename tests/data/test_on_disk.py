@@ -43,6 +43,34 @@ def test_a_folder_is_a_sequence_a_file(tmp_path: Path) -> None:
     assert train.kind == "text"
 
 
+def test_the_hash_of_what_is_on_disk_is_that_of_what_is_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 48)
+    x = frames().astype(np.float32)
+    x[3] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    assert sm.data.sha256(on_disk(tmp_path / "x.npy")) == sm.data.sha256(sm.Sequences([x]))
+    np.save(tmp_path / "x.npy", np.arange(90, dtype=np.uint16))
+    assert sm.data.sha256(on_disk(tmp_path / "x.npy")) == sm.data.sha256(sm.Sequences([np.arange(90)]))
+    (tmp_path / "x.txt").write_text("to be or not to be" * 9)
+    assert sm.data.sha256(on_disk(tmp_path / "x.txt")) == sm.data.sha256(sm.Sequences(["to be or not to be" * 9]))
+
+
+def test_models_are_compared_on_data_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = frames()
+    np.save(tmp_path / "train.npy", x[:300])
+    np.save(tmp_path / "test.npy", x[300:])
+    options: dict[str, Any] = {"algorithm": "stepwise", "max_iter": 2}
+    models = [{"one": sm.HMM(1, **options), "two": sm.HMM(2, **options)} for _ in range(2)]
+    whole = sm.compare(models[0], [x[:300]], test=[x[300:]])
+    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 50 * 16)
+    result = sm.compare(models[1], on_disk(tmp_path / "train.npy"), test=on_disk(tmp_path / "test.npy"))
+    assert result.frame["model"].tolist() == whole.frame["model"].tolist()
+    assert_allclose(result.frame["score"], whole.frame["score"], rtol=1e-4)
+    assert result.frame.attrs["n_near_duplicates"] == whole.frame.attrs["n_near_duplicates"]
+
+
 def test_one_column_is_vectors_or_symbols_as_is_said(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(5))
     assert on_disk(tmp_path / "x.npy").kind == "symbols"
