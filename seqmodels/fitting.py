@@ -36,7 +36,7 @@ def fit_model(model: SequenceModel, data: Data, validation: Any, encoding: Encod
     for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
         if part is not None:
             _check_readable(model, setting, part, model._sums_out(setting.observation))
-    held_out_examples = [] if held_out is None else setting.examples(held_out)
+    held_out_examples = [] if held_out is None else setting.examples(held_out, on_disk=model._reads_from_disk)
     examples = setting.examples(train, on_disk=model._reads_from_disk)
     began = time.perf_counter()
     with undone_on_failure(model):

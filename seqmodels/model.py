@@ -36,6 +36,7 @@ from seqmodels.generation import (
     predict_next,
     sample,
 )
+from seqmodels.mapped import total
 from seqmodels.measure import Length, Measure, MemoryKind, Values
 from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable, argument_names
@@ -325,7 +326,8 @@ class SequenceModel(Configurable, ABC):
         stands on its last byte; the bytes before it have 0.
 
         A figure is finite, or -inf where the model gives probability zero; never NaN. Sequences whose log-probabilities
-        float32 cannot hold are computed in float64.
+        float32 cannot hold are computed in float64. Those of a sequence on disk that has more than
+        ``mapped.MAX_STEPS_IN_MEMORY`` are on disk too, in a temporary file (``mapped.MappedArray``).
 
         Raises:
             ValueError: sequences that cannot be read, or a log-probability that float64 cannot hold, by sequence and
@@ -339,7 +341,7 @@ class SequenceModel(Configurable, ABC):
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
         """``(n,)`` nats of each sequence: the sum of its steps."""
-        return np.array([steps.sum() for steps in self.log_prob_steps(X, y)])
+        return np.array([total(steps) for steps in self.log_prob_steps(X, y)])
 
     def score(self, X: Any, y: Any = None) -> float:
         """Nats per frame, byte or symbol: ``Σ log p / Σ units``. Higher is better."""

@@ -16,7 +16,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 import torch
 
-from seqmodels.preparation import Example
+from seqmodels.mapped import MappedArray, total
+from seqmodels.preparation import Example, OnDisk
+from seqmodels.sequences import MANY
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -72,6 +74,9 @@ def checked_log_prob_steps(
         others = [e for i, e in enumerate(examples) if i not in beyond]
         steps_of_others = iter(score(others) if others else [])
         steps = [np.array([np.nan]) if i in beyond else next(steps_of_others) for i in range(len(examples))]
+    if len(steps) >= MANY and not any(isinstance(s, MappedArray) for s in steps):
+        if math.isfinite(np.concatenate(steps).sum()):  # and so is the sum of each
+            return steps
     doubtful = [i for i, (e, s) in enumerate(zip(examples, steps, strict=True)) if not _is_certain(e, s)]
     if not doubtful:
         return steps
@@ -111,7 +116,7 @@ def _is_certain(example: Example, steps: np.ndarray) -> bool:
 
 
 def _is_finite(steps: np.ndarray) -> bool:
-    return math.isfinite(steps.sum())
+    return math.isfinite(total(steps))
 
 
 def _is_zero(steps: np.ndarray) -> bool:
@@ -145,6 +150,8 @@ def _is_vectors(values: np.ndarray | None) -> bool:
 
 def _largest(values: np.ndarray | None) -> float:
     """Magnitude, of what is not missing; 0 where there are none in memory."""
+    if isinstance(values, OnDisk):
+        return values.largest if values.ndim == 2 else 0.0
     if values is None or not _is_vectors(values) or not values.size:
         return 0.0
     largest = max(float(np.fmax.reduce(values, axis=None)), -float(np.fmin.reduce(values, axis=None)))
@@ -157,5 +164,7 @@ def _clipped(values: np.ndarray) -> np.ndarray:
 
 def where_largest(values: np.ndarray) -> str:
     """The largest of encoded vectors ``(T, D)``, and where it is, for an error."""
+    if isinstance(values, OnDisk):
+        return f"{values.largest:.3g} times the usual deviation"
     frame, feature = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)
     return f"{abs(values[frame, feature]):.3g} times the usual deviation at frame {frame}, feature {feature}"

@@ -9,9 +9,10 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from seqmodels.encodings import Bytes, Encoding, Features, Standardize, Symbols
+from seqmodels.mapped import MappedArray, write_steps
 from seqmodels.measure import Length, Measure, Values, space_of
 from seqmodels.observations import Observation
-from seqmodels.sequences import FRAMES_IN_MEMORY, UNITS, Item, Kind, Sequences, as_sequences, listed, symbols_of_all
+from seqmodels.sequences import UNITS, Item, Kind, Sequences, as_sequences, listed, symbols_of_all
 
 
 @dataclass(frozen=True)
@@ -33,32 +34,65 @@ class Example:
 
 
 class OnDisk:
-    """A memory-mapped sequence, ``(T, D)`` or ``(T,)``, encoded a slice at a time; ``np.asarray`` reads it all."""
+    """A sequence in a file, ``(T, D)`` or ``(T,)``, encoded a slice at a time; ``np.asarray`` reads it all.
 
-    def __init__(self, encoding: Encoding, item: np.memmap) -> None:
+    It stands for the array of its encoded steps wherever models read slices of one.
+    """
+
+    def __init__(self, encoding: Encoding, item: MappedArray) -> None:
         self.encoding, self.item, self.shape = encoding, item, item.shape
+        self.ndim = len(self.shape)
 
     def __len__(self) -> int:
         return len(self.item)
 
-    def __getitem__(self, index: slice) -> np.ndarray:
-        return self.encoding.encode(self.item[index])
+    def __getitem__(self, index: int | slice) -> np.ndarray:
+        if not isinstance(index, slice):
+            index = range(len(self))[index]
+            return np.asarray(self[index : index + 1][0])
+        start, stop, stride = index.indices(len(self))
+        assert stride == 1, "steps are read as they follow each other"
+        return self.encoding.encode(self.item.read(start, stop))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:], dtype=dtype)
 
+    def blocks(self) -> Iterator[np.ndarray]:
+        """All steps in order, a block at a time."""
+        return (self.encoding.encode(part) for _, part in self.item.blocks())
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether a value is NaN."""
+        return self.item.summary.first_missing is not None
+
+    @property
+    def largest(self) -> float:
+        """The largest magnitude of an encoded value of vectors that is not missing; 0 where there is none."""
+        shift, scale = self.encoding.affine()
+        summary = self.item.summary
+        with np.errstate(over="ignore"):
+            ends = np.abs((np.stack([summary.lowest, summary.highest]) - shift) / scale)
+        return float(np.nan_to_num(ends, nan=0.0, posinf=np.inf).max())
+
+    def sum(self) -> np.ndarray:
+        """``(D,)`` the sum of encoded frames, of what is not missing."""
+        shift, scale = self.encoding.affine()
+        summary = self.item.summary
+        return np.asarray((summary.n - summary.n_missing) * (summary.mean - shift) / scale)
+
     def log_det(self) -> float:
         """The log-determinant of the whole sequence, nats."""
-        return sum(float(np.sum(part)) for part in self._log_dets())
+        if self.ndim == 2 and not self.has_missing:
+            return len(self) * float(np.sum(self.encoding.log_det(self.item.read(0, 1))))
+        return sum(float(np.sum(part)) for _, part in self.log_dets())
 
-    def log_det_steps(self) -> np.ndarray:
-        """The log-determinant of each step, ``(T,)`` nats."""
-        return np.concatenate(list(self._log_dets()))
-
-    def _log_dets(self) -> Iterator[np.ndarray]:
-        for t in range(0, len(self), FRAMES_IN_MEMORY):
-            part = self.item[t : t + FRAMES_IN_MEMORY]
-            yield np.broadcast_to(self.encoding.log_det(part), len(part))
+    def log_dets(self) -> Iterator[tuple[int, np.ndarray]]:
+        """The log-determinant of each step, nats, by blocks, each after the number of its first step."""
+        if self.encoding.reads == "text":
+            return
+        for t, part in self.item.blocks():
+            yield t, np.broadcast_to(self.encoding.log_det(part), len(part))
 
 
 @dataclass(frozen=True)
@@ -273,7 +307,7 @@ class Setting:
         scored = zip(data.scored, sources, data.scored.n_units, data.weights, states, strict=True)
         examples = [
             self._on_disk(item, source, int(n), float(w), known)
-            if on_disk and isinstance(item, np.memmap)
+            if on_disk and isinstance(item, MappedArray) and self._reads_parts(item)
             else self._example(item, source, int(n), float(w), known)
             for item, source, n, w, known in scored
         ]
@@ -282,8 +316,12 @@ class Setting:
             return examples
         return [replace(example, cluster=int(k)) for example, k in zip(examples, clusters, strict=True)]
 
+    def _reads_parts(self, item: MappedArray) -> bool:
+        """Whether the encoding of a part is that part of the encoding: of a text only where it is read as bytes."""
+        return item.is_on_disk and (not item.is_text or isinstance(self.encoding, Bytes))
+
     def _on_disk(
-        self, item: np.memmap, source: np.ndarray | None, n_units: int, weight: float, states: np.ndarray | None
+        self, item: MappedArray, source: np.ndarray | None, n_units: int, weight: float, states: np.ndarray | None
     ) -> Example:
         values = OnDisk(self.encoding, item)
         return Example(cast(np.ndarray, values), source, weight, values.log_det(), n_units, states)
@@ -292,15 +330,25 @@ class Setting:
         self, item: Item, source: np.ndarray | None, n_units: int, weight: float, states: np.ndarray | None
     ) -> Example:
         values = self.encoding.encode(item)
-        log_det = float(np.sum(np.broadcast_to(self.encoding.log_det(item), len(values))))
+        log_dets = self.encoding.log_det(item)
+        log_det = 0.0
+        if not isinstance(log_dets, float) or log_dets != 0.0:
+            log_det = float(np.sum(np.broadcast_to(log_dets, len(values))))
         return Example(values, source, weight, log_det, n_units, states)
 
     def in_raw_units(self, item: Item, steps: np.ndarray) -> np.ndarray:
         """Encoded steps (and perhaps the end) of one sequence -> one log-probability a raw unit (and the end)."""
-        if isinstance(item, np.memmap):  # a step a unit
-            raw = steps.copy()
-            raw[: len(item)] += OnDisk(self.encoding, item).log_det_steps()
+        if isinstance(item, MappedArray) and self._reads_parts(item):  # a step a unit
+            raw = steps if isinstance(steps, MappedArray) else steps.copy()
+            for t, log_det in OnDisk(self.encoding, item).log_dets():
+                write_steps(raw, t, np.asarray(raw[t : t + len(log_det)]) + log_det)
             return raw
+        if self.encoding.is_unit_wise:
+            of_steps = self.encoding.log_det(item)
+            if isinstance(of_steps, float) and of_steps == 0.0:
+                return steps
+            n_units = len(item)
+            return np.concatenate([steps[:n_units] + of_steps, steps[n_units:]])
         encoded = self.encoding.encode(item)
         n_units = len(item.encode()) if isinstance(item, str) else len(item)
         raw = np.zeros(n_units + len(steps) - len(encoded))
@@ -341,10 +389,10 @@ def _check(what: str, sequences: Sequences, encoding: Encoding, missing_is_summe
         raise ValueError(f"the model was fitted on {encoding.reads} but got {sequences.kind} as {what}")
     if sequences.kind == "vectors":
         _check_features(what, sequences.features, encoding.names)
-    for i, item in enumerate(sequences):
-        encoding.check(i, item)
-        if sequences.kind == "vectors" and not missing_is_summed_out:
-            _refuse_missing(what, i, np.asarray(item))
+    encoding.check_all(sequences)
+    if sequences.kind == "vectors" and not missing_is_summed_out:
+        for i, item in enumerate(sequences):
+            _refuse_missing(what, i, cast(np.ndarray, item))
 
 
 def _check_features(what: str, names: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:
@@ -432,11 +480,14 @@ def _in_words(sequences: Sequences) -> str:
 
 
 def _refuse_missing(what: str, i: int, frames: np.ndarray) -> None:
-    slices = (frames[t : t + FRAMES_IN_MEMORY] for t in range(0, len(frames), FRAMES_IN_MEMORY))
-    missing = np.concatenate([np.isnan(part).any(axis=1) for part in slices])
-    if missing.any():
+    if isinstance(frames, MappedArray) and frames.is_on_disk:
+        first = frames.summary.first_missing
+    else:
+        missing = np.isnan(frames).any(axis=1)
+        first = int(np.argmax(missing)) if missing.any() else None
+    if first is not None:
         raise ValueError(
-            f"sequence {i} of {what} has a NaN at frame {int(np.argmax(missing))}, and this model cannot sum out "
+            f"sequence {i} of {what} has a NaN at frame {first}, and this model cannot sum out "
             "missing values; fill them in, leave the frames out, use an HMM with a GaussianMixture, or fit a network "
             "to data in which some are missing, so that it learns to read them"
         )

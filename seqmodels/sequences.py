@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from seqmodels.display import html_table, sizes_in_words
+from seqmodels.mapped import MappedArray
 from seqmodels.profile import N_PROFILED, Shape, grid_step, profile_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 Kind = Literal["vectors", "text", "symbols"]
 Item = np.ndarray | str
 MAX_ROWS_SHOWN, MAX_CHARACTERS_SHOWN = 10, 60  # of sequences in a notebook
-FRAMES_IN_MEMORY = 1 << 16  # of a memory-mapped array, at once
+FRAMES_IN_MEMORY = 1 << 16  # that are hashed at once
+MANY = 32  # sequences, from which on they are checked and encoded together
 MAX_LISTED = 8  # names in an error or a description
 # The shapes of ``profile`` in words.
 SHAPES: dict[Shape, str] = {
@@ -44,7 +46,7 @@ class Sequences(Sequence[Item]):
         items: ``(T, D)`` float arrays (vectors), ``str`` (text), or 1-D arrays or lists of integers or of strings
             (symbols). NaN in a vector means missing, and so does what a masked array masks. Items are validated and
             copied to float64, int64 or arrays of ``str`` unless they already are; tensors are taken off their device
-            and their graph; ``np.memmap`` stays on disk.
+            and their graph; ``np.memmap`` stays on disk, and is read a block at a time (``mapped.MappedArray``).
         names: a name for each sequence, by which it is found, too: ``x["s3"]``.
         labels: a label for each, such as the digit spoken.
         clusters: what each belongs to (a speaker, a document): sequences of one cluster are not independent.
@@ -90,7 +92,9 @@ class Sequences(Sequence[Item]):
         if not raw:
             raise ValueError("there are no sequences; pass a list with at least one")
         self.kind: Kind = _kind_of(raw[0])
-        self.items: list[Item] = [_CHECK[self.kind](i, item) for i, item in enumerate(raw)]
+        self.items: list[Item] = _checked_at_once(self.kind, raw) or [
+            _CHECK[self.kind](i, item) for i, item in enumerate(raw)
+        ]
         if self.kind == "vectors":
             _check_width(self.items)
         self.symbols: tuple[str, ...] | None = None
@@ -574,7 +578,7 @@ class Sequences(Sequence[Item]):
         if self.kind == "symbols":
             if self.symbols is not None:
                 return f": {listed(self.symbols)}"
-            return f": 0 to {max(int(np.max(np.asarray(item))) for item in self.items)}"
+            return f": 0 to {max(largest_symbol(item) for item in self.items)}"
         some = _some_frames(self.items)
         kinds: dict[str, list[str]] = {}
         names = self.features or [str(i) for i in range(self.n_features)]
@@ -590,6 +594,8 @@ class Sequences(Sequence[Item]):
 
 def _beginning(item: Item) -> str:
     """Of a text or symbols, ``MAX_CHARACTERS_SHOWN`` characters at most."""
+    if is_mapped_text(item):
+        item = item[: 4 * (MAX_CHARACTERS_SHOWN + 1)].tobytes().decode("utf-8", errors="ignore")  # type: ignore[union-attr]
     text = (
         repr(item[: MAX_CHARACTERS_SHOWN + 1])[1:-1]
         if isinstance(item, str)
@@ -652,9 +658,19 @@ def _in_words(value: Any) -> str:
 
 
 def _kind_of(item: Any) -> Kind:
-    if isinstance(item, str):
+    if isinstance(item, str) or is_mapped_text(item):
         return "text"
     return "vectors" if (item if isinstance(item, np.memmap) else as_array(0, item)).ndim == 2 else "symbols"
+
+
+def is_mapped_text(item: Any) -> bool:
+    """Whether it is the bytes of a text, in a file."""
+    return isinstance(item, MappedArray) and item.is_text
+
+
+def text_of(item: Any) -> str:
+    """A text, read into memory if it is in a file."""
+    return item.tobytes().decode("utf-8") if is_mapped_text(item) else str(item)
 
 
 def as_array(i: int, item: Any) -> np.ndarray:
@@ -697,7 +713,14 @@ def _whole_lengths(lengths: Any) -> np.ndarray:
     return counts.astype(np.int64)
 
 
-def _check_text(i: int, item: Any) -> str:
+def _check_text(i: int, item: Any) -> Item:
+    if isinstance(item, MappedArray) and item.is_text and item.size:
+        if item.summary.bad_byte is not None:
+            raise ValueError(
+                f"sequence {i} is not UTF-8 at byte {item.summary.bad_byte}; convert the file first, for example with "
+                "iconv"
+            )
+        return item
     if not isinstance(item, str):
         raise ValueError(f"sequence {i} is {type(item).__name__} but the first is str; all must be of one kind")
     if not item:
@@ -712,7 +735,9 @@ def _check_text(i: int, item: Any) -> str:
 
 
 def _check_symbols(i: int, item: Any) -> np.ndarray:
-    array = item if isinstance(item, np.memmap) and item.dtype.kind in "iu" else as_array(i, item)
+    if _is_mapped(item) and item.ndim == 1 and item.dtype.kind in "iu" and item.size:
+        return _checked_mapped_symbols(i, MappedArray.of(item))
+    array = as_array(i, item)
     if array.ndim == 0 and not isinstance(item, str):
         raise ValueError(
             f"sequence {i} is {_in_words(item)}, no sequence; pass a list of arrays (the lengths of sequences that are "
@@ -735,7 +760,7 @@ def _check_symbols(i: int, item: Any) -> np.ndarray:
         raise ValueError(
             f"sequence {i} masks its symbol at position {bad}; a symbol cannot be missing: give it a number of its own"
         )
-    array = array if isinstance(array, np.memmap) else np.asarray(array)
+    array = np.asarray(array)
     if array.dtype.kind == "O":
         array = _integers(i, array)
     if array.dtype.kind not in "iub":
@@ -756,7 +781,24 @@ def _check_symbols(i: int, item: Any) -> np.ndarray:
             f"sequence {i} has the symbol {array[bad]} at position {bad}, which int64 cannot hold; number symbols "
             "from 0"
         )
-    return array if isinstance(array, np.memmap) else array.astype(np.int64)
+    return array.astype(np.int64)
+
+
+def _is_mapped(item: Any) -> bool:
+    return isinstance(item, np.memmap) and MappedArray.of(item).is_on_disk
+
+
+def _checked_mapped_symbols(i: int, item: MappedArray) -> MappedArray:
+    lowest, highest = int(item.summary.lowest[0]), int(item.summary.highest[0])
+    if lowest < 0:
+        bad = item.first(lambda block: block < 0)
+        raise ValueError(f"sequence {i} has the negative symbol {item[bad]} at position {bad}; symbols count from 0")
+    if highest >= 2**63:
+        bad = item.first(lambda block: block >= 2**63)
+        raise ValueError(
+            f"sequence {i} has the symbol {item[bad]} at position {bad}, which int64 cannot hold; number symbols from 0"
+        )
+    return item
 
 
 def _words(i: int, array: np.ndarray) -> np.ndarray:
@@ -850,10 +892,14 @@ def _integers(i: int, array: np.ndarray) -> np.ndarray:
 
 
 def _check_vectors(i: int, item: Any) -> np.ndarray:
-    if isinstance(item, np.memmap) and item.ndim == 2 and item.dtype.kind == "f" and item.size:
-        if any(np.isinf(item[t : t + FRAMES_IN_MEMORY]).any() for t in range(0, len(item), FRAMES_IN_MEMORY)):
-            raise ValueError(f"sequence {i} has an infinite value; remove it or mark it missing with NaN")
-        return item  # not read into memory
+    if _is_mapped(item) and item.ndim == 2 and item.dtype.kind in "iuf" and item.size:
+        mapped = MappedArray.of(item)
+        if mapped.summary.first_infinite is not None:
+            raise ValueError(
+                f"sequence {i} has an infinite value at frame {mapped.summary.first_infinite}; remove it or mark it "
+                "missing with NaN"
+            )
+        return mapped  # not read into memory
     array = as_array(i, item)
     if array.dtype.kind == "O" and array.ndim == 2:
         array = _floats(i, array)
@@ -890,6 +936,24 @@ def _floats(i: int, array: np.ndarray) -> np.ndarray:
         raise ValueError(f"sequence {i} has a number that float64 cannot hold; pass it in other units") from None
 
 
+def _checked_at_once(kind: Kind, raw: list[Any]) -> list[Item] | None:
+    """Many plain arrays, copied together; None where anything has to be looked at, and perhaps named, by itself."""
+    n_axes, dtype = (2, np.dtype(np.float64)) if kind == "vectors" else (1, np.dtype(np.int64))
+    if (
+        kind == "text"
+        or len(raw) < MANY
+        or not all(type(x) is np.ndarray and x.ndim == n_axes and x.dtype == dtype and x.size for x in raw)
+    ):
+        return None
+    if kind == "vectors" and len({x.shape[1] for x in raw}) > 1:
+        return None
+    together = np.concatenate(raw)
+    if np.isinf(together).any() if kind == "vectors" else (together < 0).any():
+        return None
+    edges = np.cumsum([0, *map(len, raw)]).tolist()
+    return [together[a:b] for a, b in pairwise(edges)]
+
+
 _CHECK: dict[Kind, Callable[[int, Any], Item]] = {
     "text": _check_text,
     "symbols": _check_symbols,
@@ -910,7 +974,19 @@ def _check_width(items: list[Any]) -> None:
 def _some_frames(items: list[Item]) -> np.ndarray:
     """``(N, D)`` frames from all over the sequences; all of them where there are not very many."""
     stride = -(-sum(map(len, items)) // N_PROFILED)
-    return np.concatenate([np.asarray(item[::stride]) for item in items])
+    return np.concatenate([_every(item, stride) for item in items])
+
+
+def _every(item: Any, stride: int) -> np.ndarray:
+    """Every ``stride``-th frame."""
+    if isinstance(item, MappedArray):
+        return np.concatenate([item.read(t, t + 1) for t in range(0, len(item), stride)])
+    return np.asarray(item[::stride])
+
+
+def largest_symbol(item: Any) -> int:
+    """Of a sequence of integers, in memory or in a file."""
+    return int(item.summary.highest[0] if isinstance(item, MappedArray) else np.max(np.asarray(item)))
 
 
 def _date(time: Any) -> str:

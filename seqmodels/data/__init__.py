@@ -10,6 +10,7 @@ from seqmodels.data.known_hmm import KnownHMM, hmm_draws
 from seqmodels.data.mfcc import MFCC, deltas
 from seqmodels.data.midi import midi
 from seqmodels.data.npy import npy
+from seqmodels.data.on_disk import on_disk
 from seqmodels.data.parallel import pairs
 from seqmodels.data.read import is_recordings, is_table, is_text, read
 from seqmodels.data.speech import Speech, speech
@@ -41,6 +42,7 @@ __all__ = [
     "jsonl",
     "midi",
     "npy",
+    "on_disk",
     "pairs",
     "read",
     "sha256",

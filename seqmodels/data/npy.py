@@ -26,7 +26,7 @@ def npy(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     Raises:
         ValueError: a file that is no array, or holds Python objects, which only pickle could read.
 
-    An array that is too large for memory is passed as it lies on disk: ``Sequences([np.load(path, mmap_mode="r")])``.
+    An array that is too large for memory stays on disk: ``data.on_disk(path)``.
     """
     check_kind(kind)
     path = Path(path)

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from seqmodels.mapped import MappedArray
 from seqmodels.sequences import Sequences
 
 RECORD = re.compile(r">\s*\S.*")  # the header of a FASTA file
@@ -83,10 +84,20 @@ def sha256(sequences: Sequences) -> str:
     """
     digest = hashlib.sha256(f"{sequences.kind} {len(sequences)}\n".encode())
     for item in sequences:
+        if isinstance(item, MappedArray):
+            digest.update(f"{item.shape}\n".encode())
+            for _, part in item.blocks():
+                digest.update(part.tobytes() if item.is_text else _content(part.astype(_hashed_type(part)))[1])
+            continue
         shape, content = _content(item)
         digest.update(f"{shape}\n".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def _hashed_type(array: np.ndarray) -> type[np.generic]:
+    """What its numbers are in memory."""
+    return np.float64 if array.ndim == 2 else np.int64
 
 
 def _content(item: str | np.ndarray) -> tuple[tuple[int, ...], bytes]:

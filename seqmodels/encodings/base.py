@@ -23,6 +23,7 @@ class Encoding(Configurable, ABC):
 
     reads: ClassVar[Kind]
     exactness: ClassVar[Exactness] = "exact"
+    is_unit_wise: ClassVar[bool] = False  # whether every encoded step is one raw unit, and its log-determinant known
     size: int  # D features, or V symbols
     names: tuple[str, ...] | None = None  # of them, where the training data had names
 
@@ -38,6 +39,11 @@ class Encoding(Configurable, ABC):
     @abstractmethod
     def check(self, i: int, item: Item) -> None:
         """Raise ``ValueError``, naming sequence ``i``, if it cannot be encoded."""
+
+    def check_all(self, sequences: Sequences) -> None:
+        """``check`` of each."""
+        for i, item in enumerate(sequences):
+            self.check(i, item)
 
     def unknown(self, item: Item) -> np.ndarray:
         """``(n,)`` positions of the symbols that ``check`` refuses; none of text and vectors."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from seqmodels.array_checks import array_of
 from seqmodels.encodings.base import Encoding, State
+from seqmodels.encodings.symbols import symbol_counts
 from seqmodels.sequences import Item, Sequences
 
 
@@ -60,7 +61,7 @@ class OpenSymbols(Encoding):
         return self.restore({"known": known, "n_symbols": self.n_symbols})
 
     def _repeated(self, sequences: Sequences) -> np.ndarray:
-        symbols, counts = np.unique(np.concatenate([np.asarray(x) for x in sequences]), return_counts=True)
+        symbols, counts = symbol_counts(sequences)
         if counts.max() < 2:
             raise ValueError(
                 "no symbol is in the training data twice, so none is known; pass encoding=OpenSymbols(known=...) or "

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from seqmodels.encodings.base import Encoding, State, names_of_state, names_to_state
-from seqmodels.sequences import Item, Sequences, listed
+from seqmodels.mapped import MappedArray, parts_of
+from seqmodels.sequences import MANY, Item, Sequences, largest_symbol, listed
 
 MAX_SYMBOLS = 1 << 28  # unless the user asks for more: a table of as many floats is a gigabyte
+
+
+def _largest_of_all(sequences: Sequences) -> int:
+    if any(isinstance(x, MappedArray) for x in sequences):
+        return max(map(largest_symbol, sequences))
+    return int(np.concatenate(sequences.items).max())
+
+
+def symbol_counts(sequences: Iterable[Item]) -> tuple[np.ndarray, np.ndarray]:
+    """The different symbols in order, and how often each is there; what is on disk is read a block at a time."""
+    each = [np.unique(part, return_counts=True) for x in sequences for _, part in parts_of(np.asanyarray(x))]
+    symbols, row = np.unique(np.concatenate([s for s, _ in each]), return_inverse=True)
+    return symbols, np.bincount(row, np.concatenate([n for _, n in each])).astype(np.int64)
 
 
 @dataclass(eq=False, repr=False)
@@ -26,6 +41,7 @@ class Symbols(Encoding):
 
     n_symbols: int | None = None
     reads = "symbols"
+    is_unit_wise = True
 
     def fit(self, sequences: Sequences) -> Self:
         if sequences.symbols is not None:
@@ -35,9 +51,9 @@ class Symbols(Encoding):
                     "leave n_symbols out, and name all that there may be: Sequences(..., symbols=[...])"
                 )
             return self.restore({"size": len(sequences.symbols), "names": list(sequences.symbols)})
-        largest = max(int(np.max(np.asarray(x))) for x in sequences)
+        largest = _largest_of_all(sequences)
         if largest >= MAX_SYMBOLS and self.n_symbols is None:
-            i, item = next((i, np.asarray(x)) for i, x in enumerate(sequences) if np.max(np.asarray(x)) == largest)
+            i, item = next((i, np.asarray(x)) for i, x in enumerate(sequences) if largest_symbol(x) == largest)
             raise ValueError(
                 f"sequence {i} has symbol {largest} at position {int(np.argmax(item))}, so there would be "
                 f"{largest + 1} of them, most of which are never seen; number those there are from 0 (numpy.unique("
@@ -47,7 +63,19 @@ class Symbols(Encoding):
             raise ValueError(f"the data have symbol {largest} but n_symbols is {self.n_symbols}; raise n_symbols")
         return self.restore({"size": self.n_symbols or largest + 1})
 
+    def check_all(self, sequences: Sequences) -> None:
+        if (
+            len(sequences) >= MANY
+            and sequences.symbols is None
+            and not any(isinstance(x, MappedArray) for x in sequences)
+        ):
+            if np.concatenate(sequences.items).max() < self.size:
+                return
+        super().check_all(sequences)
+
     def check(self, i: int, item: Item) -> None:
+        if isinstance(item, MappedArray) and item.is_on_disk and largest_symbol(item) < self.size:
+            return
         values = np.asarray(item)
         if values.dtype.kind == "O":
             self._check_names(i, values)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from seqmodels.encodings.base import Encoding, State
-from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences import Item, Sequences, text_of
 
 BYTE_LEVEL_PARTS = ("pre_tokenizer", "decoder")  # of a tokenizer, besides its model
 
@@ -55,6 +55,8 @@ class Bytes(Text):
     [110, 195, 169]
     """
 
+    is_unit_wise = True
+
     def fit(self, sequences: Sequences) -> Self:
         return self.restore({})
 
@@ -62,7 +64,9 @@ class Bytes(Text):
         return [bytes([b]) for b in range(256)]
 
     def encode(self, item: Item) -> np.ndarray:
-        return np.frombuffer(str(item).encode(), dtype=np.uint8).astype(np.int64)
+        # A part of a text in a file is an array of its bytes.
+        part = item if isinstance(item, np.ndarray) else np.frombuffer(item.encode(), dtype=np.uint8)
+        return part.astype(np.int64)
 
     def decode(self, steps: np.ndarray) -> Item:
         return bytes(np.asarray(steps, dtype=np.uint8)).decode(errors="replace")
@@ -88,14 +92,14 @@ class Characters(Text):
     exactness = "bound"
 
     def fit(self, sequences: Sequences) -> Self:
-        return self.restore({"alphabet": "".join(sorted({c for text in sequences for c in str(text)}))})
+        return self.restore({"alphabet": "".join(sorted({c for text in sequences for c in text_of(text)}))})
 
     def spelling(self) -> list[bytes]:
         return self._spelling
 
     def encode(self, item: Item) -> np.ndarray:
         steps: list[int] = []
-        for character in str(item):
+        for character in text_of(item):
             known = self._index.get(character)
             steps.extend([known] if known is not None else (len(self.alphabet) + b for b in character.encode()))
         return np.array(steps, dtype=np.int64)
@@ -146,7 +150,7 @@ class BPE(Text):
             initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
-        tokenizer.train_from_iterator((str(text) for text in sequences), trainer)
+        tokenizer.train_from_iterator((text_of(text) for text in sequences), trainer)
         return self.restore({"tokenizer": tokenizer.to_str()})
 
     def spelling(self) -> list[bytes]:
@@ -154,7 +158,7 @@ class BPE(Text):
         return [bytes(byte_of[c] for c in self._tokenizer.id_to_token(i)) for i in range(self.size)]
 
     def encode(self, item: Item) -> np.ndarray:
-        return np.array(self._tokenizer.encode(str(item)).ids, dtype=np.int64)
+        return np.array(self._tokenizer.encode(text_of(item)).ids, dtype=np.int64)
 
     def decode(self, steps: np.ndarray) -> Item:
         return str(self._tokenizer.decode(np.asarray(steps).tolist()))

@@ -5,21 +5,22 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Self
 
 import numpy as np
 
 from seqmodels.array_checks import array_of, check_between
 from seqmodels.encodings.base import Encoding, State, names_of_state, names_to_state
+from seqmodels.mapped import MappedArray, Summary, parts_of
 from seqmodels.measure import Values
-from seqmodels.profile import warn_of_repeats
+from seqmodels.profile import N_PROFILED, warn_of_repeats
 from seqmodels.sequences import Item, Sequences
 
 SMALLEST_SCALE = float(np.nextafter(0, 1))
 LARGEST_VALUE = 1e290  # whose sum over much data float64 holds
 RELATIVE_ROUNDING = 1e-12  # of a feature's mean: a smaller deviation is of the order of what float64 rounds off
-MAX_FRAMES_READ = 1 << 20  # of a memory-mapped array, to learn mean and scale from
-N_BLOCKS_READ = 1 << 8  # in which these frames are read
+N_RUNS_READ = 1 << 8  # of consecutive frames of a memory-mapped array, in which repeated values are looked for
 
 
 class Vectors(Encoding, ABC):
@@ -29,15 +30,16 @@ class Vectors(Encoding, ABC):
     """
 
     reads = "vectors"
+    is_unit_wise = True
 
     def check(self, i: int, item: Item) -> None:
-        width = np.asarray(item).shape[1]
+        width = np.asanyarray(item).shape[1]
         if width != self.size:
             raise ValueError(
                 f"sequence {i} has {width} features but the model was fitted on {self.size}; "
                 "pass the same features as in fit"
             )
-        self._check_values(i, np.asarray(item))
+        self._check_values(i, np.asanyarray(item))
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:
         """Raise ``ValueError`` for values that a feature cannot have."""
@@ -79,7 +81,7 @@ class Vectors(Encoding, ABC):
 class Standardize(Vectors):
     """Zero mean and unit variance over the training frames; observed values only where some are missing.
 
-    Of a memory-mapped array longer than ``MAX_FRAMES_READ``, blocks of frames from all over it stand for the whole.
+    A memory-mapped array is read once, a block at a time.
 
     Args:
         with_mean: False: values are scaled and not shifted, for an observation of positive reals.
@@ -96,8 +98,7 @@ class Standardize(Vectors):
         return cls().restore({"mean": np.zeros(n_features), "scale": np.ones(n_features)})
 
     def fit(self, sequences: Sequences) -> Self:
-        frames = _in_memory(sequences)
-        mean, scale = _moments(frames, np.ones(frames.shape[1], dtype=bool), sequences.features)
+        mean, scale, frames = _moments(sequences, np.ones(sequences.n_features, dtype=bool))
         warn_of_repeats(frames, sequences.features)
         return self.restore({"mean": mean if self.with_mean else np.zeros_like(mean), "scale": scale})
 
@@ -123,16 +124,16 @@ class Features(Vectors):
         return _kind_of_each(self.kinds, self.size)
 
     def fit(self, sequences: Sequences) -> Self:
-        frames = np.concatenate([np.asarray(x) for x in sequences])
-        reals = np.array([value == "reals" for value in _kind_of_each(self.kinds, frames.shape[1])])
-        mean, scale = _moments(frames, reals, sequences.features)
+        reals = np.array([value == "reals" for value in _kind_of_each(self.kinds, sequences.n_features)])
+        mean, scale, frames = _moments(sequences, reals)
         if reals.any():
             names: Sequence[object] = sequences.features or range(len(reals))
             warn_of_repeats(frames[:, reals], [name for name, is_real in zip(names, reals, strict=True) if is_real])
         return self.restore({"mean": mean, "scale": scale})
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:
-        _refuse_values(i, frames, self.values())
+        for start, part in parts_of(frames):
+            _refuse_values(i, part, self.values(), start)
 
 
 def _kind_of_each(kinds: Values | list[Values], size: int) -> tuple[Values, ...]:
@@ -143,7 +144,7 @@ def _kind_of_each(kinds: Values | list[Values], size: int) -> tuple[Values, ...]
     return tuple(kinds)
 
 
-def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...]) -> None:
+def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start: int) -> None:
     observed = ~np.isnan(frames)
     whole = (frames >= 0) & (frames == np.rint(frames))
     bits, counts = (np.array([value == kind for value in values]) for kind in ("bits", "counts"))
@@ -156,20 +157,69 @@ def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...]) -> No
     else:
         expected, others = "a count: 0, 1, 2, ...", "GaussianMixture for reals"
     raise ValueError(
-        f"sequence {i} has {frames[frame, feature]:g} at frame {frame}, feature {feature}, which must be {expected}; "
-        f"mark what is unknown with NaN, or give the feature another observation ({others})"
+        f"sequence {i} has {frames[frame, feature]:g} at frame {start + frame}, feature {feature}, which must be "
+        f"{expected}; mark what is unknown with NaN, or give the feature another observation ({others})"
     )
 
 
 # -- mean and deviation ------------------------------------------------------------------------------------
 
 
-def _moments(frames: np.ndarray, reals: np.ndarray, features: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
-    """``(D,)`` mean and deviation of the observed values; 0 and 1 where ``reals`` is false. Errors name the feature."""
-    names: Sequence[object] = range(frames.shape[1]) if features is None else features
-    unseen = np.isnan(frames).all(axis=0)
+def _moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``(D,)`` mean and deviation of the observed values, 0 and 1 where ``reals`` is false, and ``(N, D)`` frames.
+
+    The frames are all there are, or some of each array on disk. Errors name the feature.
+    """
+    names: Sequence[object] = range(sequences.n_features) if sequences.features is None else sequences.features
+    if any(isinstance(x, MappedArray) for x in sequences):
+        most = -(-N_PROFILED // len(sequences))
+        frames = np.concatenate([_some_of(x, most) if isinstance(x, MappedArray) else np.asarray(x) for x in sequences])
+        return *_moments_of_summary(_summary(sequences), reals, names), frames
+    frames = np.concatenate([np.asarray(x) for x in sequences])
+    return *_moments_in_memory(frames, reals, names), frames
+
+
+def _summary(sequences: Sequences) -> Summary:
+    """Of all sequences together."""
+    each = (x.summary if isinstance(x, MappedArray) else Summary.of(np.asarray(x)) for x in sequences)
+    return reduce(Summary.with_, each)
+
+
+def _some_of(frames: MappedArray, most: int) -> np.ndarray:
+    """Runs of frames spread over an array, about ``most`` in all; a short one is read whole."""
+    if len(frames) <= max(most, N_RUNS_READ):
+        return frames.read(0, len(frames))
+    length = -(-most // N_RUNS_READ)
+    starts = np.linspace(0, len(frames) - length, N_RUNS_READ).astype(int)
+    return np.concatenate([frames.read(t, t + length) for t in starts.tolist()]).astype(np.float64)
+
+
+def _moments_of_summary(summary: Summary, reals: np.ndarray, names: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
+    _refuse_unseen(summary.n_missing == summary.n, names)
+    largest = np.maximum(summary.highest, -summary.lowest)
+    wrong = reals & (largest > LARGEST_VALUE)
+    if wrong.any():
+        feature = int(np.argmax(wrong))
+        raise ValueError(
+            f"feature {names[feature]} has a value of magnitude {largest[feature]:.3g} in the training data, which "
+            "float64 cannot add up; pass it in other units, or mark the value missing with NaN"
+        )
+    scale = np.sqrt(summary.squares / np.maximum(summary.n - summary.n_missing, 1))
+    constant = reals & (scale <= RELATIVE_ROUNDING * np.abs(summary.mean))
+    if constant.any():
+        feature = int(np.argmax(constant))
+        _refuse_constant(summary.lowest[feature], summary.highest[feature], names[feature])
+    _refuse_unsquarable(np.where(reals, scale, 1.0), names)
+    return np.where(reals, summary.mean, 0.0), np.where(reals, scale, 1.0)
+
+
+def _refuse_unseen(unseen: np.ndarray, names: Sequence[object]) -> None:
     if unseen.any():
         raise ValueError(f"feature {names[int(np.argmax(unseen))]} is missing in every frame; leave the feature out")
+
+
+def _moments_in_memory(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
+    _refuse_unseen(np.isnan(frames).all(axis=0), names)
     _refuse_large(frames, reals, names)
     with np.errstate(over="ignore"):  # of counts, whose mean is not used
         mean = np.nanmean(frames, axis=0)
@@ -177,7 +227,8 @@ def _moments(frames: np.ndarray, reals: np.ndarray, features: Sequence[str] | No
     # A constant column still shows rounding noise around a large mean.
     constant = reals & (scale <= RELATIVE_ROUNDING * np.abs(mean))
     if constant.any():
-        _refuse_constant(frames, int(np.argmax(constant)), names)
+        feature = int(np.argmax(constant))
+        _refuse_constant(np.nanmin(frames[:, feature]), np.nanmax(frames[:, feature]), names[feature])
     _refuse_unsquarable(np.where(reals, scale, 1.0), names)
     return np.where(reals, mean, 0.0), np.where(reals, scale, 1.0)
 
@@ -195,15 +246,13 @@ def _refuse_large(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]
         )
 
 
-def _refuse_constant(frames: np.ndarray, feature: int, names: Sequence[object]) -> None:
-    lowest, highest = np.nanmin(frames[:, feature]), np.nanmax(frames[:, feature])
+def _refuse_constant(lowest: float, highest: float, name: object) -> None:
     if lowest == highest:
         raise ValueError(
-            f"feature {names[feature]} is constant over the training data, so its density is unbounded; leave the "
-            "feature out"
+            f"feature {name} is constant over the training data, so its density is unbounded; leave the feature out"
         )
     raise ValueError(
-        f"feature {names[feature]} is constant over the training data but for less than its values can hold: it goes "
+        f"feature {name} is constant over the training data but for less than its values can hold: it goes "
         f"from {lowest!r} to {highest!r}, and float64 has 16 digits; subtract its offset in higher precision first, "
         "or leave the feature out"
     )
@@ -226,16 +275,3 @@ def _refuse_unsquarable(scale: np.ndarray, names: Sequence[object]) -> None:
             f"feature {names[i]} has standard deviation {scale[i]:.3g}, whose square float64 cannot hold; "
             "pass it in other units"
         )
-
-
-def _in_memory(sequences: Sequences) -> np.ndarray:
-    """``(N, D)`` all frames; of each memory-mapped array blocks spread over it, at most ``MAX_FRAMES_READ`` frames."""
-    return np.concatenate([_read_blocks(x) if isinstance(x, np.memmap) else np.asarray(x) for x in sequences])
-
-
-def _read_blocks(frames: np.memmap) -> np.ndarray:
-    if len(frames) <= MAX_FRAMES_READ:
-        return np.asarray(frames)
-    length = MAX_FRAMES_READ // N_BLOCKS_READ
-    starts = np.linspace(0, len(frames) - length, N_BLOCKS_READ).astype(int)
-    return np.concatenate([frames[a : a + length] for a in starts]).astype(np.float64)

@@ -21,6 +21,7 @@ from seqmodels.evaluation.reference import Reference, fit_reference
 from seqmodels.evaluation.search import Grid, Search, trials_frame
 from seqmodels.evaluation.table import comparison_frame
 from seqmodels.evaluation.unseen import n_unseen, open_alphabets
+from seqmodels.mapped import parts_of
 from seqmodels.measure import IncomparableError, check_comparable
 from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data
@@ -283,7 +284,10 @@ def _hashable(data: Data) -> list[Any]:
     def key(item: Item | None) -> Any:
         if item is None or isinstance(item, str):
             return item
-        return item.shape, hashlib.blake2b(np.ascontiguousarray(item).data, digest_size=16).digest()
+        digest = hashlib.blake2b(digest_size=16)
+        for _, part in parts_of(item):
+            digest.update(np.ascontiguousarray(part).data)
+        return item.shape, digest.digest()
 
     targets = [None] * len(data.X) if data.y is None else list(data.y)
     return [(key(x), key(y)) for x, y in zip(data.X, targets, strict=True)]

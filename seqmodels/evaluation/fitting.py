@@ -19,6 +19,7 @@ from seqmodels.distributed import LostProcessError
 from seqmodels.evaluation import parallel
 from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.search import FAILURES, Search, Trial, best_of, cross_validation_folds, in_words, run_trial
+from seqmodels.mapped import total
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
@@ -126,12 +127,14 @@ class ModelResult:
     @cached_property
     def steps(self) -> list[np.ndarray]:
         """Nats of each step of each test sequence, the mean over seeds."""
+        if len(self.seeds) == 1:
+            return self.seeds[0].steps
         return [np.mean(step, axis=0) for step in zip(*(seed.steps for seed in self.seeds), strict=True)]
 
     @cached_property
     def log_prob(self) -> np.ndarray:
         """``(n,)`` nats of each test sequence, the mean over seeds."""
-        return np.array([s.sum() for s in self.steps])
+        return np.array([total(s) for s in self.steps])
 
     @cached_property
     def log_prob_by_seed(self) -> np.ndarray:
@@ -312,7 +315,7 @@ def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
     if train is not None:
         sample = _training_sample(train, int(n_units))
         train_score = model.score(sample.X, sample.y)
-    score = float(np.array([s.sum() for s in steps]).sum() / n_units)  # the same sum as in model.score, to the last bit
+    score = float(np.array([total(s) for s in steps]).sum() / n_units)  # the sum of model.score, to the last bit
     return SeedResult(
         steps,
         score,

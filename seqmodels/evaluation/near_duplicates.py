@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqmodels.mapped import MappedArray
 from seqmodels.sequences import Item, Sequences
 
 MIN_WINDOWS = {"text": 16, "symbols": 8, "vectors": 4}  # bytes, symbols, frames
@@ -52,12 +53,12 @@ def near_duplicates(test: Sequences, train: Sequences | None) -> NearDuplicates:
     k = _window(codes, train, n_steps)
     seen = _Filter(n_steps)
     for item in train.items:
-        for windows in _windows(codes.of_item(item), k):
+        for windows in _windows_of_item(codes, item, k):
             seen.add(windows)
     n = 0
     for item in test.items:
         n_known, n_windows = 0, 0
-        for windows in _windows(codes.of_item(item), k):
+        for windows in _windows_of_item(codes, item, k):
             n_known += int(seen.contains(windows).sum())
             n_windows += len(windows)
         n += n_windows > 0 and n_known > SHARE * n_windows
@@ -109,6 +110,15 @@ def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
     entropy = max(float(-(p * np.log(p)).sum()), 1e-3)
     least = MIN_WINDOWS[train.kind]
     return min(max(least, math.ceil(SPECIFICITY * math.log(max(n_steps, 2)) / entropy)), MAX_WINDOW)
+
+
+def _windows_of_item(codes: _Codes, item: Item, k: int) -> Iterator[np.ndarray]:
+    """Those of a whole sequence; one on disk is read a block at a time."""
+    if not isinstance(item, MappedArray):
+        yield from _windows(codes.of_item(item), k)
+        return
+    for start in range(0, max(1, len(item) - k + 1), item.elements_in_block):
+        yield from _windows(codes.of_item(item.read(start, start + item.elements_in_block + k - 1)), k)
 
 
 def _windows(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:

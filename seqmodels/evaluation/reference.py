@@ -10,6 +10,7 @@ from itertools import groupby
 from seqmodels.encodings import Encoding, OpenSymbols, Symbols
 from seqmodels.evaluation.fitting import DataParts, FitPlan, ModelResult, fit_and_score
 from seqmodels.hmm import HMM
+from seqmodels.mapped import MappedArray
 from seqmodels.measure import IncomparableError, check_comparable
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Bernoulli, Categorical, Columns, GaussianMixture, Observation, Poisson
@@ -47,8 +48,10 @@ def fit_reference(models: Mapping[str, SequenceModel], like: SequenceModel, part
         return Reference(note=f"No row {REFERENCE_NAME!r}: there is no training part to fit one to.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the other models have warned about the data already
-        models_by_name = {REFERENCE_NAME: independent_steps(like)}
-        (result,) = fit_and_score(models_by_name, parts, FitPlan(), lambda line: None)
+        model = independent_steps(like)
+        if any(isinstance(item, MappedArray) for item in (*parts.train.X, *parts.train.scored)):
+            model.set_params(algorithm="stepwise", batches=1)  # plain EM, of what is read a part at a time
+        (result,) = fit_and_score({REFERENCE_NAME: model}, parts, FitPlan(), lambda line: None)
     if result.error:
         return Reference(note=f"No row {REFERENCE_NAME!r}, which could not be fitted: {result.error}.")
     try:

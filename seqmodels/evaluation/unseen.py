@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from seqmodels.encodings import Encoding, OpenSymbols, Symbols
+from seqmodels.encodings.symbols import symbol_counts
 from seqmodels.evaluation.fitting import DataParts
+from seqmodels.mapped import parts_of
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
 
@@ -18,7 +20,8 @@ def n_unseen(parts: DataParts) -> int:
     if parts.train is None or not _are_symbols(parts.train.scored, parts.test.scored):
         return 0
     known = _symbols(parts.train.scored)
-    return sum(int((~np.isin(np.asarray(item), known)).sum()) for item in parts.test.scored)
+    each = (part for item in parts.test.scored for _, part in parts_of(np.asanyarray(item)))
+    return sum(int((~np.isin(part, known)).sum()) for part in each)
 
 
 def open_alphabets(models: Mapping[str, SequenceModel], parts: DataParts) -> list[str]:
@@ -74,4 +77,4 @@ def _are_symbols(*sequences: Sequences) -> bool:
 
 
 def _symbols(sequences: Sequences) -> np.ndarray:
-    return np.unique(np.concatenate([np.asarray(item) for item in sequences]))
+    return symbol_counts(sequences)[0]

@@ -27,11 +27,14 @@ from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.missing_past import Beliefs, PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.preparation import Example
+from seqmodels.preparation import Example, OnDisk
 
 Item = TypeVar("Item")
 
 ELEMENTS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}  # of a batch, frames times densities of each: bounds memory
+# Of a batch that is read from disk, frames times densities of each, or times features in float64: bounds memory.
+ELEMENTS_FROM_DISK = 1 << 22
+MAX_SUBSEQUENCES = 1 << 17  # of all data on disk: each is an object
 SIDE_BY_SIDE = 32  # subsequences in a mini-batch of one long sequence: enough for matrix products to be fast
 WARM_UP = 200  # frames before and after a subsequence whose statistics do not count
 SHORTEST = 4 * WARM_UP  # frames of a subsequence: the warm-up costs half as much at most
@@ -173,7 +176,17 @@ class Corpus:
     def frames_at_once(self) -> int:
         """Most frames in one batch."""
         elements = ELEMENTS_AT_ONCE.get(self.device.type, ELEMENTS_AT_ONCE["cpu"])
-        return max(1, elements // self.n_densities)
+        most = elements // self.n_densities
+        if self.is_on_disk:
+            shape = self.sequences[0].shape
+            n_values = (1 + self.n_past) * (shape[1] if len(shape) == 2 else 1)
+            most = min(most, ELEMENTS_FROM_DISK // max(self.n_densities, n_values))
+        return max(1, most)
+
+    @cached_property
+    def is_on_disk(self) -> bool:
+        """Whether any of the sequences is, so that what is read at once has to be bounded."""
+        return any(isinstance(x, OnDisk) for x in self.sequences)
 
     def _used(self) -> list[int]:
         """The sequences that have a weight."""
@@ -222,8 +235,14 @@ class Corpus:
         indices = self._used()
         total = sum(len(self.sequences[i]) for i in indices)
         size = max(SHORTEST, total // (n * SIDE_BY_SIDE)) if may_cut else total
+        # Of much data on disk only a group of subsequences fits into memory.
+        bounded = max(SHORTEST, self.frames_at_once // SIDE_BY_SIDE, total // MAX_SUBSEQUENCES)
+        is_bounded = self.is_on_disk and may_cut and bounded < size
+        size = bounded if is_bounded else size
         order = [indices[j] for j in torch.randperm(len(indices), generator=generator).tolist()]
         parts = [part for i in order for part in cut(i, len(self.sequences[i]), size)]
+        if is_bounded:  # a batch is then many groups: each is of parts from all over the data
+            parts = [parts[j] for j in torch.randperm(len(parts), generator=generator).tolist()]
         mini_batches = [parts[b::n] for b in range(min(n, len(parts)))]
         weight = self.weights
         return [grouped(each, lambda p: weight[p.sequence], len, self.frames_at_once) for each in mini_batches]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.observations import AutoregressiveGaussian, gaussian
+from seqmodels.preparation import OnDisk
 
 MAX_ROUNDS = 40  # of fitting the autoregression,
 TOLERANCE = 1e-5  # or until no coefficient moves by more, in standardised units
@@ -121,7 +122,7 @@ def mean_filter(observation: AutoregressiveGaussian, table: Tensor, weights: np.
 
 def has_missing(sequences: Sequence[np.ndarray]) -> bool:
     """Whether a value of any is NaN."""
-    return any(bool(np.isnan(np.asarray(x)).any()) for x in sequences)
+    return any(x.has_missing if isinstance(x, OnDisk) else bool(np.isnan(np.asarray(x)).any()) for x in sequences)
 
 
 def with_beliefs(past: Tensor, parts: Sequence[tuple[Beliefs | None, int, int]]) -> Tensor:

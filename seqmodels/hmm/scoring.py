@@ -7,8 +7,9 @@ otherwise checked by a warm-up from a flat start; where neither proves it, the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -22,8 +23,10 @@ from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps
 from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.inference.trellis import Filtered, Trellis
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.mapped import steps_array, write_steps
 
 LOG_SHARE = 4  # a part that is scored in logarithms, which are float64, has a batch's frames divided by this
+STEPS_AT_ONCE = 1 << 20  # of log-probabilities that are set
 NEAR_CERTAIN = 0.999  # probability of an end from which that of going on is summed up by itself
 
 
@@ -38,6 +41,10 @@ def score_steps(
     for batch in replace(corpus, weights=weights).batches:
         trellis = _trellis(parameters, emission, corpus, batch)
         filtered = forward_pass(trellis)
+        if all(sources[i] is None for i in batch.indices):
+            for i, scored in zip(batch.indices, _scored_of_batch(parameters, batch, filtered), strict=True):
+                results[i] = scored
+            continue
         steps, beliefs = batch.segments.split(filtered.steps), batch.segments.split(filtered.alpha)
         for j, i in enumerate(batch.indices):
             source, log_continue = sources[i], 0.0
@@ -48,6 +55,16 @@ def score_steps(
     for i in in_parts:
         results[i] = _score_in_parts(parameters, emission, corpus, i)
     return results
+
+
+def _scored_of_batch(parameters: Parameters, batch: PackedBatch, filtered: Filtered) -> Iterator[np.ndarray]:
+    """The steps of each sequence of a batch without sources, and its end where that is an event."""
+    steps = batch.segments.packing.unpack(filtered.steps).cpu().numpy()
+    lengths = batch.segments.lengths.cpu().numpy()
+    if parameters.final is not None and filtered.ends is not None:
+        steps = np.insert(steps, np.cumsum(lengths), filtered.ends.cpu().numpy())
+        lengths = lengths + 1
+    return (steps[a:b] for a, b in pairwise(np.cumsum([0, *lengths.tolist()]).tolist()))
 
 
 def _scored_steps(steps: Tensor, end: float | None, first: int, log_continue: float) -> np.ndarray:
@@ -90,7 +107,8 @@ def _score_in_parts(parameters: Parameters, emission: Emission, corpus: Corpus, 
 def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray | None:
     """None where it is not certain what a part hands on."""
     length, start, ones = len(corpus.sequences[i]), parameters.initial, torch.ones_like(parameters.initial)
-    steps, end = np.full(length, -np.inf), None if parameters.final is None else -np.inf
+    end = None if parameters.final is None else -np.inf
+    steps = _steps_array(corpus, length + (end is not None))
     for part in cut(i, length, corpus.frames_at_once):
         batch, last = corpus.pack([part]), part.stop == length
         chain = replace(parameters, initial=start, final=parameters.final if last else ones)
@@ -98,9 +116,10 @@ def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corp
         ran = scaled.forward(trellis)
         failed = bool(ran.failed.any())
         filtered = forward_pass(trellis) if failed else ran.filtered
-        steps[part.first : part.stop] = batch.segments.split(filtered.steps)[0].cpu().numpy()
+        write_steps(steps, part.first, batch.segments.split(filtered.steps)[0].cpu().numpy())
         belief = filtered.alpha[batch.segments.last][0]
         if steps[part.stop - 1] == -np.inf:  # impossible, and so is all that follows
+            _fill_impossible(steps, part.stop)
             break
         start = belief.double() @ parameters.transition
         if last:
@@ -109,23 +128,36 @@ def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corp
         certain = not failed and scaled.loss_is_negligible(trellis, ran.scale)
         if not certain and not scaled.has_forgotten_start(trellis, start.to(belief.dtype)):
             return None
-    return steps if end is None else np.append(steps, end)
+    if end is not None:
+        steps[length] = end
+    return steps
+
+
+def _steps_array(corpus: Corpus, n: int) -> np.ndarray:
+    """``(n,)`` in memory, or of what is on disk perhaps in a file."""
+    return steps_array(n) if corpus.is_on_disk else np.empty(n)
+
+
+def _fill_impossible(steps: np.ndarray, start: int) -> None:
+    """After what is impossible all is."""
+    for t in range(start, len(steps), STEPS_AT_ONCE):
+        write_steps(steps, t, np.full(min(STEPS_AT_ONCE, len(steps) - t), -np.inf))
 
 
 def _score_parts_in_logarithms(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray:
     """Exact: float64 logarithms are handed on."""
     length, log_start = len(corpus.sequences[i]), parameters.initial.log()[None]
-    steps, end, advance = np.full(length, -np.inf), None, LogProduct(parameters.transition)
+    steps, advance = _steps_array(corpus, length + (parameters.final is not None)), LogProduct(parameters.transition)
     only = torch.zeros(1, dtype=torch.int64, device=corpus.device)
     for part in cut(i, length, max(1, corpus.frames_at_once // LOG_SHARE)):
         trellis, _ = _trellis(parameters, emission, corpus, corpus.pack([part])).take(only)
         log_alpha, part_steps = log_alpha_and_steps(trellis, log_start)
         log_belief = log_alpha[trellis.segments.last]
-        steps[part.first : part.stop] = part_steps.cpu().numpy()
+        write_steps(steps, part.first, part_steps.cpu().numpy())
         log_start = advance(log_belief)
         if part.stop == length and parameters.final is not None:
-            end = float(torch.logsumexp(log_belief[0] + parameters.final.log(), 0))
-    return steps if end is None else np.append(steps, end)
+            steps[length] = float(torch.logsumexp(log_belief[0] + parameters.final.log(), 0))
+    return steps
 
 
 def _trellis(parameters: Parameters, emission: Emission, corpus: Corpus, batch: PackedBatch) -> Trellis:

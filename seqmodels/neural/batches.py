@@ -16,7 +16,11 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.ops.padding import pad_right
-from seqmodels.preparation import Example
+from seqmodels.preparation import Example, OnDisk
+
+FRAMES_LOOKED_BACK = 1 << 10  # at once, for a value that is not missing
+STRETCHES = 64  # of consecutive steps, of which a block is made
+MAX_RANGES = 1 << 17  # of an epoch in memory: more are shuffled by blocks
 
 
 @dataclass(frozen=True)
@@ -116,8 +120,8 @@ def assemble(
     With ``aligned_sources`` the same steps of their sources, else the whole of these.
     """
     width = max(1, *map(len, ranges))  # all of them may have ended, where other processes have others of the batch
-    parts = [_steps_of(rows[r.row], r, width, n_past) for r in ranges]
-    columns = [torch.as_tensor(np.stack(column), device=device) for column in zip(*parts, strict=True)]
+    fields = _steps_of_rows([rows[r.row] for r in ranges], ranges, width, n_past)
+    columns = [torch.as_tensor(column, device=device) for column in fields]
     inputs, targets, is_start, is_end, may_end, is_after_source, step_weights, past = columns
     sources = [_steps_of_source(rows[r.row].source, r) if aligned_sources else rows[r.row].source for r in ranges]
     source, source_mask = pad_sources(sources, device, dtype)
@@ -137,30 +141,73 @@ def assemble(
     )
 
 
-def _steps_of(row: Row, steps: StepRange, width: int, n_past: int) -> tuple[np.ndarray, ...]:
-    """The fields of ``PaddedBatch`` from ``inputs`` to ``past``, of one row."""
-    values, n = row.values, len(row.values)
-    step = np.arange(steps.begin, steps.begin + width)
-    mask = step < min(steps.end, row.n_steps)
-    inputs = values[np.clip(step - 1, 0, n - 1)]
-    targets = values[np.clip(step, 0, n - 1)]
-    step_weights = np.where(mask & (step >= row.first), row.weight, 0.0)
-    past = np.zeros(0)
+def _steps_of_rows(rows: list[Row], ranges: list[StepRange], width: int, n_past: int) -> list[np.ndarray]:
+    """The fields of ``PaddedBatch`` from ``inputs`` to ``past``, of the row of each range."""
+    # Of a row the elements of its steps are taken, and those before them that they look back at. Missing values of
+    # the past are carried forward from the row's beginning, or on disk from the last one that is there.
+    n = np.array([len(row.values) for row in rows])
+    begin, end = np.array([r.begin for r in ranges]), np.array([r.end for r in ranges])
+    from_beginning = n_past > 0 and not any(isinstance(row.values, OnDisk) for row in rows)
+    low = np.zeros_like(n) if from_beginning else np.minimum(np.maximum(begin - max(1, n_past), 0), n - 1)
+    high = np.maximum(low + 1, np.minimum(n, np.minimum(begin + width, end)))
+    parts = [row.values[a:b] for row, a, b in zip(rows, low.tolist(), high.tolist(), strict=True)]
+    joined = np.concatenate(parts)
+    first = (np.cumsum(high - low) - high)[:, None]  # of a row's element t the place in ``joined`` is first + t
+    step = begin[:, None] + np.arange(width)  # (B, T)
+    n_steps = n + np.array([row.has_end for row in rows])
+    has_end = np.array([row.has_end for row in rows])[:, None]
+    scored_from = np.array([row.first for row in rows])[:, None]
+    weight = np.array([row.weight for row in rows])[:, None]
+    mask = step < np.minimum(end, n_steps)[:, None]
+    lowest, highest = low[:, None], high[:, None] - 1
+    inputs = joined[first + np.minimum(np.maximum(step - 1, lowest), highest)]
+    targets = joined[first + np.minimum(np.maximum(step, lowest), highest)]
+    step_weights = np.where(mask & (step >= scored_from), weight, 0.0)
+    past = np.zeros((len(rows), 0))
     if n_past:
-        index = step[:, None] - np.arange(n_past, 0, -1)  # (T, p), oldest first
-        past = np.where((index >= 0)[..., None], carried_forward(values)[np.clip(index, 0, n - 1)], np.nan)
-    may_end = (step > row.first) & row.has_end
-    return inputs, targets, step == 0, (step == n) & row.has_end, may_end, step >= row.first, step_weights, past
+        filled = np.concatenate(
+            [
+                carried_forward(part, _last_observed(row.values, int(a)))
+                for part, row, a in zip(parts, rows, low, strict=True)
+            ]
+        )
+        index = step[:, :, None] - np.arange(n_past, 0, -1)  # (B, T, p), oldest first
+        at = first[:, :, None] + np.minimum(np.maximum(index, lowest[:, :, None]), highest[:, :, None])
+        past = np.where((index >= 0)[..., None], filled[at], np.nan)
+    may_end = (step > scored_from) & has_end
+    is_end = (step == n[:, None]) & has_end
+    return [inputs, targets, step == 0, is_end, may_end, step >= scored_from, step_weights, past]
 
 
-def carried_forward(values: np.ndarray) -> np.ndarray:
-    """``(L, D)`` with the last value of its feature for each that is missing; 0, the mean, before there is one."""
+def carried_forward(values: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:
+    """``(L, D)`` with the last value of its feature for each that is missing; 0, the mean, before there is one.
+
+    ``before (D,)`` are the last values before these, if they do not begin their sequence.
+    """
     missing = np.isnan(values)
     if not missing.any():
         return values
+    if before is not None:
+        values = np.concatenate([np.where(missing[:1], before, values[:1]), values[1:]])
     last = np.maximum.accumulate(np.where(missing, 0, np.arange(len(values))[:, None]), axis=0)
     filled: np.ndarray = np.nan_to_num(np.take_along_axis(values, last, axis=0), nan=0.0)
     return filled
+
+
+def _last_observed(values: np.ndarray, stop: int) -> np.ndarray | None:
+    """``(D,)`` the last observed value of each feature before ``stop``, NaN where there is none.
+
+    None where none are missing, and of what is in memory, which is read from its beginning.
+    """
+    if not isinstance(values, OnDisk) or not values.has_missing:
+        return None
+    observed = np.full(values.shape[1], np.nan)
+    while stop > 0 and np.isnan(observed).any():
+        frames = values[max(0, stop - FRAMES_LOOKED_BACK) : stop]
+        at = np.where(np.isnan(frames), -1, np.arange(len(frames))[:, None]).max(axis=0)
+        latest = np.where(at >= 0, np.take_along_axis(frames, np.maximum(at, 0)[None], axis=0)[0], np.nan)
+        observed, stop = np.where(np.isnan(observed), latest, observed), stop - len(frames)
+    return observed
 
 
 def _steps_of_source(source: np.ndarray | None, steps: StepRange) -> np.ndarray | None:
@@ -191,11 +238,16 @@ def windows(n_steps: int, context: int, stride: int | None = None) -> list[tuple
     [(0, 4, 0), (2, 6, 4), (4, 8, 6), (6, 10, 8)]
     """
     hop = stride or max(1, context // 2)
-    result = [(0, min(context, n_steps), 0)]
-    while result[-1][1] < n_steps:
-        begin = result[-1][0] + hop
-        result.append((begin, min(begin + context, n_steps), result[-1][1]))
-    return result
+    return list(_each_window(n_steps, context, hop))
+
+
+def _each_window(n_steps: int, context: int, hop: int) -> Iterator[tuple[int, int, int]]:
+    begin, end, scored_from = 0, min(context, n_steps), 0
+    yield begin, end, scored_from
+    while end < n_steps:
+        begin, scored_from = begin + hop, end
+        end = min(begin + context, n_steps)
+        yield begin, end, scored_from
 
 
 @dataclass(frozen=True)
@@ -221,7 +273,11 @@ class Windowing:
 
     def windows(self, n_steps: int) -> list[tuple[int, int, int]]:
         """Those of a row: ``(begin, end, scored_from)``."""
-        return [(0, n_steps, 0)] if self.context is None else windows(n_steps, self.context, self.hop)
+        return list(self.each_window(n_steps))
+
+    def each_window(self, n_steps: int) -> Iterator[tuple[int, int, int]]:
+        """The same, one after the other."""
+        return iter([(0, n_steps, 0)]) if self.context is None else _each_window(n_steps, self.context, self.hop)
 
     def window_of(self, position: int, window: int) -> int:
         """Where the window begins that scores step ``position``.
@@ -255,17 +311,42 @@ class Batching:
 
     def n_batches(self, rows: list[Row]) -> int:
         """About how many steps of the optimizer an epoch has."""
+        longest = self.longest_range(rows)
+        n_ranges = sum(-(-row.n_steps // longest) for row in rows)
+        if n_ranges > MAX_RANGES:
+            return -(-n_ranges // self.batch_size) * -(-longest // self.bptt)
         return sum(1 for _ in self.epoch(rows, np.random.default_rng(0)))
+
+    def _blocks(self, rows: list[Row], rng: np.random.Generator) -> Iterator[list[tuple[int, int, int]]]:
+        """All rows, ``(row, first step, one after the last)``; of very many ranges the rows are cut into blocks.
+
+        A block is of about ``MAX_RANGES`` ranges, made of stretches from all over the data.
+        """
+        longest = self.longest_range(rows)
+        n_ranges = sum(-(-row.n_steps // longest) for row in rows)
+        whole = [(i, 0, row.n_steps) for i, row in enumerate(rows)]
+        if n_ranges <= MAX_RANGES:
+            yield whole
+            return
+        n_blocks = -(-n_ranges // MAX_RANGES)
+        size = max(longest, sum(row.n_steps for row in rows) // (n_blocks * STRETCHES) + 1)
+        stretches = [(i, a, min(a + size, n)) for i, _, n in whole for a in range(0, n, size)]
+        order = rng.permutation(len(stretches))
+        for part in np.array_split(order, n_blocks):
+            yield [stretches[j] for j in part]
 
     def epoch(self, rows: list[Row], rng: np.random.Generator) -> Iterator[tuple[list[StepRange], bool]]:
         """At most ``bptt`` steps of each row of a batch, and whether the state continues from those before."""
-        for batch in self._batches(rows, rng):
+        batches = (batch for block in self._blocks(rows, rng) for batch in self._batches(rows, block, rng))
+        for batch in batches:
             for k in range(0, max(map(len, batch)), self.bptt):
                 yield [cut(r, k, self.bptt) for r in batch], k > 0
 
-    def _batches(self, rows: list[Row], rng: np.random.Generator) -> list[list[StepRange]]:
+    def _batches(
+        self, rows: list[Row], block: list[tuple[int, int, int]], rng: np.random.Generator
+    ) -> list[list[StepRange]]:
         longest = self.longest_range(rows)
-        ranges = [r for i, row in enumerate(rows) for r in self._divide(i, row, longest, rng)]
+        ranges = [r for i, a, b in block for r in self._divide(i, rows[i], a, b, longest, rng)]
         # Like lengths together, sources first, but not always the same ones; and no batch much smaller than another.
         noise = rng.uniform(0.9, 1.1, len(ranges))
         lengths = [len(r) * x for r, x in zip(ranges, noise, strict=True)]
@@ -273,20 +354,22 @@ class Batching:
         parts = np.array_split(order, -(-len(ranges) // self.batch_size))
         return [[ranges[i] for i in parts[j]] for j in rng.permutation(len(parts))]
 
-    def _divide(self, i: int, row: Row, longest: int, rng: np.random.Generator) -> list[StepRange]:
-        """Ranges of at most about ``longest`` steps.
+    def _divide(
+        self, i: int, row: Row, start: int, stop: int, longest: int, rng: np.random.Generator
+    ) -> list[StepRange]:
+        """Steps ``start .. stop - 1`` in ranges of at most about ``longest`` steps.
 
         From a random offset, or with ``carries_state`` of about one length.
         """
-        n = row.n_steps
+        n = stop - start
         if n <= longest:
-            return [StepRange(i, 0, n)]
+            return [StepRange(i, start, stop)] if stop > row.first else []
         if self.carries_state:
             k, shift = -(-n // longest), int(rng.integers(self.bptt)) - self.bptt // 2
             bounds = [0, *(round(j * n / k) + shift for j in range(1, k)), n]
         else:
             bounds = [0, *range(int(rng.integers(1, longest + 1)), n, longest), n]
-        return [StepRange(i, a, b) for a, b in pairwise(bounds) if b > row.first]
+        return [StepRange(i, start + a, start + b) for a, b in pairwise(bounds) if start + b > row.first]
 
 
 def cut(steps: StepRange, offset: int, length: int) -> StepRange:

@@ -41,7 +41,7 @@ from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_s
 from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.precision import DTYPES, squares_exceed_float32, where_largest
-from seqmodels.preparation import MAX_HELD_OUT, Example
+from seqmodels.preparation import MAX_HELD_OUT, Example, OnDisk
 from seqmodels.randomness import InitialDraws, fit_generator, training_draws
 from seqmodels.sequences import Kind
 from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train, whole_weights
@@ -94,6 +94,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     _fits_in_parallel: ClassVar[bool] = True
     _sums_out_missing: ClassVar[bool] = True
+    _reads_from_disk: ClassVar[bool] = True
     _has_first = False  # whether the linear skip of the module has outputs of its own for the first step
     _width_follows_data: ClassVar[bool] = False  # whether d_model may be "auto"
     _trained_on_missing = False  # whether training had missing values, so that the module reads where they are
@@ -439,6 +440,8 @@ def _check_float32(examples: list[Example], part: str) -> None:
 
 
 def _has_missing(example: Example) -> bool:
+    if isinstance(example.values, OnDisk):
+        return example.values.has_missing
     parts = [values for values in (example.values, example.source) if values is not None]
     return any(bool(np.isnan(values).any()) for values in parts if values.dtype.kind == "f")
 
@@ -450,7 +453,9 @@ def _source_spec(encoding: Encoding) -> SourceSpec:
 
 def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
     """The sum of all frames ``(D,)`` and their number, by the weights of their sequences."""
-    sums = [e.weight * np.nansum(e.values, axis=0) for e in examples]
+    sums = [
+        e.weight * (e.values.sum() if isinstance(e.values, OnDisk) else np.nansum(e.values, axis=0)) for e in examples
+    ]
     return torch.as_tensor(np.sum(sums, axis=0)), sum(e.weight * len(e.values) for e in examples)
 
 
@@ -466,11 +471,13 @@ def _limit(examples: list[Example], n_steps: int, *, aligned: bool = False) -> l
     ``aligned``: and so are their sources.
     """
     kept: list[Example] = []
+    n_kept = 0
     for example in examples:
         for begin in range(0, len(example.values), VALIDATION_STEPS):
-            if sum(len(e.values) for e in kept) >= n_steps:
+            if n_kept >= n_steps:
                 return kept
             values = example.values[begin : begin + VALIDATION_STEPS]
+            n_kept += len(values)
             part = len(values) / len(example.values)
             units = max(1, round(part * example.n_units))
             source = example.source

@@ -6,6 +6,7 @@ Sequences are scored whole, or by windows where a network's memory is bounded.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodels import distributed
+from seqmodels.mapped import steps_array, write_steps
 from seqmodels.neural.batches import PaddedBatch, Row, StepRange, Windowing, assemble, cut
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.io_module import SequenceModule, split_end
@@ -21,9 +23,11 @@ from seqmodels.neural.ops.cross_entropy import linear_log_prob
 from seqmodels.neural.ops.precision import autocast
 from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import Categorical, Observation
+from seqmodels.preparation import OnDisk
 
 LARGE_VOCABULARY = 1_024  # symbols, from which on the output layer and its softmax are computed together, in blocks
 MAX_STEPS_PER_BATCH = 16_384  # bounds memory, changes nothing
+MAX_WINDOWS = 1 << 14  # of a row on disk, in memory at once
 MAX_STEPS_PER_CALL = 2_048  # of one sequence; the state is carried on
 
 
@@ -117,19 +121,40 @@ def log_prob_steps(
     if module.training:
         parameter = next(module.parameters())
         module = evaluation_copy(module, parameter.device, parameter.dtype)
-    results = [np.zeros(row.n_steps) for row in rows]
+    results = [steps_array(row.n_steps) if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
     for every in _batches_of_windows(rows, windowing):
         batch = (distributed.shard(every) or [(every[0][0], every[0][0].end)]) if shares else every
-        scored = _score(module, observation, rows, [steps for steps, _ in batch])
-        for (steps, scored_from), log_prob in zip(batch, scored, strict=True):
-            results[steps.row][scored_from : steps.end] = log_prob[scored_from - steps.begin :]
+        for begin, scored in _score(module, observation, rows, [steps for steps, _ in batch]):
+            for (steps, scored_from), log_prob in zip(batch, scored, strict=True):
+                first = max(scored_from, steps.begin + begin)
+                write_steps(results[steps.row], first, log_prob[first - steps.begin - begin :])
     return [log_prob[row.first :] for row, log_prob in zip(rows, results, strict=True)]
 
 
+def _is_on_disk(row: Row) -> bool:
+    return isinstance(row.values, OnDisk)
+
+
 def _batches_of_windows(rows: list[Row], windowing: Windowing) -> Iterator[list[tuple[StepRange, int]]]:
-    """All windows with the step from which each is scored, those of about one length together."""
-    windows = [(StepRange(i, b, e), s) for i, row in enumerate(rows) for b, e, s in windowing.windows(row.n_steps)]
-    windows.sort(key=lambda window: len(window[0]))
+    """All windows with the step from which each is scored, those of about one length together.
+
+    Those of a row on disk are in batches of their own, in their order.
+    """
+    in_memory = [i for i, row in enumerate(rows) if not _is_on_disk(row)]
+    yield from _in_batches(
+        sorted(
+            ((StepRange(i, b, e), s) for i in in_memory for b, e, s in windowing.windows(rows[i].n_steps)),
+            key=lambda window: len(window[0]),
+        )
+    )
+    for i, row in enumerate(rows):
+        if _is_on_disk(row):
+            windows = ((StepRange(i, b, e), s) for b, e, s in windowing.each_window(row.n_steps))
+            while some := list(islice(windows, MAX_WINDOWS)):
+                yield from _in_batches(some)
+
+
+def _in_batches(windows: list[tuple[StepRange, int]]) -> Iterator[list[tuple[StepRange, int]]]:
     at = 0
     while at < len(windows):
         size = 1
@@ -142,20 +167,18 @@ def _batches_of_windows(rows: list[Row], windowing: Windowing) -> Iterator[list[
 
 def _score(
     module: SequenceModule[State], observation: Observation, rows: list[Row], ranges: list[StepRange]
-) -> list[np.ndarray]:
-    """For each range the log-probability of its steps."""
+) -> Iterator[tuple[int, list[np.ndarray]]]:
+    """For each range the log-probability of its steps, those of a call at a time after the number of the first."""
     parameter = next(module.parameters())
     state: State | None = None
-    parts = []
     for k in range(0, max(map(len, ranges)), MAX_STEPS_PER_CALL):
         call_ranges = [cut(steps, k, MAX_STEPS_PER_CALL) for steps in ranges]
         batch = assemble(rows, call_ranges, observation.n_past, parameter.device, parameter.dtype)
         state_before = module.start(len(ranges), batch.source, batch.source_mask) if state is None else state
         log_prob, _, state_after = batch_log_prob(module, observation, batch, state_before)
         state = state_after
-        parts.append(log_prob.double().cpu().numpy())
-    joined = np.concatenate(parts, axis=1)
-    return [row[: len(steps)] for row, steps in zip(joined, ranges, strict=True)]
+        of_call = log_prob.double().cpu().numpy()
+        yield k, [row[: len(steps)] for row, steps in zip(of_call, call_ranges, strict=True)]
 
 
 # -- all symbols -----------------------------------------------------------------------------------------------

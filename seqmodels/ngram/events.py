@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -31,6 +32,8 @@ class Events:
     @classmethod
     def from_examples(cls, examples: list[Example], size: int, has_end: bool) -> Events:
         """Of the values, and their ends under ``has_end``; what is before the values, a source, is context only."""
+        if all(example.source is None for example in examples):
+            return cls._without_sources(examples, size, has_end)
         rows = [_Row.from_example(example, size, has_end) for example in examples]
         row_starts = np.cumsum([0, *(len(row.stream) for row in rows[:-1])])
         depth = np.concatenate([row.depth for row in rows])
@@ -45,6 +48,28 @@ class Events:
             lengths,
         )
 
+    @classmethod
+    def _without_sources(cls, examples: list[Example], size: int, has_end: bool) -> Events:
+        """All rows at once: the start, the values and, as event, perhaps the end."""
+        values = np.concatenate([np.asarray(example.values) for example in examples]).astype(np.int64)
+        n_values = np.array([len(example.values) for example in examples])
+        stops = np.cumsum(n_values)
+        lengths = n_values + int(has_end)
+        event = np.insert(values, stops, size) if has_end else values
+        first_event = np.cumsum(lengths) - lengths
+        depth = 1 + np.arange(len(event)) - np.repeat(first_event, lengths)
+        row_starts = stops - n_values + np.arange(len(examples))
+        weight = np.repeat(np.array([example.weight for example in examples]), lengths)
+        return cls(
+            np.insert(values, stops - n_values, size),
+            np.repeat(row_starts, lengths) + depth - 1,
+            depth,
+            event,
+            weight,
+            depth == 1,
+            lengths.tolist(),
+        )
+
     def contexts(self) -> Iterator[np.ndarray]:
         """The symbol before each event, the one before that, and so on without end; ``NONE`` before the row."""
         back = 0
@@ -54,7 +79,7 @@ class Events:
 
     def split(self, values: np.ndarray) -> list[np.ndarray]:
         """What belongs to each row of ``values (N,)``."""
-        return np.split(values, np.cumsum(self.lengths)[:-1])
+        return [values[a:b] for a, b in pairwise(np.cumsum([0, *self.lengths]).tolist())]
 
 
 @dataclass(frozen=True)

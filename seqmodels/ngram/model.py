@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from seqmodels.ngram.events import Events
 from seqmodels.ngram.interpolation import Components, Interpolation, components
 from seqmodels.ngram.read_counts import ReadCounts, read_counts
 from seqmodels.ngram.smoothing import Smoothing
+from seqmodels.ngram.stream_counts import EventStream, count_streams
+from seqmodels.ngram.stream_scoring import log_prob_of_training, stream_steps
 from seqmodels.ngram.tables import Tables
 from seqmodels.precision import DTYPES
-from seqmodels.preparation import Example
-from seqmodels.single_pass import SinglePassModel
+from seqmodels.preparation import Example, OnDisk
+from seqmodels.single_pass import SinglePassModel, n_weighted_units
 
 MIN_SEQUENCES_TO_HOLD_OUT = 10  # of fewer the last tenth of each is held out
 MIN_STEPS_TO_CUT = 20
@@ -60,6 +62,8 @@ class NGram(SinglePassModel):
     smoothing: Smoothing = "kneser-ney"
     adaptive: bool = False
 
+    _reads_from_disk: ClassVar[bool] = True
+
     @property
     def memory_(self) -> MemoryKind:
         return "adaptive" if self.adaptive else "static"
@@ -84,10 +88,13 @@ class NGram(SinglePassModel):
         self._check_weights(counted)
         self.tables_ = self._tables(counted)
         self.interpolation_ = self._interpolation(counted) if self.adaptive else None
-        return self._nats_per_unit(train)
+        return self._nats_per_unit_of_training(train)
 
     def _tables(self, examples: list[Example]) -> Tables:
         size, has_end = self.encoding_.size, self.length_ == "stop"
+        if _are_on_disk(examples):
+            counts = count_streams(self._streams(examples), self.order)
+            return Tables.from_counts(counts, size, has_end, self.smoothing)
         counts = count(Events.from_examples(examples, size, has_end), self.order, size)
         return Tables.from_counts(counts, size, has_end, self.smoothing)
 
@@ -109,11 +116,22 @@ class NGram(SinglePassModel):
                 "smoothing='witten-bell'"
             )
 
+    def _nats_per_unit_of_training(self, examples: list[Example]) -> float:
+        counted = [example for example in examples if example.weight > 0]
+        if self.adaptive or not _are_on_disk(counted):
+            return self._nats_per_unit(examples)
+        return log_prob_of_training(self.tables_, self._streams(counted)) / n_weighted_units(counted)
+
+    def _streams(self, examples: list[Example]) -> list[EventStream]:
+        return [EventStream(example, self.encoding_.size, self.length_ == "stop") for example in examples]
+
     # -- many sequences at once ----------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         if not examples:
             return []
+        if not self.adaptive and _are_on_disk(examples):
+            return [stream_steps(self.tables_, stream) for stream in self._streams(examples)]
         tables = self.tables_
         if self.adaptive:
             return _adaptive_steps(tables, self._learned_interpolation(), examples)
@@ -170,6 +188,11 @@ class NGram(SinglePassModel):
         self.tables_ = Tables.from_state(tables, self.encoding_.size, self.length_ == "stop")
         if "interpolation" in state:
             self.interpolation_ = Interpolation.from_state(state["interpolation"], len(self.tables_.levels))
+
+
+def _are_on_disk(examples: list[Example]) -> bool:
+    """Whether they are read a block at a time; sources are read whole."""
+    return any(isinstance(e.values, OnDisk) for e in examples) and all(e.source is None for e in examples)
 
 
 def _hold_out(examples: list[Example], random_state: int) -> tuple[list[Example], list[Example]]:

@@ -31,6 +31,7 @@ from seqmodels.hmm.topology import Topology
 from seqmodels.training import Checkpoints
 
 STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side: bounds memory; more of them gain nothing
+START_GROUPS_FROM_DISK = 2  # from which a start is guessed, if data are on disk
 START_FRAMES = 1 << 26  # densities of the frames that a start is guessed from, if data are read in batches
 
 
@@ -127,7 +128,8 @@ class Fitting:
     def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
         may_cut = is_ergodic(self.topology.transition_mask(corpus.n_states))
         groups = corpus.mini_batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
-        return [corpus.pack(group) for group in groups[: max(1, START_FRAMES // ELEMENTS_AT_ONCE["cpu"])]]
+        n_groups = START_GROUPS_FROM_DISK if corpus.is_on_disk else max(1, START_FRAMES // ELEMENTS_AT_ONCE["cpu"])
+        return [corpus.pack(group) for group in groups[:n_groups]]
 
     def groups_of(self, starts: Iterator[Parameters], corpus: Corpus) -> list[Sequence[Parameters]]:
         """Starts in groups that are run side by side; every process must find the same."""

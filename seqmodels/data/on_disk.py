@@ -1,0 +1,221 @@
+"""Files that stay on disk: arrays, tokens, tables and texts that may be larger than memory, as ``Sequences``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.data.kinds import check_kind
+from seqmodels.files import replaced
+from seqmodels.mapped import MappedArray
+from seqmodels.sequences import Kind, Sequences
+
+if TYPE_CHECKING:
+    import pyarrow
+
+COPIED = ".npy"  # what tables are copied to, beside them or in ``cache``
+ARROW, PARQUET = (".arrow", ".feather"), (".parquet",)
+ROWS_AT_ONCE = 1 << 16  # of a table that is copied
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def on_disk(
+    path: str | Path,
+    *,
+    kind: Kind | None = None,
+    dtype: str = "uint16",
+    columns: str | Sequence[str] | None = None,
+    cache: str | Path | None = None,
+) -> Sequences:
+    """Sequences that stay on disk: a file is one, and of a folder each file, in the order of their paths.
+
+    Models read them a block at a time: HMMs under ``algorithm="stepwise"``, networks, n-grams, and every ``score``.
+
+    - ``.npy``: ``(T, D)`` numbers are vectors, ``(T,)`` whole numbers symbols;
+    - ``.bin``: symbols as they lie in memory, without a header, such as the tokens that nanoGPT writes;
+    - ``.parquet``, ``.arrow``, ``.feather`` (needs ``pyarrow``): rows are steps in their order; they are copied once, a
+      batch of rows at a time, to a ``.npy`` file: float64, or int64 of one column of whole numbers;
+    - anything else: UTF-8 text, as it is (a byte order mark is left out), read as bytes.
+
+    Args:
+        path: of a file, or of a folder of files of one format.
+        kind: ``"vectors"``: ``(T,)`` numbers are frames of one feature; ``"symbols"``; ``"text"``: ``(T,)`` uint8 of a
+            ``.npy`` or ``.bin`` file are the bytes of a text.
+        dtype: of the symbols of a ``.bin`` file: ``"uint16"`` as nanoGPT writes them, ``"uint32"``, ``"uint8"``, ...
+        columns: of a table, those that are modelled; None: all columns of numbers.
+        cache: the folder for copies of tables; None: beside them. A copy is made again where the table is newer.
+
+    Raises:
+        FileNotFoundError: there is nothing at ``path``.
+        ValueError: an empty folder, or one with files of several formats; a file that is not what its ending says.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> np.arange(10, dtype=np.uint16).tofile(folder / "train.bin")
+    >>> on_disk(folder / "train.bin")
+    Sequences(1 of symbols, 10 symbols)
+    """
+    check_kind(kind)
+    root = Path(path)
+    files = [root] if root.is_file() else _files(root)
+    suffix = files[0].suffix.lower()
+    if suffix in (*ARROW, *PARQUET):
+        copies = [_copied_table(file, columns, root, cache) for file in files]
+        items = [_npy(copy, kind) for copy in copies]
+    elif suffix == ".npy":
+        items = [_npy(file, kind) for file in files]
+    elif suffix == ".bin":
+        items = [_tokens(file, np.dtype(dtype), kind) for file in files]
+    else:
+        items = [_text(file) for file in files]
+    names = [file.relative_to(root).as_posix() if root.is_dir() else file.name for file in files]
+    return Sequences(items, names=names)
+
+
+def _files(root: Path) -> list[Path]:
+    if not root.is_dir():
+        raise FileNotFoundError(f"there is no file or folder {root}")
+    files = sorted(file for file in root.rglob("*") if file.is_file() and file.name[0] != ".")
+    tables = [file for file in files if file.suffix.lower() in (*ARROW, *PARQUET)]
+    if tables:  # beside them lie their copies
+        files = [file for file in files if file.suffix.lower() != COPIED]
+    suffixes = sorted({file.suffix.lower() for file in files})
+    if len(suffixes) != 1:
+        raise ValueError(
+            f"the folder {root} has files of several formats, {', '.join(suffixes)}; pass a folder of one"
+            if suffixes
+            else f"the folder {root} has no files; there is nothing to model"
+        )
+    return files
+
+
+# -- one file --------------------------------------------------------------------------------------------------
+
+
+def _npy(file: Path, kind: Kind | None) -> MappedArray:
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{file} cannot be mapped as NumPy's file: {error}") from None
+    if not isinstance(array, np.memmap) or array.ndim not in (1, 2) or not array.size:
+        raise ValueError(f"{file} has shape {np.shape(array)}; pass (T, D) vectors or (T,) symbols")
+    return _of_kind(array, file, kind)
+
+
+def _tokens(file: Path, dtype: np.dtype, kind: Kind | None) -> MappedArray:
+    n_bytes = file.stat().st_size
+    if not n_bytes or n_bytes % dtype.itemsize:
+        raise ValueError(f"{file} has {n_bytes} bytes, which is no number of {dtype} symbols; pass their dtype")
+    return _of_kind(np.memmap(file, dtype, "r"), file, kind)
+
+
+def _text(file: Path) -> MappedArray:
+    n_bytes = file.stat().st_size
+    with file.open("rb") as opened:
+        first = len(BYTE_ORDER_MARK) if opened.read(3) == BYTE_ORDER_MARK else 0
+    if n_bytes <= first:
+        raise ValueError(f"{file} is empty; leave it out")
+    return MappedArray.of(np.memmap(file, np.uint8, "r", offset=first), is_text=True)
+
+
+def _of_kind(array: np.memmap, file: Path, kind: Kind | None) -> MappedArray:
+    if kind == "text" and (array.ndim != 1 or array.dtype != np.uint8):
+        raise ValueError(f"{file} holds {array.dtype} of shape {array.shape}; a text is (T,) uint8")
+    if kind == "symbols" and array.ndim != 1:
+        raise ValueError(f"{file} has shape {array.shape}; symbols are (T,)")
+    is_column = array.ndim == 1 and (kind == "vectors" or (kind is None and array.dtype.kind == "f"))
+    mapped = MappedArray.of(array, is_text=kind == "text")
+    return mapped[:, None] if is_column else mapped
+
+
+# -- tables ----------------------------------------------------------------------------------------------------
+
+
+def _copied_table(file: Path, columns: str | Sequence[str] | None, root: Path, cache: str | Path | None) -> Path:
+    """A ``.npy`` file with the rows of a table, which is written unless it is there and no older."""
+    chosen = [columns] if isinstance(columns, str) else columns
+    name = (file.relative_to(root) if root.is_dir() else Path(file.name)).with_suffix("")
+    marks = "" if chosen is None else "." + "-".join(chosen)
+    copy = (file.parent / name.name if cache is None else Path(cache) / name).with_suffix("")
+    copy = copy.with_name(f"{copy.name}{marks}{COPIED}")
+    if copy.exists() and copy.stat().st_mtime >= file.stat().st_mtime:
+        return copy
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with _open_table(file) as (n_rows, schema, batches):
+        names = _numeric_columns(file, schema, chosen)
+        whole = len(names) == 1 and _is_integer(schema.field(names[0]).type)
+        with replaced(copy) as partial:
+            shape = (n_rows,) if whole else (n_rows, len(names))
+            written = np.lib.format.open_memmap(partial, "w+", np.int64 if whole else np.float64, shape)
+            copied, row = MappedArray.of(written), 0
+            for batch in batches(names):
+                values = [_column(file, batch, name, whole=whole) for name in names]
+                copied.write(row, values[0] if whole else np.stack(values, axis=1))
+                row += batch.num_rows
+            written.flush()
+    return copy
+
+
+Batches = Callable[[list[str]], Iterator[Any]]
+
+
+@contextmanager
+def _open_table(file: Path) -> Iterator[tuple[int, pyarrow.Schema, Batches]]:
+    """The number of its rows, its schema, and what reads some columns a batch of rows at a time."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ImportError("reading Parquet and Arrow needs pyarrow: pip install 'seqmodels[parquet]'") from error
+    try:
+        if file.suffix.lower() in PARQUET:
+            with pq.ParquetFile(file) as table:
+                yield (
+                    table.metadata.num_rows,
+                    table.schema_arrow,
+                    lambda names: table.iter_batches(batch_size=ROWS_AT_ONCE, columns=names),
+                )
+        else:
+            with pa.memory_map(str(file)) as source, pa.ipc.open_file(source) as table:
+                n_rows = sum(table.get_batch(i).num_rows for i in range(table.num_record_batches))
+                yield (
+                    n_rows,
+                    table.schema,
+                    lambda names: (table.get_batch(i).select(names) for i in range(table.num_record_batches)),
+                )
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{file} is not what its ending says: {error}") from None
+
+
+def _numeric_columns(file: Path, schema: pyarrow.Schema, chosen: Sequence[str] | None) -> list[str]:
+    from pyarrow import types
+
+    missing = [name for name in chosen or () if name not in schema.names]
+    if missing:
+        raise ValueError(f"{file} has no column {missing[0]!r}; it has {', '.join(schema.names)}")
+    numeric = [f.name for f in schema if types.is_integer(f.type) or types.is_floating(f.type)]
+    words = [name for name in chosen or () if name not in numeric]
+    if words:
+        raise ValueError(f"the column {words[0]!r} of {file} holds no numbers; number what it holds from 0 first")
+    if not (chosen or numeric):
+        raise ValueError(f"{file} has no column of numbers; it has {', '.join(schema.names)}")
+    return list(chosen or numeric)
+
+
+def _is_integer(type_: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(type_))
+
+
+def _column(file: Path, batch: Any, name: str, *, whole: bool) -> np.ndarray:
+    """The values of a column in a batch of rows; what is missing is NaN."""
+    column = batch.column(name)
+    if whole and column.null_count:
+        raise ValueError(f"the column {name!r} of {file} has missing values; a symbol cannot be missing")
+    values: np.ndarray = column.to_numpy(zero_copy_only=False)
+    return values.astype(np.int64 if whole else np.float64)

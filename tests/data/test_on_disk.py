@@ -1,0 +1,232 @@
+"""Files that stay on disk: formats, folders, what is refused, and the same figures as in memory from every model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import seqmodels as sm
+from seqmodels.data import on_disk
+from seqmodels.mapped import MappedArray
+
+
+def frames(n: int = 400) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return np.repeat(rng.normal(size=(n // 10, 2)), 10, axis=0) + 0.3 * rng.normal(size=(n, 2))
+
+
+def test_arrays_tokens_and_texts(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", frames().astype(np.float32))
+    np.arange(7, dtype=np.uint32).tofile(tmp_path / "b.bin")
+    (tmp_path / "c.txt").write_bytes(b"\xef\xbb\xbfn\xc3\xa9\r\n")
+    vectors, tokens, text = (on_disk(tmp_path / name, dtype="uint32") for name in ("a.npy", "b.bin", "c.txt"))
+    assert (vectors.kind, vectors.n_features, vectors.names) == ("vectors", 2, ["a.npy"])
+    assert (tokens.kind, np.asarray(tokens[0]).tolist()) == ("symbols", list(range(7)))
+    assert (text.kind, text.n_units.tolist(), bytes(np.asarray(text[0]))) == ("text", [5], b"n\xc3\xa9\r\n")
+    assert all(isinstance(x[0], MappedArray) for x in (vectors, tokens, text))
+    assert "n\u00e9" in text._repr_html_()
+
+
+def test_a_folder_is_a_sequence_a_file(tmp_path: Path) -> None:
+    for name in ("b/2.txt", "a.txt", "b/1.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    x = on_disk(tmp_path)
+    assert x.names == ["a.txt", "b/1.txt", "b/2.txt"]
+    assert bytes(np.asarray(x["b/1.txt"])) == b"b/1.txt"
+    train, _ = x.split(0.4)
+    assert train.kind == "text"
+
+
+def test_the_hash_of_what_is_on_disk_is_that_of_what_is_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 48)
+    x = frames().astype(np.float32)
+    x[3] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    assert sm.data.sha256(on_disk(tmp_path / "x.npy")) == sm.data.sha256(sm.Sequences([x]))
+    np.save(tmp_path / "x.npy", np.arange(90, dtype=np.uint16))
+    assert sm.data.sha256(on_disk(tmp_path / "x.npy")) == sm.data.sha256(sm.Sequences([np.arange(90)]))
+    (tmp_path / "x.txt").write_text("to be or not to be" * 9)
+    assert sm.data.sha256(on_disk(tmp_path / "x.txt")) == sm.data.sha256(sm.Sequences(["to be or not to be" * 9]))
+
+
+def test_models_are_compared_on_data_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = frames()
+    np.save(tmp_path / "train.npy", x[:300])
+    np.save(tmp_path / "test.npy", x[300:])
+    options: dict[str, Any] = {"algorithm": "stepwise", "max_iter": 2}
+    models = [{"one": sm.HMM(1, **options), "two": sm.HMM(2, **options)} for _ in range(2)]
+    whole = sm.compare(models[0], [x[:300]], test=[x[300:]])
+    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 50 * 16)
+    result = sm.compare(models[1], on_disk(tmp_path / "train.npy"), test=on_disk(tmp_path / "test.npy"))
+    assert result.frame["model"].tolist() == whole.frame["model"].tolist()
+    assert_allclose(result.frame["score"], whole.frame["score"], rtol=1e-4)
+    assert result.frame.attrs["n_near_duplicates"] == whole.frame.attrs["n_near_duplicates"]
+
+
+def test_one_column_is_vectors_or_symbols_as_is_said(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(5))
+    assert on_disk(tmp_path / "x.npy").kind == "symbols"
+    assert on_disk(tmp_path / "x.npy", kind="vectors").n_features == 1
+    np.save(tmp_path / "x.npy", np.arange(5) / 2)
+    assert on_disk(tmp_path / "x.npy").kind == "vectors"
+    np.frombuffer(b"to be", np.uint8).tofile(tmp_path / "x.bin")
+    assert on_disk(tmp_path / "x.bin", dtype="uint8", kind="text").kind == "text"
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        (b"abc", "x.bin", "3 bytes, which is no number of uint16"),
+        (b"", "x.txt", "is empty"),
+        (b"a\xff", "x.txt", "not UTF-8 at byte 1"),
+        (b"no array", "x.npy", "cannot be mapped"),
+    ],
+)
+def test_files_that_are_refused(content: bytes, name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        on_disk(tmp_path / name)
+
+
+def test_folders_that_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no file or folder"):
+        on_disk(tmp_path / "nothing")
+    with pytest.raises(ValueError, match="has no files"):
+        on_disk(tmp_path)
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "b.md").write_text("b")
+    with pytest.raises(ValueError, match=r"several formats, .md, .txt"):
+        on_disk(tmp_path)
+
+
+def test_values_that_are_refused_are_named_by_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 64)
+    x = frames()
+    x[333, 1] = np.inf
+    np.save(tmp_path / "x.npy", x)
+    with pytest.raises(ValueError, match="infinite value at frame 333"):
+        on_disk(tmp_path / "x.npy")
+    x[333, 1] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    with pytest.raises(ValueError, match="NaN at frame 333"):
+        sm.GRU(d_model=4, max_steps=1).fit([frames()]).log_prob(on_disk(tmp_path / "x.npy"))
+    np.save(tmp_path / "s.npy", np.array([0] * 50 + [-3]))
+    with pytest.raises(ValueError, match="negative symbol -3 at position 50"):
+        on_disk(tmp_path / "s.npy")
+
+
+def test_a_table_is_copied_once(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import feather, parquet
+
+    table = pa.table({"a": [1.0, None, 3.0], "word": ["x", "y", "z"], "n": [4, 5, 6]})
+    for name, write in (("t.parquet", parquet.write_table), ("t.feather", feather.write_feather)):
+        folder = tmp_path / name
+        folder.mkdir()
+        write(table, folder / name, **({"compression": "uncompressed"} if name == "t.feather" else {}))
+        x = on_disk(folder / name)
+        assert_allclose(np.asarray(x[0]), [[1, 4], [np.nan, 5], [3, 6]])
+        assert np.asarray(on_disk(folder / name, columns="n", cache=folder / "cache")[0]).tolist() == [4, 5, 6]
+        copy = folder / "t.npy"
+        written = copy.stat().st_mtime_ns
+        assert len(on_disk(folder / name)) == len(on_disk(folder)) == 1
+        assert copy.stat().st_mtime_ns == written
+        os.utime(folder / name, ns=(written + 10**9, written + 10**9))
+        on_disk(folder / name)
+        assert copy.stat().st_mtime_ns > written
+        with pytest.raises(ValueError, match=r"'word' of .* holds no numbers"):
+            on_disk(folder / name, columns=["word"])
+
+
+# -- the same figures --------------------------------------------------------------------------------------------
+
+SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "dropout": 0.0}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        sm.HMM(2, algorithm="stepwise", max_iter=2),
+        sm.HMM(2, observation=sm.AutoregressiveGaussian(2), algorithm="stepwise", max_iter=2),
+        sm.LSTM(**SMALL),
+        sm.LSTM(**SMALL, observation=sm.AutoregressiveGaussian(2), linear_start=True),
+        sm.Transformer(**SMALL, n_heads=1, context=16),
+    ],
+    ids=["hmm", "ar-hmm", "lstm", "ar-lstm", "transformer"],
+)
+@pytest.mark.parametrize("missing", [False, True])
+def test_vectors_on_disk_give_the_figures_of_vectors_in_memory(
+    model: sm.SequenceModel, missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = frames()
+    if missing:
+        x[50:60, 0] = x[200, 1] = x[0, 1] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    expected = model.clone().fit([x])
+    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 30 * 16)
+    monkeypatch.setattr("seqmodels.mapped.MAX_STEPS_IN_MEMORY", 100)
+    fitted = model.clone().fit(on_disk(tmp_path / "x.npy"))
+    for column in ("log_prob", "validation"):
+        assert_allclose(fitted.history_[column], expected.history_[column], rtol=1e-6)
+    monkeypatch.setattr("seqmodels.hmm.corpus.ELEMENTS_FROM_DISK", 600)  # 100 frames at once, or more
+    steps, one = fitted.log_prob_steps(on_disk(tmp_path / "x.npy"))[0], fitted.log_prob_steps([x])[0]
+    assert isinstance(steps, MappedArray)
+    assert_allclose(steps, one, rtol=2e-5, atol=2e-5)
+    assert_allclose(fitted.score(on_disk(tmp_path / "x.npy")), fitted.score([x]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        sm.HMM(2, algorithm="stepwise", max_iter=2),
+        sm.NGram(3),
+        sm.GRU(**SMALL),
+        sm.Transformer(**SMALL, n_heads=1, context=16),
+        sm.GRU(**SMALL, encoding=sm.Characters()),  # read into memory
+    ],
+    ids=["hmm", "ngram", "gru", "transformer", "characters"],
+)
+def test_texts_on_disk_give_the_figures_of_texts_in_memory(
+    model: sm.SequenceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "to be or not to be, that is the question: \u20ac5 " * 12
+    (tmp_path / "x.txt").write_text(text, encoding="utf-8")
+    expected = model.clone().fit([text])
+    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 50)
+    monkeypatch.setattr("seqmodels.mapped.MAX_STEPS_IN_MEMORY", 100)
+    fitted = model.clone().fit(on_disk(tmp_path / "x.txt"))
+    assert fitted.measure_ == expected.measure_
+    assert_allclose(fitted.history_["log_prob"], expected.history_["log_prob"], rtol=1e-6)
+    assert_allclose(fitted.log_prob_steps(on_disk(tmp_path / "x.txt"))[0], fitted.log_prob_steps([text])[0], atol=2e-5)
+
+
+def test_many_ranges_are_shuffled_by_blocks_and_training_is_resumed_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqmodels.neural.batches.MAX_RANGES", 10)
+    monkeypatch.setattr("seqmodels.neural.batches.STRETCHES", 3)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 5, 900).astype(np.uint16))
+    x, file = on_disk(tmp_path / "x.npy"), str(tmp_path / "run")
+    options: dict[str, Any] = {**SMALL, "n_heads": 1, "context": 8, "batch_size": 4, "max_steps": 20}
+    whole = sm.Transformer(**options).fit(x, validation=None)
+    seen: list[float] = []
+
+    def stop(row: dict[str, float]) -> None:
+        seen.append(row["step"])
+        if row["step"] >= 9:
+            raise RuntimeError("stopped")
+
+    options |= {"checkpoint": file, "checkpoint_seconds": 0.0}
+    with pytest.raises(RuntimeError, match="stopped"):
+        sm.Transformer(**options, callbacks=(stop,)).fit(x, validation=None)
+    resumed = sm.Transformer(**options, resume_from=file).fit(x, validation=None)
+    assert max(seen) < 20
+    assert_allclose(resumed.history_["log_prob"], whole.history_["log_prob"], rtol=0)

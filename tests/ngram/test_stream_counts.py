@@ -1,0 +1,67 @@
+"""Counts of data on disk are those of data in memory, to the last digit, whatever is read at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import seqmodels as sm
+from seqmodels.data import on_disk
+from seqmodels.ngram import stream_counts
+from seqmodels.ngram.counts import count
+from seqmodels.ngram.events import Events
+from seqmodels.ngram.stream_counts import EventStream, count_streams
+from seqmodels.preparation import Example
+
+
+@pytest.mark.parametrize("order", [1, 2, 5])
+@pytest.mark.parametrize("has_end", [False, True])
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("lengths", [[1], [2, 1], [60], [40, 3, 1, 7]])
+def test_tables_are_those_of_all_at_once(
+    order: int, has_end: bool, packs: bool, lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    examples = [Example(rng.integers(0, 4, n), weight=1.0 + n % 2) for n in lengths]
+    expected = count(Events.from_examples(examples, 4, has_end), order, 4)
+    monkeypatch.setattr(stream_counts, "LARGEST_CODE", 2**63 if packs else 1)
+    for at_once in (1, 7, 1000):
+        monkeypatch.setattr(stream_counts, "EVENTS_AT_ONCE", at_once)
+        tables = count_streams([EventStream(example, 4, has_end) for example in examples], order)
+        assert len(tables) == len(expected)
+        for table, one in zip(tables, expected, strict=True):
+            for name in ("contexts", "grams", "counts", "continuation_counts"):
+                assert_array_equal(getattr(table, name), getattr(one, name), err_msg=name)
+
+
+@pytest.mark.parametrize("smoothing", ["kneser-ney", "witten-bell"])
+@pytest.mark.parametrize("length", ["given", "stop"])
+@pytest.mark.parametrize("packs", [False, True])
+def test_figures_are_those_of_data_in_memory(
+    smoothing: str, length: str, packs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    x = [np.cumsum(rng.random(n) < 0.3) % 5 for n in (300, 2, 41)]
+    for i, each in enumerate(x):
+        np.save(tmp_path / f"{i}.npy", each.astype(np.uint16))
+    monkeypatch.setattr(stream_counts, "LARGEST_CODE", 2**63 if packs else 1)
+    monkeypatch.setattr(stream_counts, "EVENTS_AT_ONCE", 50)
+    monkeypatch.setattr("seqmodels.ngram.stream_scoring.SCORED_AT_ONCE", 30)
+    whole = sm.NGram(4, smoothing=smoothing, length=length).fit(x)  # type: ignore[arg-type]
+    model = sm.NGram(4, smoothing=smoothing, length=length).fit(on_disk(tmp_path))  # type: ignore[arg-type]
+    for level, one in zip(model.tables_.levels, whole.tables_.levels, strict=True):
+        assert_array_equal(level.share, one.share)
+        assert_array_equal(level.backoff, one.backoff)
+    assert_allclose(model.history_["log_prob"], whole.history_["log_prob"], rtol=1e-13)
+    for steps, expected in zip(model.log_prob_steps(on_disk(tmp_path)), whole.log_prob_steps(x), strict=True):
+        assert_array_equal(steps, expected)
+
+
+def test_an_adaptive_model_reads_data_into_memory(tmp_path: Path) -> None:
+    x = np.random.default_rng(2).integers(0, 3, 200)
+    np.save(tmp_path / "x.npy", x)
+    model = sm.NGram(3, adaptive=True).fit(on_disk(tmp_path / "x.npy"))
+    assert_array_equal(model.log_prob(on_disk(tmp_path / "x.npy")), sm.NGram(3, adaptive=True).fit([x]).log_prob([x]))
