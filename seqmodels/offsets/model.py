@@ -161,6 +161,7 @@ class LatentOffset(WrappedModel):
             prior, mean=result.means[0], between=result.covariances[0], scales=with_draws(prior.scales, draws)
         )
         if steps:
+            assert isinstance(self.model_, NeuralModel), "checked above"
             less = _less(examples, np.tile(result.means[0], (len(examples), 1)))
             enrolled.model_ = _trained_further(self.model_, less, steps, lr)
         return enrolled
