@@ -99,7 +99,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fitting": {*PREPARED, "tagging", "training", "distributed", "fingerprint", "precision"},
     "model": MODEL,
     "wrapped": {*MODEL},
-    "offsets": {*MODEL, "wrapped", "hmm"},
+    "offsets": {*MODEL, "wrapped", "hmm", "neural"},
     "hmm": MODEL,
     "neural": MODEL,
     "single_pass": MODEL,
