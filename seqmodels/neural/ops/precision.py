@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -28,3 +31,32 @@ def compute_dtype(x: Tensor) -> torch.dtype:
     """The type in which matrix products of ``x`` are computed: that of autocast where it is on, else that of ``x``."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def lacks_lstm(inputs: Tensor) -> bool:
+    """Whether torch's LSTM has no kernel for what ``inputs`` are computed in: bfloat16 on a CPU without AVX-512."""
+    return inputs.device.type == "cpu" and compute_dtype(inputs) == torch.bfloat16 and not _has_kernels_for_bfloat16()
+
+
+@cache
+def _has_kernels_for_bfloat16() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def lstm_layer(
+    inputs: Tensor,
+    states: tuple[Tensor, Tensor],
+    weights: Sequence[Tensor],
+    *,
+    training: bool,
+    bidirectional: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``torch.lstm`` of one layer with biases on ``inputs (B, T, m)``; in float32 where there is no other kernel."""
+    if lacks_lstm(inputs):
+        wide = (states[0].float(), states[1].float())
+        with torch.autocast(inputs.device.type, enabled=False):
+            return lstm_layer(inputs.float(), wide, weights, training=training, bidirectional=bidirectional)
+    result: tuple[Tensor, Tensor, Tensor] = torch.lstm(
+        inputs, states, tuple(weights), True, 1, 0.0, training, bidirectional, True
+    )
+    return result

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Stepper
+from seqmodels.neural.ops.precision import lacks_lstm, lstm_layer
 from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.recurrent.stack import (
     NO_OPTIONS,
@@ -86,7 +87,7 @@ class LSTMNetwork(KernelNetwork):
 
     def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
         """See ``KernelNetwork``."""
-        hidden, h, c = torch.lstm(inputs, states, weights, True, 1, 0.0, self.training, False, True)
+        hidden, h, c = lstm_layer(inputs, states, weights, training=self.training)
         return hidden, (h, c)
 
     def stepper(self, table: Tensor) -> Stepper[States, tuple[HiddenAndCell, ...]] | None:
@@ -129,6 +130,9 @@ def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Te
     Its dropout draws from the fit's generator. Its own kernel takes no generator. Layer by layer it computes the same,
     to the bit.
     """
+    if lacks_lstm(inputs):
+        with torch.autocast(inputs.device.type, enabled=False):
+            return lstm(rnn, inputs.float(), None if states is None else (states[0].float(), states[1].float()))
     if not (rnn.training and rnn.dropout) or fit_generator() is None:
         result: tuple[Tensor, States] = rnn(inputs, states)
         return result
@@ -141,7 +145,9 @@ def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Te
             outputs = torch_dropout(outputs, rnn.dropout)
         weights: list[Tensor] = [weight for one in rnn.all_weights[k : k + n_directions] for weight in one]
         layer_states = tuple(state[k : k + n_directions] for state in states)
-        outputs, *new_states = torch.lstm(outputs, layer_states, weights, True, 1, 0.0, True, n_directions > 1, True)
+        outputs, *new_states = lstm_layer(
+            outputs, (layer_states[0], layer_states[1]), weights, training=True, bidirectional=n_directions > 1
+        )
         last.append(new_states)
     return outputs, tuple(map(torch.cat, zip(*last, strict=True)))
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.ops.padding import reverse_padded
+from seqmodels.neural.ops.precision import lstm_layer
 from seqmodels.neural.recurrent.lstm import lstm, open_forget_gates
 from seqmodels.neural.recurrent.stack import dropout_between
 from seqmodels.neural.seq2seq.attention import zero_masked
@@ -75,7 +76,7 @@ class LSTMEncoder(nn.Module):
 
     def _one_direction(self, values: Tensor, weights: Sequence[Tensor]) -> Tensor:
         zero = values.new_zeros(1, len(values), self.lstm.hidden_size)
-        return torch.lstm(values, (zero, zero), tuple(weights), True, 1, 0.0, self.training, False, True)[0]
+        return lstm_layer(values, (zero, zero), weights, training=self.training)[0]
 
     def _last_states(self, outputs: Tensor, mask: Tensor) -> Tensor:
         """The state of each direction where it ends (B, directions * d)."""
