@@ -87,7 +87,7 @@ class LSTMNetwork(KernelNetwork):
 
     def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
         """See ``KernelNetwork``."""
-        hidden, h, c = lstm_layer(inputs, states, weights, training=self.training)
+        hidden, h, c = lstm_layer(inputs, (states[0], states[1]), weights, training=self.training)
         return hidden, (h, c)
 
     def stepper(self, table: Tensor) -> Stepper[States, tuple[HiddenAndCell, ...]] | None:
