@@ -121,8 +121,7 @@ def test_without_its_package_ppmd_says_what_to_install(monkeypatch: pytest.Monke
         Compressor("ppmd").fit(TRAIN)
 
 
-FAKE_ZPAQ = """#!{python}
-import sys, zlib
+FAKE_ZPAQ = """import sys, zlib
 command, archive, name, *options = sys.argv[1:]
 assert (command, options) == ("add", ["-method", "5", "-threads", "1"]), sys.argv
 if {fails}:
@@ -134,7 +133,10 @@ open(archive, "wb").write(b"7kSt" + zlib.compress(open(name, "rb").read(), 9))
 def put_zpaq(folder: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool = False) -> None:
     """A program of this name, first on the path, that codes as zlib does."""
     program = folder / "zpaq"
-    program.write_text(FAKE_ZPAQ.format(python=sys.executable, fails=fails), encoding="utf-8")
+    script = folder / "zpaq.py"
+    script.write_text(FAKE_ZPAQ.format(fails=fails), encoding="utf-8")
+    # Not named after #!, where a path may have no space.
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
 
