@@ -80,11 +80,12 @@ PLACES: dict[str, tuple[int, int, str]] = {
     "frozen context mixing": (-7, 0, "right"),
     "LSTM, 120 s": (-7, -3, "right"),
     "Transformer, 120 s": (-7, -3, "right"),
-    "dynamic LSTM, 120 s": (-7, -3, "right"),
-    "dynamic Transformer, 120 s": (7, -5, "left"),
+    "dynamic LSTM, 120 s": (3, 7, "left"),
+    "dynamic Transformer, 120 s": (7, 2, "left"),
     "gated mixture": (7, 0, "left"),
     "switching mixture": (7, -9, "left"),
-    "static mixture of three": (7, -9, "left"),
+    "static mixture of three": (7, -7, "left"),
+    "contextual mixture of two": (-6, -12, "right"),
 }
 MEMBERS_ONLY = (DYNAMIC_MIXED, f"dynamic {DYNAMIC_MIXED}")  # trained on less than the others: not in the picture
 
