@@ -185,5 +185,5 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, help="of training the networks")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    measure, steps = {"text": (text, 4_000), "speech": (speech, 800), "chorales": (chorales, 1_500)}[arguments.part]
+    measure, steps = {"text": (text, 4_000), "speech": (speech, 800), "chorales": (chorales, 3_000)}[arguments.part]
     measure(arguments.path, arguments.steps or steps)
