@@ -376,11 +376,13 @@ class Row:
 
     @property
     def data(self) -> tuple[list[Any], list[Any] | None]:
-        """``X`` and ``y``, to fit or to score."""
-        x = make_data(self.kind, LENGTHS, TEXTS, 0, self.n_features)
+        """``X`` and ``y``, to fit or to score: new lists of the same items, which are not to be changed."""
+        x = [*make_data(self.kind, LENGTHS, TEXTS, 0, self.n_features)]
+        if not self.conditional:
+            return x, None
         given = self.family.source or self.kind
         lengths = LENGTHS if self.family.aligned else SOURCE_LENGTHS
-        return (make_data(given, lengths, SOURCES, 1, self.n_features), x) if self.conditional else (x, None)
+        return [*make_data(given, lengths, SOURCES, 1, self.n_features)], x
 
     def source(self, n: int) -> Any:
         """One source of a target of ``n`` steps, or None: always the same; of taggers cut to this length."""
@@ -400,10 +402,11 @@ class Row:
         return ([self.source(len(item)) for item in items], items) if self.conditional else (items, None)
 
 
+@cache
 def make_data(
     kind: DataKind, lengths: tuple[int, ...], texts: tuple[str, ...], seed: int, n_features: int
 ) -> list[Any]:
-    """Sequences that remember a little, by seed."""
+    """Sequences that remember a little, by seed: made once, not to be changed."""
     if kind == "text":
         return list(texts)
     rng = np.random.default_rng(seed)
