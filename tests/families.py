@@ -453,6 +453,24 @@ def _rows(kinds: tuple[DataKind, ...], n_features: int) -> Iterator[Row]:
             yield Row(family, kind, conditional, length, n_features)
 
 
+def halved(table: list[Row]) -> list[Row]:
+    """Two of the four rows of a family on one kind of data: x and y|x, one with ends and one without.
+
+    The families take turns in which of the two has ends. For rules in which what targets do and what ends do is
+    computed apart, so that the two rows left out, ``x-given`` say, are proved by ``x-stop`` and ``y|x-given``. What has
+    fewer than four rows keeps them all.
+    """
+    groups: dict[tuple[Family, DataKind, int], list[Row]] = {}
+    for row in table:
+        groups.setdefault((row.family, row.kind, row.n_features), []).append(row)
+    return [
+        row
+        for i, group in enumerate(groups.values())
+        for row in group
+        if len(group) < 4 or (row.conditional + (row.length == "stop") + i) % 2 == 0
+    ]
+
+
 @cache
 def fitted(row: Row) -> sm.SequenceModel:
     """Fitted briefly, once a session: not to be changed."""
