@@ -58,14 +58,14 @@ def row_of(item: pytest.Item) -> Row | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of each module put the cases of one row of the table side by side, so that one worker fits it, once.
+    """Put all cases of one row of the table side by side, whatever module they stand in: one worker fits it, once.
 
     With ``--one-row``, keep of each test over the table its first case for each model class.
     """
-    place: dict[tuple[Path, Row | None], int] = {}
+    place: dict[Path | Row, int] = {}
     for item in items:
-        place.setdefault((item.path, row_of(item)), len(place))
-    items.sort(key=lambda item: place[item.path, row_of(item)])
+        place.setdefault(row_of(item) or item.path, len(place))
+    items.sort(key=lambda item: place[row_of(item) or item.path])
     if not config.getoption("--one-row"):
         return
     kept, left_out, seen = [], [], set()
