@@ -2,7 +2,7 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
 QUICK ?=
-.PHONY: demo experiments docs check test lowest faults kernels gpu huggingface lint types format clean
+.PHONY: demo experiments docs check test pytest lowest faults kernels gpu huggingface lint types format clean
 
 # The first command: from a clone to pages with tables and plots, the first table in less than a minute after the
 # installation. Ctrl-C keeps the finished part. All models and questions, in about 8 minutes: .venv/bin/seqmodels compare
@@ -25,8 +25,13 @@ check: .venv
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_architecture.py \
 		tests/test_words.py
 
-test: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# Linter, types and all tests. The types are checked beside the tests, of which two workers take one half each and then
+# what the other has left.
+test: lint
+	@$(MAKE) --no-print-directory --jobs 2 types pytest
+
+pytest: .venv
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The quick tier and the tests of the public data structures under the lowest versions that pyproject.toml allows.
 lowest:

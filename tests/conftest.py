@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,14 +52,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def row_of(item: pytest.Item) -> Row | None:
+    row = item.callspec.params.get("row") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+    return row if isinstance(row, Row) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ``--one-row``, keep of each test over the table its first case for each model class."""
+    """Put all cases of one row of the table side by side, whatever module they stand in: one worker fits it, once.
+
+    With ``--one-row``, keep of each test over the table its first case for each model class.
+    """
+    place: dict[Path | Row, int] = {}
+    for item in items:
+        place.setdefault(row_of(item) or item.path, len(place))
+    items.sort(key=lambda item: place[row_of(item) or item.path])
     if not config.getoption("--one-row"):
         return
     kept, left_out, seen = [], [], set()
     for item in items:
-        row = item.callspec.params.get("row") if hasattr(item, "callspec") else None
-        if isinstance(row, Row):
+        row = row_of(item)
+        if isinstance(item, pytest.Function) and row is not None:
             case = (item.path, item.originalname, type(row.model))
             (left_out if case in seen else kept).append(item)
             seen.add(case)

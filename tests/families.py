@@ -376,11 +376,13 @@ class Row:
 
     @property
     def data(self) -> tuple[list[Any], list[Any] | None]:
-        """``X`` and ``y``, to fit or to score."""
-        x = make_data(self.kind, LENGTHS, TEXTS, 0, self.n_features)
+        """``X`` and ``y``, to fit or to score: new lists of the same items, which are not to be changed."""
+        x = [*make_data(self.kind, LENGTHS, TEXTS, 0, self.n_features)]
+        if not self.conditional:
+            return x, None
         given = self.family.source or self.kind
         lengths = LENGTHS if self.family.aligned else SOURCE_LENGTHS
-        return (make_data(given, lengths, SOURCES, 1, self.n_features), x) if self.conditional else (x, None)
+        return [*make_data(given, lengths, SOURCES, 1, self.n_features)], x
 
     def source(self, n: int) -> Any:
         """One source of a target of ``n`` steps, or None: always the same; of taggers cut to this length."""
@@ -400,10 +402,11 @@ class Row:
         return ([self.source(len(item)) for item in items], items) if self.conditional else (items, None)
 
 
+@cache
 def make_data(
     kind: DataKind, lengths: tuple[int, ...], texts: tuple[str, ...], seed: int, n_features: int
 ) -> list[Any]:
-    """Sequences that remember a little, by seed."""
+    """Sequences that remember a little, by seed: made once, not to be changed."""
     if kind == "text":
         return list(texts)
     rng = np.random.default_rng(seed)
@@ -448,6 +451,24 @@ def _rows(kinds: tuple[DataKind, ...], n_features: int) -> Iterator[Row]:
             continue
         if kind in family.kinds and (kind, length) != ("text", "given"):  # as symbols, of which there are more here
             yield Row(family, kind, conditional, length, n_features)
+
+
+def halved(table: list[Row]) -> list[Row]:
+    """Two of the four rows of a family on one kind of data: x and y|x, one with ends and one without.
+
+    The families take turns in which of the two has ends. For rules in which what targets do and what ends do is
+    computed apart, so that the two rows left out, ``x-given`` say, are proved by ``x-stop`` and ``y|x-given``. What has
+    fewer than four rows keeps them all.
+    """
+    groups: dict[tuple[Family, DataKind, int], list[Row]] = {}
+    for row in table:
+        groups.setdefault((row.family, row.kind, row.n_features), []).append(row)
+    return [
+        row
+        for i, group in enumerate(groups.values())
+        for row in group
+        if len(group) < 4 or (row.conditional + (row.length == "stop") + i) % 2 == 0
+    ]
 
 
 @cache

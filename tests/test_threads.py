@@ -100,7 +100,7 @@ def everything_asked(model: sm.SequenceModel, row: Row) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True, scope="session")
 def _all_is_imported() -> None:
     """What other packages set when they are first imported is theirs."""
     everything_asked(fitted(rows("symbols")[0]), rows("symbols")[0])

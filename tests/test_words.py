@@ -100,8 +100,19 @@ def files(*roots: str, suffix: str) -> list[Path]:
 
 
 @cache
+def text_of(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+@cache
 def tokens(file: Path) -> list[tokenize.TokenInfo]:
-    return list(tokenize.generate_tokens(io.StringIO(file.read_text(encoding="utf-8")).readline))
+    return list(tokenize.generate_tokens(io.StringIO(text_of(file)).readline))
+
+
+def matching(pattern: str, paths: list[Path], flags: int = 0) -> list[Path]:
+    """The files that have this anywhere: few, and only they are split into tokens."""
+    anywhere = re.compile(pattern, flags)
+    return [file for file in paths if anywhere.search(text_of(file))]
 
 
 def identifiers(file: Path) -> Iterator[tuple[int, str]]:
@@ -114,7 +125,7 @@ def identifiers(file: Path) -> Iterator[tuple[int, str]]:
 def prose(file: Path) -> Iterator[tuple[int, str]]:
     """``(line, text)`` of comments, docstrings and messages of a Python file; of every line of a page."""
     if file.suffix == ".md":
-        yield from enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        yield from enumerate(text_of(file).splitlines(), 1)
         return
     for token in tokens(file):
         is_text = token.type in (tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1))
@@ -128,6 +139,7 @@ def at(file: Path, line: int, word: str) -> str:
 
 def coined(words: str, code: list[Path], pages: list[Path]) -> list[str]:
     names = set(words.split())
+    code, pages = (matching("|".join(names), each, re.IGNORECASE) for each in (code, pages))
     text = re.compile(rf"(?<![\w/])(?:{'|'.join(names)})(?![\w/])", re.IGNORECASE)
     in_names = [
         at(file, line, name)
@@ -155,7 +167,7 @@ def test_identifiers_are_gone(replaced: Replaced) -> None:
     code = files(*folders, suffix=".py")
     there = [
         at(file, line, name)
-        for file in code
+        for file in matching(rf"\b(?:{'|'.join(names)})\b", code)
         for line, name in identifiers(file)
         if name in names and (name, file.relative_to(ROOT).as_posix()) not in SAVED
     ]
@@ -172,7 +184,7 @@ def test_a_class_name_has_one_meaning() -> None:
     """No two public classes of the package share a name."""
     where: dict[str, list[str]] = defaultdict(list)
     for file in files("seqmodels", suffix=".py"):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for node in ast.parse(text_of(file)).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 where[node.name].append(str(file.relative_to(ROOT)))
     assert {name: places for name, places in where.items() if len(places) > 1} == {}
@@ -183,7 +195,7 @@ def test_parameters_are_weights() -> None:
     there = [
         at(file, node.lineno, node.name)
         for file in files("seqmodels/observations", suffix=".py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in ast.walk(ast.parse(text_of(file)))
         if isinstance(node, ast.FunctionDef) and node.name == "parameters"
     ]
     assert there == []

@@ -58,8 +58,19 @@ def test_offsets_in_training_help_with_levels_never_seen(model: type) -> None:
     plain = model(**options).fit(train, validation=None)
     perturbed = model(**options, perturbation=sm.Perturbation(offset=3.0, mixing=0.0)).fit(train, validation=None)
     assert perturbed.score(test) > -5 > -10 > plain.score(test)
-    again = model(**options, perturbation=sm.Perturbation(offset=3.0, mixing=0.0)).fit(train, validation=None)
-    np.testing.assert_array_equal(again.log_prob(test), perturbed.log_prob(test))
+
+
+@pytest.mark.parametrize("model", [sm.GRU, sm.Transformer])
+def test_perturbations_repeat_by_seed(model: type) -> None:
+    train = speakers(4, 0)
+    options = {"d_model": 8, "max_steps": 4, "observation": sm.GaussianMixture(1, "diag")}
+    perturbation = sm.Perturbation(offset=3.0, mixing=0.2)
+    first, again, other = (
+        model(**options, perturbation=perturbation, random_state=seed).fit(train, validation=None).log_prob(train)
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(again, first)
+    assert (other != first).any()
 
 
 def test_steps_that_continue_others_keep_their_map(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
