@@ -1,12 +1,14 @@
 """Every claim of this folder, and the page of all.
 
-``python experiments/claims [--quick] [--jobs 2] [--only NAME ...] [--gallery]``
+``python experiments/claims [--quick] [--jobs 2 [--backend dask --scheduler ADDRESS]] [--only NAME ...] [--gallery]``
 """
 
 import argparse
 import sys
 import tempfile
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from gallery import write_gallery
 from running import chosen, expected, run_all, scripts
@@ -19,6 +21,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python experiments/claims", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, written to a temporary folder")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time, of one thread each")
+    parser.add_argument("--backend", help="of joblib, which carries the jobs: threads of this process, or 'dask', ...")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="of --backend dask, such as tcp://host:8786")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these claims instead of all")
     parser.add_argument(
         "--gallery", action="store_true", help="run nothing: write the page from the results that are there"
@@ -29,6 +33,8 @@ def arguments() -> argparse.Namespace:
     given = parser.parse_args()
     if given.jobs < 1:
         parser.error(f"--jobs is {given.jobs}; pass at least 1")
+    if given.scheduler is not None and given.backend != "dask":
+        parser.error("--scheduler is of --backend dask")
     return given
 
 
@@ -54,8 +60,26 @@ def run(given: argparse.Namespace, results: Path) -> list[str]:
         sys.exit(str(error))
     options = ["--out", str(results), *(["--quick"] if given.quick else [])]
     print(f"{len(paths)} claims, {given.jobs} at a time, into {results}", flush=True)
-    outcomes = run_all(paths, options, given.jobs, lambda path: expected(path, RESULTS), lambda s: print(s, flush=True))
+    with backend_of(given):
+        outcomes = run_all(
+            paths, options, given.jobs, lambda path: expected(path, RESULTS), lambda s: print(s, flush=True)
+        )
     return [outcome.name for outcome in outcomes if outcome.code != 0]
+
+
+def backend_of(given: argparse.Namespace) -> AbstractContextManager[Any]:
+    """Where joblib starts the scripts."""
+    if given.backend is None:
+        return nullcontext()
+    from joblib import parallel_config
+
+    if given.backend == "ray":
+        from ray.util.joblib import register_ray
+
+        register_ray()
+    options = {} if given.scheduler is None else {"scheduler_host": given.scheduler}
+    config: AbstractContextManager[Any] = parallel_config(given.backend, n_jobs=given.jobs, **options)
+    return config
 
 
 if __name__ == "__main__":

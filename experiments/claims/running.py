@@ -1,14 +1,18 @@
-"""Every claim's script as a process of its own, a few at a time; one that fails does not stop the others."""
+"""Every claim's script as a process of its own, a few at a time; one that fails does not stop the others.
+
+They are started by joblib: from threads of this process, or where ``joblib.parallel_config(backend=...)`` says. Workers
+of a cluster must find this checkout, the results and an environment like this one at the same paths.
+"""
 
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 MARK = 'if __name__ == "__main__":'  # the line by which a script ends, and what it imports does not
 UNKNOWN = 180.0  # seconds, of a script that has never run
@@ -49,18 +53,25 @@ def expected(path: Path, results: Path) -> float:
     return float(json.loads(before.read_text(encoding="utf-8"))["seconds"]) if before.exists() else UNKNOWN
 
 
-def run_one(path: Path, options: Sequence[str]) -> Outcome:
+def _outcomes(paths: Iterable[Path], options: Sequence[str], jobs: int) -> Iterator[Outcome]:
     """One thread a process: with several processes beside each other more would be in each other's way."""
-    began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, str(path), *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    words = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    return Outcome(path.stem, done.returncode, time.perf_counter() - began, words[-1] if words else "")
+    from joblib import Parallel, delayed
+
+    def run_one(name: str, command: list[str]) -> tuple[str, int, float, str]:
+        # A function within another is sent as its code, so that a worker needs nothing of this file.
+        began = time.perf_counter()
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+        words = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+        return name, done.returncode, time.perf_counter() - began, words[-1] if words else ""
+
+    how: dict[str, Any] = {"n_jobs": jobs, "prefer": "threads", "batch_size": 1, "pre_dispatch": "all"}
+    try:
+        parallel = Parallel(**how, return_as="generator_unordered")
+    except ValueError:  # a backend that has results at the end alone
+        parallel = Parallel(**how)
+    calls = (delayed(run_one)(path.stem, [sys.executable, str(path), *options]) for path in paths)
+    return (Outcome(*each) for each in parallel(calls))
 
 
 def run_all(
@@ -74,10 +85,9 @@ def run_all(
     seconds = {path.stem: estimate(path) for path in paths}
     queue = sorted(paths, key=lambda path: -seconds[path.stem])
     outcomes: list[Outcome] = []
-    with ThreadPoolExecutor(jobs) as pool:
-        for future in as_completed([pool.submit(run_one, path, options) for path in queue]):
-            outcomes.append(future.result())
-            say(_line(outcomes, seconds, jobs))
+    for outcome in _outcomes(queue, options, jobs):
+        outcomes.append(outcome)
+        say(_line(outcomes, seconds, jobs))
     return outcomes
 
 

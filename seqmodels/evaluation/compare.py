@@ -14,8 +14,7 @@ from seqmodels.evaluation.comparison import Comparison
 from seqmodels.evaluation.fitting import DataParts, FitPlan, ModelResult, fit_and_score
 from seqmodels.evaluation.near_duplicates import near_duplicates
 from seqmodels.evaluation.parallel import Jobs, checked_jobs
-from seqmodels.evaluation.prequential import CodeLength, CodeLengths, joined_codes
-from seqmodels.evaluation.prequential import prequential as code_length_of
+from seqmodels.evaluation.prequential import CodeLength, CodeLengths, codes_of_each, joined_codes
 from seqmodels.evaluation.provenance import comparison_provenance
 from seqmodels.evaluation.reference import Reference, fit_reference
 from seqmodels.evaluation.search import Grid, Search, trials_frame
@@ -146,7 +145,7 @@ def compare(
     codes = None
     if prequential and parts.train is not None:
         blocks = DEFAULT_BLOCKS if prequential is True else int(prequential)
-        codes = _code_lengths(scored, parts.train, blocks, validation, on_progress)
+        codes = _code_lengths(scored, parts.train, blocks, validation, jobs, on_progress)
         per_unit = {} if codes is None else dict(zip(codes.frame["model"], codes.frame["nats_per_unit"], strict=True))
         frame["code_length"] = frame["model"].map(per_unit).astype(float)
     near = near_duplicates(parts.test.scored, None if parts.train is None else parts.train.scored)
@@ -183,19 +182,27 @@ def compare(
 
 
 def _code_lengths(
-    scored: Mapping[str, ModelResult], train: Data, blocks: int, validation: Any, progress: Callable[[str], None]
+    scored: Mapping[str, ModelResult],
+    train: Data,
+    blocks: int,
+    validation: Any,
+    jobs: Jobs,
+    progress: Callable[[str], None],
 ) -> CodeLengths | None:
     """What the training part costs under each model; a model that cannot be fitted to a part of it is warned of."""
     rule = "auto" if validation is not None else None  # held-out sequences would be a help that the code must not have
+    models = {name: result.model for name, result in scored.items()}
     codes: dict[str, CodeLength] = {}
-    for name, result in scored.items():
-        try:
-            codes[name] = code_length_of(result.model, train.X, train.y, blocks=blocks, validation=rule)
-        except ValueError as error:
-            warnings.warn(f"{name} has no code length: {error}", stacklevel=3)
-            continue
-        progress(f"{name}, coded from nothing: {codes[name]!r}")
-    return joined_codes(codes) if codes else None
+    try:
+        for name, code in codes_of_each(models, train, blocks, rule, None, jobs):
+            if isinstance(code, ValueError):
+                warnings.warn(f"{name} has no code length: {code}", stacklevel=3)
+                continue
+            codes[name] = code
+            progress(f"{name}, coded from nothing: {code!r}")
+    except ValueError as error:
+        warnings.warn(f"there are no code lengths: {error}", stacklevel=3)
+    return joined_codes({name: codes[name] for name in models if name in codes}) if codes else None
 
 
 DEFAULT_BLOCKS = 8

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ import numpy as np
 
 from seqmodels.distributed import LostProcessError
 from seqmodels.encodings import Encoding, Symbols
+from seqmodels.evaluation import parallel
 from seqmodels.evaluation.search import FAILURES
 from seqmodels.measure import Measure, check_comparable
 from seqmodels.model import SequenceModel
-from seqmodels.preparation import Data
+from seqmodels.preparation import Data, Setting
 from seqmodels.sequences import Item, Sequences
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ def prequential(
     blocks: int = 8,
     validation: Any = "auto",
     reference: Moments | None = None,
+    n_jobs: parallel.Jobs = 1,
 ) -> CodeLength:
     """Code length of all of ``X``, in its order, by a model that is fitted again and again to what came before.
 
@@ -125,6 +128,8 @@ def prequential(
         validation: as in ``fit``, within each fit: ``"auto"`` or None.
         reference: mean and standard deviation of the Gaussians, each a number or ``(D,)``, in raw units; of counts the
             mean. None: those of all of the data, the same for every model.
+        n_jobs: blocks whose fits are side by side, or an ``Executor``, as of ``compare``. A block whose process was
+            killed is coded by the reference.
 
     Raises:
         ValueError: fewer than two blocks; data too short for two; no fit succeeded.
@@ -135,28 +140,11 @@ def prequential(
     >>> code.nats < 0.3 * 400 * math.log(256)
     True
     """
-    if not isinstance(model, SequenceModel):
-        raise ValueError(f"model is {model!r}; pass a SequenceModel, such as HMM(4)")
-    if not (isinstance(blocks, int | np.integer) and blocks >= 2):
-        raise ValueError(f"blocks is {blocks!r}; pass a whole number, at least 2")
-    data = Data.of(X, y)
-    parts = list(_blocks(data, int(blocks)))
-    if len(parts) < 2:
-        raise ValueError("the data are too short for two blocks; pass two sequences, or steps, or more")
-    known = _with_known_alphabet(model, data)
-    coded = [_Coded(block, math.nan, 0.0, "") for block in parts[:1]]
-    fitted: SequenceModel | None = None
-    for block in parts[1:]:
-        result, last = _coded(known, data, block, validation)
-        coded.append(result)
-        fitted = last or fitted
-    if fitted is None:
-        raise ValueError(f"no fit succeeded; the last one: {coded[-1].error}")
-    reference_of = _reference(fitted, data, reference)
-    rows = [_row(each, reference_of(each.block)) for each in coded]
-    import pandas as pd
-
-    return CodeLength(pd.DataFrame(rows), data.scored.unit, fitted.measure_)
+    jobs = parallel.checked_jobs(n_jobs, has_seconds=False)
+    ((_, code),) = codes_of_each({"": model}, Data.of(X, y), blocks, validation, reference, jobs)
+    if isinstance(code, ValueError):
+        raise code
+    return code
 
 
 def prequential_code_lengths(
@@ -167,13 +155,14 @@ def prequential_code_lengths(
     blocks: int = 8,
     validation: Any = "auto",
     reference: Moments | None = None,
+    n_jobs: parallel.Jobs = 1,
     progress: Callable[[str], None] | None = None,
 ) -> CodeLengths:
     """``prequential`` of each of several models, on the same blocks: the shortest code first.
 
     Args:
         models: by name; they stay as they are.
-        X, y, blocks, validation, reference: as of ``prequential``.
+        X, y, blocks, validation, reference, n_jobs: as of ``prequential``; the fits of all models are side by side.
         progress: called with a line of text as each model is done.
 
     Raises:
@@ -187,12 +176,70 @@ def prequential_code_lengths(
     """
     if not models:
         raise ValueError("there are no models; pass a dictionary {name: model}")
-    codes = {}
-    for name, model in models.items():
-        codes[name] = prequential(model, X, y, blocks=blocks, validation=validation, reference=reference)
+    jobs = parallel.checked_jobs(n_jobs, has_seconds=False)
+    codes: dict[str, CodeLength] = {}
+    for name, code in codes_of_each(models, Data.of(X, y), blocks, validation, reference, jobs):
+        if isinstance(code, ValueError):
+            raise code
+        codes[name] = code
         if progress is not None:
-            progress(f"{name}: {codes[name]!r}")
-    return joined_codes(codes)
+            progress(f"{name}: {code!r}")
+    return joined_codes({name: codes[name] for name in models})
+
+
+def codes_of_each(
+    models: Mapping[str, SequenceModel],
+    data: Data,
+    blocks: int,
+    validation: Any,
+    reference: Moments | None,
+    jobs: parallel.Jobs,
+) -> Iterator[tuple[str, CodeLength | ValueError]]:
+    """``prequential`` of each model, or why there is none, as they are done; all fits side by side as ``jobs`` says.
+
+    Raises:
+        ValueError: what is wrong with the data or the arguments, and so with all models alike.
+    """
+    for model in models.values():
+        if not isinstance(model, SequenceModel):
+            raise ValueError(f"model is {model!r}; pass a SequenceModel, such as HMM(4)")
+    if not (isinstance(blocks, int | np.integer) and blocks >= 2):
+        raise ValueError(f"blocks is {blocks!r}; pass a whole number, at least 2")
+    first, *later = _blocks(data, int(blocks))
+    if not later:
+        raise ValueError("the data are too short for two blocks; pass two sequences, or steps, or more")
+    known = {name: _with_known_alphabet(model, data) for name, model in models.items()}
+    tasks = [
+        ((name, k), partial(_coded, model, data, block, validation))
+        for name, model in known.items()
+        for k, block in enumerate(later)
+    ]
+    if jobs != 1:
+        tasks.sort(key=lambda task: -task[0][1])  # the longest first
+    coded: dict[str, dict[int, tuple[_Coded, Setting | None]]] = {name: {} for name in models}
+    for (name, k), outcome in parallel.run(tasks, jobs):
+        if isinstance(outcome, parallel.LostWorker):
+            coded[name][k] = _Coded(later[k], math.nan, math.nan, outcome.error), None
+        else:
+            coded[name][k] = outcome
+        if len(coded[name]) == len(later):
+            each = [coded[name][i] for i in range(len(later))]
+            yield name, _code_length(first, each, data, reference)
+
+
+def _code_length(
+    first: _Block, coded: list[tuple[_Coded, Setting | None]], data: Data, reference: Moments | None
+) -> CodeLength | ValueError:
+    """Of one model, from its blocks after the first and what it read them by."""
+    settings = [setting for _, setting in coded if setting is not None]
+    if not settings:
+        return ValueError(f"no fit succeeded; the last one: {coded[-1][0].error}")
+    reference_of = _reference(settings[-1], data, reference)
+    every = [_Coded(first, math.nan, 0.0, ""), *(each for each, _ in coded)]
+    rows = [_row(each, reference_of(each.block)) for each in every]
+    import pandas as pd
+
+    return CodeLength(pd.DataFrame(rows), data.scored.unit, settings[-1].measure)
 
 
 def joined_codes(codes: Mapping[str, CodeLength]) -> CodeLengths:
@@ -277,8 +324,10 @@ class _Coded:
     error: str
 
 
-def _coded(model: SequenceModel, data: Data, block: _Block, validation: Any) -> tuple[_Coded, SequenceModel | None]:
-    """What the block costs under the model fitted to all before it, and that model; None where no fit was possible."""
+def _coded(model: SequenceModel, data: Data, block: _Block, validation: Any) -> tuple[_Coded, Setting | None]:
+    """What the block costs under the model fitted to all before it, and how that reads; None where no fit was
+    possible.
+    """
     began = time.perf_counter()
     clone = model.clone()
     try:
@@ -297,7 +346,7 @@ def _coded(model: SequenceModel, data: Data, block: _Block, validation: Any) -> 
         raise
     except FAILURES as error:
         return _Coded(block, math.nan, time.perf_counter() - began, f"{type(error).__name__}: {error}"), None
-    return _Coded(block, nats, time.perf_counter() - began, ""), clone
+    return _Coded(block, nats, time.perf_counter() - began, ""), clone._setting()
 
 
 def _log_prob(model: SequenceModel, data: Data, block: _Block) -> float:
@@ -346,12 +395,12 @@ def _is_learned(encoding: Any) -> bool:
     return bool(encoding == "auto")
 
 
-def _reference(model: SequenceModel, data: Data, moments: Moments | None) -> Callable[[_Block], float]:
+def _reference(setting: Setting, data: Data, moments: Moments | None) -> Callable[[_Block], float]:
     """Nats of a block under the reference."""
     scored = data.scored
-    with_end = model.length_ == "stop"
+    with_end = setting.measure.length == "stop"
     if scored.kind == "vectors":
-        density = _Density.of(model.encoding_, scored, moments)
+        density = _Density.of(setting.encoding, scored, moments)
 
         def of_vectors(block: _Block) -> float:
             if block.of_one:
@@ -361,7 +410,7 @@ def _reference(model: SequenceModel, data: Data, moments: Moments | None) -> Cal
             return -sum(density.log_prob(item) for item in items)
 
         return of_vectors
-    size = N_BYTES if scored.kind == "text" else model.encoding_.size
+    size = N_BYTES if scored.kind == "text" else setting.encoding.size
 
     def of_symbols(block: _Block) -> float:
         n_ends = (block.is_last if block.of_one else block.stop - block.start) if with_end else 0

@@ -21,6 +21,22 @@ X, _ = sm.data.hmm_draws(24, 12, n_states=2, n_symbols=3, random_state=0)
 TRAIN, TEST = X.split(0.4, random_state=1)
 
 
+class Losing(ThreadPoolExecutor):
+    """Fails the tasks of one key, as a cluster does whose worker was killed."""
+
+    def __init__(self, n: int, *, lost: Any) -> None:
+        super().__init__(n)
+        self.lost = lost
+
+    def submit(self, function: Any, key: Any, *arguments: Any, **options: Any) -> Future[Any]:
+        future = super().submit(function, key, *arguments, **options)
+        if key != self.lost:
+            return future
+        lost: Future[Any] = Future()
+        lost.set_exception(RuntimeError("worker died"))
+        return lost
+
+
 def models() -> dict[str, sm.SequenceModel]:
     return {"hmm": sm.HMM(1, max_iter=3, device="cpu"), "bigram": sm.NGram(2), "lstm": sm.LSTM(d_model=4, max_steps=2)}
 
@@ -49,6 +65,29 @@ def test_the_choice_is_the_same() -> None:
     one, two = [sm.choose(sm.NGram(1), X, folds=2, order=[1, 2, 3], n_jobs=n) for n in (1, 2)]
     assert one.frame.drop(columns="seconds").equals(two.frame.drop(columns="seconds"))
     assert_array_equal(one.model.log_prob(TEST), two.model.log_prob(TEST))
+
+
+def test_code_lengths_are_those_of_one_process() -> None:
+    some = {"hmm": sm.HMM(2, max_iter=3, n_init=1), "bigram": sm.NGram(2)}
+    one, two = [sm.prequential_code_lengths(some, X, blocks=4, n_jobs=n) for n in (1, 2)]
+    assert one.frame.drop(columns="seconds").equals(two.frame.drop(columns="seconds"))
+    assert one.blocks.drop(columns="seconds").equals(two.blocks.drop(columns="seconds"))
+    compared = sm.compare(some, TRAIN, test=TEST, prequential=4, n_jobs=2)
+    alone = sm.prequential(sm.NGram(2), TRAIN, blocks=4)
+    assert compared.frame.set_index("model").loc["bigram", "code_length"] == alone.nats_per_unit
+
+
+def test_a_lost_block_is_coded_by_the_reference() -> None:
+    with Losing(1, lost=("", 1)) as executor:
+        code = sm.prequential(sm.NGram(2), X, blocks=4, n_jobs=executor)
+    lost = code.frame.iloc[2]
+    assert lost["error"] == "RuntimeError: worker died"
+    assert lost["nats"] == lost["reference_nats"]
+    assert (
+        code.frame.drop(columns="seconds")
+        .drop(2)
+        .equals(sm.prequential(sm.NGram(2), X, blocks=4).frame.drop(columns="seconds").drop(2))
+    )
 
 
 def test_a_killed_process_loses_its_model_alone() -> None:
@@ -103,18 +142,7 @@ def test_the_number_of_jobs_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_executor_runs_tasks_and_a_lost_one_is_lost_alone() -> None:
-    class Losing(ThreadPoolExecutor):
-        """Fails the tasks of one key, as a cluster does whose worker was killed."""
-
-        def submit(self, function: Any, key: Any, *arguments: Any, **options: Any) -> Future[Any]:
-            future = super().submit(function, key, *arguments, **options)
-            if key != "b":
-                return future
-            lost: Future[Any] = Future()
-            lost.set_exception(RuntimeError("worker died"))
-            return lost
-
-    with Losing(1) as executor:
+    with Losing(1, lost="b") as executor:
         assert parallel.checked_jobs(executor, has_seconds=True) is executor
         tasks = [(key, partial(len, key)) for key in ("a", "b", "cc")]
         results = dict(parallel.run(tasks, executor))

@@ -1,7 +1,9 @@
+import sys
 from pathlib import Path
 
 import pytest
 import running
+from joblib import parallel_config
 from running import chosen, expected, run_all, scripts
 
 GOOD = 'import sys\nif __name__ == "__main__":\n    print("first")\n    print("held", *sys.argv[1:])\n'
@@ -43,6 +45,14 @@ def test_one_that_fails_does_not_stop_the_others(folder: Path) -> None:
     assert said[0].startswith("[1/2, about 0.0 min left] bad")  # thirty seconds, at the pace of sixty that took none
     assert "FAILED with exit code 1: ArithmeticError" in said[0]
     assert said[1].startswith("[2/2] good")
+
+
+def test_workers_elsewhere_need_nothing_of_this_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sent to joblib's processes as to those of a cluster, which cannot import what stands beside the scripts."""
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not path.endswith("claims")])
+    with parallel_config("loky"):
+        (outcome,) = run_all([folder / "good.py"], ["--quick"], 2, lambda path: 1.0, lambda line: None)
+    assert (outcome.name, outcome.code, outcome.words) == ("good", 0, "held --quick")
 
 
 def test_time_is_expected_to_be_what_it_was(tmp_path: Path) -> None:

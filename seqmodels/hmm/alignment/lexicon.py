@@ -7,7 +7,7 @@ share one count there and are told apart as in the coarser one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -33,7 +33,7 @@ class ContextOrder:
         """
         codes = ids
         for column in self.columns:
-            codes = codes * (n_source + 2) + windows[..., column]
+            codes = codes * np.int64(n_source + 2) + windows[..., column]
         return np.where(ids == UNKNOWN, UNKNOWN, codes)
 
 
@@ -83,19 +83,32 @@ class BackoffLexicon:
         codes = order.codes(ids, windows, self.n_source)
         if not order.previous:
             return codes
-        return np.where(codes == UNKNOWN, UNKNOWN, codes * (self.n_target + 1) + previous)
+        return np.where(codes == UNKNOWN, UNKNOWN, codes * np.int64(self.n_target + 1) + previous)
 
-    def context_ids(self, windows: np.ndarray, previous: np.ndarray) -> Iterator[np.ndarray]:
-        """The ids of contexts in each table."""
-        ids = np.zeros(np.broadcast_shapes(windows.shape[:-1], previous.shape), np.int64)
-        for table, order in zip(self.tables, self.orders, strict=False):
-            ids = find(table.contexts, self.codes(order, ids, windows, previous))
+    @property
+    def n_of_source(self) -> int:
+        """How many of the tables, the first, have contexts that the source alone decides."""
+        orders = self.orders[: len(self.tables)]
+        return next((k for k, order in enumerate(orders) if order.previous), len(orders))
+
+    def context_ids(
+        self, windows: np.ndarray, previous: np.ndarray, known: Sequence[np.ndarray] = ()
+    ) -> Iterator[np.ndarray]:
+        """The ids of contexts in each table; those in the first may be ``known``."""
+        ids = np.zeros(np.broadcast_shapes(windows.shape[:-1], previous.shape), np.int32)
+        for k, (table, order) in enumerate(zip(self.tables, self.orders, strict=False)):
+            ids = known[k] if k < len(known) else find(table.contexts, self.codes(order, ids, windows, previous))
             yield ids
 
     def probability(self, windows: np.ndarray, previous: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Of symbols ``y``; all shapes broadcast, ``windows`` with a last axis more."""
-        p = np.full(np.broadcast_shapes(windows.shape[:-1], previous.shape, y.shape), 1 / self.n_target)
-        for table, ids in zip(self.tables, self.context_ids(windows, previous), strict=True):
+        shape = np.broadcast_shapes(windows.shape[:-1], previous.shape)
+        return self.probability_in(self.context_ids(windows, previous), y, shape)
+
+    def probability_in(self, contexts: Iterable[np.ndarray], y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Of symbols ``y`` in contexts whose ids in each table are known; of ``shape``, if there are no tables."""
+        p: np.ndarray = np.full(np.broadcast_shapes(shape, y.shape), 1 / self.n_target)
+        for table, ids in zip(self.tables, contexts, strict=True):
             p = refined(table, ids, y, p, self.n_target)
         return p
 
@@ -165,16 +178,16 @@ class SummedLexicon:
             ends.append(np.searchsorted(table.pairs, np.arange(len(table.contexts) + 1) * n))
         return cls(lexicon, tuple(excess), tuple(ends))
 
-    def sums(self, windows: np.ndarray, previous: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """``(n, V)`` of ``windows (n, S, window)``, ``previous (n,)`` and ``weights (n, S)``."""
+    def sums(self, contexts: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
+        """``(n, V)`` of the ids ``(n, S)`` of contexts in each table, and ``weights (n, S)``."""
         n_target = self.lexicon.n_target
         factor, total = weights.astype(np.float64), np.zeros(len(weights) * n_target)
-        each = list(self.lexicon.context_ids(windows, previous[:, None]))
-        for k in range(len(each) - 1, -1, -1):
-            table, ids = self.lexicon.tables[k], each[k]
+        for k in range(len(contexts) - 1, -1, -1):
+            table, ids = self.lexicon.tables[k], contexts[k]
             row, position = np.nonzero(ids != UNKNOWN)
             known = ids[row, position]
-            first, count = self.ends[k][known], np.diff(self.ends[k])[known]
+            first = self.ends[k][known]
+            count = self.ends[k][known + 1] - first
             pair = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
             cell = np.repeat(row, count) * n_target + table.pairs[pair] % n_target
             value = np.repeat(factor[row, position], count) * self.excess[k][pair]
@@ -202,18 +215,18 @@ def _checked(arrays: Mapping[str, np.ndarray], n_before: int, base: int, n_targe
 
 def refined(table: ContextTable, ids: np.ndarray, y: np.ndarray, coarser: np.ndarray, n_target: int) -> np.ndarray:
     """From the probabilities of ``y`` in coarser contexts to those in the contexts ``ids`` of a table."""
-    pair = find(table.pairs, np.where(ids == UNKNOWN, UNKNOWN, ids * n_target + y))
+    pair = find(table.pairs, np.where(ids == UNKNOWN, UNKNOWN, ids * np.int64(n_target) + y))
     rest = np.where(ids == UNKNOWN, 1.0, table.rest[ids]) * coarser
     p: np.ndarray = np.where(pair == UNKNOWN, rest, table.p[pair])
     return p
 
 
 def find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The index of each code in a sorted table, ``UNKNOWN`` where it is not there."""
+    """The index, int32, of each code in a sorted table, ``UNKNOWN`` where it is not there."""
     size = int(table[-1]) + 1
     if size < DENSE * codes.size:
         index = np.full(size + 1, UNKNOWN, np.int32)  # the last for codes below zero or beyond the table
         index[table] = np.arange(len(table), dtype=np.int32)
         return index[np.where((codes < 0) | (codes >= size), size, codes)]
-    index = np.minimum(np.searchsorted(table, codes), len(table) - 1)
-    return np.where(table[index] == codes, index, UNKNOWN)
+    index = np.minimum(np.searchsorted(table, codes), len(table) - 1).astype(np.int32)
+    return np.where(table[index] == codes, index, np.int32(UNKNOWN))
