@@ -144,6 +144,18 @@ def transformer(sm: Any, case: dict[str, Any]) -> float:
     return float(model.history_["log_prob"].iloc[-1])
 
 
+def compare(sm: Any, case: dict[str, Any]) -> float:
+    """The difference of two models on the last tenth, each fitted to the rest: stepwise EM, and three steps of an LSTM."""
+    x = sm.data.on_disk(case["path"])
+    train, test = x.split(0.1)
+    observation = sm.GaussianMixture(1) if x.kind == "vectors" else "auto"
+    models = {
+        "hmm": sm.HMM(8, observation=observation, algorithm="stepwise", max_iter=1),
+        "lstm": sm.LSTM(d_model=64, max_steps=3, observation=observation),
+    }
+    return float(sm.compare(models, train, test=test).frame.set_index("model")["difference"]["lstm"])
+
+
 def ngram(sm: Any, case: dict[str, Any]) -> float:
     """All 5-grams of bytes."""
     return float(sm.NGram(5).fit(sm.data.on_disk(case["path"])).history_["log_prob"].iloc[-1])
@@ -172,7 +184,7 @@ def tiny(sm: Any, case: dict[str, Any], name: str) -> float:
     return round(seconds[0] / seconds[1], 2)
 
 
-VECTORS = {"hmm stepwise": stepwise, "hmm score": score, "lstm": lstm, "transformer": transformer}
+VECTORS = {"hmm stepwise": stepwise, "hmm score": score, "lstm": lstm, "transformer": transformer, "compare": compare}
 TEXTS = {"ngram fit": ngram, "ngram fit and score": ngram_score}
 TINY = {f"tiny {name}": (lambda sm, case, name=name: tiny(sm, case, name)) for name in ("hmm", "ngram", "lstm")}
 

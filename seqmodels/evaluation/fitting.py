@@ -19,7 +19,7 @@ from seqmodels.distributed import LostProcessError
 from seqmodels.evaluation import parallel
 from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.search import FAILURES, Search, Trial, best_of, cross_validation_folds, in_words, run_trial
-from seqmodels.mapped import total
+from seqmodels.mapped import parts_of, total
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
@@ -332,13 +332,14 @@ def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
 def _refuse_nan(steps: list[np.ndarray], scored: Sequences) -> None:
     """Raise ``ValueError`` for NaN and +inf; -inf is a valid log-probability."""
     for name, of_sequence in zip(scored.names, steps, strict=True):
-        bad = np.isnan(of_sequence) | (of_sequence == np.inf)
-        if bad.any():
-            t = int(np.argmax(bad))
-            raise ValueError(
-                f"log p is {of_sequence[t]} at step {t} of test sequence {name}, which is no figure to compare; look "
-                'for extreme values in the data or in the weights, or compute in dtype="float64"'
-            )
+        for start, part in parts_of(of_sequence):
+            bad = np.isnan(part) | (part == np.inf)
+            if bad.any():
+                t = int(np.argmax(bad))
+                raise ValueError(
+                    f"log p is {part[t]} at step {start + t} of test sequence {name}, which is no figure to compare; "
+                    'look for extreme values in the data or in the weights, or compute in dtype="float64"'
+                )
 
 
 def _training_sample(train: Data, n_units: int) -> Data:

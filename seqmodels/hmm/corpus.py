@@ -34,6 +34,7 @@ Item = TypeVar("Item")
 ELEMENTS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}  # of a batch, frames times densities of each: bounds memory
 # Of a batch that is read from disk, frames times densities of each, or times features in float64: bounds memory.
 ELEMENTS_FROM_DISK = 1 << 22
+ELEMENTS_READ = 1 << 18  # of them, read and encoded at once
 MAX_SUBSEQUENCES = 1 << 17  # of all data on disk: each is an object
 SIDE_BY_SIDE = 32  # subsequences in a mini-batch of one long sequence: enough for matrix products to be fast
 WARM_UP = 200  # frames before and after a subsequence whose statistics do not count
@@ -212,9 +213,7 @@ class Corpus:
     def _pack(self, parts: list[Subsequence], scratch: Scratch) -> PackedBatch:
         segments = Segments.fastest([len(part) for part in parts], self.n_states, self.dtype, self.device)
         pack = segments.packing.pack
-        frames = np.concatenate([self.sequences[p.sequence][p.first : p.stop] for p in parts])
-        values = torch.as_tensor(frames, device=self.device)
-        x = pack(values.to(self.dtype) if values.is_floating_point() else values)
+        x = pack(self._frames(parts).to(self.device))
         past = states = None
         if self.n_past:
             past_frames = np.concatenate([_past(self.sequences[p.sequence], p, self.n_past) for p in parts])
@@ -229,6 +228,24 @@ class Corpus:
         indices = [p.sequence for p in parts]
         common_weight = self.weights[indices[0]]
         return PackedBatch(x, past, segments, common_weight, indices, scratch, states)
+
+    def _frames(self, parts: list[Subsequence]) -> Tensor:
+        """``(N, ...)`` the frames of the parts one after the other, floats in the precision of the computation.
+
+        What is on disk is converted slice by slice: next to the result only a slice is in memory, in float64.
+        """
+        if not self.is_on_disk:
+            values = torch.as_tensor(np.concatenate([self.sequences[p.sequence][p.first : p.stop] for p in parts]))
+            return values.to(self.dtype) if values.is_floating_point() else values
+        shape = self.sequences[0].shape[1:]
+        frames = torch.empty((sum(map(len, parts)), *shape), dtype=self.dtype if shape else torch.int64)
+        size, row = max(1, ELEMENTS_READ // math.prod(shape)), 0
+        for part in parts:
+            for t in range(part.first, part.stop, size):
+                read = np.asarray(self.sequences[part.sequence][t : min(t + size, part.stop)])
+                frames[row : row + len(read)] = torch.from_numpy(read)
+                row += len(read)
+        return frames
 
     def mini_batches(self, n: int, generator: torch.Generator, *, may_cut: bool = True) -> list[MiniBatch]:
         """``n`` of about as many frames each, of subsequences from all over the data; ``may_cut`` long sequences."""
