@@ -145,7 +145,7 @@ def transformer(sm: Any, case: dict[str, Any]) -> float:
 
 
 def compare(sm: Any, case: dict[str, Any]) -> float:
-    """The difference of two models on the last tenth, each fitted to the rest: stepwise EM, and three steps of an LSTM."""
+    """The difference on the last tenth of two models fitted to the rest: stepwise EM, and three steps of an LSTM."""
     x = sm.data.on_disk(case["path"])
     train, test = x.split(0.1)
     observation = sm.GaussianMixture(1) if x.kind == "vectors" else "auto"

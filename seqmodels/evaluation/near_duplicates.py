@@ -142,7 +142,7 @@ def _windows(codes: np.ndarray, k: int) -> np.ndarray:
             length += width
         shifted = np.minimum(np.arange(len(codes)) + width, len(codes) - 1)
         hashes, width = _mixed(hashes * _FACTOR + hashes[shifted]), 2 * width
-    return done[:n][changes[k - 1 :][:n] != changes[:n]]
+    return np.asarray(done[:n][changes[k - 1 :][:n] != changes[:n]])
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:

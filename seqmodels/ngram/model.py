@@ -199,7 +199,8 @@ class NGram(SinglePassModel):
 
 def _are_on_disk(examples: list[Example]) -> bool:
     """Whether they are read a block at a time; sources are read whole."""
-    return any(isinstance(e.values, OnDisk) for e in examples) and all(e.source is None for e in examples)
+    types: set[type] = {type(e.values) for e in examples}
+    return OnDisk in types and all(e.source is None for e in examples)
 
 
 def _hold_out(examples: list[Example], random_state: int) -> tuple[list[Example], list[Example]]:
