@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, Literal, cast
@@ -94,6 +96,18 @@ class OnDisk:
             return
         for t, part in self.item.blocks():
             yield t, np.broadcast_to(self.encoding.log_det(part), len(part))
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Put off the search for cycles while very many objects are made: it looks at all of them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True)
@@ -315,7 +329,8 @@ class Setting:
             ]
         else:
             encoded = self.encoding.encode_all(data.scored)
-            examples = list(map(Example, encoded, sources, weights, repeat(0.0), n_units, states))
+            with no_garbage_collection():
+                examples = list(map(Example, encoded, sources, weights, repeat(0.0), n_units, states))
         clusters = cluster_numbers(data)
         if clusters is None:
             return examples

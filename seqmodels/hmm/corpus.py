@@ -184,7 +184,8 @@ class Corpus:
     @cached_property
     def is_on_disk(self) -> bool:
         """Whether any of the sequences is, so that what is read at once has to be bounded."""
-        return any(isinstance(x, OnDisk) for x in self.sequences)
+        types: set[type] = set(map(type, self.sequences))
+        return OnDisk in types
 
     def _used(self) -> list[int]:
         """The sequences that have a weight."""
