@@ -28,6 +28,7 @@ import numpy as np
 RESULTS = Path(__file__).resolve().parent / "results" / "large_data.csv"
 N_FEATURES = 64
 N_BLOCKS, BLOCK = 64, 2000  # of frames that are not zero
+SECONDS_BETWEEN_LOOKS = 0.01  # at the memory of a process
 N_CHAINS = 2000  # of words, drawn side by side
 COLUMNS = ("case", "size", "unit", "seconds", "peak", "imported", "anonymous", "figure")
 
@@ -37,8 +38,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", type=float, nargs="*", default=[0.25, 1, 5, 20], help="GB of vectors")
     parser.add_argument("--texts", type=float, nargs="*", default=[20, 200], help="MB of text")
-    parser.add_argument("--tiny", type=float, nargs="*", default=[1e5], help="sequences of five symbols")
-    parser.add_argument("--cases", nargs="*", default=[*VECTORS, *TEXTS, *TINY])
+    parser.add_argument(
+        "--tiny", type=float, nargs="*", default=[1e6], help="sequences of 5 of 50, or 100,000, symbols"
+    )
+    parser.add_argument("--cases", nargs="*", default=list(dict.fromkeys([*VECTORS, *TEXTS, *TINY])))
     parser.add_argument("--source", help="a text whose words are drawn")
     parser.add_argument("--out", default=str(RESULTS))
     parser.add_argument("--run", help=argparse.SUPPRESS)
@@ -67,20 +70,37 @@ def made(folder: Path, size: float, unit: str, source: str | None) -> Path:
 
 
 def in_process(case: dict[str, Any]) -> dict[str, Any]:
-    """The row of a case, from a process of its own."""
+    """The row of a case, from a process of its own.
+
+    Its high-water mark is read all the while, as ``compare`` sets it back to measure each model.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, "--run", json.dumps(case)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{case} failed:\n{done.stderr}")
-    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return row
+    peak = 0.0
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, env=environment, stdout=out, stderr=errors, text=True)
+        while process.poll() is None:
+            peak = max(peak, high_water_mark(process.pid))
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        out.seek(0), errors.seek(0)
+        if process.returncode:
+            raise RuntimeError(f"{case} failed:\n{errors.read()}")
+        row: dict[str, Any] = json.loads(out.read().splitlines()[-1])
+    return {**row, "peak": max(row["peak"], round(peak))}
+
+
+def high_water_mark(pid: int) -> float:
+    """Megabytes of a process; 0 if it has ended."""
+    try:
+        return resident("VmHWM", str(pid))
+    except (FileNotFoundError, StopIteration):
+        return 0.0
 
 
 def add_row(path: Path, row: dict[str, Any]) -> None:
     """In the place of an earlier one of the same case and size."""
     rows = list(csv.DictReader(path.open())) if path.exists() else []
-    kept = [r for r in rows if (r["case"], float(r["size"])) != (row["case"], row["size"])]
+    kept = [r for r in rows if (r["case"], float(r["size"]), r["unit"]) != (row["case"], row["size"], row["unit"])]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -112,9 +132,9 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def resident(field: str) -> float:
+def resident(field: str, pid: str = "self") -> float:
     """Megabytes, of a line such as ``VmHWM:  120340 kB``."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
 
 
@@ -144,6 +164,18 @@ def transformer(sm: Any, case: dict[str, Any]) -> float:
     return float(model.history_["log_prob"].iloc[-1])
 
 
+def compare(sm: Any, case: dict[str, Any]) -> float:
+    """The difference on the last tenth of two models fitted to the rest: stepwise EM, and three steps of an LSTM."""
+    x = sm.data.on_disk(case["path"])
+    train, test = x.split(0.1)
+    observation = sm.GaussianMixture(1) if x.kind == "vectors" else "auto"
+    models = {
+        "hmm": sm.HMM(8, observation=observation, algorithm="stepwise", max_iter=1),
+        "lstm": sm.LSTM(d_model=64, max_steps=3, observation=observation),
+    }
+    return float(sm.compare(models, train, test=test).frame.set_index("model")["difference"]["lstm"])
+
+
 def ngram(sm: Any, case: dict[str, Any]) -> float:
     """All 5-grams of bytes."""
     return float(sm.NGram(5).fit(sm.data.on_disk(case["path"])).history_["log_prob"].iloc[-1])
@@ -155,14 +187,21 @@ def ngram_score(sm: Any, case: dict[str, Any]) -> float:
     return float(sm.NGram(5).fit(x).score(x))
 
 
-def tiny(sm: Any, case: dict[str, Any], name: str) -> float:
+def compare_ngrams(sm: Any, case: dict[str, Any]) -> float:
+    """What 5-grams gain over 3-grams on the last tenth, each counted on the rest."""
+    train, test = sm.data.on_disk(case["path"]).split(0.1)
+    frame = sm.compare({"3": sm.NGram(3), "5": sm.NGram(5)}, train, test=test).frame
+    return float(frame.set_index("model")["difference"]["5"])
+
+
+def tiny(sm: Any, case: dict[str, Any], name: str, n_symbols: int) -> float:
     """How many times longer fit and score take of sequences of five symbols than of the same symbols in long ones."""
     models = {
         "hmm": lambda: sm.HMM(8, max_iter=10, n_init=1),
         "ngram": lambda: sm.NGram(3),
         "lstm": lambda: sm.LSTM(d_model=64, max_steps=50),
     }
-    symbols = np.random.default_rng(0).integers(0, 50, int(case["size"]) * 5)
+    symbols = np.random.default_rng(0).integers(0, n_symbols, int(case["size"]) * 5)
     seconds = []
     for length in (5, 5000):
         x = list(symbols.reshape(-1, length))
@@ -172,9 +211,13 @@ def tiny(sm: Any, case: dict[str, Any], name: str) -> float:
     return round(seconds[0] / seconds[1], 2)
 
 
-VECTORS = {"hmm stepwise": stepwise, "hmm score": score, "lstm": lstm, "transformer": transformer}
-TEXTS = {"ngram fit": ngram, "ngram fit and score": ngram_score}
-TINY = {f"tiny {name}": (lambda sm, case, name=name: tiny(sm, case, name)) for name in ("hmm", "ngram", "lstm")}
+VECTORS = {"hmm stepwise": stepwise, "hmm score": score, "lstm": lstm, "transformer": transformer, "compare": compare}
+TEXTS = {"ngram fit": ngram, "ngram fit and score": ngram_score, "compare ngrams": compare_ngrams}
+TINY = {
+    f"{what} {name}": (lambda sm, case, name=name, n_symbols=n_symbols: tiny(sm, case, name, n_symbols))
+    for what, n_symbols in (("tiny", 50), ("wide", 100_000))
+    for name in ("hmm", "ngram", "lstm")
+}
 
 
 # -- files ---------------------------------------------------------------------------------------------------

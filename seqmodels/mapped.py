@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import mmap
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 BLOCK_BYTES = 1 << 23  # read at once, of what is in the file
 READ_AROUND = 1 << 21  # bytes: a system maps pages near those that were asked for, too
+MANY_OF_A_LENGTH = 32  # arrays, from which on they are summed together
 MAX_STEPS_IN_MEMORY = 1 << 22  # log-probabilities of one sequence; of longer ones they are written to a file
 
 
@@ -123,6 +124,24 @@ def parts_of(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         yield from array.blocks()
     else:
         yield 0, array
+
+
+def any_mapped(items: Iterable[Any]) -> bool:
+    """Whether one of them is a ``MappedArray``; of very many it takes no time."""
+    return MappedArray in set(map(type, items))
+
+
+def totals(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """``(n,)`` the ``total`` of each of n float64 arrays; those of one length are summed together, to the same bits."""
+    lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    different = np.unique(lengths)
+    if len(arrays) < MANY_OF_A_LENGTH * max(1, len(different)) or any_mapped(arrays):
+        return np.array([total(array) for array in arrays])
+    together, stops, result = np.concatenate(arrays), np.cumsum(lengths), np.empty(len(arrays))
+    for length in different.tolist():
+        rows = np.flatnonzero(lengths == length)
+        result[rows] = together[(stops[rows] - length)[:, None] + np.arange(length)].sum(axis=1)
+    return result
 
 
 def total(array: np.ndarray) -> float:

@@ -36,7 +36,7 @@ from seqmodels.generation import (
     predict_next,
     sample,
 )
-from seqmodels.mapped import total
+from seqmodels.mapped import totals
 from seqmodels.measure import Length, Measure, MemoryKind, Values
 from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable, argument_names
@@ -337,11 +337,11 @@ class SequenceModel(Configurable, ABC):
         examples = setting.examples(data, on_disk=self._reads_from_disk)
         names = "X" if data.y is None else "y"
         steps = checked_log_prob_steps(examples, self._steps, lambda some: in_float64(self)._steps(some), names)
-        return [setting.in_raw_units(item, s) for item, s in zip(data.scored, steps, strict=True)]
+        return setting.all_in_raw_units(data.scored, steps)
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
         """``(n,)`` nats of each sequence: the sum of its steps."""
-        return np.array([total(steps) for steps in self.log_prob_steps(X, y)])
+        return totals(self.log_prob_steps(X, y))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Nats per frame, byte or symbol: ``Σ log p / Σ units``. Higher is better."""

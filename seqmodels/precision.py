@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import torch
 
-from seqmodels.mapped import MappedArray, total
+from seqmodels.mapped import any_mapped, total
 from seqmodels.preparation import Example, OnDisk
 from seqmodels.sequences import MANY
 
@@ -67,14 +67,17 @@ def checked_log_prob_steps(
     Raises:
         ValueError: a log-probability that float64 cannot hold, by sequence and position.
     """
-    beyond = {i for i, e in enumerate(examples) if squares_exceed_float32(e.values) or squares_exceed_float32(e.source)}
+    vectors = (i for i, e in enumerate(examples) if e.values.ndim == 2 or e.source is not None)
+    beyond = {
+        i for i in vectors if squares_exceed_float32(examples[i].values) or squares_exceed_float32(examples[i].source)
+    }
     if not beyond:
         steps = score(examples)
     else:
         others = [e for i, e in enumerate(examples) if i not in beyond]
         steps_of_others = iter(score(others) if others else [])
         steps = [np.array([np.nan]) if i in beyond else next(steps_of_others) for i in range(len(examples))]
-    if len(steps) >= MANY and not any(isinstance(s, MappedArray) for s in steps):
+    if len(steps) >= MANY and not any_mapped(steps):
         if math.isfinite(np.concatenate(steps).sum()):  # and so is the sum of each
             return steps
     doubtful = [i for i, (e, s) in enumerate(zip(examples, steps, strict=True)) if not _is_certain(e, s)]

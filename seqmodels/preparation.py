@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from seqmodels.encodings import Bytes, Encoding, Features, Standardize, Symbols
-from seqmodels.mapped import MappedArray, write_steps
+from seqmodels.mapped import MappedArray, any_mapped, write_steps
 from seqmodels.measure import Length, Measure, Values, space_of
 from seqmodels.observations import Observation
 from seqmodels.sequences import UNITS, Item, Kind, Sequences, as_sequences, listed, symbols_of_all
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Example:
     """One encoded sequence: ``values`` are scored, ``source`` is what they are conditioned on.
 
@@ -93,6 +96,18 @@ class OnDisk:
             return
         for t, part in self.item.blocks():
             yield t, np.broadcast_to(self.encoding.log_det(part), len(part))
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Put off the search for cycles while very many objects are made: it looks at all of them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True)
@@ -302,15 +317,20 @@ class Setting:
     def examples(self, data: Data, *, on_disk: bool = False) -> list[Example]:
         """Encoded sequences; ``on_disk``: those that are memory-mapped are left there."""
         encoding = self.source_encoding if data.y is not None else None
-        sources = [None if encoding is None else encoding.encode(x) for x in data.X]
+        sources = [None] * len(data.X) if encoding is None else encoding.encode_all(data.X)
         states = [None] * len(data.X) if data.states is None else data.states
-        scored = zip(data.scored, sources, data.scored.n_units, data.weights, states, strict=True)
-        examples = [
-            self._on_disk(item, source, int(n), float(w), known)
-            if on_disk and isinstance(item, MappedArray) and self._reads_parts(item)
-            else self._example(item, source, int(n), float(w), known)
-            for item, source, n, w, known in scored
-        ]
+        weights, n_units = data.weights.tolist(), data.scored.n_units.tolist()
+        if self.encoding.has_log_det or any_mapped(data.scored):
+            examples = [
+                self._on_disk(item, source, n, w, known)
+                if on_disk and isinstance(item, MappedArray) and self._reads_parts(item)
+                else self._example(item, source, n, w, known)
+                for item, source, n, w, known in zip(data.scored, sources, n_units, weights, states, strict=True)
+            ]
+        else:
+            encoded = self.encoding.encode_all(data.scored)
+            with no_garbage_collection():
+                examples = list(map(Example, encoded, sources, weights, repeat(0.0), n_units, states))
         clusters = cluster_numbers(data)
         if clusters is None:
             return examples
@@ -335,6 +355,12 @@ class Setting:
         if not isinstance(log_dets, float) or log_dets != 0.0:
             log_det = float(np.sum(np.broadcast_to(log_dets, len(values))))
         return Example(values, source, weight, log_det, n_units, states)
+
+    def all_in_raw_units(self, sequences: Sequences, steps: list[np.ndarray]) -> list[np.ndarray]:
+        """``in_raw_units`` of each."""
+        if self.encoding.is_unit_wise and not self.encoding.has_log_det and not any_mapped(sequences):
+            return steps
+        return [self.in_raw_units(item, each) for item, each in zip(sequences, steps, strict=True)]
 
     def in_raw_units(self, item: Item, steps: np.ndarray) -> np.ndarray:
         """Encoded steps (and perhaps the end) of one sequence -> one log-probability a raw unit (and the end)."""

@@ -424,6 +424,8 @@ class Sequences(Sequence[Item]):
     @property
     def n_units(self) -> np.ndarray:
         """``(n,)`` length of each sequence in units of the raw data."""
+        if self.kind != "text":
+            return np.fromiter(map(len, self.items), np.int64, len(self.items))
         return np.array([len(x.encode()) if isinstance(x, str) else len(x) for x in self.items], dtype=np.int64)
 
     @property
@@ -942,7 +944,8 @@ def _checked_at_once(kind: Kind, raw: list[Any]) -> list[Item] | None:
     if (
         kind == "text"
         or len(raw) < MANY
-        or not all(type(x) is np.ndarray and x.ndim == n_axes and x.dtype == dtype and x.size for x in raw)
+        or set(map(type, raw)) != {np.ndarray}
+        or not all(x.ndim == n_axes and x.dtype == dtype and x.size for x in raw)
     ):
         return None
     if kind == "vectors" and len({x.shape[1] for x in raw}) > 1:

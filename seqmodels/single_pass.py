@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from seqmodels.mapped import totals
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.preparation import Example
@@ -71,7 +73,8 @@ class SinglePassModel(SequenceModel, ABC):
         )
 
     def _nats_per_unit(self, examples: list[Example]) -> float:
-        log_prob = sum(e.weight * float(steps.sum()) for e, steps in zip(examples, self._steps(examples), strict=True))
+        weights = (example.weight for example in examples)
+        log_prob = sum(map(operator.mul, weights, totals(self._steps(examples)).tolist()))
         return log_prob / n_weighted_units(examples) if examples else np.nan
 
     def _repeated(self, examples: list[Example]) -> list[Example]:

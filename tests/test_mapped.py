@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from seqmodels import mapped
-from seqmodels.mapped import MappedArray, Summary, steps_array, total, write_steps
+from seqmodels.mapped import MappedArray, Summary, any_mapped, steps_array, total, totals, write_steps
 
 
 def on_disk(folder: Path, array: np.ndarray) -> MappedArray:
@@ -114,3 +114,18 @@ def test_steps_of_a_long_sequence_are_in_a_file(monkeypatch: pytest.MonkeyPatch)
 def test_a_summary_of_what_is_in_memory() -> None:
     x = np.random.default_rng(1).normal(size=(9, 2))
     assert_allclose(Summary.of(x).mean, x.mean(0))
+
+
+@pytest.mark.parametrize("longest", [9, 400])
+def test_many_totals_are_each_total_to_the_last_bit(longest: int) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=n) * 10.0 ** rng.integers(-8, 8) for n in rng.integers(1, longest, 700)]
+    assert_array_equal(totals(arrays), [array.sum() for array in arrays])
+    assert totals([]).shape == (0,)
+
+
+def test_totals_of_arrays_on_disk(tmp_path: Path) -> None:
+    arrays = [on_disk(tmp_path, np.arange(5.0)), *(np.ones(5) for _ in range(99))]
+    assert any_mapped(arrays)
+    assert not any_mapped(arrays[1:])
+    assert totals(arrays).tolist() == [10.0, *[5.0] * 99]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ class Encoding(Configurable, ABC):
     reads: ClassVar[Kind]
     exactness: ClassVar[Exactness] = "exact"
     is_unit_wise: ClassVar[bool] = False  # whether every encoded step is one raw unit, and its log-determinant known
+    has_log_det: ClassVar[bool] = True  # False: that is 0 for all data
     size: int  # D features, or V symbols
     names: tuple[str, ...] | None = None  # of them, where the training data had names
 
@@ -52,6 +54,10 @@ class Encoding(Configurable, ABC):
     @abstractmethod
     def encode(self, item: Item) -> np.ndarray:
         """``(S, D)`` float64 or ``(S,)`` int64 steps."""
+
+    def encode_all(self, items: Sequence[Item]) -> list[np.ndarray]:
+        """``encode`` of each."""
+        return [self.encode(item) for item in items]
 
     @abstractmethod
     def decode(self, steps: np.ndarray) -> Item:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 
 from seqmodels.encodings.base import Encoding, State, names_of_state, names_to_state
-from seqmodels.mapped import MappedArray, parts_of
+from seqmodels.mapped import MappedArray, any_mapped, parts_of
 from seqmodels.sequences import MANY, Item, Sequences, largest_symbol, listed
 
 MAX_SYMBOLS = 1 << 28  # unless the user asks for more: a table of as many floats is a gigabyte
 
 
 def _largest_of_all(sequences: Sequences) -> int:
-    if any(isinstance(x, MappedArray) for x in sequences):
+    if any_mapped(sequences):
         return max(map(largest_symbol, sequences))
     return int(np.concatenate(sequences.items).max())
 
@@ -42,6 +42,7 @@ class Symbols(Encoding):
     n_symbols: int | None = None
     reads = "symbols"
     is_unit_wise = True
+    has_log_det = False
 
     def fit(self, sequences: Sequences) -> Self:
         if sequences.symbols is not None:
@@ -64,11 +65,7 @@ class Symbols(Encoding):
         return self.restore({"size": self.n_symbols or largest + 1})
 
     def check_all(self, sequences: Sequences) -> None:
-        if (
-            len(sequences) >= MANY
-            and sequences.symbols is None
-            and not any(isinstance(x, MappedArray) for x in sequences)
-        ):
+        if len(sequences) >= MANY and sequences.symbols is None and not any_mapped(sequences):
             if np.concatenate(sequences.items).max() < self.size:
                 return
         super().check_all(sequences)
@@ -110,6 +107,11 @@ class Symbols(Encoding):
         if values.dtype.kind != "O":
             return values.astype(np.int64, copy=False)
         return np.array([self._number[word] for word in values], dtype=np.int64)
+
+    def encode_all(self, items: Sequence[Item]) -> list[np.ndarray]:
+        if isinstance(items, Sequences) and self.names is None and not any_mapped(items):
+            return cast(list[np.ndarray], list(items))  # int64 already
+        return super().encode_all(items)
 
     def decode(self, steps: np.ndarray) -> Item:
         symbols = np.asarray(steps, dtype=np.int64)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import codecs
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from itertools import pairwise
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -23,6 +25,7 @@ class Text(Encoding, ABC):
     """
 
     reads = "text"
+    has_log_det = False
     leading: bytes = b""  # what the spelling of every text has before the text: the space that a tokenizer puts first
 
     @abstractmethod
@@ -67,6 +70,13 @@ class Bytes(Text):
         # A part of a text in a file is an array of its bytes.
         part = item if isinstance(item, np.ndarray) else np.frombuffer(item.encode(), dtype=np.uint8)
         return part.astype(np.int64)
+
+    def encode_all(self, items: Sequence[Item]) -> list[np.ndarray]:
+        if not all(isinstance(item, str) for item in items):
+            return super().encode_all(items)
+        texts = [cast(str, item).encode() for item in items]
+        steps = np.frombuffer(b"".join(texts), dtype=np.uint8).astype(np.int64)
+        return [steps[a:b] for a, b in pairwise(np.cumsum([0, *map(len, texts)]).tolist())]
 
     def decode(self, steps: np.ndarray) -> Item:
         return bytes(np.asarray(steps, dtype=np.uint8)).decode(errors="replace")

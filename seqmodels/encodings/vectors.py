@@ -46,7 +46,8 @@ class Vectors(Encoding, ABC):
 
     def encode(self, item: Item) -> np.ndarray:
         with np.errstate(over="ignore"):  # infinite then, which scoring refuses by sequence and position
-            steps: np.ndarray = (np.asarray(item) - self.mean) / self.scale
+            steps: np.ndarray = np.asarray(item) - self.mean
+            steps /= self.scale
         return steps
 
     def decode(self, steps: np.ndarray) -> Item:

@@ -23,6 +23,7 @@ from seqmodels.evaluation.statistics import Difference
 from seqmodels.evaluation.table import ALPHA, formatted_table, how_to_read
 from seqmodels.files import replaced, write_text
 from seqmodels.html import element
+from seqmodels.mapped import totals
 from seqmodels.measure import Measure
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
@@ -155,7 +156,7 @@ class Comparison:
         if model in self.log_prob_by_seed:
             return self.log_prob_by_seed[model]
         steps = self.log_prob_steps[model]
-        return (steps[0] if len(steps) == 1 else np.array([s.sum() for s in steps]))[None]
+        return (np.asanyarray(steps[0]) if len(steps) == 1 else totals(steps))[None]
 
     def difference(self, model: str, other: str) -> Difference:
         """The score of a model minus that of another, paired, with its interval and p-value as in the table.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from seqmodels.evaluation.long_sequence import LongSteps, all_finite, is_long
 from seqmodels.evaluation.statistics import (
     MIN_BLOCKS,
     MIN_CLUSTERS,
@@ -14,6 +15,8 @@ from seqmodels.evaluation.statistics import (
     USUAL_BLOCKS,
     cluster_codes,
     politis_white_block,
+    politis_white_block_of,
+    politis_white_lags,
 )
 
 N_BOOTSTRAP = 2000
@@ -56,7 +59,7 @@ def confidence_set_p_values(
     >>> (confidence_set_p_values([scores[0], scores[0] - 1.0, scores[1]], np.ones(50)) >= 0.05).tolist()
     [True, False, True]
     """
-    finite = np.array([bool(np.isfinite(each).all()) for each in log_probs])
+    finite = np.array([all_finite(each) for each in log_probs])
     p_values = np.where(finite, 1.0, 0.0)
     if not finite.any():
         return np.full(len(log_probs), np.nan)
@@ -118,6 +121,8 @@ def _resampled_scores(
     where there is too little data.
     """
     rng = np.random.default_rng(random_state)
+    if is_long(log_probs):
+        return _resampled_scores_of_long(list(map(LongSteps.of, log_probs)), float(units[0]), n_bootstrap, rng)
     means = np.stack([each.mean(axis=0) for each in log_probs])  # (M, n)
     scores = means.sum(axis=1) / units.sum()
     if len(units) > 1:
@@ -135,15 +140,39 @@ def _resampled_scores(
         if n < MIN_STEPS:
             return None
         longest = max(politis_white_block(each - means[0]) for each in means[1:]) if len(means) > 1 else 1.0
-        block = min(max(int(np.ceil(3 * longest)), -(-n // USUAL_BLOCKS)), n // (MIN_BLOCKS + 1))
+        block, starts = _block_and_starts(longest, n, n_bootstrap, rng)
         freedom = 1.5 * (n / block - 1)
-        starts = rng.integers(n, size=(n_bootstrap, -(-n // block)))  # (B, blocks)
         sums = [_block_sums(each, starts, block) for each in log_probs]
         drawn_units = np.full(n_bootstrap, units[0] * starts.shape[1] * block / n)
-    draws = np.empty((n_bootstrap, len(log_probs)))
+    return scores, _draws(sums, drawn_units, rng), freedom
+
+
+def _resampled_scores_of_long(
+    steps: list[LongSteps], units: float, n_bootstrap: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """``_resampled_scores`` of one sequence whose steps are on disk."""
+    n, lags = steps[0].n, politis_white_lags(steps[0].n)
+    apart = [each.averaged().minus(steps[0].averaged()) for each in steps[1:]]
+    longest = max((politis_white_block_of(each.autocovariance(lags), n) for each in apart), default=1.0)
+    block, starts = _block_and_starts(longest, n, n_bootstrap, rng)
+    sums = [each.block_sums(starts, block) for each in steps]
+    drawn_units = np.full(n_bootstrap, units * starts.shape[1] * block / n)
+    scores = np.array([each.mean * n for each in steps]) / units
+    return scores, _draws(sums, drawn_units, rng), 1.5 * (n / block - 1)
+
+
+def _block_and_starts(longest: float, n: int, n_bootstrap: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
+    """The length of circular blocks of n steps, and where they begin, ``(B, blocks)``."""
+    block = min(max(int(np.ceil(3 * longest)), -(-n // USUAL_BLOCKS)), n // (MIN_BLOCKS + 1))
+    return block, rng.integers(n, size=(n_bootstrap, -(-n // block)))
+
+
+def _draws(sums: list[np.ndarray], drawn_units: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """``(B, M)`` nats per unit, of the sums ``(B, S)`` of each model."""
+    draws = np.empty((len(drawn_units), len(sums)))
     for i, each in enumerate(sums):
-        draws[:, i] = (each * _seed_weights(rng, n_bootstrap, each.shape[1])).sum(axis=1) / drawn_units
-    return scores, draws, freedom
+        draws[:, i] = (each * _seed_weights(rng, len(drawn_units), each.shape[1])).sum(axis=1) / drawn_units
+    return draws
 
 
 def _seed_weights(rng: np.random.Generator, n_bootstrap: int, n_seeds: int) -> np.ndarray:

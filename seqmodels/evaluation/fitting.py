@@ -18,8 +18,9 @@ import numpy as np
 from seqmodels.distributed import LostProcessError
 from seqmodels.evaluation import parallel
 from seqmodels.evaluation.budget import Budget
+from seqmodels.evaluation.long_sequence import mean_over_seeds, rows_of_seeds
 from seqmodels.evaluation.search import FAILURES, Search, Trial, best_of, cross_validation_folds, in_words, run_trial
-from seqmodels.mapped import total
+from seqmodels.mapped import parts_of, totals
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
@@ -129,19 +130,19 @@ class ModelResult:
         """Nats of each step of each test sequence, the mean over seeds."""
         if len(self.seeds) == 1:
             return self.seeds[0].steps
-        return [np.mean(step, axis=0) for step in zip(*(seed.steps for seed in self.seeds), strict=True)]
+        return [mean_over_seeds(step) for step in zip(*(seed.steps for seed in self.seeds), strict=True)]
 
     @cached_property
     def log_prob(self) -> np.ndarray:
         """``(n,)`` nats of each test sequence, the mean over seeds."""
-        return np.array([total(s) for s in self.steps])
+        return totals(self.steps)
 
     @cached_property
     def log_prob_by_seed(self) -> np.ndarray:
         """``(S, n)`` nats of each test sequence under each seed; of one sequence ``(S, T)`` nats of its steps."""
         if len(self.seeds[0].steps) == 1:
-            return np.stack([seed.steps[0] for seed in self.seeds])
-        return np.array([[s.sum() for s in seed.steps] for seed in self.seeds])
+            return rows_of_seeds([seed.steps[0] for seed in self.seeds])
+        return np.stack([totals(seed.steps) for seed in self.seeds])
 
     @property
     def floor_effect(self) -> float:
@@ -315,7 +316,7 @@ def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
     if train is not None:
         sample = _training_sample(train, int(n_units))
         train_score = model.score(sample.X, sample.y)
-    score = float(np.array([total(s) for s in steps]).sum() / n_units)  # the sum of model.score, to the last bit
+    score = float(totals(steps).sum() / n_units)  # the sum of model.score, to the last bit
     return SeedResult(
         steps,
         score,
@@ -332,13 +333,14 @@ def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
 def _refuse_nan(steps: list[np.ndarray], scored: Sequences) -> None:
     """Raise ``ValueError`` for NaN and +inf; -inf is a valid log-probability."""
     for name, of_sequence in zip(scored.names, steps, strict=True):
-        bad = np.isnan(of_sequence) | (of_sequence == np.inf)
-        if bad.any():
-            t = int(np.argmax(bad))
-            raise ValueError(
-                f"log p is {of_sequence[t]} at step {t} of test sequence {name}, which is no figure to compare; look "
-                'for extreme values in the data or in the weights, or compute in dtype="float64"'
-            )
+        for start, part in parts_of(of_sequence):
+            bad = np.isnan(part) | (part == np.inf)
+            if bad.any():
+                t = int(np.argmax(bad))
+                raise ValueError(
+                    f"log p is {part[t]} at step {start + t} of test sequence {name}, which is no figure to compare; "
+                    'look for extreme values in the data or in the weights, or compute in dtype="float64"'
+                )
 
 
 def _training_sample(train: Data, n_units: int) -> Data:

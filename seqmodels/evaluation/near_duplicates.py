@@ -19,7 +19,8 @@ MAX_FILTER_BITS = 2**28  # 32 MiB
 BITS_PER_WINDOW = 16  # of the filter: two probes find a window that is not there with probability (2 / 16)² at most
 SHARE = 0.5  # of the windows
 SAMPLE_STEPS = 200_000  # that the entropy of steps is estimated from
-AT_ONCE = 1_000_000  # steps of a long sequence
+AT_ONCE = 1 << 18  # steps of a long sequence
+VALUES_AT_ONCE = 1 << 20  # steps times features
 DIGITS = 3  # vectors are compared with so many decimals of a standard deviation
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, of well mixed bits (Knuth's multiplicative hashing, by the golden ratio)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)  # of the finaliser of SplitMix64 (Steele, Lea & Flood 2014)
@@ -101,8 +102,8 @@ def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
     some: list[np.ndarray] = []
     n = 0
     for item in train.items:
-        some.append(codes.of_item(item[:SAMPLE_STEPS]))
-        n += len(some[-1])
+        some += [codes.of_item(part) for part in _parts(item[:SAMPLE_STEPS], 1)]
+        n += len(item[:SAMPLE_STEPS])
         if n >= SAMPLE_STEPS:
             break
     _, counts = np.unique(np.concatenate(some), return_counts=True)
@@ -113,30 +114,35 @@ def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
 
 
 def _windows_of_item(codes: _Codes, item: Item, k: int) -> Iterator[np.ndarray]:
-    """Those of a whole sequence; one on disk is read a block at a time."""
-    if not isinstance(item, MappedArray):
-        yield from _windows(codes.of_item(item), k)
+    """Hashes of all windows of k steps of a sequence but those of equal steps, in arrays of bounded size."""
+    return (_windows(codes.of_item(part), k) for part in _parts(item, k) if len(part) >= k or isinstance(part, str))
+
+
+def _parts(item: Item, k: int) -> Iterator[Item]:
+    """A sequence in parts that share ``k - 1`` steps; a text in memory is whole, one on disk is read."""
+    if isinstance(item, str):
+        yield item
         return
-    for start in range(0, max(1, len(item) - k + 1), item.elements_in_block):
-        yield from _windows(codes.of_item(item.read(start, start + item.elements_in_block + k - 1)), k)
+    size = min(AT_ONCE, max(1, VALUES_AT_ONCE // int(np.prod(item.shape[1:]))))
+    for start in range(0, max(1, len(item) - k + 1), size):
+        stop = start + size + k - 1
+        yield item.read(start, stop) if isinstance(item, MappedArray) else item[start:stop]
 
 
-def _windows(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
-    """Hashes of all windows of k steps but those of equal steps, in arrays of bounded size."""
-    for start in range(0, len(codes) - k + 1, AT_ONCE):
-        part = codes[start : start + AT_ONCE + k - 1]
-        n = len(part) - k + 1
-        changes = np.concatenate([[0], np.cumsum(part[1:] != part[:-1])])
-        # By doubling: the hash of 2w steps from those of w, and of k steps from its binary digits.
-        hashes, width, done, length = _mixed(part), 1, np.zeros(len(part), dtype=np.uint64), 0
-        while width <= k:
-            if k & width:
-                at = np.minimum(np.arange(len(part)) + length, len(part) - 1)
-                done = _mixed(done * _FACTOR + hashes[at])
-                length += width
-            shifted = np.minimum(np.arange(len(part)) + width, len(part) - 1)
-            hashes, width = _mixed(hashes * _FACTOR + hashes[shifted]), 2 * width
-        yield done[:n][changes[k - 1 :][:n] != changes[:n]]
+def _windows(codes: np.ndarray, k: int) -> np.ndarray:
+    """Hashes of all windows of k steps but those of equal steps."""
+    n = len(codes) - k + 1
+    changes = np.concatenate([[0], np.cumsum(codes[1:] != codes[:-1])])
+    # By doubling: the hash of 2w steps from those of w, and of k steps from its binary digits.
+    hashes, width, done, length = _mixed(codes), 1, np.zeros(len(codes), dtype=np.uint64), 0
+    while width <= k:
+        if k & width:
+            at = np.minimum(np.arange(len(codes)) + length, len(codes) - 1)
+            done = _mixed(done * _FACTOR + hashes[at])
+            length += width
+        shifted = np.minimum(np.arange(len(codes)) + width, len(codes) - 1)
+        hashes, width = _mixed(hashes * _FACTOR + hashes[shifted]), 2 * width
+    return np.asarray(done[:n][changes[k - 1 :][:n] != changes[:n]])
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:

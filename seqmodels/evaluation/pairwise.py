@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.evaluation.long_sequence import all_finite
 from seqmodels.evaluation.statistics import Difference, holm, moving_block_difference, paired_difference
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def model_difference(
         clusters: what each sequence belongs to; None: each is its own.
         names: of the two models, for the message.
     """
-    zero_of_a, zero_of_b = (not np.isfinite(each).all() for each in (a, b))
+    zero_of_a, zero_of_b = (not all_finite(each) for each in (a, b))
     if zero_of_a or zero_of_b:
         value = math.nan if zero_of_a and zero_of_b else -math.inf if zero_of_a else math.inf
         impossible = [name for name, zero in zip(names, (zero_of_a, zero_of_b), strict=True) if zero]

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from seqmodels.evaluation.long_sequence import LongSteps, is_long
+
 MIN_CLUSTERS = 5  # below: no interval
 # Up to here the distribution of t over unequal clusters is computed; above, a Student's t stands for it.
 EXACT_CLUSTERS = 100
@@ -138,27 +140,27 @@ def moving_block_difference(
     Raises:
         ValueError: shapes that differ, values that are not finite (it says how many), a block outside 1..T.
     """
-    by_seed = _paired_differences(steps_model, steps_baseline, "steps")  # (S, T)
-    d = by_seed.mean(axis=0)
-    n = len(d)
+    by_seed = _paired_steps(steps_model, steps_baseline)  # (S, T)
+    n = by_seed.n
     if block is not None and not 1 <= block <= n:
         raise ValueError(f"block is {block}; pass a length from 1 to the {n} steps there are, or None to choose it")
     steps_per_unit = n / (n if n_units is None else float(_checked_units([n_units], 1)[0]))
-    mean = float(d.mean())
+    mean = by_seed.mean
     if n < MIN_STEPS:
         return Difference(
             mean * steps_per_unit, np.nan, np.nan, np.nan, 0, f"none: fewer than {MIN_STEPS} steps", block
         )
     if block is None:
-        block = min(max(int(np.ceil(3 * politis_white_block(d))), -(-n // USUAL_BLOCKS)), n // (MIN_BLOCKS + 1))
+        white = politis_white_block_of(by_seed.autocovariance(politis_white_lags(n)), n)
+        block = min(max(int(np.ceil(3 * white)), -(-n // USUAL_BLOCKS)), n // (MIN_BLOCKS + 1))
     if n < MIN_BLOCKS * block:
         why = f"none: fewer than {MIN_BLOCKS} blocks"
         return Difference(mean * steps_per_unit, np.nan, np.nan, np.nan, n // block, why, block)
     seeds = _SeedVariance.over_blocks(by_seed, block)
-    error, freedom = _with_seeds(_moving_block_error(d, block), 1.5 * (n / block - 1), seeds)
+    error, freedom = _with_seeds(by_seed.moving_block_error(block), 1.5 * (n / block - 1), seeds)
     half, p_value = _t_interval(mean, error, freedom, level)
     low, high = (mean - half) * steps_per_unit, (mean + half) * steps_per_unit
-    method = f"moving blocks of {block} steps" + (" and seeds" if len(by_seed) > 1 else "")
+    method = f"moving blocks of {block} steps" + (" and seeds" if by_seed.n_seeds > 1 else "")
     return Difference(mean * steps_per_unit, low, high, p_value, n // block, method, block)
 
 
@@ -173,10 +175,21 @@ def politis_white_block(x: Any) -> float:
         x: ``(T,)`` numbers.
     """
     x = np.asarray(x, dtype=np.float64)
-    n = len(x)
-    run = max(5, int(np.ceil(np.sqrt(np.log10(n)))))
-    longest = min(int(np.ceil(np.sqrt(n))) + run, n - 1)
-    R = _autocovariance(x, longest)
+    return politis_white_block_of(_autocovariance(x, politis_white_lags(len(x))), len(x))
+
+
+def politis_white_lags(n: int) -> int:
+    """The longest lag whose autocovariance ``politis_white_block`` looks at, of n steps."""
+    return min(int(np.ceil(np.sqrt(n))) + _run_of_small(n), n - 1)
+
+
+def _run_of_small(n: int) -> int:
+    return max(5, int(np.ceil(np.sqrt(np.log10(n)))))
+
+
+def politis_white_block_of(R: np.ndarray, n: int) -> float:
+    """``politis_white_block`` from the autocovariances of n steps, up to ``politis_white_lags(n)``."""
+    run, longest = _run_of_small(n), len(R) - 1
     if R[0] <= 0:
         return 1.0
     small = np.abs(R[1:]) < 2 * np.sqrt(np.log10(n) / n) * R[0]
@@ -230,14 +243,13 @@ class _SeedVariance:
         return cls(n_seeds, float(ratios.var(ddof=1)) / n_seeds, squares / (n_seeds * (n_seeds - 1)), freedom)
 
     @classmethod
-    def over_blocks(cls, d: np.ndarray, block: int) -> _SeedVariance:
+    def over_blocks(cls, d: StepsInMemory | LongSteps, block: int) -> _SeedVariance:
         """Variance of the mean of steps ``d (S, T)`` of S seeds, with errors over moving blocks of steps."""
-        n_seeds, n = d.shape
+        n_seeds, n = d.n_seeds, d.n
         if n_seeds == 1:
             return cls()
-        means = d.mean(axis=1)
-        aside = d - d.mean(axis=0)
-        squares = sum(_moving_block_error(each, block) ** 2 for each in aside)
+        means = d.means_of_seeds
+        squares = sum(each.moving_block_error(block) ** 2 for each in d.each_minus_mean())
         freedom = (n_seeds - 1) * 1.5 * (n / block - 1)
         return cls(n_seeds, float(means.var(ddof=1)) / n_seeds, squares / (n_seeds * (n_seeds - 1)), freedom)
 
@@ -414,6 +426,38 @@ def _student_quantile(freedom: float, level: float) -> float:
     return float(stdtrit(freedom, (1 + level) / 2))
 
 
+@dataclass(frozen=True)
+class StepsInMemory:
+    """``(S, T)`` differences of steps, as ``LongSteps`` of those on disk."""
+
+    d: np.ndarray
+
+    @property
+    def n_seeds(self) -> int:
+        return len(self.d)
+
+    @property
+    def n(self) -> int:
+        return int(self.d.shape[1])
+
+    @property
+    def mean(self) -> float:
+        return float(self.d.mean(axis=0).mean())
+
+    @property
+    def means_of_seeds(self) -> np.ndarray:
+        return np.asarray(self.d.mean(axis=1))
+
+    def each_minus_mean(self) -> list[StepsInMemory]:
+        return [StepsInMemory(each[None]) for each in self.d - self.d.mean(axis=0)]
+
+    def autocovariance(self, longest: int) -> np.ndarray:
+        return _autocovariance(self.d.mean(axis=0), longest)
+
+    def moving_block_error(self, block: int) -> float:
+        return _moving_block_error(self.d.mean(axis=0), block)
+
+
 def _moving_block_error(d: np.ndarray, block: int) -> float:
     """Standard error of the mean of ``(T,)`` steps from all its blocks of this length."""
     n = len(d)
@@ -448,6 +492,20 @@ def _paired_differences(model: Any, baseline: Any, what: str) -> np.ndarray:
                 f"{bad} of {values.size} {what} of the {name} are not finite; count them and leave them out"
             )
     return np.atleast_2d(a - b)
+
+
+def _paired_steps(model: Any, baseline: Any) -> StepsInMemory | LongSteps:
+    """``_paired_differences`` of steps; of those on disk without reading them into memory."""
+    if not (is_long([model, baseline]) and np.shape(model) == np.shape(baseline)):
+        return StepsInMemory(_paired_differences(model, baseline, "steps"))
+    rows = [LongSteps.of(np.asanyarray(steps).reshape(-1, np.shape(steps)[-1])) for steps in (model, baseline)]
+    for name, each in zip(("model", "baseline"), rows, strict=True):
+        bad = sum(int((~np.isfinite(block)).sum()) for block in each.blocks())
+        if bad:
+            raise ValueError(
+                f"{bad} of {each.n_seeds * each.n} steps of the {name} are not finite; count them and leave them out"
+            )
+    return rows[0].minus(rows[1])
 
 
 def _checked_units(units: Any, n: int) -> np.ndarray:

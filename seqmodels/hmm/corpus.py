@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -29,11 +28,10 @@ from seqmodels.hmm.missing_past import Beliefs, PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.preparation import Example, OnDisk
 
-Item = TypeVar("Item")
-
 ELEMENTS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}  # of a batch, frames times densities of each: bounds memory
 # Of a batch that is read from disk, frames times densities of each, or times features in float64: bounds memory.
 ELEMENTS_FROM_DISK = 1 << 22
+ELEMENTS_READ = 1 << 18  # of them, read and encoded at once
 MAX_SUBSEQUENCES = 1 << 17  # of all data on disk: each is an object
 SIDE_BY_SIDE = 32  # subsequences in a mini-batch of one long sequence: enough for matrix products to be fast
 WARM_UP = 200  # frames before and after a subsequence whose statistics do not count
@@ -186,22 +184,29 @@ class Corpus:
     @cached_property
     def is_on_disk(self) -> bool:
         """Whether any of the sequences is, so that what is read at once has to be bounded."""
-        return any(isinstance(x, OnDisk) for x in self.sequences)
+        types: set[type] = set(map(type, self.sequences))
+        return OnDisk in types
 
     def _used(self) -> list[int]:
         """The sequences that have a weight."""
         return [i for i, w in enumerate(self.weights) if w > 0]
 
     def _groups(self, indices: list[int]) -> list[list[int]]:
-        return grouped(indices, lambda i: self.weights[i], lambda i: len(self.sequences[i]), self.frames_at_once)
+        weights, lengths = [self.weights[i] for i in indices], [len(self.sequences[i]) for i in indices]
+        return [[indices[j] for j in group] for group in grouped(weights, lengths, self.frames_at_once)]
 
     def _pack_groups(self, groups: list[list[int]]) -> list[PackedBatch]:
         scratch = Scratch()
-        return [self._pack([self._whole(i) for i in group], scratch) for group in groups]
+        return [self._pack_whole(group, scratch) for group in groups]
 
-    def _whole(self, i: int) -> Subsequence:
-        length = len(self.sequences[i])
-        return Subsequence(i, 0, length, length)
+    def _pack_whole(self, indices: list[int], scratch: Scratch) -> PackedBatch:
+        sequences = [self.sequences[i] for i in indices]
+        if self.n_past or self.states is not None or self.is_on_disk:
+            whole = [Subsequence(i, 0, len(x), len(x)) for i, x in zip(indices, sequences, strict=True)]
+            return self._pack(whole, scratch)
+        segments = Segments.fastest(list(map(len, sequences)), self.n_states, self.dtype, self.device)
+        x = segments.packing.pack(self._in_precision(np.concatenate(sequences)).to(self.device))
+        return PackedBatch(x, None, segments, self.weights[indices[0]], indices, scratch)
 
     # -- subsequences ----------------------------------------------------------------------------------------
 
@@ -212,9 +217,7 @@ class Corpus:
     def _pack(self, parts: list[Subsequence], scratch: Scratch) -> PackedBatch:
         segments = Segments.fastest([len(part) for part in parts], self.n_states, self.dtype, self.device)
         pack = segments.packing.pack
-        frames = np.concatenate([self.sequences[p.sequence][p.first : p.stop] for p in parts])
-        values = torch.as_tensor(frames, device=self.device)
-        x = pack(values.to(self.dtype) if values.is_floating_point() else values)
+        x = pack(self._frames(parts).to(self.device))
         past = states = None
         if self.n_past:
             past_frames = np.concatenate([_past(self.sequences[p.sequence], p, self.n_past) for p in parts])
@@ -230,6 +233,27 @@ class Corpus:
         common_weight = self.weights[indices[0]]
         return PackedBatch(x, past, segments, common_weight, indices, scratch, states)
 
+    def _frames(self, parts: list[Subsequence]) -> Tensor:
+        """``(N, ...)`` the frames of the parts one after the other, floats in the precision of the computation.
+
+        What is on disk is converted slice by slice: next to the result only a slice is in memory, in float64.
+        """
+        if not self.is_on_disk:
+            return self._in_precision(np.concatenate([self.sequences[p.sequence][p.first : p.stop] for p in parts]))
+        shape = self.sequences[0].shape[1:]
+        frames = torch.empty((sum(map(len, parts)), *shape), dtype=self.dtype if shape else torch.int64)
+        size, row = max(1, ELEMENTS_READ // math.prod(shape)), 0
+        for part in parts:
+            for t in range(part.first, part.stop, size):
+                read = np.asarray(self.sequences[part.sequence][t : min(t + size, part.stop)])
+                frames[row : row + len(read)] = torch.from_numpy(read)
+                row += len(read)
+        return frames
+
+    def _in_precision(self, frames: np.ndarray) -> Tensor:
+        values = torch.as_tensor(frames)
+        return values.to(self.dtype) if values.is_floating_point() else values
+
     def mini_batches(self, n: int, generator: torch.Generator, *, may_cut: bool = True) -> list[MiniBatch]:
         """``n`` of about as many frames each, of subsequences from all over the data; ``may_cut`` long sequences."""
         indices = self._used()
@@ -244,8 +268,12 @@ class Corpus:
         if is_bounded:  # a batch is then many groups: each is of parts from all over the data
             parts = [parts[j] for j in torch.randperm(len(parts), generator=generator).tolist()]
         mini_batches = [parts[b::n] for b in range(min(n, len(parts)))]
-        weight = self.weights
-        return [grouped(each, lambda p: weight[p.sequence], len, self.frames_at_once) for each in mini_batches]
+        return [self._in_groups(each) for each in mini_batches]
+
+    def _in_groups(self, parts: list[Subsequence]) -> MiniBatch:
+        weights = [self.weights[part.sequence] for part in parts]
+        groups = grouped(weights, list(map(len, parts)), self.frames_at_once)
+        return [[parts[j] for j in group] for group in groups]
 
     def n_frames(self, mini_batch: MiniBatch) -> float:
         """Frames of a mini-batch, by weight."""
@@ -259,18 +287,22 @@ def cut(sequence: int, length: int, size: int) -> list[Subsequence]:
     return [Subsequence(sequence, a, b, length) for a, b in pairwise(edges)]
 
 
-def grouped(
-    items: list[Item], weight: Callable[[Item], float], n_frames: Callable[[Item], int], most: int
-) -> list[list[Item]]:
-    """Items of one weight and like length together, at most ``most`` frames unless one alone has more."""
-    groups: list[list[Item]] = []
-    frames = 0
-    for item in sorted(items, key=lambda item: (weight(item), n_frames(item))):
-        if not groups or weight(item) != weight(groups[-1][0]) or frames + n_frames(item) > most:
-            groups.append([])
-            frames = 0
-        groups[-1].append(item)
-        frames += n_frames(item)
+def grouped(weights: Sequence[float], lengths: Sequence[int], most: int) -> list[list[int]]:
+    """Positions, those of one weight and like length together, with at most ``most`` frames unless one alone has more.
+
+    >>> grouped([1.0, 1.0, 2.0, 1.0], [3, 9, 1, 2], most=5)
+    [[3, 0], [1], [2]]
+    """
+    order = np.lexsort((lengths, weights))
+    in_order, n_frames = np.asarray(weights)[order], np.cumsum(np.asarray(lengths)[order])
+    groups: list[list[int]] = []
+    start = 0
+    while start < len(order):
+        before = n_frames[start - 1] if start else 0
+        full = int(np.searchsorted(n_frames, before + most, side="right"))
+        stop = min(max(full, start + 1), int(np.searchsorted(in_order, in_order[start], side="right")))
+        groups.append(order[start:stop].tolist())
+        start = stop
     return groups
 
 

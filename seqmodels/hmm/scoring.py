@@ -24,6 +24,7 @@ from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.inference.trellis import Filtered, Trellis
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.mapped import steps_array, write_steps
+from seqmodels.preparation import OnDisk
 
 LOG_SHARE = 4  # a part that is scored in logarithms, which are float64, has a batch's frames divided by this
 STEPS_AT_ONCE = 1 << 20  # of log-probabilities that are set
@@ -37,11 +38,12 @@ def score_steps(
     """Float64 nats of each sequence of the corpus without its source, the end last where it is an event."""
     results: list[np.ndarray] = [np.empty(0)] * len(sources)
     in_parts = _longer_than_a_batch(parameters, corpus, sources)
-    weights = [0.0 if i in in_parts else w for i, w in enumerate(corpus.weights)]
+    weights = [0.0 if i in in_parts else w for i, w in enumerate(corpus.weights)] if in_parts else corpus.weights
+    have_sources = any(source is not None for source in sources)
     for batch in replace(corpus, weights=weights).batches:
         trellis = _trellis(parameters, emission, corpus, batch)
         filtered = forward_pass(trellis)
-        if all(sources[i] is None for i in batch.indices):
+        if not (have_sources and any(sources[i] is not None for i in batch.indices)):
             for i, scored in zip(batch.indices, _scored_of_batch(parameters, batch, filtered), strict=True):
                 results[i] = scored
             continue
@@ -90,10 +92,15 @@ def _log_continue(trellis: Trellis, belief: Tensor, sequence: int, frame: int) -
 
 
 def _longer_than_a_batch(parameters: Parameters, corpus: Corpus, sources: Sequence[np.ndarray | None]) -> set[int]:
-    """Sequences to be scored in parts; none if the chain does not forget: it is slow in parts, and read at once."""
+    """Sequences to be scored in parts.
+
+    If the chain does not forget, those on disk alone: it is slow in parts, and what is in memory is read at once.
+    """
     most = corpus.frames_at_once
-    long = {i for i, x in enumerate(corpus.sequences) if sources[i] is None and corpus.weights[i] > 0 and len(x) > most}
-    return long if long and is_ergodic(parameters.transition > 0) else set()
+    long = {i for i, x in enumerate(corpus.sequences) if len(x) > most and sources[i] is None and corpus.weights[i] > 0}
+    if long and not is_ergodic(parameters.transition > 0):
+        return {i for i in long if isinstance(corpus.sequences[i], OnDisk)}
+    return long
 
 
 def _score_in_parts(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray:

@@ -26,7 +26,7 @@ from seqmodels.observations import Categorical, Observation
 from seqmodels.preparation import OnDisk
 
 LARGE_VOCABULARY = 1_024  # symbols, from which on the output layer and its softmax are computed together, in blocks
-MAX_STEPS_PER_BATCH = 16_384  # bounds memory, changes nothing
+MAX_STEPS_PER_BATCH = 4_096  # bounds memory, changes nothing; more at once takes longer on a CPU
 MAX_WINDOWS = 1 << 14  # of a row on disk, in memory at once
 MAX_STEPS_PER_CALL = 2_048  # of one sequence; the state is carried on
 

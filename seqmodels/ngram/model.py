@@ -46,12 +46,16 @@ class NGram(SinglePassModel):
             the training data that is not counted meanwhile (Jelinek & Mercer 1980): for each length of context, and by
             how much the trained context leaves to shorter ones, how often it was read and how many different symbols
             followed.
+        min_count: strings of two symbols or more that came less often are left out of the tables, for memory and for
+            small files: what they would have been given goes to shorter contexts, so that probabilities still sum to
+            one. Discounts and the counts of shorter contexts are those of all strings, as under ``--prune`` of KenLM
+            (Heafield et al. 2013).
 
     The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is counted is y, in
     contexts that reach back into x. There is nothing to start from, so ``warm_start`` is refused; ``sample_weight``
     repeats sequences, so under Kneser-Ney, which asks what was seen once and twice, it takes whole numbers.
-    ``n_parameters_`` is the number of different strings counted, of all lengths. Sums are float64 whatever ``dtype``
-    is.
+    ``n_parameters_`` is the number of different strings in the tables, of all lengths. Sums are float64 whatever
+    ``dtype`` is.
 
     >>> model = NGram(2, smoothing="witten-bell", length="given").fit([np.array([0, 1, 0, 1])])
     >>> [round(float(p), 3) for p in model.predict_next(np.array([0])).probs]  # after a zero: twice a one, nothing else
@@ -61,6 +65,7 @@ class NGram(SinglePassModel):
     order: int = 5
     smoothing: Smoothing = "kneser-ney"
     adaptive: bool = False
+    min_count: int = 1
 
     _reads_from_disk: ClassVar[bool] = True
 
@@ -82,6 +87,8 @@ class NGram(SinglePassModel):
             raise ValueError(f"order is {self.order}; pass at least 1")
         if self.smoothing not in get_args(Smoothing):
             raise ValueError(f"smoothing is {self.smoothing!r}; pass 'kneser-ney' or 'witten-bell'")
+        if self.min_count < 1:
+            raise ValueError(f"min_count is {self.min_count}; pass at least 1, which leaves nothing out")
 
     def _learn(self, train: list[Example]) -> float:
         counted = [example for example in train if example.weight > 0]
@@ -94,9 +101,9 @@ class NGram(SinglePassModel):
         size, has_end = self.encoding_.size, self.length_ == "stop"
         if _are_on_disk(examples):
             counts = count_streams(self._streams(examples), self.order)
-            return Tables.from_counts(counts, size, has_end, self.smoothing)
-        counts = count(Events.from_examples(examples, size, has_end), self.order, size)
-        return Tables.from_counts(counts, size, has_end, self.smoothing)
+        else:
+            counts = count(Events.from_examples(examples, size, has_end), self.order, size)
+        return Tables.from_counts(counts, size, has_end, self.smoothing, self.min_count)
 
     def _interpolation(self, examples: list[Example]) -> Interpolation:
         """Weights learned on a tenth of the examples, with tables of the others; as they are if that leaves none."""
@@ -192,7 +199,8 @@ class NGram(SinglePassModel):
 
 def _are_on_disk(examples: list[Example]) -> bool:
     """Whether they are read a block at a time; sources are read whole."""
-    return any(isinstance(e.values, OnDisk) for e in examples) and all(e.source is None for e in examples)
+    types: set[type] = {type(e.values) for e in examples}
+    return OnDisk in types and all(e.source is None for e in examples)
 
 
 def _hold_out(examples: list[Example], random_state: int) -> tuple[list[Example], list[Example]]:

@@ -18,7 +18,7 @@ from seqmodels.ngram.counts import Counts
 from seqmodels.ngram.events import NONE
 from seqmodels.preparation import Example
 
-EVENTS_AT_ONCE = 1 << 23  # packed and sorted together
+EVENTS_AT_ONCE = 1 << 20  # packed and sorted together
 LARGEST_CODE = 2**63
 
 

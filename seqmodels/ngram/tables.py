@@ -23,6 +23,28 @@ class Level:
     backoff: np.ndarray
     share: np.ndarray
 
+    def pruned(self, is_kept: np.ndarray, new_parents: np.ndarray, base: int) -> tuple[Level, np.ndarray]:
+        """The grams ``is_kept (G,)`` and the contexts that have one; what the others had goes to shorter contexts.
+
+        A gram that came often enough did so without its oldest symbol too, so the parents of contexts that are left are
+        left themselves; ``new_parents`` are their new ids.
+
+        Returns:
+            The level, and ``(C,)`` the new id of each context, ``NONE`` of those without a gram.
+        """
+        context = self.grams // base
+        left_over = np.bincount(context[~is_kept], self.share[~is_kept], len(self.contexts))
+        has_gram = np.bincount(context[is_kept], minlength=len(self.contexts)) > 0
+        new_ids = np.where(has_gram, np.cumsum(has_gram) - 1, NONE)
+        contexts, grams = self.contexts[has_gram], self.grams[is_kept]
+        level = Level(
+            new_parents[contexts // base] * base + contexts % base,
+            new_ids[grams // base] * base + grams % base,
+            (self.backoff + left_over)[has_gram],
+            self.share[is_kept],
+        )
+        return level, new_ids
+
 
 @dataclass(frozen=True)
 class Tables:
@@ -33,12 +55,20 @@ class Tables:
     has_end: bool
 
     @classmethod
-    def from_counts(cls, counts: list[Counts], size: int, has_end: bool, smoothing: Smoothing) -> Self:
-        """Smooth the counts of every order."""
-        levels = []
-        for counts_of_order in counts:
+    def from_counts(
+        cls, counts: list[Counts], size: int, has_end: bool, smoothing: Smoothing, min_count: float = 1
+    ) -> Self:
+        """Smooth the counts of every order, and leave out n-grams of two symbols or more that came too rarely."""
+        levels: list[Level] = []
+        new_ids = np.zeros(1, np.int64)  # of the contexts one shorter, among those that are left
+        for n, counts_of_order in enumerate(counts):
             share, backoff = smooth(counts_of_order, size + 1, smoothing)
-            levels.append(Level(counts_of_order.contexts, counts_of_order.grams, backoff, share))
+            level = Level(counts_of_order.contexts, counts_of_order.grams, backoff, share)
+            if n and min_count > 1:
+                level, new_ids = level.pruned(counts_of_order.counts >= min_count, new_ids, size + 1)
+            if n and not len(level.grams):
+                break
+            levels.append(level)
         return cls(levels, size, has_end)
 
     @property

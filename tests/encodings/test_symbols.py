@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from seqmodels.data import on_disk
 from seqmodels.encodings import Symbols
 from seqmodels.sequences import Sequences
 
@@ -20,6 +22,8 @@ def test_symbols_are_left_as_they_are() -> None:
         np.testing.assert_array_equal(np.asarray(encoding.decode(steps)), np.asarray(item))
         assert encoding.last_unit(steps).tolist() == list(range(len(steps)))
         assert encoding.log_det(item) == 0.0
+    assert [steps.tolist() for steps in encoding.encode_all(X)] == [[0, 3, 1], [2]]
+    assert not encoding.has_log_det
     assert [a.tolist() for a in encoding.affine()] == [[0.0], [1.0]]
 
 
@@ -36,6 +40,15 @@ def test_an_unknown_symbol_is_named_with_the_way_out() -> None:
     message = "sequence 5 has symbol 4 at position 1 but the model knows 0 to 3; pass encoding=Symbols(n_symbols=8)"
     with pytest.raises(ValueError, match=re.escape(message)):
         encoding.check(5, np.array([0, 4, 7]))
+
+
+def test_named_symbols_and_those_on_disk_are_encoded_together_as_each_is(tmp_path: Path) -> None:
+    words = Sequences([["b", "a"], ["c"]])
+    assert [steps.tolist() for steps in Symbols().fit(words).encode_all(words)] == [[1, 0], [2]]
+    np.save(tmp_path / "x.npy", np.array([3, 1], np.uint16))
+    (steps,) = Symbols().fit(X).encode_all(on_disk(tmp_path / "x.npy"))
+    assert steps.dtype == np.int64
+    assert steps.tolist() == [3, 1]
 
 
 def test_state_is_all_there_is() -> None:

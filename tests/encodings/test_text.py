@@ -109,3 +109,11 @@ def test_training_texts_small_for_the_vocabulary_give_a_smaller_one() -> None:
 
 def test_decoding_bytes_that_are_no_text_marks_them(encoding: Encoding) -> None:
     assert encoding.decode(encoding.encode("😀")[:1]) == "\ufffd"
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_texts_are_encoded_together_as_each_is(name: str) -> None:
+    encoding, texts = ENCODINGS[name], ["the cat", "n\u00efve \u20ac", "t"]
+    together = encoding.encode_all(texts)
+    assert [steps.tolist() for steps in together] == [encoding.encode(text).tolist() for text in texts]
+    assert not encoding.has_log_det

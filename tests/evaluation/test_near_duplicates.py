@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.evaluation.near_duplicates import _windows, near_duplicates
+from seqmodels.evaluation import near_duplicates as module
+from seqmodels.evaluation.near_duplicates import _Codes, _windows, _windows_of_item, near_duplicates
 
 
 def texts(rng, n, length=400):
@@ -24,10 +25,22 @@ def test_windows_are_equal_where_steps_are():
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 3, 500).astype(np.uint64)
     for k in (2, 5, 8, 13):
-        hashes = np.concatenate(list(_windows(codes, k)))
+        hashes = _windows(codes, k)
         rows = [tuple(codes[i : i + k]) for i in range(len(codes) - k + 1) if len(set(codes[i : i + k])) > 1]
         assert len(hashes) == len(rows)
         assert len(set(zip(hashes.tolist(), rows, strict=True))) == len(set(rows)) == len(set(hashes.tolist()))
+
+
+@pytest.mark.parametrize("n_features", [0, 3])
+def test_windows_are_those_of_the_whole_however_many_steps_are_read_at_once(n_features, monkeypatch):
+    rng = np.random.default_rng(5)
+    x = rng.integers(0, 3, 200) if not n_features else rng.normal(size=(200, n_features)).round(1)
+    codes = _Codes.of(sm.Sequences([x]))
+    whole = np.concatenate(list(_windows_of_item(codes, x, 7)))
+    assert len(whole) > 190
+    for at_once in (1, 5, 193, 194, 195):
+        monkeypatch.setattr(module, "AT_ONCE", at_once)
+        np.testing.assert_array_equal(np.concatenate(list(_windows_of_item(codes, x, 7))), whole)
 
 
 def test_texts_with_few_changes_are_found():

@@ -3,6 +3,7 @@ next."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM
+from seqmodels.data import on_disk
 from seqmodels.hmm import corpus, scoring
 from seqmodels.hmm.inference import log_space, scaled
 from seqmodels.hmm.inference.densities import LogDensities
@@ -108,3 +110,21 @@ def test_a_chain_that_forgets_is_not_scored_twice(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(scoring, "_score_parts_in_logarithms", never)
     monkeypatch.setitem(corpus.ELEMENTS_AT_ONCE, "cpu", 400 * K)
     assert_allclose(model.log_prob([x]), expected, rtol=1e-6)
+
+
+def test_a_chain_that_never_forgets_is_read_from_disk_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.repeat([0, 1, 2, 0], [300, 200, 3, 97])
+    np.save(tmp_path / "x.npy", x.astype(np.uint8))
+    model, sizes, pack = two_blocks(0.0, "float64"), [], corpus.Corpus.pack
+
+    def counted(self: corpus.Corpus, parts: list[corpus.Subsequence]) -> corpus.PackedBatch:
+        sizes.append(sum(map(len, parts)))
+        return pack(self, parts)
+
+    monkeypatch.setattr(corpus.Corpus, "pack", counted)
+    monkeypatch.setattr(corpus, "ELEMENTS_FROM_DISK", 200 * K)
+    found = model.log_prob_steps(on_disk(tmp_path / "x.npy"))[0]
+    assert sum(sizes) == len(x)
+    assert max(sizes) <= 200 // scoring.LOG_SHARE + 1
+    assert_allclose(found, in_logarithms(model, x), rtol=1e-9)
+    assert_allclose(found, model.log_prob_steps([x])[0], rtol=1e-9)

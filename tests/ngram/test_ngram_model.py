@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
 
@@ -29,17 +30,23 @@ class ByDefinition:
     order: int
     smoothing: str
     n_outcomes: int
+    min_count: int = 1
+
+    def raw_counts(self, n: int) -> dict[Context, Counter[object]]:
+        """How often each event followed contexts of n symbols."""
+        raw: dict[Context, Counter[object]] = defaultdict(Counter)
+        for before, w in self.events:
+            if len(before) >= n:
+                raw[before[len(before) - n :]][w] += 1
+        return raw
 
     def counts(self, n: int) -> dict[Context, Counter[object]]:
         """Of what follows contexts of n symbols."""
-        raw: dict[Context, Counter[object]] = defaultdict(Counter)
+        raw = self.raw_counts(n)
         older: dict[tuple[Context, object], set[object]] = defaultdict(set)
         for before, w in self.events:
-            if len(before) >= n:
-                context = before[len(before) - n :]
-                raw[context][w] += 1
-                if len(before) > n:
-                    older[context, w].add(before[len(before) - n - 1])
+            if len(before) > n:
+                older[before[len(before) - n :], w].add(before[len(before) - n - 1])
         if self.smoothing == "kneser-ney" and n < self.order - 1:
             for context, after in raw.items():
                 if context[:1] != (START,):
@@ -49,14 +56,18 @@ class ByDefinition:
     def probability(self, w: object, before: Context) -> float:
         p = 1 / self.n_outcomes
         for n in range(min(self.order, len(before) + 1)):
+            context = before[len(before) - n :]
             counts = self.counts(n)
-            after = counts.get(before[len(before) - n :], Counter())
+            after = counts.get(context, Counter())
             if after and self.smoothing == "witten-bell":
-                p = (after[w] + len(after) * p) / (after.total() + len(after))
-            elif after:
+                share = {v: c / (after.total() + len(after)) for v, c in after.items()}
+            else:
                 d = self.discounts([c for each in counts.values() for c in each.values()])
-                left = sum(d[min(c, 3)] for c in after.values())
-                p = (after[w] - d[min(after[w], 3)] + left * p) / after.total()
+                share = {v: (c - d[min(c, 3)]) / after.total() for v, c in after.items()}
+            if n:
+                often = self.raw_counts(n).get(context, Counter())
+                share = {v: each for v, each in share.items() if often[v] >= self.min_count}
+            p = share.get(w, 0.0) + (1 - sum(share.values())) * p
         return p
 
     @staticmethod
@@ -92,6 +103,27 @@ def test_it_is_the_definition(smoothing: str, order: int, length: str, condition
         if has_end:
             p[0] /= 1 - by_definition.probability(END, events_of(x, y, has_end)[0][0])
         assert_allclose(steps, np.log(p), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("smoothing", "min_count"), list(product(SMOOTHINGS, (2, 3))))
+def test_without_rare_strings_it_is_the_definition(smoothing: str, min_count: int, tmp_path: Path) -> None:
+    events = [e for x in X for e in events_of(x, None, has_end=True)]
+    by_definition = ByDefinition(events, 4, smoothing, V + 1, min_count)
+    model = sm.NGram(4, smoothing=smoothing, min_count=min_count).fit(X)
+    for x, steps in zip(NEW, model.log_prob_steps(NEW), strict=True):
+        p = np.array([by_definition.probability(w, before) for before, w in events_of(x, None, has_end=True)])
+        p[0] /= 1 - by_definition.probability(END, (START,))
+        assert_allclose(steps, np.log(p), rtol=1e-11)
+    n_often = [sum(c >= min_count for a in by_definition.raw_counts(n).values() for c in a.values()) for n in (1, 2, 3)]
+    assert model.n_parameters_ == V + 1 + sum(n_often) < sm.NGram(4).fit(X).n_parameters_
+    model.save(tmp_path / "pruned.safetensors")
+    assert_array_equal(sm.load(tmp_path / "pruned.safetensors").log_prob(NEW), model.log_prob(NEW))
+
+
+def test_where_all_longer_strings_are_rare_single_symbols_are_left() -> None:
+    model, single = sm.NGram(3, smoothing="witten-bell", min_count=1000).fit(X), sm.NGram(1, smoothing="witten-bell")
+    assert_allclose(model.log_prob(NEW), single.fit(X).log_prob(NEW), rtol=1e-13)
+    assert len(model.sample(length=5, random_state=0)[0]) == 5
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
@@ -144,6 +176,7 @@ def test_the_history_is_one_row_of_what_score_says() -> None:
     ("options", "message"),
     [
         ({"order": 0}, "order is 0; pass at least 1"),
+        ({"min_count": 0}, "min_count is 0; pass at least 1"),
         ({"smoothing": "good-turing"}, "smoothing is 'good-turing'; pass 'kneser-ney' or 'witten-bell'"),
         ({"warm_start": True}, "nothing to start from"),
         ({"observation": sm.Categorical(0.1)}, "leave observation='auto'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,8 +51,8 @@ def test_figures_are_those_of_data_in_memory(
     monkeypatch.setattr(stream_counts, "LARGEST_CODE", 2**63 if packs else 1)
     monkeypatch.setattr(stream_counts, "EVENTS_AT_ONCE", 50)
     monkeypatch.setattr("seqmodels.ngram.stream_scoring.SCORED_AT_ONCE", 30)
-    whole = sm.NGram(4, smoothing=smoothing, length=length).fit(x)  # type: ignore[arg-type]
-    model = sm.NGram(4, smoothing=smoothing, length=length).fit(on_disk(tmp_path))  # type: ignore[arg-type]
+    options: dict[str, Any] = {"smoothing": smoothing, "length": length, "min_count": 1 + packs}
+    whole, model = sm.NGram(4, **options).fit(x), sm.NGram(4, **options).fit(on_disk(tmp_path))
     for level, one in zip(model.tables_.levels, whole.tables_.levels, strict=True):
         assert_array_equal(level.share, one.share)
         assert_array_equal(level.backoff, one.backoff)

@@ -14,7 +14,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM, AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Poisson, load
-from seqmodels.hmm.corpus import Corpus, PackedBatch, Subsequence
+from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.learning import fitting
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
@@ -222,13 +222,13 @@ def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_data_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[int] = []
-    pack = Corpus._pack
+    pack = Corpus._pack_whole
 
-    def counted(self: Corpus, parts: list[Subsequence], scratch: Any) -> PackedBatch:
-        packed.append(len(parts))
-        return pack(self, parts, scratch)
+    def counted(self: Corpus, indices: list[int], scratch: Any) -> PackedBatch:
+        packed.append(len(indices))
+        return pack(self, indices, scratch)
 
-    monkeypatch.setattr(Corpus, "_pack", counted)
+    monkeypatch.setattr(Corpus, "_pack_whole", counted)
     HMM(2, observation=GaussianMixture(1), n_init=3, max_iter=2).fit(series(20, 30))
     assert packed == [2]
 
