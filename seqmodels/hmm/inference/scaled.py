@@ -106,8 +106,7 @@ def forward(trellis: Trellis, *, bounded: bool = True) -> ScaledForward:
     sees it by itself; nor for several chains.
     """
     dtype, segments, packing = trellis.densities.dtype, trellis.segments, trellis.packing
-    b, peak = trellis.densities.scaled(trellis.scratch)
-    torch.threshold_(b, LIMITS[dtype].flush, 0.0)
+    b, peak = trellis.densities.scaled(trellis.scratch, LIMITS[dtype].flush)
     if runs_compiled(b.shape[-1], b.device) and not _is_compiled(b):
         b = trellis.scratch.buffer("b by state", tuple(b.mT.shape), dtype, b.device).copy_(b.mT).mT
     chain, starts = ScaledChain(trellis.transition.to(dtype), b, packing), trellis.starts(dtype)
@@ -412,8 +411,7 @@ def has_forgotten_start(trellis: Trellis, predicted: Tensor) -> bool:
     frames = min(length, WIDER_MARGIN * MARGIN[dtype])
     time = torch.arange(length - frames, length, device=trellis.densities.device)
     rows = trellis.segments.rows(torch.zeros_like(time), time)
-    b, _ = trellis.densities.take(rows).scaled(Scratch())
-    torch.threshold_(b, LIMITS[dtype].flush, 0.0)
+    b, _ = trellis.densities.take(rows).scaled(Scratch(), LIMITS[dtype].flush)
     chain = ScaledChain(trellis.transition.to(dtype), b, Packing.of([frames], b.device))
     flat = torch.full_like(b[:1], 1 / b.shape[1])
     alpha, _ = forward_recursion(chain, flat, Scratch())
