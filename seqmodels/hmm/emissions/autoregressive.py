@@ -145,12 +145,11 @@ class AutoregressiveEmission(Emission):
         return (sums,)
 
     def _design(self, x: Tensor, past: Tensor) -> RegressionDesign:
-        incomplete = self._incomplete(x, past)
+        is_incomplete = self._incomplete(x, past)
         history, _ = self.observation.split_past(past)
-        if incomplete.any():
+        incomplete = is_incomplete if bool(is_incomplete.any()) else None
+        if incomplete is not None:
             x, history = x[~incomplete], history[~incomplete]
-        else:
-            incomplete = None
         is_early = torch.isnan(history).any(1)
         columns = torch.cat([history.T, x.T])  # (pD + D, n)
         columns.masked_fill_(is_early, 0.0)

@@ -276,16 +276,16 @@ def forward(
 ) -> None:
     """As ``scaled.forward_recursion``, into ``alpha`` (..., N, K), in memory as ``b`` is, and ``scale`` (..., N)."""
     if transition.dim() > 2:
-        for a, b_r, start, alpha_r, scale_r in zip(transition, b, starts, alpha, scale, strict=True):
-            forward(a, b_r, packing, starts=start, alpha=alpha_r, scale=scale_r, flush=flush)
+        for a_r, b_r, start, alpha_r, scale_r in zip(transition, b, starts, alpha, scale, strict=True):
+            forward(a_r, b_r, packing, starts=start, alpha=alpha_r, scale=scale_r, flush=flush)
         return
     offsets = packing.offsets.numpy()
-    arrays, results = _arrays(transition.contiguous(), b.mT), _arrays(alpha.mT, scale)
-    messages, least = starts.mT.contiguous().numpy(), _number(flush, b)
+    a, b_rows, alpha_rows, scales = (_array(each) for each in (transition.contiguous(), b.mT, alpha.mT, scale))
+    messages, least, times = _array(starts.mT.contiguous()), _number(flush, b), (0, len(offsets) - 1)
 
     def run(ranks: tuple[int, int]) -> None:
         predicted = _buffer(messages, ranks)
-        _forward_block(*arrays, offsets, (0, len(offsets) - 1), ranks, predicted, *results, least, True)
+        _forward_block(a, b_rows, offsets, times, ranks, predicted, alpha_rows, scales, least, True)
 
     _each_block(starts.shape[0], packing.n_frames * transition.numel(), run)
 
@@ -294,15 +294,17 @@ def warm_start(transition: Tensor, b: Tensor, packing: Packing, *, size: int, ma
     """As ``scaled.warm_start``."""
     if transition.dim() > 2:
         each = zip(transition, b, strict=True)
-        return torch.stack([warm_start(a, b_r, packing, size=size, margin=margin, flush=flush) for a, b_r in each])
+        return torch.stack([warm_start(a_r, b_r, packing, size=size, margin=margin, flush=flush) for a_r, b_r in each])
     offsets, n, K = packing.offsets.numpy(), packing.batch_sizes[size - 1], b.shape[1]
-    arrays, nothing = _arrays(transition.contiguous(), b.mT), _arrays(b.new_empty(0, 0), b.new_empty(0))
+    a, b_rows, no_alpha, no_scale = (
+        _array(each) for each in (transition.contiguous(), b.mT, b.new_empty(0, 0), b.new_empty(0))
+    )
     result, least = b.new_empty(K, n), _number(flush, b)
-    messages = result.numpy()
+    messages, times = _array(result), (size - margin, size)
 
     def run(ranks: tuple[int, int]) -> None:
         predicted = np.full(K * WIDTH, 1 / K, messages.dtype)
-        _forward_block(*arrays, offsets, (size - margin, size), ranks, predicted, *nothing, least, False)
+        _forward_block(a, b_rows, offsets, times, ranks, predicted, no_alpha, no_scale, least, False)
         messages[:, slice(*ranks)] = predicted.reshape(K, WIDTH)[:, : ranks[1] - ranks[0]]
 
     _each_block(n, n * margin * transition.numel(), run)
@@ -316,25 +318,29 @@ def backward(
     """As ``scaled.backward_recursion``: ``ahead`` (..., N, K) is b before and b beta / c after."""
     if transition.dim() > 2:
         largest = [None] * len(transition) if beta_max is None else beta_max
-        each = zip(transition, ahead, alpha, scale, ends, gamma, largest, strict=True)
+        of_chains = zip(transition, ahead, alpha, scale, ends, gamma, largest, strict=True)
         results = [
             backward(
-                a, ahead_r, packing, alpha=alpha_r, scale=scale_r, ends=end, gamma=gamma_r, drift=drift,
+                a_r, ahead_r, packing, alpha=alpha_r, scale=scale_r, ends=end, gamma=gamma_r, drift=drift,
                 rescale_every=rescale_every, beta_max=beta_max_r,
             )
-            for a, ahead_r, alpha_r, scale_r, end, gamma_r, beta_max_r in each
+            for a_r, ahead_r, alpha_r, scale_r, end, gamma_r, beta_max_r in of_chains
         ]  # fmt: skip
-        messages, drifted = zip(*results, strict=True)
-        return torch.stack(messages), torch.stack(drifted)
+        return torch.stack([each[0] for each in results]), torch.stack([each[1] for each in results])
     before = ends.mT.contiguous()
     messages, drifted = torch.empty_like(before), torch.zeros(len(ends), dtype=torch.bool)
     no_maximum = scale[:0] if beta_max is None else beta_max
     offsets, limit = packing.offsets.numpy(), _number(drift, ahead)
-    arrays = _arrays(transition.mT.contiguous(), ahead.mT)
-    given, results = _arrays(alpha.mT, scale, before), _arrays(gamma.mT, no_maximum, messages, drifted)
+    a, b_rows, alpha_rows, scales, after = (
+        _array(each) for each in (transition.mT.contiguous(), ahead.mT, alpha.mT, scale, before)
+    )
+    gamma_rows, largest_beta, result, has_drifted = (_array(each) for each in (gamma.mT, no_maximum, messages, drifted))
 
     def run(ranks: tuple[int, int]) -> None:
-        _backward_block(*arrays, offsets, ranks, *given, rescale_every, limit, *results)
+        _backward_block(
+            a, b_rows, offsets, ranks, alpha_rows, scales, after, rescale_every, limit,
+            gamma_rows, largest_beta, result, has_drifted,
+        )  # fmt: skip
 
     _each_block(len(ends), packing.n_frames * transition.numel(), run)
     return messages.mT, drifted
@@ -344,13 +350,13 @@ def warm_end(transition: Tensor, b: Tensor, packing: Packing, *, ends: Tensor, m
     """As ``scaled.warm_end``."""
     if transition.dim() > 2:
         each = zip(transition, b, ends, strict=True)
-        return torch.stack([warm_end(a, b_r, packing, ends=end, margin=margin) for a, b_r, end in each])
+        return torch.stack([warm_end(a_r, b_r, packing, ends=end, margin=margin) for a_r, b_r, end in each])
     before = ends.mT.contiguous()
     result, offsets = torch.empty_like(before), packing.offsets.numpy()
-    arrays, messages = _arrays(transition.mT.contiguous(), b.mT), _arrays(before, result)
+    a, b_rows, after, messages = (_array(each) for each in (transition.mT.contiguous(), b.mT, before, result))
 
     def run(ranks: tuple[int, int]) -> None:
-        _warm_end_block(*arrays, offsets, margin, ranks, *messages)
+        _warm_end_block(a, b_rows, offsets, margin, ranks, after, messages)
 
     _each_block(len(ends), len(ends) * margin * transition.numel(), run)
     return result.mT
@@ -363,7 +369,7 @@ def expected_transitions(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tens
         return torch.stack([expected_transitions(alpha_r, ahead_r, packing) for alpha_r, ahead_r in each])
     total = torch.zeros(alpha.shape[1], alpha.shape[1], dtype=torch.float64)
     spans = np.array(packing.spans, dtype=np.int64).reshape(-1, 3)
-    _add_products(*_arrays(alpha.mT, ahead.mT), spans, total.numpy())
+    _add_products(_array(alpha.mT), _array(ahead.mT), spans, _array(total))
     return total
 
 
@@ -386,10 +392,10 @@ def _buffer(messages: np.ndarray, ranks: tuple[int, int]) -> np.ndarray:
     return buffer.ravel()
 
 
-def _arrays(*tensors: Tensor) -> list[np.ndarray]:
-    """The memory of tensors, which must be contiguous: compiled loops are made for that."""
-    assert all(tensor.is_contiguous() for tensor in tensors)
-    return [tensor.numpy() for tensor in tensors]
+def _array(tensor: Tensor) -> np.ndarray:
+    """The memory of a tensor, which must be contiguous: compiled loops are made for that."""
+    assert tensor.is_contiguous()
+    return tensor.numpy()
 
 
 def _number(value: float, like: Tensor) -> Any:
