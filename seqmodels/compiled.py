@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -17,18 +18,33 @@ def is_compiling() -> bool:
     return find_spec("numba") is not None
 
 
-def compiled(function: FunctionT) -> FunctionT:
+@overload
+def compiled(function: FunctionT) -> FunctionT: ...
+@overload
+def compiled(*, any_order: bool) -> Callable[[FunctionT], FunctionT]: ...
+def compiled(function: FunctionT | None = None, *, any_order: bool = False) -> Any:
     """The same function of arrays and numbers, compiled by numba when it is first called; itself without numba.
+
+    With ``any_order`` sums may be added up in another order and products be fused with sums, as vector instructions
+    need it; NaN and infinities stay what they are.
 
     The machine code is kept next to the module, or in the user's cache folder where that cannot be written; where
     neither can, it is compiled anew in each process. It holds no lock of the interpreter, so threads run side by side.
     Import a module of compiled functions where they are first needed: numba takes a while to load.
     """
+    if function is None:
+        return partial(_compiled, any_order=any_order)
+    return _compiled(function, any_order=any_order)
+
+
+def _compiled(function: FunctionT, *, any_order: bool) -> FunctionT:
     if not is_compiling():
         return function
     import numba
 
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    if any_order:
+        options["fastmath"] = {"reassoc", "contract"}
     try:
         return cast(FunctionT, numba.njit(cache=True, **options)(function))
     except RuntimeError:  # no folder to keep it in

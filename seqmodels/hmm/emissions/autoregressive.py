@@ -12,7 +12,8 @@ x, and its expected products take the place of the products.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,44 @@ from seqmodels.hmm.emissions.base import (
     row_blocks,
 )
 from seqmodels.hmm.emissions.kmeans import in_comparable_units, kmeans_labels
+from seqmodels.hmm.inference.densities import Densities, LogDensities
+from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 
 START_ROUNDS = 10  # of EM on one state, from which a start with missing values is made
+
+
+@dataclass(frozen=True)
+class RegressionDesign:
+    """What all E-steps read of the n complete frames of a batch; frames stand on the last axis.
+
+    Attributes:
+        columns: ``(pD + D, n)``, ``(past, x)``, in the precision of x; zeros before the first p steps are over, so that
+            all features of these frames are zero.
+        has_past: ``(n,)`` float64, 1 or, before the first p steps are over, 0.
+        early: the columns of the latter.
+        incomplete: ``(N,)`` bool, the frames with a missing value, of themselves or of their past; None: there are
+            none.
+    """
+
+    columns: Tensor
+    has_past: Tensor
+    early: Tensor
+    incomplete: Tensor | None
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Quadratic features ``(F, m)`` of m frames at a time, float64; each block is written over the one before."""
+        size, n = self.columns.shape
+        height = quadratic.n_features(size)
+        buffer = None
+        for rows in row_blocks(n, height, self.columns.device):
+            columns = self.columns[:, rows].double()
+            if buffer is None:
+                buffer = columns.new_empty(height * columns.shape[1])
+            features = buffer[: height * columns.shape[1]].view(height, -1)
+            quadratic.features_of_columns(columns, features)
+            features[-1] = self.has_past[rows]
+            yield rows, features
 
 
 @emission_of.register(AutoregressiveGaussian)
@@ -58,46 +94,66 @@ class AutoregressiveEmission(Emission):
 
     # -- E-step --------------------------------------------------------------------------------------------
 
+    def evaluate(
+        self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
+    ) -> tuple[Densities, Any]:
+        assert past is not None
+        design = scratch.once(x, lambda x: self._design(x, past))
+        log_b = scratch.buffer("log_b", (len(table), len(x)), dtype, x.device).T
+        return LogDensities(self._log_prob(table, x, past, design, log_b)), design
+
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         assert past is not None
-        incomplete = self._incomplete(x, past)
-        if not incomplete.any():
-            return self._log_prob_of_complete(table, x, past[:, : self.observation.order], dtype)
-        result = empty_by_state(len(table), len(x), dtype, x.device)
-        complete = past[~incomplete, : self.observation.order]
-        result[~incomplete] = self._log_prob_of_complete(table, x[~incomplete], complete, dtype)
-        for part in incomplete.nonzero().squeeze(1).split(self._rows_at_once(len(table), x.device)):
-            log_prob = self.observation.log_prob(table.unsqueeze(1), x[part].double(), past[part].double())
-            result[part] = log_prob.T.to(dtype)
-        return result
+        log_b = empty_by_state(len(table), len(x), dtype, x.device)
+        return self._log_prob(table, x, past, self._design(x, past), log_b)
 
-    def _log_prob_of_complete(self, table: Tensor, x: Tensor, past: Tensor, dtype: torch.dtype) -> Tensor:
+    def _log_prob(self, table: Tensor, x: Tensor, past: Tensor, design: RegressionDesign, log_b: Tensor) -> Tensor:
+        """Fill ``log_b (N, K)``, in memory a row of frames for each state."""
+        if design.incomplete is None:
+            self._log_prob_of_complete(table, x, past, design, log_b)
+            return log_b
+        complete = ~design.incomplete
+        part = empty_by_state(len(table), design.columns.shape[1], log_b.dtype, log_b.device)
+        self._log_prob_of_complete(table, x[complete], past[complete], design, part)
+        log_b[complete] = part
+        for rows in design.incomplete.nonzero().squeeze(1).split(self._rows_at_once(len(table), x.device)):
+            log_prob = self.observation.log_prob(table.unsqueeze(1), x[rows].double(), past[rows].double())
+            log_b[rows] = log_prob.T.to(log_b.dtype)
+        return log_b
+
+    def _log_prob_of_complete(
+        self, table: Tensor, x: Tensor, past: Tensor, design: RegressionDesign, log_b: Tensor
+    ) -> None:
         theta = self._coefficients(table)
-        result = empty_by_state(len(table), len(x), dtype, x.device)
-        for rows in row_blocks(len(x), theta.shape[1], x.device):
-            result.T[:, rows] = theta @ self._features(x[rows], past[rows])[0].T
-        early = torch.nonzero(torch.isnan(past).flatten(1).any(1)).squeeze(1)
-        first = self.observation.log_prob(table[:1], x[early].double(), past[early].double())  # shared by all states
-        result[early] = first.to(dtype).unsqueeze(1)
-        return result
+        for rows, features in design.blocks():
+            log_b.T[:, rows] = theta @ features
+        frames, before = x[design.early].double(), past[design.early, : self.observation.order].double()
+        first = self.observation.log_prob(table[:1], frames, before)  # shared by all states
+        log_b[design.early] = first.to(log_b.dtype).unsqueeze(1)
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         assert past is not None
-        incomplete = self._incomplete(x, past)
-        if incomplete.any():
-            order = self.observation.order
-            (sums,) = self.statistics(table, x[~incomplete], past[~incomplete, :order], gamma[~incomplete])
-            for part in incomplete.nonzero().squeeze(1).split(self._rows_at_once(len(table), x.device)):
-                sums += self._expected_statistics(table, x[part], past[part], gamma[part])
-            return (sums,)
-        past = past[:, : self.observation.order]
-        width = self.n_regressors + self.size
-        n_features = width * (width + 1) // 2 + width + 1
+        design: RegressionDesign = self._design(x, past) if memo is None else memo
+        of_complete = gamma if design.incomplete is None else gamma[~design.incomplete]
+        n_features = quadratic.n_features(self.n_regressors + self.size)
         sums = torch.zeros(gamma.shape[1], n_features, dtype=torch.float64, device=x.device)
-        for rows in row_blocks(len(x), n_features, x.device):
-            features, has_past = self._features(x[rows], past[rows])
-            sums += (gamma[rows].double() * has_past).T @ features
+        for rows, features in design.blocks():
+            sums.addmm_(of_complete.T[:, rows].double(), features.T)
+        if design.incomplete is not None:
+            for rows in design.incomplete.nonzero().squeeze(1).split(self._rows_at_once(len(table), x.device)):
+                sums += self._expected_statistics(table, x[rows], past[rows], gamma[rows])
         return (sums,)
+
+    def _design(self, x: Tensor, past: Tensor) -> RegressionDesign:
+        is_incomplete = self._incomplete(x, past)
+        history, _ = self.observation.split_past(past)
+        incomplete = is_incomplete if bool(is_incomplete.any()) else None
+        if incomplete is not None:
+            x, history = x[~incomplete], history[~incomplete]
+        is_early = torch.isnan(history).any(1)
+        columns = torch.cat([history.T, x.T])  # (pD + D, n)
+        columns.masked_fill_(is_early, 0.0)
+        return RegressionDesign(columns, (~is_early).double(), is_early.nonzero().squeeze(1), incomplete)
 
     def _incomplete(self, x: Tensor, past: Tensor) -> Tensor:
         """``(N,)`` whether a value of the frame or of its past is missing; the past before the start is not."""
@@ -122,12 +178,6 @@ class AutoregressiveEmission(Emission):
         weighted = weights.unsqueeze(-1) * mean
         products = weighted.mT @ mean + torch.einsum("kn,knij->kij", weights, covariance)
         return quadratic.sums_of_moments(products, weighted.sum(1), weights.sum(1))
-
-    def _features(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-        """Quadratic features of ``(past, x)``, float64, and ``(N, 1)`` whether the past is complete."""
-        history = past.flatten(1).double()
-        has_past = ~torch.isnan(history).any(1, keepdim=True)
-        return quadratic.features(torch.cat([torch.where(has_past, history, 0.0), x.double()], dim=1)), has_past
 
     def _coefficients(self, table: Tensor) -> Tensor:
         """log N(x; A past + c, Σ) = const - ½ (R w - c)ᵀ P (R w - c), with ``R = (-A, I)`` and ``w = (past, x)``."""

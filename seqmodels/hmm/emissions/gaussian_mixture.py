@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,10 +21,16 @@ from seqmodels.hmm.emissions.base import Emission, Statistics, add_sums, emissio
 from seqmodels.hmm.emissions.kmeans import grouped_labels, kmeans_labels
 from seqmodels.hmm.inference.densities import LOG2E, Densities, PowerDensities
 from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.hmm.inference.segments import runs_compiled
 from seqmodels.observations import GaussianMixture, gaussian
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 
+if TYPE_CHECKING:
+    from seqmodels.hmm.emissions.compiled_mixtures import CompiledMixtures
+
 LOG_2PI = math.log(2 * math.pi)
+MOST_COMPONENTS_COMPILED = 64  # of all states, and features of a frame: with more, matrix products are faster
+MOST_FEATURES_COMPILED = 16
 UNDERFLOW = {torch.float32: -120.0, torch.float64: -1000.0}  # powers of two below are subnormal, which is slow
 
 
@@ -68,12 +74,18 @@ class GaussianMixtureEmission(Emission):
     def evaluate(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
     ) -> tuple[Densities, Any]:
+        compiled = self._compiled_densities(table, x, dtype, scratch)
+        if compiled is not None:
+            return compiled, compiled
         shape = (self.observation.n_densities, len(table), len(x))
         return mixture_densities(self._blocks(table, x, dtype, scratch), shape, dtype, x.device, scratch)
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         if memo is None:
             _, memo = self.evaluate(table, x, past, gamma.dtype, Scratch())
+        if not isinstance(memo, Memo):
+            sums = memo.expected_sums(gamma)
+            return (self._with_all_counts(sums, has_missing=sums.shape[2] == self._height(has_missing=True)),)
         has_missing = bool(torch.isnan(x).any())
         normal = self._normal(table) if has_missing and not self.diagonal else None
         m, height = self.observation.n_densities, self._height(has_missing)
@@ -87,9 +99,13 @@ class GaussianMixtureEmission(Emission):
             if features is None:
                 features = self._features(x[block.rows].to(resp.dtype), has_missing)
             add_sums(total, resp, features)
+        return (self._with_all_counts(total.view(m, len(table), height), has_missing),)
+
+    def _with_all_counts(self, sums: Tensor, has_missing: bool) -> Tensor:
+        """(M, K, F) sums of features -> (K, M, F), without padding and with what was observed of each feature."""
         # The M-step needs no sums of the background, which stays what it is.
-        sums = total.view(m, len(table), height)[: self.observation.n_components].transpose(0, 1)
-        return (sums[..., : self._width] if has_missing or not self.diagonal else self._with_counts(sums),)
+        sums = sums[: self.observation.n_components].transpose(0, 1)
+        return sums[..., : self._width] if has_missing or not self.diagonal else self._with_counts(sums)
 
     def _blocks(
         self, table: Tensor, x: Tensor, dtype: torch.dtype, scratch: Scratch | None
@@ -108,7 +124,7 @@ class GaussianMixtureEmission(Emission):
         space = None if scratch is None else scratch.buffer("components", (len(x), len(theta)), compute_dtype, x.device)
         # Of diagonal Gaussians the features are few, and the same in every E-step.
         all_features = (
-            scratch.once(x, self._transposed) if scratch and self.diagonal and compute_dtype == x.dtype else None
+            scratch.once(x, self._transposed)[0] if scratch and self.diagonal and compute_dtype == x.dtype else None
         )
         for rows in row_blocks(len(x), max(theta.shape), x.device):
             if all_features is None:
@@ -120,6 +136,23 @@ class GaussianMixtureEmission(Emission):
             torch.mm(theta, features, out=log2_densities)
             by_component = log2_densities.view(self.observation.n_densities, len(table), -1)
             yield ComponentBlock(rows, by_component, features if self.diagonal else None)
+
+    def _compiled_densities(
+        self, table: Tensor, x: Tensor, dtype: torch.dtype, scratch: Scratch
+    ) -> CompiledMixtures | None:
+        """All densities by compiled loops; None where matrix products are faster or more precise."""
+        m, height = self.observation.n_densities, self._height(has_missing=True)
+        is_small = m * len(table) <= MOST_COMPONENTS_COMPILED and height <= MOST_FEATURES_COMPILED
+        if not (is_small and self.diagonal and x.dtype == dtype and runs_compiled(1, x.device)):
+            return None
+        theta, signal = self._coefficients(table)
+        if quadratic.cancels(signal) or quadratic.precise_enough(signal, x, dtype) != dtype:
+            return None
+        from seqmodels.hmm.emissions.compiled_mixtures import CompiledMixtures
+
+        features, has_missing = scratch.once(x, self._transposed)
+        theta = (self._padded(theta, has_missing) * LOG2E).to(dtype)
+        return CompiledMixtures(theta.view(m, len(table), -1), features, UNDERFLOW[dtype])
 
     def _blocks_by_pattern(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[ComponentBlock]:
         """The same under full covariances, of marginal densities."""
@@ -147,9 +180,10 @@ class GaussianMixtureEmission(Emission):
                 by_component = (log_weights + log_densities).mul_(LOG2E).permute(1, 2, 0).contiguous()
                 yield ComponentBlock(rows[part], by_component, observed=observed)
 
-    def _transposed(self, x: Tensor) -> Tensor:
-        """All features of a block."""
-        return self._features(x, bool(torch.isnan(x).any()))
+    def _transposed(self, x: Tensor) -> tuple[Tensor, bool]:
+        """All features of a batch, and whether values are missing."""
+        has_missing = bool(torch.isnan(x).any())
+        return self._features(x, has_missing), has_missing
 
     def _features(self, x: Tensor, has_missing: bool) -> Tensor:
         """``(F, n)``, with rows of zeros up to a height that matrix products are fast on."""

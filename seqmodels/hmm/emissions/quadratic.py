@@ -19,14 +19,24 @@ MAX_SQUARED_FLOAT64 = 1e140  # and float64
 def features(w: Tensor) -> Tensor:
     """``(N, D)`` -> ``(N, D(D+1)/2 + D + 1)``, in memory feature after feature."""
     n, size = w.shape
-    columns = w.T.contiguous()
-    result = w.new_empty(size * (size + 1) // 2 + size + 1, n)
+    result = w.new_empty(n_features(size), n)
+    features_of_columns(w.T.contiguous(), result)
+    return result.T
+
+
+def features_of_columns(columns: Tensor, result: Tensor) -> None:
+    """Fill ``result (F, n)`` with the features of ``columns (D, n)``, one frame a column."""
+    size = len(columns)
     at = 0
     for i in range(size):  # row by row of the upper triangle
         torch.mul(columns[i], columns[i:], out=result[at : at + size - i])
         at += size - i
     result[at:-1], result[-1] = columns, 1.0
-    return result.T
+
+
+def n_features(size: int) -> int:
+    """F, of D entries."""
+    return size * (size + 1) // 2 + size + 1
 
 
 def coefficients(precision: Tensor, linear: Tensor, constant: Tensor) -> Tensor:

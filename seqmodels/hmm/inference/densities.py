@@ -28,9 +28,11 @@ class Densities(Protocol):
     def device(self) -> torch.device:
         """The device that the densities are on."""
 
-    def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
-        """(..., N, K) densities over each frame's largest, on scratch; (..., N) float64 log of that largest, in
-        nats."""
+    def scaled(self, scratch: Scratch, flush: float) -> tuple[Tensor, Tensor]:
+        """(..., N, K) densities over each frame's largest, on scratch; (..., N) float64 log of that largest, in nats.
+
+        Those of at most ``flush`` are zero.
+        """
 
     def log(self) -> Tensor:
         """(..., N, K) nats."""
@@ -66,10 +68,10 @@ class LogDensities:
     def device(self) -> torch.device:
         return self.log_b.device
 
-    def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
+    def scaled(self, scratch: Scratch, flush: float) -> tuple[Tensor, Tensor]:
         peak = _largest(self.log_b.mT, scratch)
         b = torch.sub(self.log_b, peak.unsqueeze(-1), out=scratch.like("b", self.log_b))
-        return b.mul_(LOG2E).exp2_(), _double(peak, scratch)
+        return torch.threshold_(b.mul_(LOG2E).exp2_(), flush, 0.0), _double(peak, scratch)
 
     def log(self) -> Tensor:
         return self.log_b
@@ -106,11 +108,12 @@ class PowerDensities:
     def device(self) -> torch.device:
         return self.exponent.device
 
-    def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
+    def scaled(self, scratch: Scratch, flush: float) -> tuple[Tensor, Tensor]:
         peak = _largest(self.exponent, scratch)
         b = scratch.buffer("b", tuple(self.exponent.shape), self.dtype, self.device)
         torch.sub(self.exponent, peak.unsqueeze(-2), out=b).exp2_()
-        return (b if self.factor is None else b.mul_(self.factor)).mT, _double(peak, scratch).div_(LOG2E)
+        b = torch.threshold_(b if self.factor is None else b.mul_(self.factor), flush, 0.0)
+        return b.mT, _double(peak, scratch).div_(LOG2E)
 
     def log(self) -> Tensor:
         nats = self.exponent / LOG2E
@@ -151,9 +154,10 @@ class TableDensities:
     def device(self) -> torch.device:
         return self.log_table.device
 
-    def scaled(self, scratch: Scratch) -> tuple[Tensor, Tensor]:
+    def scaled(self, scratch: Scratch, flush: float) -> tuple[Tensor, Tensor]:
         peak = _finite(self.log_table.amax(-1))
-        b = self._look_up((self.log_table - peak.unsqueeze(-1)).exp(), scratch)
+        by_symbol = (self.log_table - peak.unsqueeze(-1)).exp()
+        b = self._look_up(torch.threshold_(by_symbol, flush, 0.0), scratch)
         return b, peak.double().index_select(-1, self.symbols)
 
     def _look_up(self, by_symbol: Tensor, scratch: Scratch) -> Tensor:

@@ -8,7 +8,8 @@ With a backward pass this is seen at once: a path that was lost was last lost at
 the floor, and goes on from there as beta says. Where beta times the floor never matters, nothing was lost.
 
 The recursions over time are a few operations a step on all sequences that are still running; on a GPU they are two
-kernels (``triton_kernels``).
+kernels (``triton_kernels``), on a CPU, for few states and where numba is installed, compiled loops
+(``compiled_recursions``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from seqmodels.hmm.inference.packing import Packing, any_of
 from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import MARGIN, TOLERANCE
+from seqmodels.hmm.inference.segments import MARGIN, TOLERANCE, runs_compiled
 from seqmodels.hmm.inference.threads import one_thread_if_small
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
@@ -105,8 +106,9 @@ def forward(trellis: Trellis, *, bounded: bool = True) -> ScaledForward:
     sees it by itself; nor for several chains.
     """
     dtype, segments, packing = trellis.densities.dtype, trellis.segments, trellis.packing
-    b, peak = trellis.densities.scaled(trellis.scratch)
-    torch.threshold_(b, LIMITS[dtype].flush, 0.0)
+    b, peak = trellis.densities.scaled(trellis.scratch, LIMITS[dtype].flush)
+    if runs_compiled(b.shape[-1], b.device) and not _is_compiled(b):
+        b = trellis.scratch.buffer("b by state", tuple(b.mT.shape), dtype, b.device).copy_(b.mT).mT
     chain, starts = ScaledChain(trellis.transition.to(dtype), b, packing), trellis.starts(dtype)
     before, after = segments.neighbours
     with one_thread_if_small(chain.transition, packing.batch_sizes[0]):
@@ -192,7 +194,21 @@ def _expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed
         left_out = failed[..., segments.sequence].unsqueeze(-1)
         ahead.masked_fill_(left_out, 0.0)
         alpha.masked_fill_(left_out, 0.0)
-    total = torch.zeros_like(trellis.transition)
+    total = _products_of_neighbours(alpha, ahead, packing)
+    before, after = segments.neighbours
+    ended = alpha[..., packing.last[packing.order[before]], :]
+    total += ended.mT @ ahead[..., after, :]  # a segment's first frame stands at its rank
+    return total.mul_(trellis.transition)
+
+
+def _products_of_neighbours(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tensor:
+    """(..., K, K) float64: ``Σ_t alpha_t(i) ahead_t+1(j)`` over all frames but the first of every segment."""
+    if _is_compiled(alpha):
+        from seqmodels.hmm.inference import compiled_recursions
+
+        return compiled_recursions.expected_transitions(alpha, ahead, packing)
+    K = alpha.shape[-1]
+    total = torch.zeros(*alpha.shape[:-2], K, K, dtype=torch.float64, device=alpha.device)
     size = ROWS_AT_ONCE if alpha.is_cuda else ROWS_PER_SUM[alpha.dtype]  # a GPU adds up in parts by itself
     part, summed = torch.zeros_like(total, dtype=alpha.dtype), 0
     add = part.addmm_ if part.dim() == 2 else part.baddbmm_
@@ -205,11 +221,7 @@ def _expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed
                 total += part
                 part.zero_()
                 summed = 0
-    total += part
-    before, after = segments.neighbours
-    ended = alpha[..., packing.last[packing.order[before]], :]
-    total += ended.mT @ ahead[..., after, :]  # a segment's first frame stands at its rank
-    return total.mul_(trellis.transition)
+    return total.add_(part)
 
 
 # -- the recursions over time ------------------------------------------------------------------------------------------
@@ -234,6 +246,11 @@ def forward_recursion(
         from seqmodels.hmm.inference import triton_kernels
 
         triton_kernels.forward(transition, b, packing, starts=starts, alpha=alpha, scale=scale, flush=flush)
+        return alpha, scale
+    if slack is None and _is_compiled(b):
+        from seqmodels.hmm.inference import compiled_recursions
+
+        compiled_recursions.forward(transition, b, packing, starts=starts, alpha=alpha, scale=scale, flush=flush)
         return alpha, scale
     transposed, n, product = transition.mT.contiguous(), starts.shape[-2], _product(transition)
     message = predicted = _messages(b, n).copy_(starts.mT)
@@ -281,6 +298,21 @@ def backward_recursion(
             drift=drift,
             beta_max=beta_max,
         )
+    if _is_compiled(ahead):
+        from seqmodels.hmm.inference import compiled_recursions
+
+        return compiled_recursions.backward(
+            transition,
+            ahead,
+            packing,
+            alpha=alpha,
+            scale=scale,
+            ends=ends,
+            gamma=gamma,
+            drift=drift,
+            rescale_every=RESCALE_EVERY,
+            beta_max=beta_max,
+        )
     sizes, n_running, product = packing.batch_sizes, 0, _product(transition)
     message = beta = _messages(ahead, ends.shape[-2])
     drifted = torch.zeros(ends.shape[:-1], dtype=torch.bool, device=gamma.device)
@@ -306,13 +338,17 @@ def backward_recursion(
 
 def warm_start(chain: ScaledChain, size: int, margin: int) -> Tensor:
     """(..., m, K) by rank: predictions after segments of full size, from flat messages ``margin`` frames before."""
-    transition, b, packing = chain.transition, chain.b, chain.packing
+    transition, b, packing, flush = chain.transition, chain.b, chain.packing, LIMITS[chain.b.dtype].flush
+    if _is_compiled(b):
+        from seqmodels.hmm.inference import compiled_recursions
+
+        return compiled_recursions.warm_start(transition, b, packing, size=size, margin=margin, flush=flush)
     m = packing.batch_sizes[size - 1]
     transposed, product = transition.mT.contiguous(), _product(transition)
     predicted, joint = _messages(b, m).fill_(1 / b.shape[-1]), _messages(b, m)
     for low, _ in packing.blocks[size - margin : size]:
         torch.mul(predicted, b[..., low : low + m, :].mT, out=joint)
-        torch.threshold_(joint.div_(joint.sum(-2, keepdim=True)), LIMITS[b.dtype].flush, 0.0)
+        torch.threshold_(joint.div_(joint.sum(-2, keepdim=True)), flush, 0.0)
         product(transposed, joint, out=predicted)
     return predicted.mT
 
@@ -320,6 +356,10 @@ def warm_start(chain: ScaledChain, size: int, margin: int) -> Tensor:
 def warm_end(chain: ScaledChain, ends: Tensor, margin: int) -> Tensor:
     """(..., w, K) by rank: beta before each segment, from a flat message ``margin`` frames later, or its ``ends``."""
     transition, b, packing = chain.transition, chain.b, chain.packing
+    if _is_compiled(b):
+        from seqmodels.hmm.inference import compiled_recursions
+
+        return compiled_recursions.warm_end(transition, b, packing, ends=ends, margin=margin)
     sizes, w, product = packing.batch_sizes, ends.shape[-2], _product(transition)
     beta, buffer = _messages(b, w), _messages(b, w)
     n_running = sizes[margin] if margin < len(sizes) else 0
@@ -341,6 +381,11 @@ def _on_gpu(b: Tensor) -> bool:
     from seqmodels.hmm.inference import triton_kernels
 
     return triton_kernels.can_run(b)
+
+
+def _is_compiled(b: Tensor) -> bool:
+    """Whether the recursions on these densities (..., N, K) run as compiled loops: states are rows in memory."""
+    return runs_compiled(b.shape[-1], b.device) and b.mT.is_contiguous()
 
 
 def _product(transition: Tensor) -> Callable[..., Tensor]:
@@ -366,8 +411,7 @@ def has_forgotten_start(trellis: Trellis, predicted: Tensor) -> bool:
     frames = min(length, WIDER_MARGIN * MARGIN[dtype])
     time = torch.arange(length - frames, length, device=trellis.densities.device)
     rows = trellis.segments.rows(torch.zeros_like(time), time)
-    b, _ = trellis.densities.take(rows).scaled(Scratch())
-    torch.threshold_(b, LIMITS[dtype].flush, 0.0)
+    b, _ = trellis.densities.take(rows).scaled(Scratch(), LIMITS[dtype].flush)
     chain = ScaledChain(trellis.transition.to(dtype), b, Packing.of([frames], b.device))
     flat = torch.full_like(b[:1], 1 / b.shape[1])
     alpha, _ = forward_recursion(chain, flat, Scratch())

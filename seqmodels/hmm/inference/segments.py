@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.compiled import is_compiling
 from seqmodels.hmm.inference.packing import Packing, any_of
 
 MARGIN = {torch.float32: 128, torch.float64: 192}  # frames of warm-up
@@ -27,6 +28,8 @@ FRAME_MULTIPLE = 16  # of sizes and margins, so that periodic rescaling falls wh
 STEP_COST = 10_000.0  # nanoseconds of a time step, whatever it is done on
 STATE_COST = 0.5  # nanoseconds for each frame and state in it
 TRANSITION_COST = 0.025  # nanoseconds for each frame and pair of states in it
+MOST_STATES_COMPILED = 16  # of recursions as compiled loops: with more, matrix products are faster
+STEP_COST_COMPILED = 64.0  # frames that a time step of compiled loops takes as long as: the width of a block
 NEGLIGIBLE = 1e-12  # probability of a transition that no margin of frames makes up for
 
 
@@ -66,7 +69,11 @@ class Segments:
         fastest."""
         frames = torch.as_tensor(lengths)
         margin = margin_factor * MARGIN[dtype]
-        size = _best_size(int(frames.sum()), int(frames.max()), n_states, margin)
+        # A time step costs as much as this many frames.
+        overhead = STEP_COST / (STATE_COST * n_states + TRANSITION_COST * n_states**2)
+        if runs_compiled(n_states, torch.device(device)):
+            overhead = STEP_COST_COMPILED
+        size = _best_size(int(frames.sum()), int(frames.max()), overhead, margin)
         return cls.whole(frames, device) if size is None else cls.of_size(frames, size, margin, device)
 
     @classmethod
@@ -157,10 +164,19 @@ def is_ergodic(transition: Tensor) -> bool:
     return bool((reach > 0).all())
 
 
-def _best_size(n_frames: int, longest: int, n_states: int, margin: int) -> int | None:
-    """The frames a segment should have, or None where segments would not at least halve the time."""
-    # A time step costs as much as this many frames.
-    overhead = STEP_COST / (STATE_COST * n_states + TRANSITION_COST * n_states**2)
+def runs_compiled(n_states: int, device: torch.device) -> bool:
+    """Whether recursions run as compiled loops (``compiled_recursions``): few states, a CPU, and numba installed."""
+    return n_states <= MOST_STATES_COMPILED and device.type == "cpu" and _has_numba()
+
+
+_has_numba = cache(is_compiling)
+
+
+def _best_size(n_frames: int, longest: int, overhead: float, margin: int) -> int | None:
+    """The frames a segment should have, or None where segments would not at least halve the time.
+
+    ``overhead``: the cost of a time step, whatever it is done on, in frames.
+    """
     # Minimises (size + margin) overhead + n_frames (1 + margin / size), the cost of segments of this size.
     size = max(margin, int(math.sqrt(margin * n_frames / overhead)) // FRAME_MULTIPLE * FRAME_MULTIPLE)
     cost = (size + margin) * overhead + n_frames * (1 + margin / size)

@@ -257,7 +257,7 @@ def _beta_of_last(
 def _beta_before(transition: Tensor, densities: Densities, packing: Packing, beta_after: Tensor) -> Tensor:
     """``(n, K)`` float64: beta of the frame before each sequence, from that of its last; the largest of each is 1."""
     assert packing.n_sequences == len(beta_after), "what comes after a subsequence is too short to be cut"
-    b = densities.scaled(Scratch())[0]
+    b = densities.scaled(Scratch(), 0.0)[0]
     beta, transposed = beta_after[packing.order].to(b.dtype), transition.T.to(b.dtype).contiguous()
     for low, high in reversed(packing.blocks):
         unscaled = (b[low:high] * beta[: high - low]) @ transposed

@@ -57,7 +57,7 @@ def test_each_has_its_own_densities(kind: str) -> None:
     split = both.chains(R)
     assert split.shape == (R, N, K)
     assert_allclose(split.log(), both.log().unflatten(1, (R, K)).movedim(1, 0), rtol=1e-12)
-    b, peak = split.scaled(Scratch())
+    b, peak = split.scaled(Scratch(), 0.0)
     assert_allclose(b.log() + peak.unsqueeze(-1), split.log(), rtol=1e-12)
     if kind == "power":  # a factor may be below one
         assert ((b.amax(-1) > 0) & (b.amax(-1) <= 1)).all()

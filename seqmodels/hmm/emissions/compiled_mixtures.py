@@ -1,0 +1,239 @@
+"""Mixtures of few diagonal Gaussians in compiled loops: densities and expected sums, some frames at a time.
+
+As matrix products they are so small that reading and writing what lies between takes most of the time. Here it stays in
+the cache nearest to the processor, and components are computed twice: for the densities, and for the sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.compiled import compiled
+from seqmodels.hmm.inference.compiled_powers import power
+from seqmodels.hmm.inference.densities import LOG2E, LogDensities
+from seqmodels.hmm.inference.scratch import Scratch
+
+FRAMES = 512  # of a block; what is summed over one is summed in the precision of computation
+
+
+@compiled(any_order=True)
+def _components(
+    theta: np.ndarray,
+    k: int,
+    features: np.ndarray,
+    frames: tuple[int, int],
+    smallest: Any,
+    values: np.ndarray,
+    peak: np.ndarray,
+    total: np.ndarray,
+    wide: bool | None,
+) -> None:
+    """Densities of the components of state k over the largest of each frame, into ``values (M, FRAMES)``, their
+    ``total`` and the logarithm to base two of that largest, ``peak``, both (FRAMES,).
+
+    Of one component ``peak`` is all there is.
+    """
+    M, F, n = len(theta), len(features), frames[1] - frames[0]
+    for m in range(M):
+        value, weights = values[m], theta[m, k]
+        weight, row = weights[0], features[0, frames[0] : frames[1]]
+        for i in range(n):
+            value[i] = weight * row[i]
+        for f in range(1, F):
+            weight, row = weights[f], features[f, frames[0] : frames[1]]
+            for i in range(n):
+                value[i] += weight * row[i]
+    value = values[0]
+    for i in range(n):
+        peak[i] = value[i]
+    if M == 1:
+        return
+    for m in range(1, M):
+        value = values[m]
+        for i in range(n):
+            peak[i] = peak[i] if value[i] <= peak[i] else value[i]
+    for m in range(M):
+        value = values[m]
+        for i in range(n):
+            relative = value[i] - peak[i]
+            value[i] = power(smallest if relative < smallest else relative, wide)
+    value = values[0]
+    for i in range(n):
+        total[i] = value[i]
+    for m in range(1, M):
+        value = values[m]
+        for i in range(n):
+            total[i] += value[i]
+
+
+@compiled(any_order=True)
+def _scaled(
+    theta: np.ndarray,
+    features: np.ndarray,
+    smallest: Any,
+    least: Any,
+    flush: Any,
+    b: np.ndarray,
+    log_peak: np.ndarray,
+    wide: bool | None,
+) -> None:
+    """Densities ``b (R, K, N)`` over the largest of each frame and chain, and its logarithm in nats, (R, N).
+
+    ``least``: the lowest finite number, for frames where all densities are zero. What is at most ``flush`` is zero.
+    """
+    R, K, N = b.shape
+    M, zero = len(theta), b.dtype.type(0)
+    values = np.empty((M, FRAMES), b.dtype)
+    peak, total, largest = np.empty((K, FRAMES), b.dtype), np.empty((K, FRAMES), b.dtype), np.empty(FRAMES, b.dtype)
+    for start in range(0, N, FRAMES):
+        stop = min(start + FRAMES, N)
+        n = stop - start
+        for r in range(R):
+            for i in range(n):
+                largest[i] = least
+            for k in range(K):
+                of_state = peak[k]
+                _components(theta, r * K + k, features, (start, stop), smallest, values, of_state, total[k], wide)
+                for i in range(n):
+                    largest[i] = of_state[i] if of_state[i] > largest[i] else largest[i]
+            for k in range(K):
+                of_state, sums, to = peak[k], total[k], b[r, k, start:stop]
+                if M == 1:
+                    for i in range(n):
+                        sums[i] = 1
+                for i in range(n):
+                    density = power(of_state[i] - largest[i], wide) * sums[i]
+                    to[i] = zero if density <= flush else density
+            to_peak = log_peak[r, start:stop]
+            for i in range(n):
+                to_peak[i] = np.float64(largest[i]) / LOG2E
+
+
+@compiled(any_order=True)
+def _add_up(
+    theta: np.ndarray,
+    features: np.ndarray,
+    smallest: Any,
+    gamma: np.ndarray,
+    sums: np.ndarray,
+    wide: bool | None,
+) -> None:
+    """``sums (M, K, F)`` += responsibilities times features, given posteriors of the states, ``gamma (K, N)``."""
+    K, N = gamma.shape
+    M, F = len(theta), len(features)
+    values = np.empty((M, FRAMES), gamma.dtype)
+    peak, total, weight = np.empty(FRAMES, gamma.dtype), np.empty(FRAMES, gamma.dtype), np.empty(FRAMES, gamma.dtype)
+    for start in range(0, N, FRAMES):
+        stop = min(start + FRAMES, N)
+        n = stop - start
+        for k in range(K):
+            of_state = gamma[k, start:stop]
+            if M > 1:
+                _components(theta, k, features, (start, stop), smallest, values, peak, total, wide)
+                for i in range(n):
+                    weight[i] = of_state[i] / total[i]
+            for m in range(M):
+                resp = values[m]
+                if M > 1:
+                    for i in range(n):
+                        resp[i] *= weight[i]
+                else:
+                    for i in range(n):
+                        resp[i] = of_state[i]
+                f = 0
+                while f + 2 <= F:
+                    x, y = features[f, start:stop], features[f + 1, start:stop]
+                    sum_x, sum_y = resp[0] * x[0], resp[0] * y[0]
+                    for i in range(1, n):
+                        sum_x += resp[i] * x[i]
+                        sum_y += resp[i] * y[i]
+                    sums[m, k, f] += sum_x
+                    sums[m, k, f + 1] += sum_y
+                    f += 2
+                if f < F:
+                    x = features[f, start:stop]
+                    sum_x = resp[0] * x[0]
+                    for i in range(1, n):
+                        sum_x += resp[i] * x[i]
+                    sums[m, k, f] += sum_x
+
+
+@dataclass(frozen=True)
+class CompiledMixtures:
+    """Densities of mixtures in K states, of R chains if their states stand one chain after the other.
+
+    Attributes:
+        theta: (M, R·K, F) coefficients of the logarithms to base two of w N.
+        features: (F, N).
+        smallest: components are at least 2^smallest times the largest of their state.
+        n_chains: R; None: one chain, and no leading axis.
+    """
+
+    theta: Tensor
+    features: Tensor
+    smallest: float
+    n_chains: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        lead = () if self.n_chains is None else (self.n_chains,)
+        return (*lead, self.features.shape[1], self.theta.shape[1] // (self.n_chains or 1))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.theta.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.theta.device
+
+    def scaled(self, scratch: Scratch, flush: float) -> tuple[Tensor, Tensor]:
+        n, K, R = self.features.shape[1], self.shape[-1], self.n_chains or 1
+        b = scratch.buffer("b", (R, K, n), self.dtype, self.device)
+        log_peak = scratch.buffer("peak", (R, n), torch.float64, self.device)
+        least = self._number(torch.finfo(self.dtype).min)
+        _scaled(*self._arrays, least, self._number(flush), b.numpy(), log_peak.numpy(), self._wide)
+        return (b[0].mT, log_peak[0]) if self.n_chains is None else (b.mT, log_peak)
+
+    def log(self) -> Tensor:
+        M, states, _ = self.theta.shape
+        components = (self.theta.flatten(0, 1) @ self.features).view(M, states, -1)
+        nats = torch.logsumexp(components.mul_(1 / LOG2E), 0)
+        return (nats if self.n_chains is None else nats.unflatten(0, (self.n_chains, -1))).mT
+
+    def take(self, rows: Tensor) -> LogDensities:
+        return LogDensities(replace(self, features=self.features[:, rows]).log())
+
+    def double(self) -> LogDensities:
+        return LogDensities(self.log().double())
+
+    def chains(self, n: int) -> CompiledMixtures:
+        return replace(self, n_chains=n)
+
+    def chain(self, i: int) -> CompiledMixtures:
+        K = self.shape[-1]
+        return replace(self, theta=self.theta[:, i * K : (i + 1) * K].contiguous(), n_chains=None)
+
+    def expected_sums(self, gamma: Tensor) -> Tensor:
+        """(M, R·K, F) float64 expected sums of the features, given posteriors of all states, ``gamma`` (N, R·K)."""
+        sums = torch.zeros(self.theta.shape, dtype=torch.float64)
+        _add_up(*self._arrays, gamma.T.contiguous().numpy(), sums.numpy(), self._wide)
+        return sums
+
+    @property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, Any]:
+        return self.theta.contiguous().numpy(), self.features.contiguous().numpy(), self._number(self.smallest)
+
+    def _number(self, value: float) -> Any:
+        """In the precision of computation, so that what it is added to stays in that."""
+        return self.theta.new_tensor(value).numpy()[()]
+
+    @property
+    def _wide(self) -> bool | None:
+        """As ``power`` takes it."""
+        return None if self.dtype == torch.float32 else True
