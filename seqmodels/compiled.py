@@ -24,11 +24,22 @@ def compiled(function: FunctionT) -> FunctionT:
     neither can, it is compiled anew in each process. It holds no lock of the interpreter, so threads run side by side.
     Import a module of compiled functions where they are first needed: numba takes a while to load.
     """
+    return _compiled(function, reorders_sums=False)
+
+
+def compiled_with_reordered_sums(function: FunctionT) -> FunctionT:
+    """``compiled``, with products added in whatever order is fastest: the same figures but for rounding."""
+    return _compiled(function, reorders_sums=True)
+
+
+def _compiled(function: FunctionT, *, reorders_sums: bool) -> FunctionT:
     if not is_compiling():
         return function
     import numba
 
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    if reorders_sums:
+        options["fastmath"] = {"reassoc", "contract"}  # not what assumes that there are no infinities
     try:
         return cast(FunctionT, numba.njit(cache=True, **options)(function))
     except RuntimeError:  # no folder to keep it in

@@ -222,15 +222,21 @@ class SymbolCursor(Generic[State, StepperState]):
 
     @classmethod
     @torch.no_grad()
-    def from_network_cursor(cls, base: NetworkCursor[Any]) -> SymbolCursor[Any, Any] | None:
-        """None where inputs cannot be computed beforehand (vectors), and for networks without a ``stepper``."""
+    def from_network_cursor(
+        cls, base: NetworkCursor[Any], *, compiled: bool = False
+    ) -> SymbolCursor[Any, Any] | None:
+        """None where inputs cannot be computed beforehand (vectors), and for networks without a ``stepper``.
+
+        ``compiled``: by the network's ``compiled_stepper``.
+        """
         module = base.module
         if module.spec.reads == "vectors" or base.observation.n_past:
             return None
         if not module.network.reads_past:
             return None
         inputs = module.embedding(torch.arange(module.spec.size, device=module.head.bias.device))
-        stepper = module.network.stepper(inputs if module.segment is None else inputs + module.segment[1])
+        make_stepper = module.network.compiled_stepper if compiled else module.network.stepper
+        stepper = make_stepper(inputs if module.segment is None else inputs + module.segment[1])
         if stepper is None:
             return None
         return cls(base, stepper, module.head.weight.detach().t(), module.head.bias.detach())

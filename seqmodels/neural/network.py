@@ -66,12 +66,14 @@ class Network(nn.Module, ABC, Generic[State]):
         aligned: True if ``hidden_t`` is made of step t of the source, so that there are as many steps as the source
             has.
         reads_past: False if ``hidden_t`` depends on the source alone; ``inputs`` are then ignored.
+        reads_at_once: True if all steps are computed side by side, so that few sequences are as fast as many.
     """
 
     d_model: int
     reads_source: bool = False
     aligned: bool = False
     reads_past: bool = True
+    reads_at_once: bool = False
 
     if TYPE_CHECKING:  # nn.Module's own takes and returns anything
 
@@ -102,6 +104,10 @@ class Network(nn.Module, ABC, Generic[State]):
     def stepper(self, table: Tensor) -> Stepper[State, Any] | None:
         """A faster way to many single steps, whose inputs are rows of ``table (R, d_model)``; None: there is none."""
         return None
+
+    def compiled_stepper(self, table: Tensor) -> Stepper[State, Any] | None:
+        """``stepper``, its steps compiled by numba where the network has such; the same but for rounding."""
+        return self.stepper(table)
 
 
 class AttentiveNetwork(Network[State], ABC):

@@ -192,7 +192,7 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         x = (x.clone() if position is None else x + position).flatten(0, 1)  # (n T, d)
         rotation = None if rotation is None else rotation.repeat(n, 1)
         buffers = StepBuffers(len(x), self.layout, x)
-        cache = self._empty_cache(n, length)
+        cache = self.empty_cache(n, length)
         for block, slots in zip(self.blocks, cache.key_value.narrow(4, 0, length).unbind(0), strict=True):
             self._project(block, x, rotation, buffers)
             slots.copy_(buffers.key_value.unflatten(1, (n, length)).transpose(2, 3))  # (2, n, G, T, d_head)
@@ -232,7 +232,7 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         hidden.relu_()  # in place: an autograd Function costs more than the operation itself
         return hidden.mul_(hidden)
 
-    def _empty_cache(self, n: int, length: int) -> StepCache:
+    def empty_cache(self, n: int, length: int) -> StepCache:
         """The cache of n sequences whose first steps are about to be written."""
         layout = self.layout
         shape = len(self.blocks), 2, n, layout.n_key_heads, capacity_for(length + 1, self.max_length), layout.d_head

@@ -36,6 +36,8 @@ class TransformerNetwork(Network[TransformerState]):
     (torch.Size([3, 5, 8]), 5)
     """
 
+    reads_at_once = True
+
     def __init__(self, config: TransformerConfig, *, max_length: int | None = None, convolution_lags: int = 0) -> None:
         super().__init__()
         config.check_architecture(max_length)
@@ -66,6 +68,15 @@ class TransformerNetwork(Network[TransformerState]):
             return None
         return TransformerStepper(self.decoder, self.positions, IncrementalConvolution(table, self.previous))
 
+    def compiled_stepper(self, table: Tensor) -> Stepper[TransformerState, StepState] | None:
+        """See ``Network``; on the CPU."""
+        stepper = self.stepper(table)
+        if not isinstance(stepper, TransformerStepper) or table.device.type != "cpu":
+            return stepper
+        from seqmodels.neural.transformer.compiled_step import CompiledStepper  # numba takes a while to load
+
+        return CompiledStepper.from_plain(stepper, self.decoder)
+
 
 class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
     """A Transformer with a bidirectional encoder of the source and a causal decoder (Vaswani et al., 2017).
@@ -78,6 +89,7 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
     """
 
     reads_source = True
+    reads_at_once = True
 
     def __init__(self, config: TransformerConfig, *, max_length: int | None = None, convolution_lags: int = 0) -> None:
         super().__init__()
