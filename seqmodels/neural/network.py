@@ -47,6 +47,17 @@ class Stepper(ABC, Generic[State, StepperState]):
         """
         return None
 
+    def begin_ahead(self, n: int) -> StepperState | None:
+        """The state before the first step of a next window, to be read alongside; None: ``prefill`` is as fast."""
+        return None
+
+    def step_ahead(
+        self, row_ids: Tensor, state: StepperState, ahead: StepperState
+    ) -> tuple[Tensor, StepperState, StepperState]:
+        """``step`` from ``state`` and, of the same inputs, from ``ahead``; the hidden states are the former's."""
+        hidden, state = self.step(row_ids, state)
+        return hidden, state, self.step(row_ids, ahead)[1]
+
     def select(self, state: StepperState, index: Tensor) -> StepperState:
         """The state of the sequences ``index (m,)``, in this order."""
         return select(state, index)

@@ -143,9 +143,7 @@ def _steps_per_batch(module: SequenceModule[Any]) -> int:
     return MAX_STEPS_PER_BATCH
 
 
-def _batches_of_windows(
-    rows: list[Row], windowing: Windowing, n_steps: int
-) -> Iterator[list[tuple[StepRange, int]]]:
+def _batches_of_windows(rows: list[Row], windowing: Windowing, n_steps: int) -> Iterator[list[tuple[StepRange, int]]]:
     """All windows with the step from which each is scored, those of about one length together, about ``n_steps``.
 
     Those of a row on disk are in batches of their own, in their order.

@@ -198,7 +198,9 @@ class CrossAttention(nn.Module):
         """Source (B, S, d) and its mask (B, S) -> keys and values (B, G, S, d_head), finite where masked."""
         if mask is not None:  # a weight of zero times NaN is NaN
             source = source.masked_fill(~mask[..., None], 0.0)
-        return self._split(apply_linear(self.key, source), self.key_norm), self._split(apply_linear(self.value, source), None)
+        return self._split(apply_linear(self.key, source), self.key_norm), self._split(
+            apply_linear(self.value, source), None
+        )
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, *, need_weights: bool = False

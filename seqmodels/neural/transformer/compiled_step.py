@@ -21,11 +21,10 @@ from seqmodels.neural.transformer.kernels import (
     TANH_GELU,
     StepConstants,
     StepWeights,
-    read_steps,
     take_step,
 )
 from seqmodels.neural.transformer.layers import Activation, RMSNorm
-from seqmodels.neural.transformer.packed_weights import PackedBlock, PackedLinear
+from seqmodels.neural.transformer.packed_weights import PackedLinear
 from seqmodels.neural.transformer.stack import TransformerStack
 
 MAX_ROWS = 4  # sequences; of more torch's products of matrices are faster
@@ -44,33 +43,25 @@ class CompiledStepper(Stepper[TransformerState, StepState]):
 
     Attributes:
         plain: the same steps in torch.
-        weights, constants: for the compiled functions.
-        position: ``(T, d)``, added to the inputs of the first T steps; ``(T, 0)`` where nothing is.
-        rotation: ``(T, (H + 2 G) d_head)``, cosines and sines in turn; ``(T, 0)`` without rotary embedding.
+        weights, constants: for the compiled function.
     """
 
     plain: TransformerStepper
     weights: StepWeights
     constants: StepConstants
-    position: np.ndarray
-    rotation: np.ndarray
 
     @classmethod
     def from_plain(cls, plain: TransformerStepper, stack: TransformerStack) -> CompiledStepper:
         """Of the weights of ``stack``, of which ``plain`` is."""
-        nothing = plain.like.new_empty(plain.like.shape[1], 0)
-        position, rotation = plain.position_table, plain.rotation_table
-        return cls(
-            plain,
-            _step_weights(plain.blocks, stack),
-            _step_constants(plain),
-            _array(nothing if position is None else position),
-            _array(nothing if rotation is None else torch.view_as_real(rotation).flatten(1)),
-        )
+        return cls(plain, _step_weights(plain, stack), _step_constants(plain))
 
     def converted(self, state: TransformerState) -> StepState:
         """See ``Stepper``."""
         return self.plain.converted(state)
+
+    def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
+        """See ``Stepper``."""
+        return self.plain.prefill(inputs)
 
     def select(self, state: StepState, index: Tensor) -> StepState:
         """See ``Stepper``."""
@@ -78,42 +69,59 @@ class CompiledStepper(Stepper[TransformerState, StepState]):
 
     def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
         """See ``Stepper``."""
-        t, n = state.length, state.pending.shape[0]
-        if n > MAX_ROWS or t >= len(self.position):
+        if not self._takes(state):
             return self.plain.step(row_ids, state)
-        cache = state.claimed_cache(self.plain.max_length)
+        hidden, after, _ = self._step(row_ids, state, None)
+        return hidden, after
+
+    def begin_ahead(self, n: int) -> StepState | None:
+        """See ``Stepper``."""
+        if n > MAX_ROWS:
+            return None
+        convolution = self.plain.convolution
+        pending = self.plain.like.new_zeros(n, convolution.convolution.n_lags * convolution.d)
+        return StepState(self.plain.empty_cache(n, 0), 0, pending)
+
+    def step_ahead(self, row_ids: Tensor, state: StepState, ahead: StepState) -> tuple[Tensor, StepState, StepState]:
+        """See ``Stepper``."""
+        if not self._takes(state):
+            hidden, state = self.plain.step(row_ids, state)
+            return hidden, state, self.plain.step(row_ids, ahead)[1]
+        return self._step(row_ids, state, ahead)
+
+    def _takes(self, state: StepState) -> bool:
+        """Whether the compiled function takes the step."""
+        return state.pending.shape[0] <= MAX_ROWS and state.length < len(self.weights.position)
+
+    def _step(self, row_ids: Tensor, state: StepState, ahead: StepState | None) -> tuple[Tensor, StepState, StepState]:
+        """Without ``ahead`` the last of the results means nothing."""
+        n, t = state.pending.shape[0], state.length
         inputs, convolution = self.plain.convolution.table, self.plain.convolution
         if not convolution.precomputed:
             inputs, row_ids = convolution.now_and_later_of(row_ids), torch.arange(n)
+        cache = state.claimed_cache(self.plain.max_length)
+        cache_ahead = cache if ahead is None else ahead.claimed_cache(self.plain.max_length)
+        pending, t_ahead = state.pending.numpy(), 0 if ahead is None else ahead.length
         hidden, pending = take_step(
             row_ids.numpy(),
-            state.pending.numpy(),
-            inputs.numpy(),
-            self.position[t],
+            pending,
             cache.key_value.numpy(),
             t,
-            self.rotation[t : t + 1],
+            pending[:0] if ahead is None else ahead.pending.numpy(),
+            cache_ahead.key_value.numpy(),
+            t_ahead,
+            inputs.numpy(),
             self.weights,
             self.constants,
         )
-        return torch.from_numpy(hidden), StepState(cache, t + 1, torch.from_numpy(pending))
-
-    def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
-        """See ``Stepper``."""
-        n, length, d = inputs.shape
-        if n > MAX_ROWS or length > len(self.position):
-            return self.plain.prefill(inputs)
-        x, pending = self.plain.convolution.first_steps(inputs)
-        rows = x.numpy().copy()
-        if self.position.shape[1]:
-            rows += self.position[:length]
-        cache, rotation = self.plain.empty_cache(n, length), self.rotation[:length]
-        key_value = cache.key_value.numpy()
-        hidden = read_steps(rows.reshape(n * length, d), key_value, 0, rotation, self.weights, self.constants)
-        return torch.from_numpy(hidden), StepState(cache, length, pending)
+        after = StepState(cache, t + 1, torch.from_numpy(pending[:n]))
+        return torch.from_numpy(hidden[:n]), after, StepState(cache_ahead, t_ahead + 1, torch.from_numpy(pending[n:]))
 
 
-def _step_weights(blocks: tuple[PackedBlock, ...], stack: TransformerStack) -> StepWeights:
+def _step_weights(plain: TransformerStepper, stack: TransformerStack) -> StepWeights:
+    blocks, nothing = plain.blocks, plain.like.new_empty(plain.like.shape[1], 0)
+    n_rotated = plain.layout.n_rotated * plain.layout.d_head
+    position, rotation = plain.position_table, plain.rotation_table
     attention_norms = [block.attention_residual.norm for block in stack]
     feedforward_norms = [block.feedforward_residual.norm for block in stack]
     like = blocks[0].project.weight
@@ -131,13 +139,14 @@ def _step_weights(blocks: tuple[PackedBlock, ...], stack: TransformerStack) -> S
         output_bias=_stacked([_bias(block.output) for block in blocks]),
         contract_bias=_stacked([_bias(block.contract) for block in blocks]),
         final_norm=_array(_gain_and_shift(stack.final_norm, like)),
+        position=_array(nothing if position is None else position),
+        rotation=_array(nothing if rotation is None else torch.view_as_real(rotation).flatten(1)[:, :n_rotated]),
     )
 
 
 def _step_constants(plain: TransformerStepper) -> StepConstants:
     config = plain.config
     return StepConstants(
-        n_heads=config.n_query_heads,
         activation=ACTIVATIONS[config.activation],
         centres=config.norm_type == "layer",
         epsilon=config.norm_epsilon,

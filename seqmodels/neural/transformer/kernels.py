@@ -32,6 +32,8 @@ class StepWeights(NamedTuple):
         output_bias: (L, d).
         contract_bias: (L, d).
         final_norm: (2, d).
+        position: (T, d), added to the input of each of the first T steps; (T, 0) where nothing is.
+        rotation: (T, (H + G) d_head), cosines and sines in turn; (T, 0) without rotary embedding.
     """
 
     attention_norm: np.ndarray
@@ -46,20 +48,20 @@ class StepWeights(NamedTuple):
     output_bias: np.ndarray
     contract_bias: np.ndarray
     final_norm: np.ndarray
+    position: np.ndarray
+    rotation: np.ndarray
 
 
 class StepConstants(NamedTuple):
     """What a step needs to know besides its weights.
 
     Attributes:
-        n_heads: H, of queries.
         activation: one of the numbers above.
         centres: whether norms subtract the mean.
         epsilon: of norms, added to the mean square.
         head_epsilon: of the norms of heads, added to the sum of squares.
     """
 
-    n_heads: int
     activation: int
     centres: bool
     epsilon: float
@@ -70,22 +72,27 @@ class StepConstants(NamedTuple):
 def add_product(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
     """``y += x W``, of ``x (n,)`` and ``weight (n, m)``; rows that are multiplied by zero are not read."""
     n, m = weight.shape
-    rows = np.empty(4, np.int64)
-    n_rows = 0
+    first = second = third = -1  # rows that wait for a fourth, so that y is read and written once for four
     for i in range(n):
-        if x[i] != 0:
-            rows[n_rows] = i
-            n_rows += 1
-        if n_rows == 4:  # at once, so that y is read and written once for four rows
-            a, b, c, d = x[rows[0]], x[rows[1]], x[rows[2]], x[rows[3]]
-            wa, wb, wc, wd = weight[rows[0]], weight[rows[1]], weight[rows[2]], weight[rows[3]]
+        if x[i] == 0:
+            continue
+        if first < 0:
+            first = i
+        elif second < 0:
+            second = i
+        elif third < 0:
+            third = i
+        else:
+            a, b, c, d = x[first], x[second], x[third], x[i]
+            wa, wb, wc, wd = weight[first], weight[second], weight[third], weight[i]
             for j in range(m):
                 y[j] += (a * wa[j] + b * wb[j]) + (c * wc[j] + d * wd[j])
-            n_rows = 0
-    for k in range(n_rows):
-        a, wa = x[rows[k]], weight[rows[k]]
-        for j in range(m):
-            y[j] += a * wa[j]
+            first = second = third = -1
+    for i in (first, second, third):
+        if i >= 0:
+            a, wa = x[i], weight[i]
+            for j in range(m):
+                y[j] += a * wa[j]
 
 
 @compiled_with_reordered_sums
@@ -139,7 +146,10 @@ def normalise_heads(x: np.ndarray, gain: np.ndarray, d_head: int, epsilon: float
 
 @compiled_with_reordered_sums
 def rotate_pairs(x: np.ndarray, rotation: np.ndarray) -> None:
-    """Each pair of neighbours turned by its angle, in place; ``rotation`` has cosines and sines in turn."""
+    """Each pair of neighbours turned by its angle, in place; ``rotation`` has cosines and sines in turn.
+
+    What is beyond its end, the values, stays.
+    """
     for i in range(0, len(rotation), 2):
         a, b, cosine, sine = x[i], x[i + 1], rotation[i], rotation[i + 1]
         x[i] = a * cosine - b * sine
@@ -191,106 +201,92 @@ def activate(x: np.ndarray, activation: int, y: np.ndarray) -> None:
 
 
 @compiled_with_reordered_sums
-def read_steps(
-    x: np.ndarray,
-    key_value: np.ndarray,
-    begin: int,
-    rotation: np.ndarray,
-    weights: StepWeights,
-    constants: StepConstants,
-) -> np.ndarray:
-    """Hidden states ``(n, d)`` of the last of T steps of n sequences.
-
-    Args:
-        x: the inputs with their positions, (n T, d), those of a sequence together; changed.
-        key_value: (L, 2, n, G, capacity, d_head), in which those of the steps are written.
-        begin: steps before.
-        rotation: (T, (H + 2 G) d_head), cosines and sines in turn; (T, 0) without rotary embedding.
-        weights: of the network.
-        constants: of the network.
-    """
-    n_layers, _, n, n_key_heads, _, d_head = key_value.shape
-    n_heads, n_steps = constants.n_heads, len(rotation)
-    n_sharing = n_heads // n_key_heads
-    scores = np.empty(begin + n_steps, x.dtype)
-    n_queries = n_steps  # a sequence
-    for layer in range(n_layers):
-        normed = np.empty_like(x)
-        for row in range(len(x)):
-            normalise(x[row], weights.attention_norm[layer], constants.centres, constants.epsilon, normed[row])
-        projected = np.empty((len(x), weights.project.shape[2]), x.dtype)
-        projected[:] = weights.project_bias[layer]
-        add_products(normed, weights.project[layer], projected)
-        for row in range(len(x)):
-            sequence, t = row // n_steps, row % n_steps
-            if weights.head_gain.shape[1]:
-                normalise_heads(projected[row], weights.head_gain[layer], d_head, constants.head_epsilon)
-            rotate_pairs(projected[row], rotation[t])
-            for g in range(n_key_heads):
-                key = (n_heads + g) * d_head
-                value = key + n_key_heads * d_head
-                key_value[layer, 0, sequence, g, begin + t] = projected[row, key : key + d_head]
-                key_value[layer, 1, sequence, g, begin + t] = projected[row, value : value + d_head]
-        if layer == n_layers - 1:  # of the last block's states only the last are computed
-            n_queries = 1
-            x, projected = x[n_steps - 1 :: n_steps].copy(), projected[n_steps - 1 :: n_steps].copy()
-        context = np.zeros((len(x), n_heads * d_head), x.dtype)
-        for row in range(len(x)):
-            sequence, end = row // n_queries, begin + n_steps - n_queries + row % n_queries + 1
-            for h in range(n_heads):
-                keys = key_value[layer, 0, sequence, h // n_sharing, :end]
-                values = key_value[layer, 1, sequence, h // n_sharing, :end]
-                first, last = h * d_head, (h + 1) * d_head
-                attend(projected[row, first:last], keys, values, scores, context[row, first:last])
-        x += weights.output_bias[layer]
-        add_products(context, weights.output[layer], x)
-        normed = np.empty_like(x)
-        for row in range(len(x)):
-            normalise(x[row], weights.feedforward_norm[layer], constants.centres, constants.epsilon, normed[row])
-        expanded = np.empty((len(x), weights.expand.shape[2]), x.dtype)
-        expanded[:] = weights.expand_bias[layer]
-        add_products(normed, weights.expand[layer], expanded)
-        activated = np.empty((len(x), weights.contract.shape[1]), x.dtype)
-        for row in range(len(x)):
-            activate(expanded[row], constants.activation, activated[row])
-        x += weights.contract_bias[layer]
-        add_products(activated, weights.contract[layer], x)
-    hidden = np.empty_like(x)
-    for row in range(len(x)):
-        normalise(x[row], weights.final_norm, constants.centres, constants.epsilon, hidden[row])
-    return hidden
+def attend_in_block(
+    projected: np.ndarray, layer: int, key_value: np.ndarray, row: int, t: int, scores: np.ndarray, context: np.ndarray
+) -> None:
+    """Write keys and values of step t, from ``projected``, and add the context of its queries to ``context (H d_head,)``."""
+    n_key_heads, d_head = key_value.shape[3], key_value.shape[5]
+    n_heads = len(context) // d_head
+    for g in range(n_key_heads):
+        key = (n_heads + g) * d_head
+        value = key + n_key_heads * d_head
+        key_value[layer, 0, row, g, t] = projected[key : key + d_head]
+        key_value[layer, 1, row, g, t] = projected[value : value + d_head]
+    for h in range(n_heads):
+        g = h * n_key_heads // n_heads
+        keys, values = key_value[layer, 0, row, g, : t + 1], key_value[layer, 1, row, g, : t + 1]
+        begin, end = h * d_head, (h + 1) * d_head
+        attend(projected[begin:end], keys, values, scores, context[begin:end])
 
 
 @compiled_with_reordered_sums
 def take_step(
     row_ids: np.ndarray,
     pending: np.ndarray,
-    inputs: np.ndarray,
-    position: np.ndarray,
     key_value: np.ndarray,
-    begin: int,
-    rotation: np.ndarray,
+    t: int,
+    pending_ahead: np.ndarray,
+    key_value_ahead: np.ndarray,
+    t_ahead: int,
+    inputs: np.ndarray,
     weights: StepWeights,
     constants: StepConstants,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Hidden states ``(n, d)`` of one step of n sequences, and what is pending after it, ``(n, p d)``.
+    """A step of n sequences in their window, and of N - n in the next one, which begins before this one ends.
 
     Args:
         row_ids: of the inputs, (n,).
         pending: what inputs before add to the next p steps, (n, p d).
+        key_value: (L, 2, n, G, capacity, d_head), in which those of the step are written.
+        t: steps before in the window.
+        pending_ahead, key_value_ahead, t_ahead: the same of the next window; (0, p d) where it is not read yet.
         inputs: (R, d + p d), each and what it adds to the next p steps.
-        position: what is added to the inputs, (d,), or (0,).
-        key_value, begin, rotation, weights, constants: as of ``read_steps``.
+        weights, constants: of the network.
+
+    Returns:
+        Hidden states ``(N, d)``, and ``(N, p d)`` what is then pending; the first n are those of the window.
     """
-    n, width = pending.shape
-    d = weights.final_norm.shape[1]
-    rows = np.empty((n, inputs.shape[1]), inputs.dtype)
-    x = np.empty((n, d), inputs.dtype)
-    for row in range(n):
-        rows[row] = inputs[row_ids[row]]
+    n_layers, n, width, d = len(weights.project), len(pending), pending.shape[1], weights.final_norm.shape[1]
+    n_rows = n + len(pending_ahead)
+    rows, x = np.empty((n_rows, inputs.shape[1]), inputs.dtype), np.empty((n_rows, d), inputs.dtype)
+    for row in range(n_rows):
+        rows[row] = inputs[row_ids[row % n]]
+        before = pending[row] if row < n else pending_ahead[row - n]
         for i in range(width):
-            rows[row, i] += pending[row, i]
+            rows[row, i] += before[i]
         x[row] = rows[row, :d]
-        if len(position):
-            x[row] += position
-    return read_steps(x, key_value, begin, rotation, weights, constants), rows[:, d:].copy()
+        if weights.position.shape[1]:
+            x[row] += weights.position[t if row < n else t_ahead]
+    normed = np.empty_like(x)
+    projected = np.empty((n_rows, weights.project.shape[2]), x.dtype)
+    context = np.empty((n_rows, weights.output.shape[1]), x.dtype)
+    expanded = np.empty((n_rows, weights.expand.shape[2]), x.dtype)
+    activated = np.empty((n_rows, weights.contract.shape[1]), x.dtype)
+    scores = np.empty(max(t, t_ahead) + 1, x.dtype)
+    for layer in range(n_layers):
+        for row in range(n_rows):
+            normalise(x[row], weights.attention_norm[layer], constants.centres, constants.epsilon, normed[row])
+        projected[:] = weights.project_bias[layer]
+        add_products(normed, weights.project[layer], projected)
+        context[:] = 0
+        for row in range(n_rows):
+            if weights.head_gain.shape[1]:
+                normalise_heads(projected[row], weights.head_gain[layer], key_value.shape[5], constants.head_epsilon)
+            rotate_pairs(projected[row], weights.rotation[t if row < n else t_ahead])
+            if row < n:
+                attend_in_block(projected[row], layer, key_value, row, t, scores, context[row])
+            else:
+                attend_in_block(projected[row], layer, key_value_ahead, row - n, t_ahead, scores, context[row])
+        x += weights.output_bias[layer]
+        add_products(context, weights.output[layer], x)
+        for row in range(n_rows):
+            normalise(x[row], weights.feedforward_norm[layer], constants.centres, constants.epsilon, normed[row])
+        expanded[:] = weights.expand_bias[layer]
+        add_products(normed, weights.expand[layer], expanded)
+        for row in range(n_rows):
+            activate(expanded[row], constants.activation, activated[row])
+        x += weights.contract_bias[layer]
+        add_products(activated, weights.contract[layer], x)
+    for row in range(n_rows):
+        normalise(x[row], weights.final_norm, constants.centres, constants.epsilon, normed[row])
+    return normed, rows[:, d:].copy()

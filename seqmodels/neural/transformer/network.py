@@ -12,6 +12,7 @@ from seqmodels.neural.transformer.incremental import StepState, TransformerState
 from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.short_convolution import IncrementalConvolution, ShortConvolution
 from seqmodels.neural.transformer.stack import TransformerStack
+from seqmodels.neural.transformer.static_step import GraphedStepper
 
 # The decoder's cache, the last inputs, each layer's keys and values of the source, and the source's mask.
 Seq2SeqState = tuple[KVCache, Tensor, tuple[KeyValue, ...], Tensor]
@@ -66,12 +67,13 @@ class TransformerNetwork(Network[TransformerState]):
         """See ``Network``."""
         if not can_step(self.decoder.config):
             return None
-        return TransformerStepper(self.decoder, self.positions, IncrementalConvolution(table, self.previous))
+        plain = TransformerStepper(self.decoder, self.positions, IncrementalConvolution(table, self.previous))
+        return GraphedStepper(plain) if table.device.type == "cuda" else plain
 
     def compiled_stepper(self, table: Tensor) -> Stepper[TransformerState, StepState] | None:
         """See ``Network``; on the CPU."""
         stepper = self.stepper(table)
-        if not isinstance(stepper, TransformerStepper) or table.device.type != "cpu":
+        if not isinstance(stepper, TransformerStepper):
             return stepper
         from seqmodels.neural.transformer.compiled_step import CompiledStepper  # numba takes a while to load
 

@@ -131,7 +131,7 @@ class IncrementalConvolution:
 
     def pending_after(self, recent: Tensor) -> Tensor:
         """What the last p inputs, ``recent (n, p, d)``, oldest first, add to the next p steps: ``(n, p d)``."""
-        pending = torch.zeros_like(recent).flatten(1)
+        pending = torch.zeros_like(recent, dtype=self.table.dtype).flatten(1)
         if self.later is None:
             return pending
         for added in F.linear(recent, self.later).unbind(1):  # (n, p d)
