@@ -204,7 +204,7 @@ def activate(x: np.ndarray, activation: int, y: np.ndarray) -> None:
 def attend_in_block(
     projected: np.ndarray, layer: int, key_value: np.ndarray, row: int, t: int, scores: np.ndarray, context: np.ndarray
 ) -> None:
-    """Write keys and values of step t, from ``projected``, and add the context of its queries to ``context (H d_head,)``."""
+    """Write the keys and values of step t, in ``projected``, and add its queries' to ``context (H d_head,)``."""
     n_key_heads, d_head = key_value.shape[3], key_value.shape[5]
     n_heads = len(context) // d_head
     for g in range(n_key_heads):

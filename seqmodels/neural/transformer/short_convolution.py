@@ -139,7 +139,7 @@ class IncrementalConvolution:
         return pending
 
     def now_and_later_of(self, row_ids: Tensor) -> Tensor:
-        """``(n, d + p d)``, rows of the table and what each adds to the next p steps, where that is not in the table."""
+        """``(n, d + p d)``, rows of the table and what each adds to the next p steps, which is not in the table."""
         return self.table.index_select(0, row_ids) @ self.now_and_later
 
     def __call__(self, row_ids: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,9 @@
 """Steps of a causal Transformer on buffers that stay where they are, so that a CUDA graph can be replayed for each.
 
-On a GPU a step of one sequence is some fifty small kernels, and launching them takes longer than computing them. A graph
-is captured once and launched as a whole (Gray, 2019, *Getting started with CUDA graphs*), but it reads and writes the
-same memory each time: the key-value cache has its full length from the start, the step's number is a tensor, and keys
-that are not written yet are masked.
+On a GPU a step of one sequence is some fifty small kernels, and launching them takes longer than computing them. A
+graph is captured once and launched as a whole (Gray, 2019, *Getting started with CUDA graphs*), but it reads and writes
+the same memory each time: the key-value cache has its full length from the start, the step's number is a tensor, and
+keys that are not written yet are masked.
 """
 
 from __future__ import annotations
