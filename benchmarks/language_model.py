@@ -28,6 +28,7 @@ CONTESTS = [
                 (GPT2, f"generate {b} transformer uncached"),
                 (GPT2, f"generate {b} transformer"),
                 (OURS, f"generate {b} transformer"),
+                *[(OURS, "generate 1 compiled transformer")] * (b == 1),
                 (OURS, f"generate {b} lstm"),
             ],
         )

@@ -44,7 +44,7 @@ def _compiled(function: FunctionT, *, any_order: bool) -> FunctionT:
 
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     if any_order:
-        options["fastmath"] = {"reassoc", "contract"}
+        options["fastmath"] = {"reassoc", "contract"}  # not what assumes that there are no infinities
     try:
         return cast(FunctionT, numba.njit(cache=True, **options)(function))
     except RuntimeError:  # no folder to keep it in

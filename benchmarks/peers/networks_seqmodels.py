@@ -44,9 +44,9 @@ def train_compiled(family: str) -> Turn:
     return turn
 
 
-def generate(family: str, n_sequences: int) -> Turn:
-    """Symbols of each sequence."""
-    model = _fitted(family)
+def generate(family: str, n_sequences: int, **parameters: bool) -> Turn:
+    """Symbols of each sequence, with ``parameters`` of the model."""
+    model = _fitted(family).set_params(**parameters)
     return lambda n: timed(lambda: model.sample(n_sequences, length=n))
 
 
@@ -71,6 +71,7 @@ TASKS = {
     **{f"train {family}": partial(train, family) for family in MODELS},
     "train compiled transformer": partial(train_compiled, "transformer"),
     **{f"generate {n} {family}": partial(generate, family, n) for family in ("transformer", "lstm") for n in (1, 32)},
+    "generate 1 compiled transformer": partial(generate, "transformer", 1, compile_steps=True),
     **{f"score {family}": partial(score, family) for family in ("transformer", "lstm")},
 }
 

@@ -198,6 +198,7 @@ class SymbolState(Generic[StepperState]):
         outputs: (n, P), of the network's head.
         position, window, first: as in ``NetworkState``.
         recent: the last symbols, each (n,), which a new window reads again; none where there are no windows.
+        ahead: of the stepper, in the next window, which is read alongside from its beginning on; or None.
     """
 
     stepper_state: StepperState
@@ -206,6 +207,7 @@ class SymbolState(Generic[StepperState]):
     window: int
     first: int
     recent: tuple[Tensor, ...]
+    ahead: StepperState | None = None
 
 
 @dataclass(frozen=True)
@@ -222,15 +224,19 @@ class SymbolCursor(Generic[State, StepperState]):
 
     @classmethod
     @torch.no_grad()
-    def from_network_cursor(cls, base: NetworkCursor[Any]) -> SymbolCursor[Any, Any] | None:
-        """None where inputs cannot be computed beforehand (vectors), and for networks without a ``stepper``."""
+    def from_network_cursor(cls, base: NetworkCursor[Any], *, compiled: bool = False) -> SymbolCursor[Any, Any] | None:
+        """None where inputs cannot be computed beforehand (vectors), and for networks without a ``stepper``.
+
+        ``compiled``: by the network's ``compiled_stepper``.
+        """
         module = base.module
         if module.spec.reads == "vectors" or base.observation.n_past:
             return None
         if not module.network.reads_past:
             return None
         inputs = module.embedding(torch.arange(module.spec.size, device=module.head.bias.device))
-        stepper = module.network.stepper(inputs if module.segment is None else inputs + module.segment[1])
+        make_stepper = module.network.compiled_stepper if compiled else module.network.stepper
+        stepper = make_stepper(inputs if module.segment is None else inputs + module.segment[1])
         if stepper is None:
             return None
         return cls(base, stepper, module.head.weight.detach().t(), module.head.bias.detach())
@@ -241,15 +247,24 @@ class SymbolCursor(Generic[State, StepperState]):
 
     def advance(self, state: SymbolState[StepperState], x: Tensor) -> SymbolState[StepperState]:
         """Take each sequence's next symbol, ``x (n,)``; past the end of a window, enter the next one."""
-        x, recent, position = x.to(self.bias.device), state.recent, state.position + 1
-        if self.base.windowing.context is not None:
-            recent = (*recent, x.clone())  # what is kept must not change when the caller's does
-            window = self.base.windowing.window_of(position, state.window)
-            if window != state.window:
-                read_again = torch.stack(recent[window - position - 1 :], 1)
-                return self._in_new_window(read_again, position, window, state.first)
-        hidden, stepper_state = self.stepper.step(x, state.stepper_state)
-        return SymbolState(stepper_state, self._head(hidden), position, state.window, state.first, recent)
+        x, windowing, position = x.to(self.bias.device), self.base.windowing, state.position + 1
+        if windowing.context is None:
+            hidden, after = self.stepper.step(x, state.stepper_state)
+            return SymbolState(after, self._head(hidden), position, state.window, state.first, state.recent)
+        recent = (*state.recent, x.clone())  # what is kept must not change when the caller's does
+        window, before, ahead = windowing.window_of(position, state.window), state.stepper_state, state.ahead
+        if window != state.window:
+            recent = recent[window - position - 1 :]
+            if ahead is None:
+                return self._in_new_window(torch.stack(recent, 1), position, window, state.first)
+            before, ahead = ahead, None
+        if position == window + windowing.hop and 2 * windowing.hop >= windowing.context:
+            ahead = self.stepper.begin_ahead(len(x))
+        if ahead is None:
+            hidden, after = self.stepper.step(x, before)
+        else:
+            hidden, after, ahead = self.stepper.step_ahead(x, before, ahead)
+        return SymbolState(after, self._head(hidden), position, window, state.first, recent, ahead)
 
     @torch.no_grad()
     def _in_new_window(self, recent: Tensor, position: int, window: int, first: int) -> SymbolState[StepperState]:
@@ -278,7 +293,8 @@ class SymbolCursor(Generic[State, StepperState]):
         recent = state.recent
         if recent:
             recent = torch.stack(recent).index_select(1, index).unbind(0)
-        return SymbolState(selected, outputs, state.position, state.window, state.first, recent)
+        ahead = None if state.ahead is None else self.stepper.select(state.ahead, index)
+        return SymbolState(selected, outputs, state.position, state.window, state.first, recent, ahead)
 
     def _converted(self, state: NetworkState[State]) -> SymbolState[StepperState]:
         converted, recent = self.stepper.converted(state.network_state), tuple[Tensor, ...]()

@@ -329,7 +329,11 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         base = NetworkCursor(self._evaluation_module(), self.observation_, self._windowing())
         if n_steps is not None and n_steps * ROWS_PER_STEP < self.encoding_.size:
             return base
-        return SymbolCursor.from_network_cursor(base) or base
+        return SymbolCursor.from_network_cursor(base, compiled=self._compiles_steps()) or base
+
+    def _compiles_steps(self) -> bool:
+        """Whether single steps are the network's ``compiled_stepper``'s; raises ``ValueError`` where they cannot be."""
+        return False
 
     # -- keeping -------------------------------------------------------------------------------------------
 

@@ -47,6 +47,17 @@ class Stepper(ABC, Generic[State, StepperState]):
         """
         return None
 
+    def begin_ahead(self, n: int) -> StepperState | None:
+        """The state before the first step of a next window, to be read alongside; None: ``prefill`` is as fast."""
+        return None
+
+    def step_ahead(
+        self, row_ids: Tensor, state: StepperState, ahead: StepperState
+    ) -> tuple[Tensor, StepperState, StepperState]:
+        """``step`` from ``state`` and, of the same inputs, from ``ahead``; the hidden states are the former's."""
+        hidden, state = self.step(row_ids, state)
+        return hidden, state, self.step(row_ids, ahead)[1]
+
     def select(self, state: StepperState, index: Tensor) -> StepperState:
         """The state of the sequences ``index (m,)``, in this order."""
         return select(state, index)
@@ -66,12 +77,14 @@ class Network(nn.Module, ABC, Generic[State]):
         aligned: True if ``hidden_t`` is made of step t of the source, so that there are as many steps as the source
             has.
         reads_past: False if ``hidden_t`` depends on the source alone; ``inputs`` are then ignored.
+        reads_at_once: True if all steps are computed side by side, so that few sequences are as fast as many.
     """
 
     d_model: int
     reads_source: bool = False
     aligned: bool = False
     reads_past: bool = True
+    reads_at_once: bool = False
 
     if TYPE_CHECKING:  # nn.Module's own takes and returns anything
 
@@ -102,6 +115,10 @@ class Network(nn.Module, ABC, Generic[State]):
     def stepper(self, table: Tensor) -> Stepper[State, Any] | None:
         """A faster way to many single steps, whose inputs are rows of ``table (R, d_model)``; None: there is none."""
         return None
+
+    def compiled_stepper(self, table: Tensor) -> Stepper[State, Any] | None:
+        """``stepper``, its steps compiled by numba where the network has such; the same but for rounding."""
+        return self.stepper(table)
 
 
 class AttentiveNetwork(Network[State], ABC):

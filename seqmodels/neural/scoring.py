@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,9 @@ from seqmodels.observations import Categorical, Observation
 from seqmodels.preparation import OnDisk
 
 LARGE_VOCABULARY = 1_024  # symbols, from which on the output layer and its softmax are computed together, in blocks
-MAX_STEPS_PER_BATCH = 4_096  # bounds memory, changes nothing; more at once takes longer on a CPU
+MAX_STEPS_PER_BATCH = 16_384  # bounds memory, changes nothing
+STEPS_IN_CACHE = 2_048  # a thread: what a network that reads at once computes of so many stays in a core's caches
+STEPS_OF_RECURRENT = 4_096  # on a CPU, where more at once takes longer
 MAX_WINDOWS = 1 << 14  # of a row on disk, in memory at once
 MAX_STEPS_PER_CALL = 2_048  # of one sequence; the state is carried on
 
@@ -122,7 +125,7 @@ def log_prob_steps(
         parameter = next(module.parameters())
         module = evaluation_copy(module, parameter.device, parameter.dtype)
     results = [steps_array(row.n_steps) if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
-    for every in _batches_of_windows(rows, windowing):
+    for every in _batches_of_windows(rows, windowing, _steps_per_batch(module)):
         batch = (distributed.shard(every) or [(every[0][0], every[0][0].end)]) if shares else every
         for begin, scored in _score(module, observation, rows, [steps for steps, _ in batch]):
             for (steps, scored_from), log_prob in zip(batch, scored, strict=True):
@@ -135,8 +138,15 @@ def _is_on_disk(row: Row) -> bool:
     return isinstance(row.values, OnDisk)
 
 
-def _batches_of_windows(rows: list[Row], windowing: Windowing) -> Iterator[list[tuple[StepRange, int]]]:
-    """All windows with the step from which each is scored, those of about one length together.
+def _steps_per_batch(module: SequenceModule[Any]) -> int:
+    if module.head.bias.device.type != "cpu":
+        return MAX_STEPS_PER_BATCH
+    at_once = module.network.reads_at_once
+    return min(STEPS_IN_CACHE * torch.get_num_threads() if at_once else STEPS_OF_RECURRENT, MAX_STEPS_PER_BATCH)
+
+
+def _batches_of_windows(rows: list[Row], windowing: Windowing, n_steps: int) -> Iterator[list[tuple[StepRange, int]]]:
+    """All windows with the step from which each is scored, those of about one length together, about ``n_steps``.
 
     Those of a row on disk are in batches of their own, in their order.
     """
@@ -145,20 +155,21 @@ def _batches_of_windows(rows: list[Row], windowing: Windowing) -> Iterator[list[
         sorted(
             ((StepRange(i, b, e), s) for i in in_memory for b, e, s in windowing.windows(rows[i].n_steps)),
             key=lambda window: len(window[0]),
-        )
+        ),
+        n_steps,
     )
     for i, row in enumerate(rows):
         if _is_on_disk(row):
             windows = ((StepRange(i, b, e), s) for b, e, s in windowing.each_window(row.n_steps))
             while some := list(islice(windows, MAX_WINDOWS)):
-                yield from _in_batches(some)
+                yield from _in_batches(some, n_steps)
 
 
-def _in_batches(windows: list[tuple[StepRange, int]]) -> Iterator[list[tuple[StepRange, int]]]:
+def _in_batches(windows: list[tuple[StepRange, int]], n_steps: int) -> Iterator[list[tuple[StepRange, int]]]:
     at = 0
     while at < len(windows):
         size = 1
-        limit = max(MAX_STEPS_PER_BATCH, len(windows[at][0]))
+        limit = max(n_steps, len(windows[at][0]))
         while at + size < len(windows) and (size + 1) * len(windows[at + size][0]) <= limit:
             size += 1
         yield windows[at : at + size]
@@ -195,7 +206,7 @@ def event_log_probs(
     parameter, width = next(module.parameters()), module.spec.size + module.spec.has_end
     dtype = np.float64 if parameter.dtype == torch.float64 else np.float32
     results = [np.zeros((row.n_steps, width), dtype) for row in rows]
-    for batch in _batches_of_windows(rows, windowing):
+    for batch in _batches_of_windows(rows, windowing, _steps_per_batch(module)):
         scored = _event_log_probs(module, observation, rows, [steps for steps, _ in batch])
         for row, (steps, scored_from) in enumerate(batch):
             results[steps.row][scored_from : steps.end] = scored[row, scored_from - steps.begin : len(steps)]

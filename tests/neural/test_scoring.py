@@ -54,6 +54,26 @@ def test_the_size_of_chunks_and_batches_changes_nothing(
         np.testing.assert_allclose(found, whole, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize(("network", "n_batches"), [("transformer", 5), ("gru", 1)])
+def test_what_is_computed_at_once_stays_in_the_cache(
+    build_module: Build, network: str, n_batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recurrent networks are faster with many sequences side by side."""
+    module, observation = build_module(network, "symbols")
+    sizes: list[int] = []
+
+    def assembled(rows: list[Row], ranges: list[StepRange], *rest: object) -> object:
+        sizes.append(sum(len(steps) for steps in ranges))
+        return assemble(rows, ranges, *rest)
+
+    monkeypatch.setattr(scoring, "assemble", assembled)
+    monkeypatch.setattr(scoring, "STEPS_IN_CACHE", 8)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    log_prob_steps(module, observation, rows_of("symbols", 20, ends=False), Windowing(4))
+    assert len(sizes) == n_batches
+    assert sum(sizes) == 9 * 4
+
+
 @pytest.mark.parametrize(("context", "stride", "hop"), [(1, None, 1), (2, None, 1), (5, None, 2), (6, 6, 6), (6, 1, 1)])
 def test_a_bounded_memory_sees_its_window_and_no_more(
     build_module: Build, context: int, stride: int | None, hop: int

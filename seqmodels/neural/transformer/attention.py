@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from seqmodels.neural.ops.dropout import dropout
 from seqmodels.neural.ops.explicit_attention import explicit_attention
+from seqmodels.neural.ops.linear import apply_linear
 from seqmodels.neural.ops.precision import compute_dtype
 from seqmodels.neural.transformer.cache import CacheUpdate, KeyValue
 from seqmodels.neural.transformer.config import TransformerConfig
@@ -157,7 +158,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, past: KeyValue | None, shared: ForwardPass) -> tuple[Tensor, KeyValue]:
         """Context (B, T, d) of ``x`` (B, T, d), and buffers of keys and values with those of ``x`` in them."""
-        heads = _split_heads(self.project(x), self.d_head)  # (B, H + 2 G, T, d_head)
+        heads = _split_heads(apply_linear(self.project, x), self.d_head)  # (B, H + 2 G, T, d_head)
         query, key, value = heads.split((self.n_heads, self.n_kv_heads, self.n_kv_heads), 1)
         if self.norm is not None or shared.rotation is not None:
             query_and_key = self._normed_and_rotated(heads[:, : -self.n_kv_heads], shared.rotation)
@@ -165,7 +166,7 @@ class SelfAttention(nn.Module):
         buffers = shared.update.write(past, (key, value))
         p = self.p if self.training else 0.0
         context, _ = attend(query, *shared.update.steps_from(shared.mask.first_key, buffers), shared.mask, p)
-        return self.output(context.transpose(1, 2).flatten(2)), buffers
+        return apply_linear(self.output, context.transpose(1, 2).flatten(2)), buffers
 
     def _normed_and_rotated(self, x: Tensor, rotation: Rotation | None) -> Tensor:
         """Queries and keys (B, H + G, T, d_head), normalised first, then rotated, each if at all."""
@@ -197,15 +198,17 @@ class CrossAttention(nn.Module):
         """Source (B, S, d) and its mask (B, S) -> keys and values (B, G, S, d_head), finite where masked."""
         if mask is not None:  # a weight of zero times NaN is NaN
             source = source.masked_fill(~mask[..., None], 0.0)
-        return self._split(self.key(source), self.key_norm), self._split(self.value(source), None)
+        return self._split(apply_linear(self.key, source), self.key_norm), self._split(
+            apply_linear(self.value, source), None
+        )
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, *, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Context (B, T, d) of unprojected queries (B, T, d); on request the weights (B, H, T, S), which is slower."""
-        split = self._split(self.query(query), self.query_norm)
+        split = self._split(apply_linear(self.query, query), self.query_norm)
         context, weights = attend(split, key, value, mask, self.p if self.training else 0.0, need_weights=need_weights)
-        return self.output(context.transpose(1, 2).flatten(2)), weights
+        return apply_linear(self.output, context.transpose(1, 2).flatten(2)), weights
 
     def _split(self, x: Tensor, norm: RMSNorm | None) -> Tensor:
         heads = _split_heads(x, self.d_head)

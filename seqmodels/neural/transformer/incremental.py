@@ -179,7 +179,7 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         if position is not None:
             x.add_(position)
         for block, slot, key, value in zip(self.blocks, cache.slots(t), *cache.first_steps(t + 1), strict=True):
-            self._project(block, x, rotation, buffers)
+            self.project(block, x, rotation, buffers)
             slot.copy_(buffers.key_value)
             x = self._attend(block, x, buffers, key, value)
         return self.final_norm(x), StepState(cache, t + 1, pending)
@@ -192,12 +192,12 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         x = (x.clone() if position is None else x + position).flatten(0, 1)  # (n T, d)
         rotation = None if rotation is None else rotation.repeat(n, 1)
         buffers = StepBuffers(len(x), self.layout, x)
-        cache = self._empty_cache(n, length)
+        cache = self.empty_cache(n, length)
         for block, slots in zip(self.blocks, cache.key_value.narrow(4, 0, length).unbind(0), strict=True):
-            self._project(block, x, rotation, buffers)
+            self.project(block, x, rotation, buffers)
             slots.copy_(buffers.key_value.unflatten(1, (n, length)).transpose(2, 3))  # (2, n, G, T, d_head)
             if block is not self.blocks[-1]:
-                self._add(block, x, causal_context(buffers.query.unflatten(0, (n, length)), *slots))
+                self.add(block, x, causal_context(buffers.query.unflatten(0, (n, length)), *slots))
         cache.buffers.query.copy_(buffers.query.unflatten(0, (n, length))[:, -1])
         x = x.view(n, length, d)[:, -1].contiguous()
         keys, values = cache.first_steps(length)
@@ -208,7 +208,7 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         """See ``Stepper``."""
         return state.select(index)
 
-    def _project(self, block: PackedBlock, x: Tensor, rotation: Tensor | None, buffers: StepBuffers) -> None:
+    def project(self, block: PackedBlock, x: Tensor, rotation: Tensor | None, buffers: StepBuffers) -> None:
         """Write queries, keys and values of ``x (n, d)`` to the buffers; ``rotation`` is of one step, or of each."""
         block.project.write(block.attention_norm(x), buffers.projected)
         if block.head_norm is not None:
@@ -220,9 +220,10 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         """The block's states: ``x (n, d)`` plus the context of the buffered queries, plus feed-forward, in place."""
         weights = torch.bmm(buffers.group_queries(), key).softmax(-1)  # (n G, H / G, S)
         torch.bmm(weights, value, out=buffers.grouped_context)
-        return self._add(block, x, buffers.context)
+        return self.add(block, x, buffers.context)
 
-    def _add(self, block: PackedBlock, x: Tensor, context: Tensor) -> Tensor:
+    def add(self, block: PackedBlock, x: Tensor, context: Tensor) -> Tensor:
+        """The block's states: ``x (n, d)`` plus the ``context (n, d)``, plus feed-forward, in place."""
         block.output.add_to(x, context)
         return block.contract.add_to(x, self._activated(block.expand(block.feedforward_norm(x))))
 
@@ -232,7 +233,7 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         hidden.relu_()  # in place: an autograd Function costs more than the operation itself
         return hidden.mul_(hidden)
 
-    def _empty_cache(self, n: int, length: int) -> StepCache:
+    def empty_cache(self, n: int, length: int) -> StepCache:
         """The cache of n sequences whose first steps are about to be written."""
         layout = self.layout
         shape = len(self.blocks), 2, n, layout.n_key_heads, capacity_for(length + 1, self.max_length), layout.d_head

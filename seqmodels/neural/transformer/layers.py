@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from seqmodels.neural.ops.dropout import dropout
+from seqmodels.neural.ops.linear import apply_linear
 
 Activation = Literal["relu", "relu2", "gelu", "gelu-tanh", "swiglu"]
 NormPlacement = Literal["pre", "post", "residual"]
@@ -39,8 +40,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d) -> (B, T, d), step by step."""
-        out: Tensor = self.contract(activate(self.expand(x), self.activation))
-        return out
+        return apply_linear(self.contract, activate(apply_linear(self.expand, x), self.activation))
 
 
 def default_width(d_model: int, activation: Activation) -> int:

@@ -12,6 +12,7 @@ from seqmodels.neural.transformer.incremental import StepState, TransformerState
 from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.short_convolution import IncrementalConvolution, ShortConvolution
 from seqmodels.neural.transformer.stack import TransformerStack
+from seqmodels.neural.transformer.static_step import GraphedStepper
 
 # The decoder's cache, the last inputs, each layer's keys and values of the source, and the source's mask.
 Seq2SeqState = tuple[KVCache, Tensor, tuple[KeyValue, ...], Tensor]
@@ -35,6 +36,8 @@ class TransformerNetwork(Network[TransformerState]):
     >>> hidden.shape, cached_length(cache)
     (torch.Size([3, 5, 8]), 5)
     """
+
+    reads_at_once = True
 
     def __init__(self, config: TransformerConfig, *, max_length: int | None = None, convolution_lags: int = 0) -> None:
         super().__init__()
@@ -64,7 +67,17 @@ class TransformerNetwork(Network[TransformerState]):
         """See ``Network``."""
         if not can_step(self.decoder.config):
             return None
-        return TransformerStepper(self.decoder, self.positions, IncrementalConvolution(table, self.previous))
+        plain = TransformerStepper(self.decoder, self.positions, IncrementalConvolution(table, self.previous))
+        return GraphedStepper(plain) if table.device.type == "cuda" else plain
+
+    def compiled_stepper(self, table: Tensor) -> Stepper[TransformerState, StepState] | None:
+        """See ``Network``; on the CPU."""
+        stepper = self.stepper(table)
+        if not isinstance(stepper, TransformerStepper):
+            return stepper
+        from seqmodels.neural.transformer.compiled_step import CompiledStepper  # numba takes a while to load
+
+        return CompiledStepper.from_plain(stepper, self.decoder)
 
 
 class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
@@ -78,6 +91,7 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
     """
 
     reads_source = True
+    reads_at_once = True
 
     def __init__(self, config: TransformerConfig, *, max_length: int | None = None, convolution_lags: int = 0) -> None:
         super().__init__()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from seqmodels.neural.ops.linear import ROWS, linear
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.layers import RMSNorm
 from seqmodels.neural.transformer.positions import Rotation
@@ -40,17 +41,23 @@ class PackedLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """``(n, in)`` -> ``(n, out)``."""
+        if len(x) >= ROWS:
+            return linear(x, self.weight.t(), self.bias)
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
     def write(self, x: Tensor, out: Tensor) -> None:
         """Write the map of ``x (n, in)`` to ``out (n, out)``."""
-        if self.bias is None:
+        if len(x) >= ROWS:
+            out.copy_(linear(x, self.weight.t(), self.bias))
+        elif self.bias is None:
             torch.mm(x, self.weight, out=out)
         else:
             torch.addmm(self.bias, x, self.weight, out=out)
 
     def add_to(self, total: Tensor, x: Tensor) -> Tensor:
         """Add the map of ``x (n, in)`` to ``total (n, out)``, in place."""
+        if len(x) >= ROWS:
+            return total.add_(linear(x, self.weight.t(), self.bias))
         if self.bias is not None:
             total.add_(self.bias)
         return total.addmm_(x, self.weight)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from seqmodels.neural.ops.linear import apply_linear
 from seqmodels.neural.ops.precision import compute_dtype
 
 PRECOMPUTED_UP_TO = 2_048  # distinct inputs, up to which what each adds to later steps is computed beforehand
@@ -64,7 +65,7 @@ class ShortConvolution(nn.Module):
             return x, recent
         joined = torch.cat([recent, x], 1)  # (B, n + T, d)
         previous = _previous_inputs(joined, self.n_lags, compute_dtype(x))
-        return x + self.map(previous), joined.narrow(1, x.shape[1], self.n_lags)
+        return x + apply_linear(self.map, previous), joined.narrow(1, x.shape[1], self.n_lags)
 
 
 class _PreviousInputs(torch.autograd.Function):
@@ -112,6 +113,7 @@ class IncrementalConvolution:
         self.d = table.shape[1]
         self.convolution = convolution
         self.later: Tensor | None = None
+        self.precomputed = True
         if convolution.map is None:
             return
         # What an input adds to the p steps after it, (p d, d), and to its own step as well, (d, d + p d).
@@ -129,12 +131,16 @@ class IncrementalConvolution:
 
     def pending_after(self, recent: Tensor) -> Tensor:
         """What the last p inputs, ``recent (n, p, d)``, oldest first, add to the next p steps: ``(n, p d)``."""
-        pending = torch.zeros_like(recent).flatten(1)
+        pending = torch.zeros_like(recent, dtype=self.table.dtype).flatten(1)
         if self.later is None:
             return pending
-        for x in recent.unbind(1):
-            pending = F.pad(pending[:, self.d :], (0, self.d)) + F.linear(x, self.later)
+        for added in F.linear(recent, self.later).unbind(1):  # (n, p d)
+            pending = F.pad(pending[:, self.d :], (0, self.d)) + added
         return pending
+
+    def now_and_later_of(self, row_ids: Tensor) -> Tensor:
+        """``(n, d + p d)``, rows of the table and what each adds to the next p steps, which is not in the table."""
+        return self.table.index_select(0, row_ids) @ self.now_and_later
 
     def __call__(self, row_ids: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
         """Row numbers ``(n,)`` -> the output ``(n, d)``, which the caller may overwrite, and what is then pending."""

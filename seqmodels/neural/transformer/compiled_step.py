@@ -1,0 +1,178 @@
+"""Steps of few sequences in one call of machine code each: ``CompiledStepper``, of what ``TransformerStepper`` is of.
+
+Import this module where it is first needed: it loads numba.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqmodels.neural.network import Stepper
+from seqmodels.neural.transformer.incremental import StepState, TransformerState, TransformerStepper
+from seqmodels.neural.transformer.kernels import (
+    GELU,
+    RELU,
+    SQUARED_RELU,
+    SWIGLU,
+    TANH_GELU,
+    StepConstants,
+    StepWeights,
+    take_step,
+)
+from seqmodels.neural.transformer.layers import Activation, RMSNorm
+from seqmodels.neural.transformer.packed_weights import PackedLinear
+from seqmodels.neural.transformer.stack import TransformerStack
+
+MAX_ROWS = 4  # sequences; of more torch's products of matrices are faster
+ACTIVATIONS: dict[Activation, int] = {
+    "relu": RELU,
+    "relu2": SQUARED_RELU,
+    "gelu": GELU,
+    "gelu-tanh": TANH_GELU,
+    "swiglu": SWIGLU,
+}
+
+
+@dataclass(frozen=True)
+class CompiledStepper(Stepper[TransformerState, StepState]):
+    """The steps of ``plain``, on the CPU, of up to ``MAX_ROWS`` sequences; all else is left to it.
+
+    Attributes:
+        plain: the same steps in torch.
+        weights, constants: for the compiled function.
+    """
+
+    plain: TransformerStepper
+    weights: StepWeights
+    constants: StepConstants
+
+    @classmethod
+    def from_plain(cls, plain: TransformerStepper, stack: TransformerStack) -> CompiledStepper:
+        """Of the weights of ``stack``, of which ``plain`` is."""
+        return cls(plain, _step_weights(plain, stack), _step_constants(plain))
+
+    def converted(self, state: TransformerState) -> StepState:
+        """See ``Stepper``."""
+        return self.plain.converted(state)
+
+    def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
+        """See ``Stepper``."""
+        return self.plain.prefill(inputs)
+
+    def select(self, state: StepState, index: Tensor) -> StepState:
+        """See ``Stepper``."""
+        return self.plain.select(state, index)
+
+    def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
+        """See ``Stepper``."""
+        if not self._takes(state):
+            return self.plain.step(row_ids, state)
+        hidden, after, _ = self._step(row_ids, state, None)
+        return hidden, after
+
+    def begin_ahead(self, n: int) -> StepState | None:
+        """See ``Stepper``."""
+        if n > MAX_ROWS:
+            return None
+        convolution = self.plain.convolution
+        pending = self.plain.like.new_zeros(n, convolution.convolution.n_lags * convolution.d)
+        return StepState(self.plain.empty_cache(n, 0), 0, pending)
+
+    def step_ahead(self, row_ids: Tensor, state: StepState, ahead: StepState) -> tuple[Tensor, StepState, StepState]:
+        """See ``Stepper``."""
+        if not self._takes(state):
+            hidden, state = self.plain.step(row_ids, state)
+            return hidden, state, self.plain.step(row_ids, ahead)[1]
+        return self._step(row_ids, state, ahead)
+
+    def _takes(self, state: StepState) -> bool:
+        """Whether the compiled function takes the step."""
+        return state.pending.shape[0] <= MAX_ROWS and state.length < len(self.weights.position)
+
+    def _step(self, row_ids: Tensor, state: StepState, ahead: StepState | None) -> tuple[Tensor, StepState, StepState]:
+        """Without ``ahead`` the last of the results means nothing."""
+        n, t = state.pending.shape[0], state.length
+        inputs, convolution = self.plain.convolution.table, self.plain.convolution
+        if not convolution.precomputed:
+            inputs, row_ids = convolution.now_and_later_of(row_ids), torch.arange(n)
+        cache = state.claimed_cache(self.plain.max_length)
+        cache_ahead = cache if ahead is None else ahead.claimed_cache(self.plain.max_length)
+        pending, t_ahead = state.pending.numpy(), 0 if ahead is None else ahead.length
+        hidden, pending = take_step(
+            row_ids.numpy(),
+            pending,
+            cache.key_value.numpy(),
+            t,
+            pending[:0] if ahead is None else ahead.pending.numpy(),
+            cache_ahead.key_value.numpy(),
+            t_ahead,
+            inputs.numpy(),
+            self.weights,
+            self.constants,
+        )
+        after = StepState(cache, t + 1, torch.from_numpy(pending[:n]))
+        return torch.from_numpy(hidden[:n]), after, StepState(cache_ahead, t_ahead + 1, torch.from_numpy(pending[n:]))
+
+
+def _step_weights(plain: TransformerStepper, stack: TransformerStack) -> StepWeights:
+    blocks, nothing = plain.blocks, plain.like.new_empty(plain.like.shape[1], 0)
+    n_rotated = plain.layout.n_rotated * plain.layout.d_head
+    position, rotation = plain.position_table, plain.rotation_table
+    attention_norms = [block.attention_residual.norm for block in stack]
+    feedforward_norms = [block.feedforward_residual.norm for block in stack]
+    like = blocks[0].project.weight
+    no_gain = like.new_zeros(0)
+    return StepWeights(
+        attention_norm=_stacked([_gain_and_shift(norm, like) for norm in attention_norms]),
+        project=_stacked([block.project.weight for block in blocks]),
+        project_bias=_stacked([_bias(block.project) for block in blocks]),
+        head_gain=_stacked([no_gain if b.head_norm is None else b.head_norm.gain.flatten() for b in blocks]),
+        output=_stacked([block.output.weight for block in blocks]),
+        feedforward_norm=_stacked([_gain_and_shift(norm, like) for norm in feedforward_norms]),
+        expand=_stacked([block.expand.weight for block in blocks]),
+        expand_bias=_stacked([_bias(block.expand) for block in blocks]),
+        contract=_stacked([block.contract.weight for block in blocks]),
+        output_bias=_stacked([_bias(block.output) for block in blocks]),
+        contract_bias=_stacked([_bias(block.contract) for block in blocks]),
+        final_norm=_array(_gain_and_shift(stack.final_norm, like)),
+        position=_array(nothing if position is None else position),
+        rotation=_array(nothing if rotation is None else torch.view_as_real(rotation).flatten(1)[:, :n_rotated]),
+    )
+
+
+def _step_constants(plain: TransformerStepper) -> StepConstants:
+    config = plain.config
+    return StepConstants(
+        activation=ACTIVATIONS[config.activation],
+        centres=config.norm_type == "layer",
+        epsilon=config.norm_epsilon,
+        head_epsilon=config.d_head * config.norm_epsilon,
+    )
+
+
+def _gain_and_shift(norm: nn.Module, like: Tensor) -> Tensor:
+    """``(2, d)``; one and zero where there are none."""
+    gain, shift = norm.weight, None if isinstance(norm, RMSNorm) else norm.bias
+    d = like.shape[0]
+    return torch.stack(
+        [
+            like.new_ones(d) if gain is None else gain.detach(),  # type: ignore[list-item]
+            like.new_zeros(d) if shift is None else shift.detach(),  # type: ignore[list-item]
+        ]
+    )
+
+
+def _bias(linear: PackedLinear) -> Tensor:
+    return linear.weight.new_zeros(linear.weight.shape[1]) if linear.bias is None else linear.bias
+
+
+def _stacked(of_blocks: list[Tensor]) -> np.ndarray:
+    return _array(torch.stack(of_blocks))
+
+
+def _array(x: Tensor) -> np.ndarray:
+    return x.detach().contiguous().numpy()

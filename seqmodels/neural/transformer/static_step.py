@@ -1,0 +1,181 @@
+"""Steps of a causal Transformer on buffers that stay where they are, so that a CUDA graph can be replayed for each.
+
+On a GPU a step of one sequence is some fifty small kernels, and launching them takes longer than computing them. A
+graph is captured once and launched as a whole (Gray, 2019, *Getting started with CUDA graphs*), but it reads and writes
+the same memory each time: the key-value cache has its full length from the start, the step's number is a tensor, and
+keys that are not written yet are masked.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from seqmodels.neural.network import Stepper
+from seqmodels.neural.transformer.incremental import (
+    StepBuffers,
+    StepCache,
+    StepState,
+    TransformerState,
+    TransformerStepper,
+)
+
+MAX_ROWS = 16  # sequences; of more, to read keys that are masked takes longer than to launch kernels one by one
+WARM_UP = 2  # steps before the capture, in which libraries allocate what they need
+
+
+class Replay(Protocol):
+    """A captured computation."""
+
+    def replay(self) -> None:
+        """Compute again, from what the same tensors hold now, into the same tensors."""
+
+
+Capture = Callable[[Callable[[], None]], Replay]
+
+
+def capture_cuda_graph(compute: Callable[[], None]) -> Replay:
+    """``compute`` as a CUDA graph; raises ``RuntimeError`` where the device cannot capture it."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UP):
+            compute()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        compute()
+    return graph
+
+
+class StaticStep:
+    """One step of n sequences as a computation on fixed tensors: ``compute`` reads the inputs and writes the outputs.
+
+    Attributes:
+        row_ids: input, (n,) row numbers in the table of inputs.
+        t: input, (1,) steps before.
+        pending: input, (n, p d); see ``IncrementalConvolution``.
+        key_value: (L, 2, n, G, T, d_head), read up to step t, where the step's own are written.
+        hidden: output, (n, d).
+        pending_after: output, (n, p d).
+    """
+
+    def __init__(self, plain: TransformerStepper, n: int, length: int) -> None:
+        layout, like = plain.layout, plain.like
+        self.plain = plain
+        shape = len(plain.blocks), 2, n, layout.n_key_heads, length, layout.d_head
+        self.key_value = like.new_zeros(shape)  # masked entries are weighed by zero, so they must be finite
+        self.row_ids, self.t = (torch.zeros(size, dtype=torch.int64, device=like.device) for size in (n, 1))
+        self.pending = like.new_zeros(n, plain.convolution.convolution.n_lags * plain.convolution.d)
+        self.pending_after = torch.zeros_like(self.pending)
+        self.hidden = like.new_zeros(n, like.shape[2])
+        self.buffers = StepBuffers(n, layout, like)
+        # Row t is what is added to the scores of step t: -inf for later keys.
+        self.bias = like.new_full((length, length), -torch.inf).triu_(1)
+        self.slots = tuple(layer for layer in self.key_value.unbind(0))  # (2, n, G, T, d_head) each
+        keys, values = self.key_value.flatten(2, 3).unbind(1)  # (L, n G, T, d_head)
+        self.keys, self.values = keys.mT.unbind(0), values.unbind(0)
+
+    def compute(self) -> None:
+        """The step."""
+        plain, buffers = self.plain, self.buffers
+        x, pending = plain.convolution(self.row_ids, self.pending)
+        if plain.position_table is not None:
+            x = x + plain.position_table.index_select(0, self.t)
+        rotation = None if plain.rotation_table is None else plain.rotation_table.index_select(0, self.t)
+        bias = self.bias.index_select(0, self.t)  # (1, T)
+        for block, slots, key, value in zip(plain.blocks, self.slots, self.keys, self.values, strict=True):
+            plain.project(block, x, rotation, buffers)
+            slots.index_copy_(3, self.t, buffers.key_value.unsqueeze(3))
+            weights = (torch.bmm(buffers.group_queries(), key) + bias).softmax(-1)  # (n G, H / G, T)
+            torch.bmm(weights, value, out=buffers.grouped_context)
+            x = plain.add(block, x, buffers.context)
+        self.hidden.copy_(plain.final_norm(x))
+        self.pending_after.copy_(pending)
+
+
+class GraphedStepper(Stepper[TransformerState, StepState]):
+    """The steps of ``plain``, each a replay of a captured ``StaticStep``; one by one where it cannot be captured.
+
+    Args:
+        plain: of a network whose sequences, or windows, have a longest length.
+        capture: makes what is replayed of a computation.
+    """
+
+    def __init__(self, plain: TransformerStepper, capture: Capture = capture_cuda_graph) -> None:
+        self.plain = plain
+        self.capture = capture
+        self.captures = plain.max_length is not None and plain.max_length <= plain.like.shape[1]
+        self.in_use: weakref.WeakKeyDictionary[StepCache, tuple[StaticStep, Replay]] = weakref.WeakKeyDictionary()
+        self.free: dict[int, list[tuple[StaticStep, Replay]]] = {}
+
+    def converted(self, state: TransformerState) -> StepState:
+        """See ``Stepper``."""
+        return self.plain.converted(state)
+
+    def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
+        """See ``Stepper``."""
+        return self.plain.prefill(inputs)
+
+    def select(self, state: StepState, index: Tensor) -> StepState:
+        """See ``Stepper``."""
+        return self.plain.select(state, index)
+
+    def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
+        """See ``Stepper``."""
+        t, cache = state.length, state.cache
+        if not self.captures or t >= (self.plain.max_length or 0) or len(row_ids) > MAX_ROWS:
+            return self.plain.step(row_ids, state)
+        if cache not in self.in_use or cache.n_written != t:  # another state has written behind this one
+            loaded = self._loaded(state)
+            if loaded is None:
+                return self.plain.step(row_ids, state)
+            cache = loaded
+        static, graph = self.in_use[cache]
+        cache.n_written = t + 1
+        static.row_ids.copy_(row_ids)
+        static.pending.copy_(state.pending)
+        static.t.fill_(t)
+        graph.replay()
+        return static.hidden.clone(), StepState(cache, t + 1, static.pending_after.clone())
+
+    def _loaded(self, state: StepState) -> StepCache | None:
+        """The state's keys and values in buffers of which no other state is; None where nothing can be captured."""
+        n = state.cache.key_value.shape[2]
+        free = self.free.setdefault(n, [])
+        captured = free.pop() if free else self._captured(n)
+        if captured is None:
+            return None
+        key_value = captured[0].key_value
+        key_value.narrow(4, 0, state.length).copy_(state.cache.key_value.narrow(4, 0, state.length))
+        cache = StepCache(key_value, state.length, self.plain.layout)
+        self.in_use[cache] = captured
+        weakref.finalize(cache, free.append, captured).atexit = False  # once no state has it any more
+        return cache
+
+    def _captured(self, n: int) -> tuple[StaticStep, Replay] | None:
+        """A step of n sequences and its graph; None, with a warning that says why, where that cannot be."""
+        # Tensors made under inference mode could not be written outside of it.
+        with torch.inference_mode(False), torch.no_grad():
+            static = StaticStep(self.plain, n, self.plain.max_length or 0)
+            try:
+                graph = self.capture(static.compute)
+                static.compute()
+                expected = static.hidden.clone()
+                static.hidden.zero_()
+                graph.replay()
+                if not torch.allclose(static.hidden, expected, rtol=1e-3, atol=1e-4):
+                    raise RuntimeError("a replay did not compute what the step does")
+            except RuntimeError as error:
+                self.captures = False
+                warnings.warn(
+                    f"steps are taken one operation at a time, since they could not be captured as a graph: {error}",
+                    stacklevel=2,
+                )
+                return None
+        return static, graph

@@ -1,0 +1,65 @@
+"""Products in evaluation are torch's, whichever library computes them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from seqmodels.neural.ops import linear as module
+from seqmodels.neural.ops.linear import ROWS, apply_linear, linear
+
+needs_avx512 = pytest.mark.skipif(not module._has_avx512(), reason="the processor has no AVX-512")
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
+    """Shapes of what ``F.linear`` is called with."""
+    shapes: list[torch.Size] = []
+    plain = F.linear
+
+    def recorded(x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        shapes.append(x.shape)
+        return plain(x, *rest)
+
+    monkeypatch.setattr(module.F, "linear", recorded)
+    return shapes
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(2 * ROWS, 5), (3, ROWS, 5), (ROWS - 1, 5), (5,)])
+@torch.no_grad()
+def test_products_are_those_of_torch(shape: tuple[int, ...], bias: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    layer = nn.Linear(5, 7, bias=bias)
+    x = torch.randn(shape, generator=generator)
+    torch.testing.assert_close(linear(x, layer.weight, layer.bias), layer(x), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(apply_linear(layer, x), layer(x), rtol=1e-5, atol=1e-6)
+
+
+@torch.no_grad()
+def test_layouts_do_not_matter() -> None:
+    x, weight = torch.randn(5, 3, 40).transpose(0, 2), torch.randn(5, 7).t()
+    torch.testing.assert_close(linear(x, weight), x @ weight.t(), rtol=1e-5, atol=1e-5)
+
+
+@needs_avx512
+@torch.no_grad()
+def test_float32_is_computed_by_onednn(products: list[torch.Size]) -> None:
+    x, weight = torch.ones(ROWS, 3), torch.ones(2, 3)
+    linear(x, weight)
+    assert products == []
+    linear(x[1:], weight)
+    linear(x.double(), weight.double())
+    assert products == [(ROWS - 1, 3), (ROWS, 3)]
+
+
+def test_gradients_are_torchs(products: list[torch.Size]) -> None:
+    x, weight = torch.ones(ROWS, 3), torch.ones(2, 3, requires_grad=True)
+    linear(x, weight).sum().backward()
+    assert weight.grad is not None
+    assert (weight.grad == ROWS).all()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert linear(x, weight).dtype == torch.bfloat16
+    assert len(products) == 2
