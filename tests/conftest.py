@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,14 +59,16 @@ def row_of(item: pytest.Item) -> Row | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put all cases of one row of the table side by side, whatever module they stand in: one worker fits it, once.
 
+    They stand where the last of them stood, behind the folders: what numba compiles is then compiled by one worker.
     With ``--one-row``, keep of each test over the table its first case for each model class.
     """
-    place: dict[Path | Row, int] = {}
-    for item in items:
-        place.setdefault(row_of(item) or item.path, len(place))
+    if config.getoption("--one-row"):
+        leave_out_others(config, items)
+    place = {row_of(item) or item.path: i for i, item in enumerate(items)}
     items.sort(key=lambda item: place[row_of(item) or item.path])
-    if not config.getoption("--one-row"):
-        return
+
+
+def leave_out_others(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept, left_out, seen = [], [], set()
     for item in items:
         row = row_of(item)

@@ -90,6 +90,16 @@ def global_state() -> tuple[bytes, str]:
     return torch.get_rng_state().numpy().tobytes(), str(np.random.get_state())  # noqa: NPY002
 
 
+def test_half_of_the_table_has_each_family_with_and_without_targets_and_ends() -> None:
+    table, kept = rows(), halved(rows())
+
+    def met(some: list[Row]) -> set[tuple[str, str, bool | str]]:
+        return {(r.family.name, r.kind, each) for r in some for each in (r.conditional, r.length)}
+
+    assert met(kept) == met(table)
+    assert len(kept) < 0.65 * len(table)
+
+
 # -- one probability ---------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,12 @@ def call() -> Call:
 
 
 @pytest.fixture
+def _plain_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without their pictures, which take a second each, where a test is of something else."""
+    monkeypatch.setattr("seqmodels.evaluation.report.page.html_report", lambda comparison: "<!doctype html>")
+
+
+@pytest.fixture
 def book(tmp_path: Path) -> Path:
     file = tmp_path / "book.txt"
     file.write_text("It was the best of times, it was the worst of times. " * 40)

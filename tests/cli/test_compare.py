@@ -41,6 +41,7 @@ def test_a_text_file_until_it_changes(call, book, tmp_path):
     assert "book.txt has changed since the run was written" in one_line(refused)
 
 
+@pytest.mark.usefixtures("_plain_pages")
 def test_a_run_is_had_again_to_the_last_digit(call, book, tmp_path):
     config, out, again = tmp_path / "mine.toml", tmp_path / "out", tmp_path / "again"
     config.write_text(
@@ -78,6 +79,7 @@ def test_recordings_tables_and_pairs(call, recordings, tmp_path):
     assert {row["model"] for row in tables["pairs"]["models"]} == {"iid", "hmm"}
 
 
+@pytest.mark.usefixtures("_plain_pages")
 def test_a_failing_model_is_exit_code_1_and_the_others_stand(call, book, tmp_path):
     (tmp_path / "run.toml").write_text(
         '[data.text]\nclass = "TextFiles"\npath = "book.txt"\n'
@@ -137,6 +139,7 @@ def one_line(result) -> str:
     return lines[0]
 
 
+@pytest.mark.usefixtures("_plain_pages")
 def test_another_comparison_is_not_overwritten_unasked(call, book, tmp_path):
     out = tmp_path / "out"
     given = ("compare", "--text", book, "--models", "iid", "--quick", "--out", out, "--steps")
