@@ -17,7 +17,9 @@ from seqmodels.compiled import compiled
 from seqmodels.hmm.inference.compiled_powers import power
 from seqmodels.hmm.inference.densities import LOG2E, LogDensities
 from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.hmm.inference.threads import Part, run_parts
 
+PART = 1 << 15  # frames of a part, which one thread takes and whose sums are added up by themselves
 FRAMES = 512  # of a block; what is summed over one is summed in the precision of computation
 
 
@@ -75,6 +77,7 @@ def _components(
 def _scaled(
     theta: np.ndarray,
     features: np.ndarray,
+    part: tuple[int, int],
     smallest: Any,
     least: Any,
     flush: Any,
@@ -82,16 +85,17 @@ def _scaled(
     log_peak: np.ndarray,
     wide: bool | None,
 ) -> None:
-    """Densities ``b (R, K, N)`` over the largest of each frame and chain, and its logarithm in nats, (R, N).
+    """Of a part of the frames, densities ``b (R, K, N)`` over the largest of each frame and chain, and its logarithm in
+    nats, (R, N).
 
     ``least``: the lowest finite number, for frames where all densities are zero. What is at most ``flush`` is zero.
     """
-    R, K, N = b.shape
+    R, K, _ = b.shape
     M, zero = len(theta), b.dtype.type(0)
     values = np.empty((M, FRAMES), b.dtype)
     peak, total, largest = np.empty((K, FRAMES), b.dtype), np.empty((K, FRAMES), b.dtype), np.empty(FRAMES, b.dtype)
-    for start in range(0, N, FRAMES):
-        stop = min(start + FRAMES, N)
+    for start in range(part[0], part[1], FRAMES):
+        stop = min(start + FRAMES, part[1])
         n = stop - start
         for r in range(R):
             for i in range(n):
@@ -118,18 +122,21 @@ def _scaled(
 def _add_up(
     theta: np.ndarray,
     features: np.ndarray,
+    part: tuple[int, int],
     smallest: Any,
     gamma: np.ndarray,
     sums: np.ndarray,
     wide: bool | None,
 ) -> None:
-    """``sums (M, K, F)`` += responsibilities times features, given posteriors of the states, ``gamma (K, N)``."""
-    K, N = gamma.shape
+    """``sums (M, K, F)`` += responsibilities times features of a part of the frames, given posteriors of the states,
+    ``gamma (K, N)``.
+    """
+    K = len(gamma)
     M, F = len(theta), len(features)
     values = np.empty((M, FRAMES), gamma.dtype)
     peak, total, weight = np.empty(FRAMES, gamma.dtype), np.empty(FRAMES, gamma.dtype), np.empty(FRAMES, gamma.dtype)
-    for start in range(0, N, FRAMES):
-        stop = min(start + FRAMES, N)
+    for start in range(part[0], part[1], FRAMES):
+        stop = min(start + FRAMES, part[1])
         n = stop - start
         for k in range(K):
             of_state = gamma[k, start:stop]
@@ -196,8 +203,14 @@ class CompiledMixtures:
         n, K, R = self.features.shape[1], self.shape[-1], self.n_chains or 1
         b = scratch.buffer("b", (R, K, n), self.dtype, self.device)
         log_peak = scratch.buffer("peak", (R, n), torch.float64, self.device)
-        least = self._number(torch.finfo(self.dtype).min)
-        _scaled(*self._arrays, least, self._number(flush), b.numpy(), log_peak.numpy(), self._wide)
+        theta, features = self.theta.contiguous().numpy(), self.features.contiguous().numpy()
+        limits = [self._number(value) for value in (self.smallest, torch.finfo(self.dtype).min, flush)]
+        results = b.numpy(), log_peak.numpy()
+
+        def run(part: Part) -> None:
+            _scaled(theta, features, part, limits[0], limits[1], limits[2], results[0], results[1], self._wide)
+
+        run_parts(self._parts, run, is_worth_sharing=True)
         return (b[0].mT, log_peak[0]) if self.n_chains is None else (b.mT, log_peak)
 
     def log(self) -> Tensor:
@@ -221,13 +234,21 @@ class CompiledMixtures:
 
     def expected_sums(self, gamma: Tensor) -> Tensor:
         """(M, R·K, F) float64 expected sums of the features, given posteriors of all states, ``gamma`` (N, R·K)."""
-        sums = torch.zeros(self.theta.shape, dtype=torch.float64)
-        _add_up(*self._arrays, gamma.T.contiguous().numpy(), sums.numpy(), self._wide)
-        return sums
+        theta, features = self.theta.contiguous().numpy(), self.features.contiguous().numpy()
+        weights, smallest = gamma.T.contiguous().numpy(), self._number(self.smallest)
+        sums = np.zeros((len(self._parts), *self.theta.shape))
+
+        def run(part: Part) -> None:
+            _add_up(theta, features, part, smallest, weights, sums[part[0] // PART], self._wide)
+
+        run_parts(self._parts, run, is_worth_sharing=True)
+        return torch.from_numpy(sums.sum(0))
 
     @property
-    def _arrays(self) -> tuple[np.ndarray, np.ndarray, Any]:
-        return self.theta.contiguous().numpy(), self.features.contiguous().numpy(), self._number(self.smallest)
+    def _parts(self) -> list[Part]:
+        """Of the frames, the same however many threads there are."""
+        n = self.features.shape[1]
+        return [(start, min(start + PART, n)) for start in range(0, n, PART)]
 
     def _number(self, value: float) -> Any:
         """In the precision of computation, so that what it is added to stays in that."""

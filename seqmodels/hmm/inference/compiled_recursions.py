@@ -12,7 +12,6 @@ sequences uses a part: inner loops have one length, and what stands in the rest 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from seqmodels.compiled import compiled
 from seqmodels.hmm.inference.packing import Packing
+from seqmodels.hmm.inference.threads import run_parts
 
 WIDTH = 64  # sequences of a block
 ROWS_SUMMED = 512  # rows that are added up in the precision of computation
@@ -376,13 +376,7 @@ def expected_transitions(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tens
 def _each_block(n_sequences: int, n_products: int, run: Callable[[tuple[int, int]], None]) -> None:
     """``run`` the ranks of every block, on several threads if there are ``n_products`` enough."""
     blocks = [(first, min(first + WIDTH, n_sequences)) for first in range(0, n_sequences, WIDTH)]
-    n_threads = min(torch.get_num_threads(), len(blocks))
-    if n_threads == 1 or n_products < WORTH_SHARING:
-        for ranks in blocks:
-            run(ranks)
-        return
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(run, blocks))
+    run_parts(blocks, run, is_worth_sharing=n_products >= WORTH_SHARING)
 
 
 def _buffer(messages: np.ndarray, ranks: tuple[int, int]) -> np.ndarray:

@@ -1,9 +1,10 @@
-"""Small matrix products on one thread: to wake a second one takes longer than they do."""
+"""Small matrix products on one thread: to wake a second one takes longer than they do. Compiled loops on several."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor
 
 WORTH_SHARING = 200_000  # multiplications in a product, from which a second thread gains
 
+Part = tuple[int, int]  # from, to
 SetThreads = Callable[[int], int]  # a number of threads; some return what it was
 
 
@@ -35,6 +37,17 @@ def one_thread_if_small(transition: Tensor, n: int) -> Iterator[None]:
     finally:
         set_openmp(threads)
         set_products(before)
+
+
+def run_parts(parts: Sequence[Part], run: Callable[[Part], None], *, is_worth_sharing: bool) -> None:
+    """``run`` every part, on as many threads as torch uses if that ``is_worth_sharing``; ``run`` is compiled code."""
+    n_threads = min(torch.get_num_threads(), len(parts))
+    if n_threads <= 1 or not is_worth_sharing:
+        for part in parts:
+            run(part)
+        return
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(run, parts))
 
 
 @cache

@@ -61,6 +61,20 @@ def test_compiled_mixtures_equal_matrix_products(
         assert_allclose(compiled, expected, rtol=tolerance, atol=tolerance * (1e-3 if dtype == F64 else 1))
 
 
+def test_several_threads_give_the_same_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    from seqmodels.hmm.emissions import compiled_mixtures
+
+    monkeypatch.setattr(compiled_mixtures, "PART", 512)
+    emission, table, x, gamma = case(3, F64, has_missing=False)
+    results = []
+    for n_threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda n_threads=n_threads: n_threads)
+        densities, memo = emission.evaluate(table, x, None, F64, Scratch())
+        b, peak = densities.scaled(Scratch(), 1e-30)
+        results.append([b.clone(), peak.clone(), emission.statistics(table, x, None, gamma, memo)[0]])
+    assert all(torch.equal(one, two) for one, two in zip(*results, strict=True))
+
+
 @pytest.mark.parametrize("n_init", [1, 2])
 def test_em_gives_the_same_model(n_init: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
