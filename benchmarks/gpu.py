@@ -1,20 +1,26 @@
 """Every figure of a GPU, by one command: ``python benchmarks/gpu.py --text FILE --pairs FOLDER`` (``make gpu``).
 
-On a machine with torch for its GPU; neither the internet nor Pyro is needed. Each part runs in a process of its own and
-writes ``benchmarks/results/gpu/PART.csv``, with the device named and the goal beside the figure. A part whose file is
-there, of this device, is not run again: delete the file to do so. What a part misses (a text, a package) is said, and
-the others run. ``--device cpu --tiny`` runs every part in its smallest size, to see that it runs.
+On a machine with torch for its GPU; neither the internet nor Pyro is needed. Each part runs in a process of its own,
+for one and a half times its minutes at most, and writes ``benchmarks/results/gpu/PART.csv``, with the device named and
+the goal beside the figure. A part whose file is there, of this device, is not run again: delete the file to do so.
+While it runs, and where something in it failed, the rows stand in ``PART.unfinished.csv``, and the part is run again
+next time. What a part misses (a text, a package) is said, and the others run. ``--device cpu --tiny`` runs every part
+in its smallest size, to see that it runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -42,6 +48,7 @@ from seqmodels.neural.untrained import untrained
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/gpu"
 MINUTES = {"tests": 6, "agreement": 2, "em": 8, "training": 9, "decoding": 4, "translation": 8, "memory": 3}
+OVERTIME = 1.5  # times its minutes that a part may take: all end within an hour
 NO_TESTS = 5  # pytest's exit status where all were left out, as without triton
 HELD_OUT = 111_540  # the last characters of a text, as nanoGPT holds them out
 VOCABULARY = 50_257  # of GPT-2
@@ -117,6 +124,20 @@ def peak_gb(device: str) -> float:
     return torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else float("nan")
 
 
+def each(device: str, measures: Mapping[str, Callable[[], Iterator[Row]]]) -> Iterator[Row]:
+    """The rows of each; where one fails, or misses something, a row says so, and the others go on."""
+    for name, measure in measures.items():
+        try:
+            yield from measure()
+        except Missing as missing:
+            yield {"what": name, "note": f"needs {missing}", "failed": True}
+        except Exception as error:
+            traceback.print_exc()
+            yield {"what": name, "note": f"failed: {type(error).__name__}: {error}"[:500], "failed": True}
+            if device == "cuda":
+                torch.cuda.empty_cache()
+
+
 # -- (a) does it compute the same -----------------------------------------------------------------------------
 
 
@@ -129,7 +150,8 @@ def tests(run: Run) -> Iterator[Row]:
         raise Missing("pytest and hypothesis")
     chosen = ["tests/hmm/inference/test_triton_kernels.py"]
     chosen += ["-k", "log_likelihood"] if run.tiny else ["tests/hmm/inference", "tests/test_contract.py", "--one-row"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--maxfail", "50", *chosen]
+    several = ["-n", "4"] if find_spec("xdist") is not None and not run.tiny else []
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--maxfail", "50", *several, *chosen]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-300:]
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
@@ -222,20 +244,30 @@ def plain_loop(workload: Workload, device: str) -> float:
 
 def em(run: Run) -> Iterator[Row]:
     """W1 a hundred times over, like speech, and W4 twenty times, symbols; with more states too."""
-    for name, times, sizes in (("W1", run.size(100, 1), (48, 256, 1024)), ("W4", run.size(20, 1), (256, 1024))):
-        base = make(name).first(4) if run.tiny else make(name)
-        for n_states in sizes[:1] if run.tiny else sizes:
-            kept = times if n_states <= 256 else max(1, times // 10)  # of 1,024 states a tenth of the data
-            original = n_states == len(base.initial)
-            workload = repeated(base if original else with_states(base, n_states), kept)
-            seconds, log_prob = seconds_an_iteration(workload, run.device, run.size(6, 1))
-            goal = 0.040 if (name, n_states) == ("W1", 48) else None
-            what = f"EM, {name} x {kept}, K={n_states}"
-            extra = {"sequences_per_s": len(workload.lengths) / seconds, "log_prob": log_prob}
-            yield {"what": what, "value": seconds, "unit": "s", "goal": goal, **extra, **shares(run, workload, seconds)}
-            part = repeated(base if original else with_states(base, n_states), 1)
-            cpu, _ = seconds_an_iteration(part, "cpu", 1)
-            yield {"what": f"{what}, this machine's CPU", "value": cpu * kept, "unit": "s", "note": f"{kept} x one"}
+    sizes = (("W1", 48, 100), ("W1", 256, 100), ("W4", 256, 20), ("W1", 1024, 10), ("W4", 1024, 2))
+    measures: dict[str, Callable[[], Iterator[Row]]] = {}
+    for name, n_states, times in (sizes[0], sizes[2]) if run.tiny else sizes:
+        what = f"EM, {name} x {run.size(times, 1)}, K={n_states}"
+        measures[what] = partial(em_of, run, what, name, n_states, run.size(times, 1))
+    measures["plain loop, recursions of W4"] = partial(em_in_plain_torch, run)
+    yield from each(run.device, measures)
+
+
+def em_of(run: Run, what: str, name: str, n_states: int, times: int) -> Iterator[Row]:
+    """Seconds an iteration on the device and on the CPU, which is given the sequences once."""
+    once = make(name).first(4) if run.tiny else make(name)
+    once = once if n_states == len(once.initial) else with_states(once, n_states)
+    workload = repeated(once, times)
+    seconds, log_prob = seconds_an_iteration(workload, run.device, run.size(6, 1))
+    goal = 0.040 if (name, n_states) == ("W1", 48) else None
+    extra = {"sequences_per_s": len(workload.lengths) / seconds, "log_prob": log_prob}
+    yield {"what": what, "value": seconds, "unit": "s", "goal": goal, **extra, **shares(run, workload, seconds)}
+    cpu, _ = seconds_an_iteration(once, "cpu", 1)
+    yield {"what": f"{what}, this machine's CPU", "value": cpu * times, "unit": "s", "note": f"{times} x one"}
+
+
+def em_in_plain_torch(run: Run) -> Iterator[Row]:
+    """What the kernels are measured against."""
     yield {"what": "plain loop, recursions of W4", "value": plain_loop(make("W4").first(8), run.device), "unit": "s"}
 
 
@@ -263,8 +295,19 @@ def shares(run: Run, workload: Workload, seconds: float) -> Row:
 
 def training(run: Run) -> Iterator[Row]:
     """nanoGPT's characters to its published loss; steps of GPT-2 and of recurrent networks."""
-    yield from nanogpt_characters(run)
-    yield from steps_of_gpt2(run)
+    measures: dict[str, Callable[[], Iterator[Row]]] = {
+        "nanoGPT's characters": partial(nanogpt_characters, run),
+        "GPT-2 124 M training": partial(steps_of_gpt2, run, compiled=False),
+        "recurrent networks": partial(steps_of_recurrent_networks, run),
+        "GPT-2 124 M training, compiled": partial(steps_of_gpt2, run, compiled=True),
+    }
+    if run.tiny:  # a compilation takes a minute
+        measures.popitem()
+    yield from each(run.device, measures)
+
+
+def steps_of_recurrent_networks(run: Run) -> Iterator[Row]:
+    """Training of wide networks on random characters."""
     text = "".join(np.random.default_rng(0).choice(list("abcdefgh "), 300_000))
     for name, model in (("LSTM", LSTM), ("GRU", GRU)):
         shape = {"d_model": run.size(1024, 32), "n_layers": 2, "batch_size": 64, "bptt": 128, "device": run.device}
@@ -273,11 +316,8 @@ def training(run: Run) -> Iterator[Row]:
 
 
 def nanogpt_characters(run: Run) -> Iterator[Row]:
-    try:
-        text = run.characters()
-    except Missing as missing:
-        yield {"what": "nanoGPT's characters", "note": f"needs {missing}"}
-        return
+    """The loss after all of its training, and the seconds of that."""
+    text = run.characters()
     held_out = min(HELD_OUT, len(text) // 10)
     model = presets.nanogpt("gpu" if not run.tiny else "cpu").set_params(device=run.device)
     if run.tiny:
@@ -311,29 +351,22 @@ def seconds_a_step(fit: Callable[[int], Any], run: Run) -> float:
     return float(np.median(seconds / steps))
 
 
-def steps_of_gpt2(run: Run) -> Iterator[Row]:
-    """Training of GPT-2's shape on random symbols, with and without compilation."""
+def steps_of_gpt2(run: Run, *, compiled: bool) -> Iterator[Row]:
+    """Training of GPT-2's shape on random symbols."""
     context, batch = run.size(1024, 16), run.size(32, 2)
     data = [np.random.default_rng(0).integers(0, VOCABULARY if not run.tiny else 50, 400_000 if not run.tiny else 400)]
-    for compiled in (False,) if run.tiny else (False, True):
-        shape: Row = {"context": context, "batch_size": batch, "device": run.device, "compile": compiled}
-        model = presets.gpt2("small").set_params(**shape)
-        if run.tiny:
-            model.set_params(d_model=16, n_layers=1, n_heads=2)
-        fitted: list[Any] = []
-
-        def fit(n: int, model: Any = model, fitted: list[Any] = fitted) -> Any:
-            fitted.append(model.set_params(max_steps=n).fit(data, validation=None))
-            return fitted[-1]
-
-        rate = batch * context / seconds_a_step(fit, run)
-        what = f"GPT-2 124 M training{', compiled' * compiled}"
-        yield {"what": what, "value": rate, "unit": "symbols/s"}
-        if run.roof is not None:
-            width, depth = model.d_model, model.n_layers
-            operations = 6 * fitted[-1].n_parameters_ + 12 * depth * width * context  # a symbol (Chowdhery et al. 2022)
-            share = operations * rate / run.roof.bfloat16
-            yield {"what": what, "value": share, "unit": "of the peak in bfloat16", "goal": 0.45}
+    shape: Row = {"context": context, "batch_size": batch, "device": run.device, "compile": compiled}
+    model = presets.gpt2("small").set_params(**shape)
+    if run.tiny:
+        model.set_params(d_model=16, n_layers=1, n_heads=2)
+    rate = batch * context / seconds_a_step(lambda n: model.set_params(max_steps=n).fit(data, validation=None), run)
+    what = f"GPT-2 124 M training{', compiled' * compiled}"
+    yield {"what": what, "value": rate, "unit": "symbols/s"}
+    if run.roof is not None:
+        width, depth = model.d_model, model.n_layers
+        operations = 6 * model.n_parameters_ + 12 * depth * width * context  # a symbol (Chowdhery et al. 2022)
+        share = operations * rate / run.roof.bfloat16
+        yield {"what": what, "value": share, "unit": "of the peak in bfloat16", "goal": 0.45}
 
 
 # -- (d) decoding, (e) translation, (f) memory ----------------------------------------------------------------
@@ -341,21 +374,26 @@ def steps_of_gpt2(run: Run) -> Iterator[Row]:
 
 def decoding(run: Run) -> Iterator[Row]:
     """Symbols a second of GPT-2's shape and of an LSTM, of one sequence and of 256."""
+    names = ("GPT-2 124 M", "LSTM 1024")
+    yield from each(run.device, {name: partial(decoding_by, run, name) for name in names})
+
+
+def decoding_by(run: Run, name: str) -> Iterator[Row]:
+    """Of an untrained network, which is as fast as a trained one."""
     gpt2 = presets.gpt2("small").set_params(device=run.device)
     if run.tiny:
         gpt2.set_params(d_model=16, n_layers=1, n_heads=2, context=16)
-    networks = {"GPT-2 124 M": gpt2, "LSTM 1024": LSTM(d_model=run.size(1024, 16), n_layers=2, device=run.device)}
-    for name, network in networks.items():
-        model = untrained(network, VOCABULARY if not run.tiny else 50)
-        model.module_.to(run.device)
-        for n in (1, 256) if not run.tiny else (1, 2):
-            length = run.size(256, 4)
-            model.sample(n, length=run.size(16, 2))
-            began = synchronised(run.device)
-            model.sample(n, length=length)
-            rate = n * length / (synchronised(run.device) - began)
-            goal = 2_000 if (name, n) == ("GPT-2 124 M", 1) else None
-            yield {"what": f"{name}, batch {n}", "value": rate, "unit": "symbols/s", "goal": goal}
+    lstm = LSTM(d_model=run.size(1024, 16), n_layers=2, device=run.device)
+    model = untrained(gpt2 if name.startswith("GPT-2") else lstm, VOCABULARY if not run.tiny else 50)
+    model.module_.to(run.device)
+    for n in (1, 256) if not run.tiny else (1, 2):
+        length = run.size(256, 4)
+        model.sample(n, length=run.size(16, 2))
+        began = synchronised(run.device)
+        model.sample(n, length=length)
+        rate = n * length / (synchronised(run.device) - began)
+        goal = 2_000 if (name, n) == ("GPT-2 124 M", 1) else None
+        yield {"what": f"{name}, batch {n}", "value": rate, "unit": "symbols/s", "goal": goal}
 
 
 def lines(folder: Path, name: str) -> list[str]:
@@ -423,15 +461,23 @@ PARTS: dict[str, Callable[[Run], Iterator[Row]]] = {
 }
 
 
-def run_part(name: str, run: Run, out: Path) -> None:
-    """One part, here: its rows are printed and written as they come, so that what ends early keeps them."""
+def run_part(name: str, run: Run, out: Path) -> bool:
+    """One part, here: its rows are printed and written as they come, so that what ends early keeps them.
+
+    Returns whether all of it was measured.
+    """
     rows: list[Row] = []
+    unfinished, is_whole = out / f"{name}.unfinished.csv", True
     for row in PARTS[name](run):
+        is_whole &= not row.pop("failed", False)
         rows.append({"part": name, "device": device_name(run.device), "tiny": run.tiny, **row})
         rows[-1]["peak_gb"] = peak_gb(run.device)
         print(in_words(rows[-1]), flush=True)
         out.mkdir(parents=True, exist_ok=True)
-        stamped(pd.DataFrame(rows)).to_csv(out / f"{name}.csv", index=False, float_format="%.6g")
+        stamped(pd.DataFrame(rows)).to_csv(unfinished, index=False, float_format="%.6g")
+    if is_whole:
+        unfinished.replace(out / f"{name}.csv")
+    return is_whole
 
 
 def in_words(row: Row) -> str:
@@ -459,12 +505,23 @@ def in_processes(names: Sequence[str], run: Run, out: Path, options: Sequence[st
             continue
         print(f"{name} (about {MINUTES[name]} minutes)" if not run.tiny else name, flush=True)
         command = [sys.executable, str(Path(__file__)), "--only", name, "--here", *options]
-        try:
-            done = subprocess.run(command, check=False, timeout=3 * 60 * MINUTES[name])
-            outcomes[name] = {0: "measured", 3: "missing"}.get(done.returncode, f"failed ({done.returncode})")
-        except subprocess.TimeoutExpired:
-            outcomes[name] = "ran out of time"
+        code = exit_code(command, OVERTIME * 60 * MINUTES[name])
+        known = {0: "measured", 3: "missing", 4: "failed in part", None: "ran out of time"}
+        outcomes[name] = known.get(code, f"failed ({code})")
     return outcomes
+
+
+def exit_code(command: Sequence[str], seconds: float) -> int | None:
+    """Of a process, which is ended with all that it started when its time is over; None: it was."""
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -485,11 +542,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = Run(given.device, given.tiny, given.text, given.pairs)
     if given.here:
         try:
-            run_part(given.only[0], run, given.out)
+            return 0 if run_part(given.only[0], run, given.out) else 4
         except Missing as missing:
             print(f"  missing: {missing}")
             return 3
-        return 0
     outcomes = in_processes(given.only, run, given.out, without_only(arguments))
     print("\n".join(f"{name}: {outcome}" for name, outcome in outcomes.items()))
     return int(any(o.startswith(("failed", "ran out")) for o in outcomes.values()))

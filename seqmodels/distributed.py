@@ -194,22 +194,24 @@ def broadcast_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return local if dist.get_rank() == 0 else _from_bytes(data.cpu().numpy().tobytes())
 
 
-def run_on_rank_zero(name: str, work: Callable[[], None]) -> None:
+def run_on_rank_zero(name: str | None, work: Callable[[], None]) -> None:
     """Rank 0 works, the others wait: for as long as it takes, unless it fails, is killed or hangs.
 
     Args:
         name: of what is fitted; process 0 warns, at the line that called ``fit``, that the others have nothing to do.
+            None: no warning, as of the last part of a fit that was shared.
         work: to be done.
     """
     if not is_distributed():
         work()
     elif dist.get_rank() == 0:
-        warnings.warn(
-            f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model (HMMs "
-            "and networks are what several processes fit together); start one process, or one for each model",
-            UserWarning,
-            stacklevel=4,
-        )
+        if name is not None:
+            warnings.warn(
+                f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model "
+                "(HMMs and networks are what several processes fit together); start one process, or one for each model",
+                UserWarning,
+                stacklevel=5,
+            )
         with _heartbeats():
             token = _works_alone.set(True)
             try:

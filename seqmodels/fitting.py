@@ -15,7 +15,7 @@ from seqmodels.fingerprint import check_processes_agree
 from seqmodels.observations import Observation
 from seqmodels.parameters import undone_on_failure
 from seqmodels.precision import DTYPES
-from seqmodels.preparation import Data, Setting, Sources, choose_sources, hold_out
+from seqmodels.preparation import Data, Example, Setting, Sources, choose_sources, hold_out
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
 from seqmodels.training import interruption
 
@@ -45,9 +45,7 @@ def fit_model(model: SequenceModel, data: Data, validation: Any, encoding: Encod
             if model._fits_in_parallel or not distributed.is_distributed():
                 model._fit(examples, held_out_examples)
             else:
-                if not distributed.is_rank_zero():
-                    interrupted.hold()  # a signal here is one to the process that works
-                distributed.run_on_rank_zero(type(model).__name__, lambda: model._fit(examples, held_out_examples))
+                _fit_on_rank_zero(model, examples, held_out_examples)
         if interrupted.requested and distributed.is_rank_zero():
             model.history_ = interruption.mark_interrupted(model.history_)
             model.converged_ = False
@@ -58,12 +56,37 @@ def fit_model(model: SequenceModel, data: Data, validation: Any, encoding: Encod
         interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=3)
 
 
+def fit_member(model: SequenceModel, setting: Setting, train: list[Example], validation: list[Example]) -> None:
+    """Fit a model that another one is made of, in this setting, to encoded examples.
+
+    Several processes, all of which must come here, end with one model, as by ``fit_model``.
+    """
+    began = time.perf_counter()
+    apply_setting(model, setting)
+    if model._fits_in_parallel or not distributed.is_distributed():
+        model._fit(train, validation)
+    else:
+        _fit_on_rank_zero(model, train, validation)
+    model.fit_seconds_ = time.perf_counter() - began
+    _load_from_rank_zero(model)
+
+
+def _fit_on_rank_zero(model: SequenceModel, train: list[Example], validation: list[Example]) -> None:
+    """``model._fit`` by the first process, while the others wait."""
+    with interruption.interruptible() as interrupted:
+        if not distributed.is_rank_zero():
+            interrupted.hold()  # a signal here is one to the process that works
+        distributed.run_on_rank_zero(type(model).__name__, lambda: model._fit(train, validation))
+
+
 def _load_from_rank_zero(model: SequenceModel) -> None:
-    """Under several processes all end with the model of the first, to the last bit."""
-    content = distributed.receive_content(model.content)
+    """Under several processes all end with the model of the first, to the last bit; its members they have already."""
+    content = distributed.receive_content(
+        lambda: {name: value for name, value in model.content().items() if name != "members"}
+    )
     if content is not None:
         source_encoding = None if content["source_encoding"] is None else model.source_encoding_
-        model._load(content, model.encoding_, model.observation_, source_encoding)
+        model._load(content, model.encoding_, model.observation_, source_encoding, model._members())
 
 
 # -- hyperparameters and data -> a setting --------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
+from seqmodels import distributed
 from seqmodels.encodings import Encoding
-from seqmodels.fitting import apply_setting, check_arguments
+from seqmodels.fitting import apply_setting, check_arguments, fit_member
 from seqmodels.measure import Length, Values
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Observation
@@ -22,7 +23,9 @@ class WrappedModel(SequenceModel, ABC):
     """A model made from another one, in whose encoding, observation and length it stands.
 
     To add one, define ``memory_``, ``context_``, ``n_parameters_``, ``_steps`` and ``cursor`` by means of
-    ``_inner()``, and ``_fit_around`` where the wrapping has something to learn itself.
+    ``_inner()``, and ``_fit_around`` where the wrapping has something to learn itself. Several processes fit the model
+    inside, and what ``_fit_others`` fits, as they would fit it alone; ``_fit_around`` the first does, and the others
+    wait.
 
     Args:
         model: what is wrapped; ``fit`` fits a clone of it. ``from_fitted`` wraps a fitted one as it stands.
@@ -31,6 +34,8 @@ class WrappedModel(SequenceModel, ABC):
     """
 
     model: SequenceModel = field(kw_only=False)
+
+    _fits_in_parallel: ClassVar[bool] = True
 
     @classmethod
     def from_fitted(cls, model: SequenceModel, **options: Any) -> Self:
@@ -59,21 +64,25 @@ class WrappedModel(SequenceModel, ABC):
     # -- fitting -------------------------------------------------------------------------------------------
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        began = time.perf_counter()
         inner = self.model.clone()
         inner.verbose = inner.verbose or self.verbose
-        apply_setting(inner, self._setting())
-        inner._fit(*self._examples_to_fit(train, validation))
-        inner.fit_seconds_ = time.perf_counter() - began
+        fit_member(inner, self._setting(), *self._examples_to_fit(train, validation))
         self._take(inner)
-        self._fit_around(train, validation)
+        others = self._fit_others(train, validation)
+        distributed.run_on_rank_zero(None, lambda: self._fit_around(train, validation, others))
 
     def _examples_to_fit(self, train: list[Example], validation: list[Example]) -> tuple[list[Example], list[Example]]:
         """What the model inside is fitted to. By default what the wrapping is fitted to."""
         return train, validation
 
-    def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
-        """Learn what the wrapping has to learn, ``model_`` being fitted. By default nothing."""
+    def _fit_others(self, train: list[Example], validation: list[Example]) -> list[SequenceModel]:
+        """Further models, by ``fit_member``, that ``_fit_around`` needs, ``model_`` being fitted. By default none."""
+        return []
+
+    def _fit_around(
+        self, train: list[Example], validation: list[Example], others: Sequence[SequenceModel] = ()
+    ) -> None:
+        """Learn what the wrapping has to learn, ``model_`` and the ``others`` being fitted. By default nothing."""
         return
 
     @property

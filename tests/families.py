@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import seqmodels as sm
-from seqmodels.adapt import CallableModel, TorchModel
+from seqmodels.adapt import CallableModel, LinearGaussianModel, TorchModel
 from seqmodels.measure import Length
 from seqmodels.mixture.density_gate import DensityGate
 from seqmodels.mixture.weights import FixedShare
@@ -47,6 +47,9 @@ class Family:
     needs_source: bool = False  # a model that is p(y | x) alone
     reads_source: bool = True  # False: a model that is p(x) alone
     classes: tuple[type, ...] = ()  # of its hyperparameters, which ``load`` must be given
+    lengths: tuple[Length, ...] = ("given", "stop")
+    is_given: bool = False  # whether its parameters are given, not fitted, and so for ``n_features``
+    predicts_steps: bool = True  # False: it scores sequences as a whole, and has no cursor
 
 
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
@@ -171,6 +174,28 @@ class CausalTokens(nn.Module):
 
 def _adapted(name: str, kind: DataKind, make: Callable[..., sm.SequenceModel], *classes: type) -> Family:
     return Family(name, make, (kind,), reads_source=False, classes=classes)
+
+
+def _linear_gaussian(n_features: int, **options: Any) -> sm.SequenceModel:
+    """Around ``OFFSET``, in raw units."""
+    scale = np.array(SCALES[:n_features])
+    return LinearGaussianModel(
+        *([0.5, 0.0], [[1.0, 0.3], [0.3, 2.0]], [[0.7, 0.2], [-0.1, 0.6]], [[0.5, 0.1], [0.1, 0.4]]),
+        *((np.array([[1.0, 0.3], [0.2, -0.8]])[:, :n_features] * scale).tolist(), np.diag(0.3 * scale**2).tolist()),
+        transition_mean=[0.1, 0.0],
+        observation_mean=[OFFSET] * n_features,
+        **options,
+    )
+
+
+def _mixture_apart(name: str, weights: str) -> Family:
+    """Of models that read a text by different encodings."""
+
+    def make(**shared: Any) -> sm.SequenceModel:
+        models: list[sm.SequenceModel] = [sm.NGram(2), sm.NGram(2, encoding=sm.Characters())]
+        return sm.Mixture(models, weights=weights, held_out=0.3, **shared)
+
+    return Family(name, make, ("text",), predicts_steps=False)
 
 
 def _offset(inner: Family, **options: Any) -> Family:
@@ -329,6 +354,7 @@ FAMILIES = (
         partial(TorchModel, CausalTokens, n_symbols=N_SYMBOLS, start=3, end=4, context=4),
         CausalTokens,
     ),
+    Family("linear-gaussian", _linear_gaussian, ("vectors",), reads_source=False, lengths=("given",), is_given=True),
     _offset(_hmm("hmm-diag", sm.GaussianMixture(2, background=0.01))),
     _offset(_hmm("hmm-full", sm.GaussianMixture(2, "full")), covariance_type="full", scales=(0.7, 1.5)),
     _offset(_hmm("hmm-ar", sm.AutoregressiveGaussian(2))),
@@ -341,6 +367,8 @@ FAMILIES = (
     _mixture("mixture-switching", "switching", "vectors"),
     _mixture("mixture-switching", "switching", "symbols"),
     _mixture("mixture-contextual", "contextual", "symbols"),
+    _mixture_apart("mixture-apart", "static"),
+    _mixture_apart("mixture-apart-switching", "switching"),
     _mixture("mixture-gated", "gated", "vectors"),
     _mixture("mixture-gated", "gated", "symbols", "text"),
     _from("text", Family("hmm-ignoring", partial(sm.HMM, 2, max_iter=3, ignore_source=True), ("vectors", "symbols"))),
@@ -372,7 +400,8 @@ class Row:
     @property
     def model(self) -> sm.SequenceModel:
         """Unfitted, float64."""
-        return self.family.make(length=self.length, dtype="float64", random_state=1)
+        size = {"n_features": self.n_features} if self.family.is_given else {}
+        return self.family.make(length=self.length, dtype="float64", random_state=1, **size)
 
     @property
     def data(self) -> tuple[list[Any], list[Any] | None]:
@@ -433,7 +462,12 @@ def _vectors(n: int, rng: np.random.Generator, n_features: int) -> np.ndarray:
 
 
 def rows(*kinds: DataKind, n_features: int = 2) -> list[Row]:
-    """The table, of these kinds."""
+    """The table, of these kinds: the models that predict steps."""
+    return [row for row in scored_rows(*kinds, n_features=n_features) if row.family.predicts_steps]
+
+
+def scored_rows(*kinds: DataKind, n_features: int = 2) -> list[Row]:
+    """``rows``, and those of models that score sequences as a whole."""
     return list(_rows(kinds or (*KINDS, "bits", "counts", "mixed"), n_features))
 
 
@@ -442,7 +476,7 @@ def _rows(kinds: tuple[DataKind, ...], n_features: int) -> Iterator[Row]:
     for family, kind, conditional, length in product(FAMILIES, kinds, (False, True), lengths):
         if (family.source is not None or family.aligned or family.needs_source) and not conditional:
             continue
-        if family.aligned and length == "stop":
+        if (family.aligned and length == "stop") or length not in family.lengths:
             continue
         if conditional and not family.reads_source:
             continue

@@ -23,11 +23,15 @@ from seqmodels import (
     HMM,
     LSTM,
     AlignmentHMM,
+    Dynamic,
     GaussianMixture,
     GenerativeClassifier,
     HMMTagger,
+    LatentOffset,
     MaskedTransformer,
+    Mixture,
     NGram,
+    OnlineEM,
     Transformer,
     TransformerSeq2Seq,
     distributed,
@@ -51,21 +55,25 @@ def symbols() -> list[np.ndarray]:
 
 
 def hmm(**options: Any) -> HMM:
-    return HMM(3, observation=GaussianMixture(2), dtype="float64", **({"tol": 0, "n_init": 1} | options))
+    settings = {"observation": GaussianMixture(2), "dtype": "float64", "tol": 0, "n_init": 1}
+    return HMM(3, **(settings | options))
 
 
 def text() -> np.ndarray:
     return np.random.default_rng(2).integers(0, 4, size=400)
 
 
+SMALL: dict[str, Any] = {"d_model": 8, "dropout": 0, "training_precision": "float32"}  # bfloat16 rounds more
+
+
 def lstm(**options: Any) -> LSTM:
     """Of one long sequence: parts of it are read side by side, and their states carried on."""
-    settings = {"max_steps": 12, "dropout": 0, "batch_size": 3, "bptt": 12, "accumulate": 2, "averaging": 0.2}
-    return LSTM(d_model=8, **(settings | options))
+    settings = {"max_steps": 12, "batch_size": 3, "bptt": 12, "accumulate": 2, "averaging": 0.2}
+    return LSTM(**(SMALL | settings | options))
 
 
 def transformer(**options: Any) -> Transformer:
-    return Transformer(d_model=8, n_layers=2, **({"max_steps": 12, "dropout": 0, "context": 16} | options))
+    return Transformer(n_layers=2, **(SMALL | {"max_steps": 12, "context": 16} | options))
 
 
 WORDS = ["ab", "ba", "a", "bb"] * 4
@@ -75,13 +83,21 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
     "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, batches=3).fit(vectors()),
     "partial_fit": lambda: hmm(max_iter=2).fit(vectors()).partial_fit(vectors()).partial_fit(vectors()),
     "alignment": lambda: AlignmentHMM(window=1).fit(WORDS, [word.upper() for word in WORDS]),
-    "tagger": lambda: HMMTagger(n_states_per_label=2).fit(symbols(), [x // 2 for x in symbols()]),
+    "tagger": lambda: HMMTagger(n_states_per_label=2, max_iter=5, dtype="float64").fit(
+        symbols(), [x // 2 for x in symbols()]
+    ),
+    "dynamic": lambda: Dynamic(GRU(**SMALL, max_steps=4), segment=6, lr=0.01, decay=0.1).fit(symbols()),
+    "online EM": lambda: OnlineEM(hmm(max_iter=3, observation="auto"), segment=5, dtype="float64").fit(symbols() * 2),
+    "offset": lambda: LatentOffset(hmm(max_iter=3), n_folds=2, max_iter=2, dtype="float64").fit(vectors() * 2),
+    "mixture": lambda: Mixture(
+        [NGram(2), hmm(max_iter=3, observation="auto")], held_out=0.3, refit=True, dtype="float64"
+    ).fit(symbols() * 2),
     "ngram": lambda: NGram(3).fit(symbols()),
     "network": lambda: lstm().fit([text()]),
     "network in shards": lambda: transformer(parallel="shard").fit([text()]),
-    "batches of one": lambda: Transformer(d_model=8, n_layers=1, max_steps=6, dropout=0, batch_size=1).fit(symbols()),
-    "vectors": lambda: GRU(d_model=8, max_steps=6, dropout=0).fit(vectors(), sample_weight=[1, 2, 1, 2, 0.3]),
-    "seq2seq": lambda: TransformerSeq2Seq(d_model=8, n_layers=1, max_steps=6, dropout=0, parallel="shard").fit(
+    "batches of one": lambda: Transformer(**SMALL, n_layers=1, max_steps=6, batch_size=1).fit(symbols()),
+    "vectors": lambda: GRU(**SMALL, max_steps=6).fit(vectors(), sample_weight=[1, 2, 1, 2, 0.3]),
+    "seq2seq": lambda: TransformerSeq2Seq(**SMALL, n_layers=1, max_steps=6, parallel="shard").fit(
         WORDS, [word.upper() for word in WORDS]
     ),
     "classifier": lambda: (
@@ -96,14 +112,24 @@ AS_ONE = {
     "stepwise": 1e-10,
     "partial_fit": 1e-10,
     "classifier": 1e-10,
-    **dict.fromkeys(("network", "network in shards", "batches of one", "vectors", "seq2seq", "masked"), 1e-5),
+    "tagger": 1e-10,
+    "online EM": 1e-10,
+    "offset": 1e-10,
+    "mixture": 1e-10,
+    **dict.fromkeys(
+        ("network", "network in shards", "batches of one", "vectors", "seq2seq", "masked", "dynamic"), 1e-5
+    ),
 }  # others: exactly
 
 
 def numbers(model: Any) -> dict[str, np.ndarray]:
     """All that was fitted, and the history but for its seconds, which are those of process 0."""
-    kept = model.history_.drop(columns="seconds").to_numpy(dtype=float)
-    return {"history": kept, **leaves(model._state() if isinstance(model, SequenceModel) else parameters(model))}
+    kept = {"history": model.history_.drop(columns="seconds", errors="ignore").to_numpy(dtype=float)}
+    if not isinstance(model, SequenceModel):
+        return kept | leaves(parameters(model))
+    for name, member in model._members().items():
+        kept |= {f"/members/{name}/{path}": leaf for path, leaf in numbers(member).items()}
+    return kept | leaves(model._state())
 
 
 def parameters(model: MaskedTransformer) -> dict[str, np.ndarray]:

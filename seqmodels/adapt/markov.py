@@ -153,11 +153,19 @@ def _discrete_of_pyro(distribution: Any) -> HMM:
 
 
 def _gaussian_of_pyro(distribution: Any) -> LinearGaussianModel:
-    """From ``p(z_0)``, ``p(z_t | z_{t-1})`` and ``p(x_t | z_t)``, which Pyro keeps in information form."""
+    """From ``p(z_0)``, ``p(z_t | z_{t-1})`` and ``p(x_t | z_t)``, which Pyro keeps in information form.
+
+    It says them nowhere in public (seen in 1.9.2): ``tests/adapt/test_linear_gaussian.py`` names the version.
+    """
     k = int(distribution.hidden_dim)
-    initial = _moments(distribution._init, 0)
-    transition, observation = (_moments(each, k) for each in (distribution._trans, distribution._obs))
-    return _state_space(initial, transition, observation)
+    kept = [getattr(distribution, name, None) for name in ("_init", "_trans", "_obs")]
+    if any(each is None for each in kept):
+        raise ValueError(
+            "the parameters of a GaussianHMM are not where Pyro 1.9 keeps them; pass a LinearHMM, or make a "
+            "LinearGaussianModel of them, or install pyro-ppl==1.9.2"
+        )
+    initial, transition, observation = kept
+    return _state_space(_moments(initial, 0), _moments(transition, k), _moments(observation, k))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
@@ -17,7 +17,7 @@ from seqmodels.cached.hidden_states import hidden_states, without_head
 from seqmodels.fitting import checked_data
 from seqmodels.generation import Cursor
 from seqmodels.measure import MemoryKind
-from seqmodels.model import NotFittedError
+from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.model import NeuralModel
 from seqmodels.preparation import MAX_HELD_OUT, Example
@@ -129,7 +129,9 @@ class Cached(WrappedModel):
         self._fit_around([], self._setting().examples(checked_data(self, X, y)))
         return self
 
-    def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
+    def _fit_around(
+        self, train: list[Example], validation: list[Example], others: Sequence[SequenceModel] = ()
+    ) -> None:
         if self.encoding_.reads == "vectors":
             raise ValueError("a cache is for symbols and text, but the sequences are vectors; use Dynamic")
         is_network = isinstance(self.model_, NeuralModel)

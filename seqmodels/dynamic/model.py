@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -21,7 +21,7 @@ from seqmodels.dynamic.tuning import (
 from seqmodels.fitting import checked_data
 from seqmodels.generation import Cursor
 from seqmodels.measure import MemoryKind
-from seqmodels.model import NotFittedError
+from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.neural.batches import Row
 from seqmodels.neural.model import NeuralModel
 from seqmodels.preparation import Example
@@ -124,7 +124,9 @@ class Dynamic(WrappedModel):
         self._fit_around(train, held_out)
         return self
 
-    def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
+    def _fit_around(
+        self, train: list[Example], validation: list[Example], others: Sequence[SequenceModel] = ()
+    ) -> None:
         self.segment_: int = (
             segment_length(train, self.model_.context_) if self.segment == "auto" else int(self.segment)
         )

@@ -145,6 +145,7 @@ class HMMTagger(SequenceModel):
     _is_tagger: ClassVar[bool] = True
     _has_encoder: ClassVar[bool] = True
     _uses_validation: ClassVar[bool] = False
+    _fits_in_parallel: ClassVar[bool] = True  # as the HMM of the sources does
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 

@@ -6,15 +6,16 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
+from seqmodels import distributed
 from seqmodels.array_checks import array_of, check_between, check_sums
 from seqmodels.binary_code import BinaryCode
 from seqmodels.encodings import Bytes, Encoding
 from seqmodels.encodings.text import Text
-from seqmodels.fitting import apply_setting, check_arguments, checked_data
+from seqmodels.fitting import apply_setting, check_arguments, checked_data, fit_member
 from seqmodels.generation import Cursor
 from seqmodels.measure import IncomparableError, Length, MemoryKind, Values, check_comparable
 from seqmodels.mixture.cursor import MixtureCursor
@@ -88,6 +89,8 @@ class Mixture(SequenceModel):
     weights: WeightsName = "static"
     held_out: float = 0.1
     refit: bool | list[bool] = False
+
+    _fits_in_parallel: ClassVar[bool] = True
 
     # -- what the members say ------------------------------------------------------------------------------
 
@@ -274,8 +277,12 @@ class Mixture(SequenceModel):
         if self._reads_apart():
             self.cuts_ = CommonCuts.of([member.encoding_ for member in self.members_])
             self.measure_ = replace(self.measure_, kind="bound")
-        self._learn_weights(held_out, None)
-        self._say_how_it_was_fitted(held_out, time.perf_counter() - began)
+
+        def learn() -> None:
+            self._learn_weights(held_out, None)
+            self._say_how_it_was_fitted(held_out, time.perf_counter() - began)
+
+        distributed.run_on_rank_zero(None, learn)
         again = [self.refit] * len(self.models) if isinstance(self.refit, bool) else self.refit
         if held_out:
             fitted = zip(members, again, self.members_, strict=True)
@@ -284,8 +291,7 @@ class Mixture(SequenceModel):
             self.cuts_ = CommonCuts.of([member.encoding_ for member in self.members_])
 
     def _fitted_member(self, k: int, train: list[Example], validation: list[Example]) -> SequenceModel:
-        began, setting = time.perf_counter(), self._setting()
-        member = self.models[k].clone()
+        setting, member = self._setting(), self.models[k].clone()
         member.verbose = member.verbose or self.verbose
         observation = setting.observation
         observation = observation.observations[k] if isinstance(observation, OneOf) else _of_symbols(member)
@@ -296,9 +302,8 @@ class Mixture(SequenceModel):
             measure = setting.measure
             setting = Setting.from_fitted(encoding, observation, measure.length, measure.conditional, source)
             train, validation = ([in_encoding(e, encoding) for e in part] for part in (train, validation))
-        apply_setting(member, Setting(setting.encoding, observation, setting.measure, setting.source_encoding))
-        member._fit(train, validation)
-        member.fit_seconds_ = time.perf_counter() - began
+        setting = Setting(setting.encoding, observation, setting.measure, setting.source_encoding)
+        fit_member(member, setting, train, validation)
         return member
 
     def _learn_weights(self, held_out: list[Example], prior: np.ndarray | None) -> None:

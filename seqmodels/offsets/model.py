@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from seqmodels.array_checks import array_of, check_between, check_sums
-from seqmodels.fitting import apply_setting, checked_data
+from seqmodels.fitting import checked_data, fit_member
 from seqmodels.hmm.cursor import HMMCursor
 from seqmodels.measure import MemoryKind
 from seqmodels.model import SequenceModel
@@ -218,7 +218,16 @@ class LatentOffset(WrappedModel):
         clusters = cluster_ids(examples)
         return _less(examples, linear_offsets(examples, clusters, self._options())[clusters])
 
-    def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
+    def _fit_others(self, train: list[Example], validation: list[Example]) -> list[SequenceModel]:
+        """The model inside, fitted without each fold of the clusters; where there are no folds, itself."""
+        seen = [e for e in train if e.weight > 0]
+        clusters = cluster_ids(seen)
+        start = linear_offsets(seen, clusters, self._options())
+        return [self._fitted_without(fold, seen, clusters, start, validation) for fold in self._fold_ids(len(start))]
+
+    def _fit_around(
+        self, train: list[Example], validation: list[Example], others: Sequence[SequenceModel] = ()
+    ) -> None:
         seen = [e for e in train if e.weight > 0]
         clusters, options = cluster_ids(seen), self._options()
         start = linear_offsets(seen, clusters, options)
@@ -226,7 +235,7 @@ class LatentOffset(WrappedModel):
         few, of_few = [seen[i] for i in chosen], clusters[chosen]
         has_within = len(chosen) > len(start)
         folds = self._folds(len(start))[of_few]
-        inner = {fold: self._fitted_without(fold, seen, clusters, start, validation) for fold in set(folds.tolist())}
+        inner = dict(zip(self._fold_ids(len(start)), others, strict=True))
 
         def read(examples: list[Example], offsets: np.ndarray, prior: OffsetPrior) -> Evidence:
             (n, size), n_scales = offsets.shape, len(self.scales)
@@ -248,6 +257,9 @@ class LatentOffset(WrappedModel):
             return np.zeros(n_clusters, dtype=np.int64)
         return np.random.default_rng(self.random_state).permutation(n_clusters) % n_folds + 1
 
+    def _fold_ids(self, n_clusters: int) -> list[int]:
+        return sorted(set(self._folds(n_clusters).tolist()))
+
     def _fitted_without(
         self,
         fold: int,
@@ -261,8 +273,8 @@ class LatentOffset(WrappedModel):
             return self.model_
         other = np.flatnonzero(self._folds(len(offsets))[clusters] != fold)
         inner = self.model.clone()
-        apply_setting(inner, self._setting())
-        inner._fit(_less([examples[i] for i in other], offsets[clusters[other]]), self._less_linear_offsets(validation))
+        part = _less([examples[i] for i in other], offsets[clusters[other]])
+        fit_member(inner, self._setting(), part, self._less_linear_offsets(validation))
         return inner
 
     def _read(self, examples: list[Example], offsets: np.ndarray, prior: OffsetPrior) -> Evidence:

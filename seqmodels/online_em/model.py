@@ -13,14 +13,14 @@ import torch
 
 from seqmodels.array_checks import array_of
 from seqmodels.dynamic.tuning import at_most, choose_rates, held_out_part, segment_length
-from seqmodels.fitting import apply_setting, checked_data
+from seqmodels.fitting import checked_data, fit_member
 from seqmodels.generation import Cursor
 from seqmodels.hmm import HMM, Frozen
 from seqmodels.hmm.cursor import HMMCursor
 from seqmodels.hmm.learning.em import Expectations, e_step
 from seqmodels.hmm.model import corpus_of_fitted, objective_of
 from seqmodels.measure import MemoryKind
-from seqmodels.model import NotFittedError
+from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.observations import Observation
 from seqmodels.online_em.cursor import OnlineCursor
 from seqmodels.online_em.segments import LearningState, OnlineRule
@@ -143,23 +143,30 @@ class OnlineEM(WrappedModel):
         self._choose([Fold(self._hmm(), *_statistics(self._hmm(), rest), held_out)])
         return self
 
-    def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
+    def _fit_others(self, train: list[Example], validation: list[Example]) -> list[SequenceModel]:
+        """An HMM for each fold, fitted to the rest alone, where there is something to be chosen on the folds."""
+        if validation or "auto" not in (self.prior_steps, self.decay):
+            return []
+        hmms = [self.model.clone() for _ in _folds(train)]
+        for hmm, (rest, _) in zip(hmms, _folds(train), strict=True):
+            fit_member(hmm, self._setting(), rest, [])
+            hmm.set_params(dtype=self.dtype, device=self.device)
+        return hmms
+
+    def _fit_around(
+        self, train: list[Example], validation: list[Example], others: Sequence[SequenceModel] = ()
+    ) -> None:
         self._learn(self._hmm(), train)
         if "auto" not in (self.prior_steps, self.decay):
             self.prior_steps_, self.decay_ = float(self.prior_steps), float(self.decay)
         elif validation:
             self._choose([Fold(self._hmm(), self.train_, self.n_steps_, at_most(validation))])
         else:
-            self._choose([self._fold(rest, held_out) for rest, held_out in _folds(train)])
-
-    def _fold(self, rest: list[Example], held_out: list[Example]) -> Fold:
-        """Of an HMM that is fitted to the rest alone."""
-        without = self.model.clone()
-        apply_setting(without, self._setting())
-        without._fit(rest, [])
-        assert isinstance(without, HMM), "no other is wrapped"
-        without.set_params(dtype=self.dtype, device=self.device)
-        return Fold(without, *_statistics(without, rest), held_out)
+            folds: list[Fold] = []
+            for hmm, (rest, held_out) in zip(others, _folds(train), strict=True):
+                assert isinstance(hmm, HMM), "no other is wrapped"
+                folds.append(Fold(hmm, *_statistics(hmm, rest), held_out))
+            self._choose(folds)
 
     def _learn(self, hmm: HMM, train: list[Example]) -> None:
         self.segment_: int = segment_length(train, None) if self.segment == "auto" else int(self.segment)

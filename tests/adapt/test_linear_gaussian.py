@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,17 @@ def test_pyro_says_the_same_here(hidden: int, observed: int, full: bool) -> None
         (steps,) = ours.log_prob_steps([x.numpy()])
         first = [float(theirs.log_prob(x[: t + 1])) for t in range(7)]
         assert_allclose(np.cumsum(steps), first, rtol=1e-8, atol=1e-8)
+
+
+def test_a_gaussian_hmm_has_its_parameters_where_this_version_of_pyro_keeps_them() -> None:
+    """It has no public ones: look at ``_gaussian_of_pyro`` before a newer version is added here."""
+    assert version("pyro-ppl") in {"1.9.0", "1.9.1", "1.9.2"}
+    parts = [normal(1, full=True), numbers(1, 1), normal(1, full=True), numbers(1, 1), normal(1, full=True)]
+    theirs = dist.GaussianHMM(*parts)
+    assert {"_init", "_trans", "_obs"} <= set(vars(theirs))
+    del theirs._trans
+    with pytest.raises(ValueError, match=r"not where Pyro 1\.9 keeps them; pass a LinearHMM"):
+        sm.adapt.from_pyro(theirs)
 
 
 def test_all_steps_together_are_one_gaussian() -> None:

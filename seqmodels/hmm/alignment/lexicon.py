@@ -33,7 +33,7 @@ class ContextOrder:
         """
         codes = ids
         for column in self.columns:
-            codes = codes * (n_source + 2) + windows[..., column]
+            codes = codes * np.int64(n_source + 2) + windows[..., column]
         return np.where(ids == UNKNOWN, UNKNOWN, codes)
 
 
@@ -83,7 +83,7 @@ class BackoffLexicon:
         codes = order.codes(ids, windows, self.n_source)
         if not order.previous:
             return codes
-        return np.where(codes == UNKNOWN, UNKNOWN, codes * (self.n_target + 1) + previous)
+        return np.where(codes == UNKNOWN, UNKNOWN, codes * np.int64(self.n_target + 1) + previous)
 
     def context_ids(self, windows: np.ndarray, previous: np.ndarray) -> Iterator[np.ndarray]:
         """The ids of contexts in each table."""
@@ -174,7 +174,8 @@ class SummedLexicon:
             table, ids = self.lexicon.tables[k], each[k]
             row, position = np.nonzero(ids != UNKNOWN)
             known = ids[row, position]
-            first, count = self.ends[k][known], np.diff(self.ends[k])[known]
+            first = self.ends[k][known]
+            count = self.ends[k][known + 1] - first
             pair = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
             cell = np.repeat(row, count) * n_target + table.pairs[pair] % n_target
             value = np.repeat(factor[row, position], count) * self.excess[k][pair]
@@ -202,18 +203,18 @@ def _checked(arrays: Mapping[str, np.ndarray], n_before: int, base: int, n_targe
 
 def refined(table: ContextTable, ids: np.ndarray, y: np.ndarray, coarser: np.ndarray, n_target: int) -> np.ndarray:
     """From the probabilities of ``y`` in coarser contexts to those in the contexts ``ids`` of a table."""
-    pair = find(table.pairs, np.where(ids == UNKNOWN, UNKNOWN, ids * n_target + y))
+    pair = find(table.pairs, np.where(ids == UNKNOWN, UNKNOWN, ids * np.int64(n_target) + y))
     rest = np.where(ids == UNKNOWN, 1.0, table.rest[ids]) * coarser
     p: np.ndarray = np.where(pair == UNKNOWN, rest, table.p[pair])
     return p
 
 
 def find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The index of each code in a sorted table, ``UNKNOWN`` where it is not there."""
+    """The index, int32, of each code in a sorted table, ``UNKNOWN`` where it is not there."""
     size = int(table[-1]) + 1
     if size < DENSE * codes.size:
         index = np.full(size + 1, UNKNOWN, np.int32)  # the last for codes below zero or beyond the table
         index[table] = np.arange(len(table), dtype=np.int32)
         return index[np.where((codes < 0) | (codes >= size), size, codes)]
-    index = np.minimum(np.searchsorted(table, codes), len(table) - 1)
-    return np.where(table[index] == codes, index, UNKNOWN)
+    index = np.minimum(np.searchsorted(table, codes), len(table) - 1).astype(np.int32)
+    return np.where(table[index] == codes, index, np.int32(UNKNOWN))

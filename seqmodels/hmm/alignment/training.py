@@ -49,8 +49,8 @@ class TableLookup:
         cls, pairs: np.ndarray, ids: np.ndarray, coarser: np.ndarray, n_pairs: int, n_contexts: int
     ) -> Self:
         """From the indices of the pairs and of the contexts in the table, or ``UNKNOWN``."""
-        others = np.where(ids == UNKNOWN, n_pairs + n_contexts, n_pairs + ids)
-        return cls(np.where(pairs == UNKNOWN, others, pairs).astype(np.int32), coarser, ids)
+        others = np.where(ids == UNKNOWN, np.int32(n_pairs + n_contexts), np.int32(n_pairs) + ids)
+        return cls(np.where(pairs == UNKNOWN, others, pairs), coarser, ids)
 
     def probability(self, values: np.ndarray, n_pairs: int) -> np.ndarray:
         """``(N, S')`` of the steps, given those of the pairs and factors of the rest."""
@@ -85,7 +85,7 @@ class BlockContexts:
 
     def pairs(self, ids: np.ndarray, n_target: int) -> np.ndarray:
         """``(N, S')`` codes of contexts and symbols."""
-        return np.where(ids == UNKNOWN, UNKNOWN, ids * n_target + self.block.y[:, None])
+        return np.where(ids == UNKNOWN, UNKNOWN, ids * np.int64(n_target) + self.block.y[:, None])
 
 
 @dataclass(frozen=True)
@@ -115,16 +115,15 @@ class TableEstimate:
         """A table that at first says what the coarser one says."""
         contexts = np.unique(np.concatenate([b.codes[b.counted] for b in blocks]))
         ids = [find(contexts, b.codes) for b in blocks]
-        codes = [b.pairs(each, n_target) for b, each in zip(blocks, ids, strict=True)]
-        counted = np.concatenate([code[b.counted] for b, code in zip(blocks, codes, strict=True)])
+        counted = np.concatenate([b.pairs(each, n_target)[b.counted] for b, each in zip(blocks, ids, strict=True)])
         pairs, first = np.unique(counted, return_index=True)
         p = np.concatenate([b.coarser[b.counted] for b in blocks])[first]
         n_pairs, n_contexts = len(pairs), len(contexts)
         context_ids = np.concatenate([pairs // n_target, np.arange(n_contexts)])
         rest_mass = np.maximum(1 - np.bincount(context_ids[:n_pairs], p, n_contexts), 0.0)
         lookups = [
-            TableLookup.from_indices(find(pairs, code), each, b.coarser, n_pairs, n_contexts)
-            for b, each, code in zip(blocks, ids, codes, strict=True)
+            TableLookup.from_indices(find(pairs, b.pairs(each, n_target)), each, b.coarser, n_pairs, n_contexts)
+            for b, each in zip(blocks, ids, strict=True)
         ]
         values, mass = np.concatenate([p, np.ones(n_contexts + 1)]), np.concatenate([p, rest_mass])
         estimate = cls(contexts, pairs, context_ids, mass, 1.0 if strength == "auto" else strength, values, lookups)
@@ -290,7 +289,7 @@ class AlignmentEM:
             return self._run()
 
     def _run(self) -> AlignmentFit:
-        orders, n_target = self.parameters.lexicon.orders, self.parameters.lexicon.n_target
+        orders = self.parameters.lexicon.orders
         state = self._checkpoints.state
         if state is not None:
             self._restore(state)
@@ -303,13 +302,8 @@ class AlignmentEM:
             order = orders[len(self.parameters.lexicon.tables)]
             # Whether jumps and their prior are fitted too: not at first.
             stages = [True] if self.parameters.lexicon.tables else [False, True]
-            if state is None:
-                assert expectations is not None
-                blocks = self._block_contexts(ids, [e.gamma for e in expectations], coarser)
-                estimate = TableEstimate.start(blocks, n_target, self.pseudocounts.emission)
-            else:
-                blocks = self._block_contexts(ids, coarser, coarser)
-                estimate = TableEstimate.resume(blocks, state["climb"], n_target)
+            estimate = self._next_estimate(ids, coarser, expectations, None if state is None else state["climb"])
+            if state is not None:
                 stages = stages[stages.index(state["moves"]) :]
             for with_jumps in stages:
                 if state is None and with_jumps and order.columns and self.parameters.prior.orders:
@@ -327,6 +321,7 @@ class AlignmentEM:
             ids = [lookup.ids for lookup in estimate.lookups]
             coarser = [estimate.probability(i) for i in range(len(self.blocks))]
             self.parameters = self._with_table(estimate)
+            del estimate  # its memory is needed for the next
         self._checkpoints.write(self._state())
         return AlignmentFit(self.parameters, self._history.frame(), self._converged)
 
@@ -370,14 +365,24 @@ class AlignmentEM:
         self.parameters = replace(self.parameters, prior=prior)
         self._contexts = [prior.look_up(b.windows_of_jumps) for b in self.blocks]
 
-    def _block_contexts(
-        self, ids: Sequence[np.ndarray], gammas: Sequence[np.ndarray], coarser: Sequence[np.ndarray]
-    ) -> list[BlockContexts]:
-        """What the next table begins with."""
-        return [
-            BlockContexts.for_next_table(block, self.parameters.lexicon, each, gamma, p)
+    def _next_estimate(
+        self,
+        ids: Sequence[np.ndarray],
+        coarser: Sequence[np.ndarray],
+        expectations: Sequence[AlignmentExpectations] | None,
+        stored: Mapping[str, Any] | None,
+    ) -> TableEstimate:
+        """The next table as it begins, given expectations, or as it was stored."""
+        lexicon = self.parameters.lexicon
+        gammas = coarser if expectations is None else [e.gamma for e in expectations]
+        blocks = [
+            BlockContexts.for_next_table(block, lexicon, each, gamma, p)
             for block, each, gamma, p in zip(self.blocks, ids, gammas, coarser, strict=True)
         ]
+        if stored is not None:
+            return TableEstimate.resume(blocks, stored, lexicon.n_target)
+        assert expectations is not None, "EM goes on from the posteriors of the last table"
+        return TableEstimate.start(blocks, lexicon.n_target, self.pseudocounts.emission)
 
     def _stage(
         self,

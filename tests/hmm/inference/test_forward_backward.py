@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hmmlearn.hmm import GaussianHMM
 from numpy.testing import assert_allclose
 from torch import Tensor
 
@@ -182,7 +181,7 @@ def test_a_chain_goes_on_from_a_belief() -> None:
 
 def test_agrees_with_hmmlearn() -> None:
     rng = np.random.default_rng(0)
-    model = GaussianHMM(3, covariance_type="diag", implementation="log")
+    model = pytest.importorskip("hmmlearn.hmm").GaussianHMM(3, covariance_type="diag", implementation="log")
     model.startprob_, model.transmat_ = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3), size=3)
     variances, model.n_features = rng.uniform(0.5, 2, size=(3, 2)), 2
     model.means_, model.covars_ = rng.normal(size=(3, 2)) * 2, variances
@@ -196,7 +195,7 @@ def test_agrees_with_hmmlearn() -> None:
 
 
 def test_agrees_with_pyro() -> None:
-    import pyro.distributions as dist
+    dist = pytest.importorskip("pyro.distributions")
 
     _, transition, _, _ = random_batch(4, [1])
     transition = transition / transition.sum(1, keepdim=True)
