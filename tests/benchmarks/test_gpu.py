@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import gpu
@@ -19,7 +21,7 @@ TINY = gpu.Run("cpu", True, None, None)
 def test_a_part_runs_in_its_smallest_size(
     part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
-    gpu.run_part(part, TINY, tmp_path)
+    assert gpu.run_part(part, TINY, tmp_path)
     table = pd.read_csv(tmp_path / f"{part}.csv")
     assert (table["device"] == "cpu").all()
     assert len(capsys.readouterr().out.splitlines()) == len(table) > 0
@@ -34,7 +36,34 @@ def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     with pytest.raises(gpu.Missing, match=r"train\.de"):
         gpu.lines(tmp_path, "train.de")
     assert gpu.in_processes([], real, tmp_path, []) == {}
-    assert next(gpu.nanogpt_characters(real))["note"].startswith("needs a text")
+    (row,) = gpu.each("cpu", {"characters": partial(gpu.nanogpt_characters, real)})
+    assert row["note"].startswith("needs a text")
+
+
+def test_a_measurement_that_fails_loses_itself_alone_and_its_part_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad() -> Iterator[gpu.Row]:
+        yield {"what": "before", "value": 1.0}
+        raise ArithmeticError("no memory left")
+
+    def part(run: gpu.Run) -> Iterator[gpu.Row]:
+        return gpu.each("cpu", {"bad": bad, "good": lambda: iter([{"what": "good", "value": 2.0}])})
+
+    monkeypatch.setitem(gpu.PARTS, "em", part)
+    assert not gpu.run_part("em", TINY, tmp_path)
+    table = pd.read_csv(tmp_path / "em.unfinished.csv")
+    assert table["what"].tolist() == ["before", "bad", "good"]
+    assert table["note"][1] == "failed: ArithmeticError: no memory left"
+    assert not gpu.is_done("em", TINY, tmp_path)
+
+
+def test_what_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    assert gpu.exit_code(["sh", "-c", f"sleep 60 & echo $! > '{pid}'; wait"], 1.0) is None
+    state = Path("/proc") / pid.read_text().strip() / "stat"
+    assert not state.exists() or state.read_text().split()[2] == "Z"  # dead, and perhaps not yet waited for
+    assert gpu.exit_code(["sh", "-c", "exit 4"], 60.0) == 4
 
 
 def test_the_options_of_each_process_are_those_given() -> None:
