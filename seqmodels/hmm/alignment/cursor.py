@@ -37,13 +37,13 @@ class AlignmentState:
     """``log_predicted (n, K)`` float64: log p(there is a next step, in this state | all steps so far); ``log_end (n,)``
     log p(end | the same).
 
-    -inf everywhere once the steps are impossible.
+    -inf everywhere once the steps are impossible. ``contexts (n, L, S')``: ids in the L tables of the lexicon.
     """
 
     chains: Chains
     log_predicted: Tensor
     log_end: Tensor
-    previous: Tensor
+    contexts: Tensor
 
 
 @dataclass(frozen=True)
@@ -73,25 +73,29 @@ class AlignmentCursor:
         chains = Chains(*(torch.stack(parts).to(self.device) for parts in zip(*chain_of_each, strict=True)))
         if len(chain_of_each) != n:
             chains = select_rows(chains, torch.zeros(n, dtype=torch.int64, device=self.device))
-        previous = torch.full((n,), self.lexicon.n_target, device=self.device)
-        return AlignmentState(chains, chains.initial.log(), chains.initial.new_full((n,), -torch.inf), previous)
+        never = chains.initial.new_full((n,), -torch.inf)
+        windows, start = chains.windows.cpu().numpy(), np.full((n, 1), self.lexicon.n_target)
+        contexts = self._stacked([*self.lexicon.context_ids(windows, start)], windows.shape[:-1])
+        return AlignmentState(chains, chains.initial.log(), never, contexts)
 
     def advance(self, state: AlignmentState, x: Tensor) -> AlignmentState:
         """The belief over positions after symbols ``x (n,)``, and the log-probability of an end there."""
-        x, chains = x.to(self.device), state.chains
-        windows, previous = _on_cpu(state)
-        p = self.lexicon.probability(windows, previous[:, None], x.cpu().numpy()[:, None])  # (n, S')
+        chains, y = state.chains, x.cpu().numpy()[:, None]
+        windows, contexts = chains.windows.cpu().numpy(), _each(state.contexts)
+        p = self.lexicon.probability_in(contexts, y, windows.shape[:-1])  # (n, S')
         joint = state.log_predicted + self._of_states(torch.from_numpy(p).to(self.device).log(), chains)
         log_alpha = joint - _finite(torch.logsumexp(joint, 1, keepdim=True))
         log_end = torch.logsumexp(log_alpha + chains.final.log(), 1)
-        return AlignmentState(chains, LogProduct(chains.transition)(log_alpha), log_end, x)
+        known = contexts[: self.lexicon.n_of_source]
+        after = self._stacked([*self.lexicon.context_ids(windows, y, known)], windows.shape[:-1])
+        return AlignmentState(chains, LogProduct(chains.transition)(log_alpha), log_end, after)
 
     def distribution(self, state: AlignmentState) -> Prediction:
         """The next symbol, given that there is one, and the end; a target cannot end before its first step."""
         log_continue = torch.logsumexp(state.log_predicted, 1)  # (n,)
         log_states = state.log_predicted - _finite(log_continue).unsqueeze(1)
         of_positions = self._of_positions(log_states, state.chains)  # (n, S')
-        p = self.summed.sums(*_on_cpu(state), of_positions.exp().cpu().numpy())  # (n, V)
+        p = self.summed.sums(_each(state.contexts), of_positions.exp().cpu().numpy())  # (n, V)
         log_p = torch.from_numpy(p).to(self.device).log().unsqueeze(1).to(self.dtype)  # (n, 1, V)
         if self.jumps.has_end:
             return Prediction(self.observation, log_p, None, None, state.log_end, log_continue)
@@ -120,6 +124,11 @@ class AlignmentCursor:
         arrays = (initial, transition, final, windows[0, with_null])
         return tuple(torch.from_numpy(array) for array in arrays)
 
+    def _stacked(self, ids: list[np.ndarray], shape: tuple[int, ...]) -> Tensor:
+        """Ids ``(n, S')`` in each of L tables -> ``(n, L, S')``."""
+        stacked = np.stack(ids, axis=1) if ids else np.zeros((shape[0], 0, shape[1]), np.int32)
+        return torch.from_numpy(stacked).to(self.device)
+
     def _of_states(self, values: Tensor, chains: Chains) -> Tensor:
         """``(n, S')`` -> ``(n, K)``: the nulls after all positions have one value."""
         if self.jumps.null is None:
@@ -134,9 +143,10 @@ class AlignmentCursor:
         return torch.cat([log_alpha[:, :n_positions], torch.logsumexp(log_alpha[:, n_positions:], 1, keepdim=True)], 1)
 
 
-def _on_cpu(state: AlignmentState) -> tuple[np.ndarray, np.ndarray]:
-    """Windows ``(n, S', window)`` and the symbols before ``(n,)``, as the lexicon looks them up."""
-    return state.chains.windows.cpu().numpy(), state.previous.cpu().numpy()
+def _each(contexts: Tensor) -> list[np.ndarray]:
+    """``(n, L, S')`` ids -> ``(n, S')`` in each table, on the CPU."""
+    on_cpu = contexts.cpu().numpy()
+    return [on_cpu[:, k] for k in range(on_cpu.shape[1])]
 
 
 def _finite(values: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ share one count there and are told apart as in the coarser one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -85,17 +85,30 @@ class BackoffLexicon:
             return codes
         return np.where(codes == UNKNOWN, UNKNOWN, codes * np.int64(self.n_target + 1) + previous)
 
-    def context_ids(self, windows: np.ndarray, previous: np.ndarray) -> Iterator[np.ndarray]:
-        """The ids of contexts in each table."""
-        ids = np.zeros(np.broadcast_shapes(windows.shape[:-1], previous.shape), np.int64)
-        for table, order in zip(self.tables, self.orders, strict=False):
-            ids = find(table.contexts, self.codes(order, ids, windows, previous))
+    @property
+    def n_of_source(self) -> int:
+        """How many of the tables, the first, have contexts that the source alone decides."""
+        orders = self.orders[: len(self.tables)]
+        return next((k for k, order in enumerate(orders) if order.previous), len(orders))
+
+    def context_ids(
+        self, windows: np.ndarray, previous: np.ndarray, known: Sequence[np.ndarray] = ()
+    ) -> Iterator[np.ndarray]:
+        """The ids of contexts in each table; those in the first may be ``known``."""
+        ids = np.zeros(np.broadcast_shapes(windows.shape[:-1], previous.shape), np.int32)
+        for k, (table, order) in enumerate(zip(self.tables, self.orders, strict=False)):
+            ids = known[k] if k < len(known) else find(table.contexts, self.codes(order, ids, windows, previous))
             yield ids
 
     def probability(self, windows: np.ndarray, previous: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Of symbols ``y``; all shapes broadcast, ``windows`` with a last axis more."""
-        p = np.full(np.broadcast_shapes(windows.shape[:-1], previous.shape, y.shape), 1 / self.n_target)
-        for table, ids in zip(self.tables, self.context_ids(windows, previous), strict=True):
+        shape = np.broadcast_shapes(windows.shape[:-1], previous.shape)
+        return self.probability_in(self.context_ids(windows, previous), y, shape)
+
+    def probability_in(self, contexts: Iterable[np.ndarray], y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Of symbols ``y`` in contexts whose ids in each table are known; of ``shape``, if there are no tables."""
+        p: np.ndarray = np.full(np.broadcast_shapes(shape, y.shape), 1 / self.n_target)
+        for table, ids in zip(self.tables, contexts, strict=True):
             p = refined(table, ids, y, p, self.n_target)
         return p
 
@@ -165,13 +178,12 @@ class SummedLexicon:
             ends.append(np.searchsorted(table.pairs, np.arange(len(table.contexts) + 1) * n))
         return cls(lexicon, tuple(excess), tuple(ends))
 
-    def sums(self, windows: np.ndarray, previous: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """``(n, V)`` of ``windows (n, S, window)``, ``previous (n,)`` and ``weights (n, S)``."""
+    def sums(self, contexts: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
+        """``(n, V)`` of the ids ``(n, S)`` of contexts in each table, and ``weights (n, S)``."""
         n_target = self.lexicon.n_target
         factor, total = weights.astype(np.float64), np.zeros(len(weights) * n_target)
-        each = list(self.lexicon.context_ids(windows, previous[:, None]))
-        for k in range(len(each) - 1, -1, -1):
-            table, ids = self.lexicon.tables[k], each[k]
+        for k in range(len(contexts) - 1, -1, -1):
+            table, ids = self.lexicon.tables[k], contexts[k]
             row, position = np.nonzero(ids != UNKNOWN)
             known = ids[row, position]
             first = self.ends[k][known]

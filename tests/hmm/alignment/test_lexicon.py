@@ -75,6 +75,6 @@ def test_the_sum_over_contexts_is_that_of_each(window: int) -> None:
     windows = rng.integers(0, lexicon.n_source + 2, (4, 3, window))
     previous, weights = rng.integers(0, lexicon.n_target + 1, 4), rng.dirichlet(np.ones(3), 4)
     each = lexicon.probability(windows[:, :, None], previous[:, None, None], np.arange(lexicon.n_target))
-    found = SummedLexicon.of(lexicon).sums(windows, previous, weights)
+    found = SummedLexicon.of(lexicon).sums([*lexicon.context_ids(windows, previous[:, None])], weights)
     assert_allclose(found, (weights[:, :, None] * each).sum(1), rtol=1e-13)
     assert_allclose(found.sum(1), 1, rtol=1e-13)
